@@ -1,0 +1,183 @@
+"""The contract every engine fulfils, with its bookkeeping and its checks in one place.
+
+One verb: `extend` runs ONE forward pass over several rows. A row is one sequence's KV cache. Tokens are
+placed at positions `start, start + 1, …` and whatever the row held from `start` on is forgotten. So taking
+back rejected drafts is not an operation: it is a smaller `start`.
+
+The rule that goes wrong most often: a session's row holds the KV of `tokens[:-1]`; the last committed token
+is *pending*, known but not yet fed. Verifying drafts d1 … dk feeds `[pending, d1 … dk]` at
+`start = len(tokens) - 1` and gets k + 1 rows of logits: row i judges d(i+1), and the row after the last
+accepted draft gives the next token, free.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.vocabulary import Vocabulary
+
+Logits = NDArray[np.float32]
+Progress = Callable[[float], None]
+
+
+class BackendError(Exception):
+    """Base of everything an engine can raise on purpose."""
+
+
+class ModelLoadError(BackendError):
+    """The model could not be loaded; the message says which file or setting, and what to do."""
+
+
+class BadEntry(BackendError):
+    """A row, start, token or logits range that the contract does not allow. Nothing was changed."""
+
+
+class OutOfRoom(BackendError):
+    """The KV cache cannot hold this batch. The rows named in it must be refilled from their tokens."""
+
+
+class EngineFailure(BackendError):
+    """The engine failed within a forward pass. The rows named in the batch must be refilled."""
+
+
+class Entry(NamedTuple):
+    """Work for one row: place `tokens` from position `start`, return logits of `tokens[logits_from:]`."""
+
+    row: int
+    start: int
+    tokens: Sequence[int]
+    logits_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What a user may choose about an engine. None leaves the choice to the engine."""
+
+    model: Path | None = None
+    rows: int | None = 1  # None: as many as memory allows, where an engine can tell
+    context_length: int | None = None  # tokens per row
+    batch_tokens: int = 512  # tokens in one forward pass
+    gpu_layers: int = -1  # -1: all that the build can offload
+    threads: int | None = None
+    kv_type: str = "f16"
+    mmap: bool = True
+    flash_attention: bool = True
+    deterministic: bool = False  # bit-identical logits whatever the batch, where an engine can
+
+
+class Backend(ABC):
+    """An engine with a model loaded. Used by one thread at a time.
+
+    `rows`             how many sequences it holds at once
+    `context_length`   positions per row
+    `max_batch_tokens` tokens in one `extend`, over all its entries
+    `max_rollback`     how many of a row's last tokens a smaller `start` may take back; None: any number
+    `can_copy`         whether `copy` works
+    """
+
+    name: str
+    model_name: str
+    vocabulary: Vocabulary
+    rows: int
+    context_length: int
+    max_batch_tokens: int
+    max_rollback: int | None = None
+    can_copy: bool = True
+    chat_template: str | None = None
+    kv_bytes: int = 0  # memory of the KV cache of all rows
+
+    def __init__(self) -> None:
+        self._lengths = [0] * self.rows
+
+    def length(self, row: int) -> int:
+        """How many tokens `row` holds."""
+        self._check_row(row)
+        return self._lengths[row]
+
+    def extend(self, batch: Sequence[Entry]) -> list[Logits]:
+        """ONE forward pass. Per entry, float32 logits of shape (len(tokens) - logits_from, vocab).
+
+        The arrays are valid until the next call on this backend: decide or copy before it. Raises BadEntry
+        with nothing changed, OutOfRoom or EngineFailure with the batch's rows emptied.
+        """
+        self._check_batch(batch)
+        try:
+            logits = self._forward(batch)
+        except BackendError:
+            for entry in batch:
+                self.release(entry.row)
+            raise
+        for entry in batch:
+            self._lengths[entry.row] = entry.start + len(entry.tokens)
+        return logits
+
+    def copy(self, source: int, destination: int, length: int) -> None:
+        """Make `destination` hold the first `length` tokens of `source`, and nothing else."""
+        if not self.can_copy:
+            raise BadEntry(f"{self.name} cannot copy rows")
+        self._check_row(source)
+        self._check_row(destination)
+        if source == destination or not 0 <= length <= self._lengths[source]:
+            raise BadEntry(
+                f"cannot copy {length} tokens from row {source} (it holds {self._lengths[source]}) to row {destination}"
+            )
+        self._copy(source, destination, length)
+        self._lengths[destination] = length
+
+    def release(self, row: int) -> None:
+        """Forget everything `row` holds."""
+        self._check_row(row)
+        self._release(row)
+        self._lengths[row] = 0
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free the model. Nothing may be called afterwards; a second close does nothing."""
+
+    @abstractmethod
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        """`extend` after its checks."""
+
+    @abstractmethod
+    def _copy(self, source: int, destination: int, length: int) -> None:
+        """`copy` after its checks."""
+
+    @abstractmethod
+    def _release(self, row: int) -> None:
+        """`release` after its checks."""
+
+    def _check_row(self, row: int) -> None:
+        if not 0 <= row < self.rows:
+            raise BadEntry(f"row {row} does not exist: this backend has rows 0 to {self.rows - 1}")
+
+    def _check_batch(self, batch: Sequence[Entry]) -> None:
+        if not batch:
+            raise BadEntry("the batch is empty")
+        seen: set[int] = set()
+        total = 0
+        for row, start, tokens, logits_from in batch:
+            self._check_row(row)
+            if row in seen:
+                raise BadEntry(f"row {row} stands twice in one batch")
+            seen.add(row)
+            count, held = len(tokens), self._lengths[row]
+            total += count
+            if not count:
+                raise BadEntry(f"row {row}: no tokens")
+            if not 0 <= start <= held:
+                raise BadEntry(f"row {row}: start {start} leaves a gap, the row holds {held} tokens")
+            if self.max_rollback is not None and 0 < start < held - self.max_rollback:
+                raise BadEntry(f"row {row}: start {start} takes back more than {self.max_rollback} of {held} tokens")
+            if start + count > self.context_length:
+                raise BadEntry(f"row {row}: {start + count} tokens exceed the context of {self.context_length}")
+            if not 0 <= logits_from <= count:
+                raise BadEntry(f"row {row}: logits_from {logits_from} is outside of its {count} tokens")
+            if min(tokens) < 0 or max(tokens) >= self.vocabulary.size:
+                raise BadEntry(f"row {row}: a token id is outside of the vocabulary of {self.vocabulary.size}")
+        if total > self.max_batch_tokens:
+            raise BadEntry(f"{total} tokens exceed the batch limit of {self.max_batch_tokens}")

@@ -1,0 +1,43 @@
+"""The llama.cpp shared library, imported with its traps defused: quiet, not spinning, and no debugger on abort."""
+
+import ctypes
+import logging
+import os
+from collections import deque
+
+# Both must be set before the library is loaded. OpenMP threads that spin at barriers starve a second process
+# on the same box (a token took 90 times as long); an abort would otherwise start a debugger.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+
+import llama_cpp as lib  # noqa: E402 - after the environment is set
+
+__all__ = ["last_words", "lib"]
+
+_log = logging.getLogger("specpair.llama_cpp")
+_WARN, _ERROR, _CONT = 3, 4, 5
+_LEVELS = {_WARN: logging.INFO, _ERROR: logging.WARNING}
+_recent: deque[str] = deque(maxlen=8)
+_last_level = 0
+
+
+@lib.llama_log_callback  # type: ignore[untyped-decorator]
+def _keep(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
+    global _last_level
+    if level != _CONT:
+        _last_level = level
+    if _last_level in _LEVELS:
+        line = text.decode(errors="replace").rstrip()
+        if line:
+            _recent.append(line)
+            _log.log(_LEVELS[_last_level], "%s", line)
+
+
+lib.llama_log_set(_keep, ctypes.c_void_p(0))  # importing llama_cpp installs one that prints everything
+
+
+def last_words() -> str:
+    """Recent warnings of the library: the only explanation it gives of a return code."""
+    words = "; ".join(_recent)
+    _recent.clear()
+    return words or "the library gave no reason"

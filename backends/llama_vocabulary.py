@@ -1,0 +1,52 @@
+"""The vocabulary of a GGUF model, read through llama.cpp."""
+
+import ctypes
+from typing import Any
+
+from backends.contract import ModelLoadError
+from backends.llama_library import lib
+from backends.vocabulary import Kind, Vocabulary
+
+
+class LlamaVocabulary(Vocabulary):
+    """Pieces, classes and end ids are read once; encoding goes through the library."""
+
+    def __init__(self, model: Any) -> None:
+        self._vocab = lib.llama_model_get_vocab(model)
+        size = lib.llama_vocab_n_tokens(self._vocab)
+        if size <= 0:
+            raise ModelLoadError("the model carries no vocabulary: choose a GGUF with its tokenizer inside")
+        begin = lib.llama_vocab_bos(self._vocab)
+        super().__init__(
+            pieces=[self._piece(token) for token in range(size)],
+            kinds=[self._kind(token) for token in range(size)],
+            begin=begin if begin >= 0 else None,
+            ends=frozenset(token for token in range(size) if lib.llama_vocab_is_eog(self._vocab, token)),
+        )
+
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        data = text.encode()
+        room = len(data) + 8
+        while True:
+            ids = (ctypes.c_int32 * room)()
+            count = lib.llama_tokenize(self._vocab, data, len(data), ids, room, add_begin, parse_control)
+            if count >= 0:
+                return list(ids[:count])
+            room = -count  # a negative answer is the size needed
+
+    def _piece(self, token: int) -> bytes:
+        room = 64
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            count = lib.llama_token_to_piece(self._vocab, token, buffer, room, 0, True)
+            if count >= 0:
+                return buffer.raw[:count]
+            room = -count
+
+    def _kind(self, token: int) -> Kind:
+        attributes = lib.llama_vocab_get_attr(self._vocab, token)
+        if attributes & lib.LLAMA_TOKEN_ATTR_UNUSED:
+            return Kind.UNUSED
+        if attributes & (lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN):
+            return Kind.CONTROL
+        return Kind.ORDINARY

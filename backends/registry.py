@@ -1,0 +1,30 @@
+"""Engines by name. An engine's module is imported when it is asked for, so that nobody pays for the others."""
+
+from importlib import import_module
+from typing import Protocol, cast
+
+from backends.contract import Backend, LoadOptions, ModelLoadError, Progress
+
+
+class Loader(Protocol):
+    """What an engine's module offers as `load`."""
+
+    def __call__(self, options: LoadOptions, progress: Progress | None = None) -> Backend: ...
+
+
+_MODULES = {
+    "llama_cpp": "backends.llama_cpp",
+    "scripted": "backends.scripted",
+}
+
+NAMES = tuple(_MODULES)
+
+
+def load(name: str, options: LoadOptions, progress: Progress | None = None) -> Backend:
+    """Load a model with the engine `name`. `progress` is called with 0 … 1. Raises ModelLoadError."""
+    try:
+        module = _MODULES[name]
+    except KeyError:
+        raise ModelLoadError(f"unknown backend {name!r}: choose one of {', '.join(NAMES)}") from None
+    loader = cast(Loader, import_module(module).load)
+    return loader(options, progress)

@@ -1,0 +1,128 @@
+"""A deterministic toy language model without weights, for tests and for measuring everything but the model.
+
+Its logits are a hash of the last `ORDER` tokens, so text depends on context and a wrong KV cache shows at
+once. `agreement` mixes in noise of its own: a drafter of agreement a scripts the target's own logits at a
+share a of the contexts and unrelated ones at the rest.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backends.contract import Backend, BadEntry, Entry, LoadOptions, Logits, Progress
+from backends.vocabulary import Kind, Vocabulary
+
+ORDER = 4  # tokens of context that decide the next
+BEGIN, END = 256, 257
+
+
+class ByteVocabulary(Vocabulary):
+    """256 bytes, a begin and an end token, and unused ids up to `size`."""
+
+    def __init__(self, size: int = 258) -> None:
+        if size < 258:
+            raise ValueError(f"a byte vocabulary has at least 258 ids, got {size}")
+        pieces = [bytes([i]) for i in range(256)] + [b"<begin>", b"<end>"] + [b""] * (size - 258)
+        kinds = [Kind.ORDINARY] * 256 + [Kind.CONTROL] * 2 + [Kind.UNUSED] * (size - 258)
+        super().__init__(pieces, kinds, BEGIN, frozenset({END}))
+
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        head = [BEGIN] if add_begin else []
+        if not parse_control:
+            return head + list(text.encode())
+        ids = list(head)
+        for number, part in enumerate(text.split("<end>")):
+            ids += [END] * (number > 0) + list(part.encode())
+        return ids
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What the toy model says. Two backends with equal `seed` are one model."""
+
+    seed: int = 1
+    agreement: float = 1.0
+    sharpness: float = 4.0  # standard deviation of the logits
+    end_bias: float = -100.0  # added to the end token's logit: large values end texts early
+    vocabulary_size: int = 258
+    seconds_per_pass: float = 0.0
+    support: int | None = None  # only this many ids can be said; None: all ordinary and the end
+
+
+class ScriptedBackend(Backend):
+    """See the module. Rows hold plain token lists."""
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        script: Script = Script(),
+        *,
+        rows: int = 4,
+        context_length: int = 1024,
+        max_batch_tokens: int = 512,
+        max_rollback: int | None = None,
+        can_copy: bool = True,
+    ) -> None:
+        self.script = script
+        self.model_name = f"scripted-{script.seed}"
+        self.vocabulary = ByteVocabulary(script.vocabulary_size)
+        self.rows, self.context_length, self.max_batch_tokens = rows, context_length, max_batch_tokens
+        self.max_rollback, self.can_copy = max_rollback, can_copy
+        self.passes = 0
+        self.fed = 0  # tokens over all passes
+        self._held: list[list[int]] = [[] for _ in range(rows)]
+        super().__init__()
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        """float32 (vocab,): what the model says after `tokens`. The whole model, as a pure function."""
+        context = tuple(tokens[-ORDER:])
+        own = np.random.default_rng([self.script.seed, 7, *context])
+        strays = own.random() >= self.script.agreement
+        source = np.random.default_rng([self.script.seed, 11 if strays else 5, *context])
+        logits = np.full(self.vocabulary.size, -np.inf, dtype=np.float32)
+        said = min(self.script.support or END + 1, END + 1)
+        logits[:said] = source.standard_normal(said) * self.script.sharpness
+        logits[BEGIN] = -np.inf
+        logits[END] = max(float(logits[END]), 0.0) + self.script.end_bias
+        return logits
+
+    def close(self) -> None:
+        self._held = [[] for _ in range(self.rows)]
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.passes += 1
+        self.fed += sum(len(entry.tokens) for entry in batch)
+        if self.script.seconds_per_pass:
+            time.sleep(self.script.seconds_per_pass)
+        results = []
+        for row, start, tokens, logits_from in batch:
+            held = self._held[row]
+            del held[start:]
+            held.extend(tokens)
+            rows = [self.logits_after(held[: start + i + 1]) for i in range(logits_from, len(tokens))]
+            results.append(np.stack(rows) if rows else np.empty((0, self.vocabulary.size), dtype=np.float32))
+        return results
+
+    def _copy(self, source: int, destination: int, length: int) -> None:
+        self._held[destination] = self._held[source][:length]
+
+    def _release(self, row: int) -> None:
+        self._held[row] = []
+
+
+def load(options: LoadOptions, progress: Progress | None = None) -> ScriptedBackend:
+    """A toy model by the settings; `options.model` may carry a seed as its file name, e.g. `7`."""
+    name = options.model.name if options.model is not None else "1"
+    if not name.isdigit():
+        raise BadEntry(f"the scripted backend takes a number as its model, got {name!r}")
+    if progress is not None:
+        progress(1.0)
+    return ScriptedBackend(
+        Script(seed=int(name)),
+        rows=options.rows or 4,
+        context_length=options.context_length or 1024,
+        max_batch_tokens=options.batch_tokens,
+    )

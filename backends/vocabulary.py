@@ -1,0 +1,87 @@
+"""What a token id means, and how two ends prove to each other that it means the same on both sides."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property, lru_cache
+
+
+class Kind(IntEnum):
+    """Class of a token id."""
+
+    ORDINARY = 0  # text
+    CONTROL = 1  # begin, end, roles: has a meaning, no text
+    UNUSED = 2  # padding of the embedding table; families pad differently
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What travels in place of a vocabulary: hashes over (id, bytes) per class of token, for ids below `below`."""
+
+    size: int
+    below: int
+    begin: int | None
+    ends: tuple[int, ...]
+    ordinary: str
+    control: str
+
+
+class Vocabulary(ABC):
+    """Bytes and class of each id, and encoding of text. Tokens cross the network only as ids, so both ends need one."""
+
+    def __init__(self, pieces: list[bytes], kinds: list[Kind], begin: int | None, ends: frozenset[int]) -> None:
+        self.pieces, self.kinds, self.begin, self.ends = pieces, kinds, begin, ends
+
+    @property
+    def size(self) -> int:
+        return len(self.pieces)
+
+    @abstractmethod
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        """Ids of `text`. With `parse_control`, spelled-out control tokens (chat templates) become their ids."""
+
+    def decode(self, ids: list[int]) -> bytes:
+        """Bytes of ordinary tokens; control and unused ids have no text. A character may be split over ids."""
+        return b"".join(self.pieces[i] for i in ids if self.kinds[i] == Kind.ORDINARY)
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        return self.fingerprint_below(self.size)
+
+    @lru_cache(maxsize=32)  # noqa: B019 - a vocabulary lives as long as its process
+    def fingerprint_below(self, below: int) -> Fingerprint:
+        """Fingerprint of the first `below` ids: what a smaller vocabulary of the same family compares with."""
+        below = max(0, min(below, self.size))
+        digests = {Kind.ORDINARY: hashlib.sha256(), Kind.CONTROL: hashlib.sha256()}
+        for token in range(below):
+            digest = digests.get(self.kinds[token])
+            if digest is not None:
+                piece = self.pieces[token]
+                digest.update(b"%d:%d:" % (token, len(piece)))
+                digest.update(piece)
+        return Fingerprint(
+            size=self.size,
+            below=below,
+            begin=self.begin,
+            ends=tuple(sorted(self.ends)),
+            ordinary=digests[Kind.ORDINARY].hexdigest(),
+            control=digests[Kind.CONTROL].hexdigest(),
+        )
+
+
+def difference(ours: Fingerprint, theirs: Fingerprint) -> str | None:
+    """How two fingerprints over the same ids rule out speaking in token ids; None when they are compatible.
+
+    Compatible means equal bytes for every ordinary token below the smaller size, and equal begin and end
+    ids. Other control tokens may differ: drafts of them are simply rejected.
+    """
+    if ours.below != theirs.below:
+        raise ValueError(f"fingerprints over {ours.below} and {theirs.below} ids cannot be compared")
+    if ours.ordinary != theirs.ordinary:
+        return f"token ids below {ours.below} stand for different bytes (sizes {ours.size} and {theirs.size})"
+    if ours.begin != theirs.begin:
+        return f"the begin-of-text id is {ours.begin} here and {theirs.begin} there"
+    if ours.ends != theirs.ends:
+        return f"the end-of-text ids are {list(ours.ends)} here and {list(theirs.ends)} there"
+    return None

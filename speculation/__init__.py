@@ -1,0 +1,1 @@
+"""Pure decisions of speculative decoding: no I/O, no model, no clock of its own."""

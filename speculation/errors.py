@@ -1,0 +1,137 @@
+"""The errors of the protocol, raised on either end. The verifier maps them to HTTP, the client maps them back.
+
+SpecPairError
++-- RequestError                 what was asked cannot be answered
+|   +-- InvalidRequest, BodyTooLarge, Unauthorized, NotFound, MethodNotAllowed
+|   +-- EmptyPrompt, PromptTooLong, TokenOutOfRange, TooManyDrafts
+|   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused
+|   +-- PositionInsidePrompt, PositionBeyondCommitted
++-- ServerError                  what was asked is fine, the verifier cannot do it now
+    +-- ModelLoading, ModelFailed, Overloaded, EngineError, InternalError
+"""
+
+from typing import Any, ClassVar
+
+
+class SpecPairError(Exception):
+    """Base. `code` is the stable name on the wire, `status` the HTTP status, `details` what else a program needs."""
+
+    code: ClassVar[str] = "internal_error"
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def body(self) -> dict[str, Any]:
+        """The one shape of an error, as OpenAI-style clients parse it."""
+        return {"error": {"code": self.code, "type": self.type, "message": self.message, **self.details}}
+
+
+class RequestError(SpecPairError):
+    type = "invalid_request_error"
+    status = 422
+
+
+class InvalidRequest(RequestError):
+    code = "invalid_request"
+
+
+class BodyTooLarge(RequestError):
+    code, status = "body_too_large", 413
+
+
+class Unauthorized(RequestError):
+    code, status = "unauthorized", 401
+
+
+class NotFound(RequestError):
+    code, status = "not_found", 404
+
+
+class MethodNotAllowed(RequestError):
+    code, status = "method_not_allowed", 405
+
+
+class EmptyPrompt(RequestError):
+    code = "empty_prompt"
+
+
+class PromptTooLong(RequestError):
+    code = "prompt_too_long"
+
+
+class TokenOutOfRange(RequestError):
+    code = "token_out_of_range"
+
+
+class TooManyDrafts(RequestError):
+    code = "too_many_drafts"
+
+
+class UnknownSession(RequestError):
+    code, status = "unknown_session", 404
+
+
+class SessionConflict(RequestError):
+    code, status = "session_conflict", 409
+
+
+class SessionMismatch(RequestError):
+    code, status = "session_mismatch", 400
+
+
+class ImplicitSessionRefused(RequestError):
+    code = "implicit_session_refused"
+
+
+class PositionInsidePrompt(RequestError):
+    code = "position_inside_prompt"
+
+
+class PositionBeyondCommitted(RequestError):
+    code, status = "position_beyond_committed", 409
+
+
+class ServerError(SpecPairError):
+    pass
+
+
+class ModelLoading(ServerError):
+    code, status = "model_loading", 503
+
+
+class ModelFailed(ServerError):
+    code, status = "model_failed", 503
+
+
+class Overloaded(ServerError):
+    code, status = "overloaded", 503
+
+
+class EngineError(ServerError):
+    code = "engine_error"
+
+
+class InternalError(ServerError):
+    pass
+
+
+def _tree(cls: type[SpecPairError]) -> list[type[SpecPairError]]:
+    return [cls, *(found for sub in cls.__subclasses__() for found in _tree(sub))]
+
+
+_BY_CODE = {cls.code: cls for cls in reversed(_tree(SpecPairError))}
+
+
+def from_body(status: int, body: Any) -> SpecPairError:
+    """The error a reply carries. Replies of another shape (a proxy's page, say) become a generic one."""
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        kind = RequestError if 400 <= status < 500 else ServerError
+        return kind(f"HTTP {status} without an error the protocol knows: is this a verifier?")
+    details = {key: value for key, value in error.items() if key not in ("code", "type", "message")}
+    known = _BY_CODE.get(str(error.get("code")), RequestError if status < 500 else ServerError)
+    return known(error["message"], **details)

@@ -1,0 +1,120 @@
+"""`gumbel-1`: the shared Gumbel noise that couples a drafter to a verifier without communication.
+
+Both ends draw token `argmax_i(log p_i + G(seed, position, i))` from their own distribution `p` with the
+same noise `G`, so that they agree as often as two exact samplers can be made to without talking
+(Daliri, Musco, Suresh, "Coupling without communication and drafter-invariant speculative decoding",
+arXiv 2408.07978).
+
+The noise is counter-based: a pure function of (seed, absolute position, vocabulary id, purpose), made of
+32-bit multiplies only, so that any device can compute it.
+
+    key words   four lanes, each absorbs (seed low, seed high, position, purpose) through `_mix`
+    high word   of id: a keyed two-multiply permutation of the 32-bit integers, keys k0 and k1
+    low word    of id: the same construction over the high word, keys k2 and k3
+    h           high << 21 | low >> 11                                     (53 bits)
+    u           (h + 1/2) / 2**53
+    G           -log(-log u)                                               (float64)
+
+`u` can be so close to 1 that it rounds there in float64; with v = 1 - u = (2**53 - h - 1/2) / 2**53, which
+is exact near 0, the same value is -log(-log1p(-v)), and that form is used for the upper half.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+NAME = "gumbel-1"
+SEED_LIMIT = 1 << 53  # seeds survive JSON readers that hold numbers in float64
+
+_MASK = 0xFFFFFFFF
+_GOLDEN = 0x9E3779B9  # 2**32 / golden ratio: spreads consecutive ids over the whole word
+# The two multipliers and shifts of "lowbias32", found by search for low avalanche bias (Wellons, hash-prospector).
+_M1, _M2 = 0x7FEB352D, 0x846CA68B
+_LANES = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)  # fractional digits of pi: nothing up the sleeve
+
+
+class Purpose(IntEnum):
+    """What a draw is for. Different purposes at one position see independent noise."""
+
+    TOKEN = 0
+
+
+class RowKey(NamedTuple):
+    """Four 32-bit key words of one (seed, position, purpose)."""
+
+    k0: int
+    k1: int
+    k2: int
+    k3: int
+
+
+def _mix(x: int) -> int:
+    x ^= x >> 16
+    x = x * _M1 & _MASK
+    x ^= x >> 15
+    x = x * _M2 & _MASK
+    return x ^ x >> 16
+
+
+def row_key(seed: int, position: int, purpose: Purpose = Purpose.TOKEN) -> RowKey:
+    """Key words for one position.
+
+    `seed` is in [0, 2**53), `position` counts tokens from the start of the prompt, in [0, 2**32).
+    Raises ValueError outside of those.
+    """
+    if not 0 <= seed < SEED_LIMIT:
+        raise ValueError(f"seed must be in [0, 2**53), got {seed}")
+    if not 0 <= position <= _MASK:
+        raise ValueError(f"position must be in [0, 2**32), got {position}")
+    words = (seed & _MASK, seed >> 32, position, int(purpose))
+    keys = []
+    for lane in _LANES:
+        state = lane
+        for word in words:
+            state = (_mix(state ^ word) + lane) & _MASK
+        keys.append(state)
+    return RowKey(*keys)
+
+
+def high_words(key: RowKey, spread: NDArray[np.uint32], out: NDArray[np.uint32] | None = None) -> NDArray[np.uint32]:
+    """First 32 bits of the noise of many ids; `spread` is `spread_ids(ids)`, uint32 of any shape."""
+    scratch = np.empty_like(spread)
+    x = np.bitwise_xor(spread, np.uint32(key.k0), out=out)
+    return _permute(x, key.k1, scratch)
+
+
+def spread_ids(ids: NDArray[np.integer]) -> NDArray[np.uint32]:
+    """`id * golden mod 2**32`: what `high_words` starts from; worth keeping for a whole vocabulary."""
+    return ids.astype(np.uint32) * np.uint32(_GOLDEN)
+
+
+def _permute(x: NDArray[np.uint32], key: int, scratch: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """`_mix` in place over an array, with a second key word between its two multiplies."""
+    np.right_shift(x, np.uint32(16), out=scratch)
+    np.bitwise_xor(x, scratch, out=x)
+    np.multiply(x, np.uint32(_M1), out=x)
+    np.bitwise_xor(x, np.uint32(key), out=x)
+    np.right_shift(x, np.uint32(15), out=scratch)
+    np.bitwise_xor(x, scratch, out=x)
+    np.multiply(x, np.uint32(_M2), out=x)
+    np.right_shift(x, np.uint32(16), out=scratch)
+    np.bitwise_xor(x, scratch, out=x)
+    return x
+
+
+def gumbel(key: RowKey, ids: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Gumbel(0, 1) noise for each of `ids` (any shape), float64 of the same shape."""
+    return gumbel_from_high(key, high_words(key, spread_ids(ids)))
+
+
+def gumbel_from_high(key: RowKey, high: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """The noise of ids whose high words are already known."""
+    low = _permute(high ^ np.uint32(key.k2), key.k3, np.empty_like(high))
+    h = (high.astype(np.uint64) << np.uint64(21)) | (low >> np.uint32(11)).astype(np.uint64)
+    below = h.astype(np.float64) + 0.5
+    above = (np.uint64((1 << 53) - 1) - h).astype(np.float64) + 0.5
+    scale = 2.0**-53
+    exponential = np.where(h < 1 << 52, -np.log(below * scale), -np.log1p(-np.minimum(above, 2.0**52) * scale))
+    return np.asarray(-np.log(exponential))

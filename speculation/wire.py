@@ -1,0 +1,84 @@
+"""The messages of the protocol. Unknown keys are refused, so that a misspelt option is never dropped in silence."""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from speculation import noise
+from speculation.acceptance import Strategy
+from speculation.errors import InvalidRequest
+from speculation.sampling import Sampling
+
+TokenId = Annotated[int, Field(strict=True)]  # range is checked against the model's vocabulary
+SessionId = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$")]
+
+
+class Message(BaseModel):
+    """Base of what a client sends."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+M = TypeVar("M", bound=Message)
+
+
+class _Prompted(Message):
+    """A prompt and how to continue it."""
+
+    prompt: str | None = None
+    prompt_ids: list[TokenId] | None = None
+    max_tokens: Annotated[int, Field(strict=True, ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
+    top_k: Annotated[int, Field(strict=True, ge=0)] = 0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    seed: Annotated[int, Field(strict=True, ge=0, lt=noise.SEED_LIMIT)] | None = None
+    strategy: Strategy = Strategy.COUPLED
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> "_Prompted":
+        if (self.prompt is None) == (self.prompt_ids is None):
+            raise ValueError("give either prompt or prompt_ids")
+        return self
+
+    def sampling(self, seed: int) -> Sampling:
+        """These settings with the seed that was given or drawn."""
+        return Sampling(seed=seed, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+
+
+class PrefillRequest(_Prompted):
+    session_id: SessionId | None = None
+
+
+class VerifyRequest(Message):
+    session_id: SessionId | None = None
+    position: Annotated[int, Field(strict=True, ge=0)] | None = None
+    draft_tokens: list[TokenId]
+
+
+class GenerateRequest(_Prompted):
+    mode: Literal["target"] = "target"
+    stream: bool = False
+
+
+def parse(schema: type[M], body: bytes) -> M:
+    """Read a message. Raises InvalidRequest in one plain sentence naming the field."""
+    try:
+        return schema.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        others = error.error_count() - 1
+        more = f" (and {others} more)" if others else ""
+        raise InvalidRequest(f"{where + ': ' if where else ''}{first['msg']}{more}", param=where or None) from None
+
+
+def sampling_body(sampling: Sampling, strategy: Strategy) -> dict[str, Any]:
+    """How `sampling` is reported in replies."""
+    return {
+        "seed": sampling.seed,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "strategy": str(strategy),
+        "noise": noise.NAME,
+    }

@@ -1,0 +1,1 @@
+"""The verifier: an HTTP service that holds the target model and says which drafts it would have written."""

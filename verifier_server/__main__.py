@@ -1,0 +1,35 @@
+"""`python -m verifier_server`: the verifier with its settings as flags."""
+
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+
+import uvicorn
+
+from verifier_server.app import create_app
+from verifier_server.settings import SettingsError, from_flags
+
+KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that they close first
+
+
+def main() -> int:
+    """Serve until stopped. Returns the exit status: 2 for bad settings, 1 when the model could not be loaded."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s:     %(message)s")
+    try:
+        settings, options = from_flags(sys.argv[1:])
+    except SettingsError as error:
+        print(f"verifier: {error}", file=sys.stderr)
+        return 2
+    app = create_app(settings, on_failure=lambda: os.kill(os.getpid(), signal.SIGINT))
+    config = uvicorn.Config(
+        app, host=options.host, port=options.port, timeout_keep_alive=KEEP_ALIVE, access_log=False, workers=1
+    )
+    with suppress(KeyboardInterrupt):  # uvicorn has shut down in order and passes the signal on
+        uvicorn.Server(config).run()
+    return 1 if app.state.service.failure is not None else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The application that `uvicorn verifier_server.app:app` serves."""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from backends.contract import Backend
+from speculation.errors import (
+    InternalError,
+    MethodNotAllowed,
+    ModelLoading,
+    NotFound,
+    Overloaded,
+    RequestError,
+    SpecPairError,
+)
+from verifier_server import routes
+from verifier_server.service import Service
+from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers
+
+if TYPE_CHECKING:
+    app: FastAPI
+
+_log = logging.getLogger("specpair.verifier")
+SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a busy engine thread holds replies back that long
+
+
+def create_app(
+    settings: Settings, backend: Backend | None = None, on_failure: Callable[[], None] | None = None
+) -> FastAPI:
+    """A verifier with `settings`; with a `backend` already loaded, or loading its own in the background."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
+        service: Service = app.state.service
+        service.start(on_failure)
+        try:
+            yield
+        finally:
+            service.stop()
+
+    app = FastAPI(
+        title="specpair verifier",
+        description="Verifies token drafts against the target model; only token ids travel.",
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.service = Service(settings, backend)
+    routes.add_to(app)
+    app.add_exception_handler(SpecPairError, _reply_error)
+    app.add_exception_handler(HTTPException, _reply_http)
+    app.add_exception_handler(Exception, _reply_unexpected)
+    return app
+
+
+async def _reply_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, SpecPairError)
+    headers = {"Retry-After": "1"} if isinstance(error, ModelLoading | Overloaded) else None
+    return JSONResponse(error.body(), status_code=error.status, headers=headers)
+
+
+async def _reply_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    known: SpecPairError
+    if error.status_code == 405:
+        known = MethodNotAllowed(f"{request.method} is not possible on {request.url.path}")
+    elif error.status_code == 404:
+        known = NotFound(f"there is nothing at {request.url.path}: see /docs for what there is")
+    else:
+        known = RequestError(str(error.detail))
+    return JSONResponse(known.body(), status_code=error.status_code, headers=error.headers)
+
+
+async def _reply_unexpected(_request: Request, error: Exception) -> Response:
+    return await _reply_error(_request, InternalError(f"a fault of the verifier ({type(error).__name__}): see its log"))
+
+
+def _stop_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _from_command_line() -> FastAPI:
+    """The application by the environment; a bad setting ends the process with one line that names it."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s:     %(message)s")
+    try:
+        refuse_workers()
+        return create_app(from_environment(), on_failure=_stop_process)
+    except SettingsError as error:
+        raise SystemExit(f"verifier: {error}") from None
+
+
+def __getattr__(name: str) -> FastAPI:
+    # Made when uvicorn asks for it, so that importing this module never reads the environment.
+    if name == "app":
+        return _from_command_line()
+    raise AttributeError(name)

@@ -1,0 +1,244 @@
+"""The REST endpoints: HTTP in, HTTP out. Bodies are read and written by hand where a round trip counts."""
+
+import codecs
+import ipaddress
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from speculation import wire
+from speculation.errors import (
+    BodyTooLarge,
+    ImplicitSessionRefused,
+    InvalidRequest,
+    SessionMismatch,
+    SpecPairError,
+    Unauthorized,
+)
+from verifier_server.engine import Answer
+from verifier_server.service import Service
+from verifier_server.sessions import Session
+
+SESSION_HEADER = "X-Session-Id"
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def add_to(app: FastAPI) -> None:
+    """Register every endpoint, with and without the trailing slash."""
+    for path, method, endpoint, schema in (
+        ("/prefill", "POST", prefill, wire.PrefillRequest),
+        ("/verify", "POST", verify, wire.VerifyRequest),
+        ("/generate", "POST", generate, wire.GenerateRequest),
+        ("/health", "GET", health, None),
+        ("/model", "GET", model, None),
+        ("/sessions", "GET", list_sessions, None),
+        ("/sessions/{session_id}", "DELETE", delete_session, None),
+    ):
+        described = _body_schema(schema) if schema is not None else None
+        app.add_api_route(path, endpoint, methods=[method], openapi_extra=described, summary=endpoint.__doc__)
+        app.add_api_route(path + "/", endpoint, methods=[method], include_in_schema=False)
+
+
+async def prefill(request: Request) -> Response:
+    """Open a session with a prompt and get its first token."""
+    service = _service(request)
+    message = wire.parse(wire.PrefillRequest, await _body(request))
+    session_id = _session_id(request, message.session_id)
+    session, answer = await service.prefill(message, session_id, _caller(request))
+    backend = service.engine.backend
+    body = {
+        "session_id": session.id,
+        "prompt_len": session.prompt_len,
+        "prompt_ids": session.tokens[: session.prompt_len],
+        "position": session.prompt_len,
+        "tokens": answer.tokens,
+        "total_tokens": answer.total_tokens,
+        "finish_reason": answer.finish_reason,
+        "model": backend.model_name,
+        "vocabulary": service.model()["vocabulary"],
+        "sampling": wire.sampling_body(session.sampling, session.strategy),
+        "timing": _timing(answer),
+    }
+    return _json(body, session)
+
+
+async def verify(request: Request) -> Response:
+    """Compare a guess with what the target model says, and get the tokens that are now certain."""
+    service = _service(request)
+    message = wire.parse(wire.VerifyRequest, await _body(request))
+    session_id = _session_id(request, message.session_id)
+    if session_id is not None:
+        session = service.sessions.get(session_id)
+    else:
+        _allow_implicit(request)
+        session = service.sessions.latest(_caller(request))
+    answer = await service.verify(message, session)
+    body = {
+        "position": answer.position,
+        "accepted_prefix_len": answer.accepted,
+        "judged": answer.judged,
+        "tokens": answer.tokens,
+        "preds": answer.tokens,
+        "total_tokens": answer.total_tokens,
+        "finish_reason": answer.finish_reason,
+        "timing": _timing(answer),
+    }
+    return _json(body, session)
+
+
+async def generate(request: Request) -> Response:
+    """Plain decoding by the target model alone: JSON, or server-sent events with `stream`."""
+    service = _service(request)
+    message = wire.parse(wire.GenerateRequest, await _body(request))
+    session, answers = await service.generate(message)
+    if message.stream:
+        return StreamingResponse(_events(service, session, answers), media_type="text/event-stream")
+    last: Answer | None = None
+    async for answer in answers:
+        last = answer
+        if await request.is_disconnected():
+            break
+    assert last is not None
+    return JSONResponse(_summary(service, session, last))
+
+
+async def health(request: Request) -> Response:
+    """Whether the model is ready; 503 while it loads, with its progress."""
+    body = _service(request).health()
+    return JSONResponse(body, status_code=200 if body["status"] == "ready" else 503)
+
+
+async def model(request: Request) -> Response:
+    """What is served: limits, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
+    below = request.query_params.get("below")
+    if below is not None and not below.isdigit():
+        raise InvalidRequest(f"below: {below!r} is not a number of token ids", param="below")
+    return JSONResponse(_service(request).model(None if below is None else int(below)))
+
+
+async def list_sessions(request: Request) -> Response:
+    """Sessions that are held."""
+    service = _service(request)
+    listed = [
+        {
+            "session_id": session.id,
+            "prompt_len": session.prompt_len,
+            "total_tokens": len(session.tokens),
+            "finish_reason": session.finish_reason,
+            "resident": session.row is not None,
+        }
+        for session in service.sessions.all()
+    ]
+    return JSONResponse({"sessions": listed})
+
+
+async def delete_session(request: Request) -> Response:
+    """Forget a session and free its KV row."""
+    session = _service(request).sessions.remove(request.path_params["session_id"])
+    return JSONResponse({"session_id": session.id, "deleted": True})
+
+
+def _service(request: Request) -> Service:
+    """The service, for a caller who may use it."""
+    service: Service = request.app.state.service
+    key = service.settings.api_key
+    if key is not None:
+        given = request.headers.get("authorization", "")
+        if not secrets.compare_digest(given.encode(), f"Bearer {key}".encode()):
+            raise Unauthorized("this verifier wants its key: send the header Authorization: Bearer <key>")
+    return service
+
+
+async def _body(request: Request) -> bytes:
+    limit = request.app.state.service.settings.max_body_bytes
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise BodyTooLarge(f"the body has {declared} bytes, this verifier takes at most {limit}", limit=limit)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise BodyTooLarge(f"the body is larger than the {limit} bytes this verifier takes", limit=limit)
+    return bytes(body)
+
+
+def _session_id(request: Request, in_body: str | None) -> str | None:
+    in_header = request.headers.get(SESSION_HEADER)
+    if in_header is not None and in_body is not None and in_header != in_body:
+        raise SessionMismatch(f"{SESSION_HEADER} says {in_header}, the body says {in_body}")
+    return in_body or in_header
+
+
+def _caller(request: Request) -> str:
+    """Who is asking, for clients that send no session id: key and peer address."""
+    peer = request.client.host if request.client else ""
+    return f"{request.headers.get('authorization', '')}@{peer}"
+
+
+def _allow_implicit(request: Request) -> None:
+    """Behind a proxy or on a shared address, "the caller's latest session" may be somebody else's."""
+    if request.app.state.service.settings.api_key is not None:
+        return
+    host = (request.scope.get("server") or ("localhost",))[0]
+    try:
+        local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    if not local:
+        raise ImplicitSessionRefused(
+            "session_id is missing: without one the caller's latest session is meant, which is possible only on "
+            "loopback or with an API key"
+        )
+
+
+def _timing(answer: Answer) -> dict[str, float]:
+    return {"queue_ms": round(answer.queue_ms, 3), "forward_ms": round(answer.forward_ms, 3)}
+
+
+def _json(body: dict[str, Any], session: Session) -> Response:
+    data = json.dumps(body, separators=(",", ":")).encode()
+    return Response(data, media_type="application/json", headers={SESSION_HEADER: session.id})
+
+
+def _summary(service: Service, session: Session, last: Answer) -> dict[str, Any]:
+    backend = service.engine.backend
+    generated = session.tokens[session.prompt_len :]
+    return {
+        "text": backend.vocabulary.decode(generated).decode(errors="replace"),
+        "token_ids": generated,
+        "prompt_tokens": session.prompt_len,
+        "generated_tokens": len(generated),
+        "finish_reason": session.finish_reason,
+        "model": backend.model_name,
+        "sampling": wire.sampling_body(session.sampling, session.strategy),
+        "timing": _timing(last),
+    }
+
+
+async def _events(service: Service, session: Session, answers: AsyncIterator[Answer]) -> AsyncIterator[bytes]:
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    vocabulary = service.engine.backend.vocabulary
+    last: Answer | None = None
+    try:
+        async for answer in answers:
+            last = answer
+            text = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
+            yield _event("tokens", {"position": answer.position, "tokens": answer.tokens, "text": text})
+    except SpecPairError as error:
+        yield _event("error", error.body())
+        return
+    assert last is not None
+    yield _event("end", _summary(service, session, last))
+
+
+def _event(name: str, body: dict[str, Any]) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(body, separators=(',', ':'))}\n\n".encode()
+
+
+def _body_schema(schema: type[wire.Message]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema.model_json_schema()}}}}

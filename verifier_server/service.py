@@ -1,0 +1,221 @@
+"""The verifier without HTTP: prompts to sessions, guesses to answers."""
+
+import asyncio
+import logging
+import secrets
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+from typing import Any
+
+from backends.contract import Backend, BackendError
+from backends.registry import load
+from speculation import noise, wire
+from speculation.acceptance import Strategy
+from speculation.errors import (
+    EmptyPrompt,
+    InvalidRequest,
+    ModelFailed,
+    ModelLoading,
+    PromptTooLong,
+    SpecPairError,
+    TokenOutOfRange,
+)
+from verifier_server.engine import Answer, Engine, Job
+from verifier_server.sessions import Session, SessionTable
+from verifier_server.settings import Settings
+
+_log = logging.getLogger("specpair.verifier")
+
+
+class Service:
+    """One model and its sessions. Everything but `_load` runs in the event loop's thread."""
+
+    def __init__(self, settings: Settings, backend: Backend | None = None) -> None:
+        self.settings = settings
+        self.sessions = SessionTable(time.monotonic, settings.session_ttl, settings.max_sessions, self._removed)
+        self.progress = 0.0
+        self.failure: str | None = None
+        self._backend = backend
+        self._engine: Engine | None = None
+        self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
+        self._on_failure: Callable[[], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, on_failure: Callable[[], None] | None = None) -> None:
+        """Begin to load the model; `on_failure` is called from the loader's thread when that fails."""
+        self._loop = asyncio.get_running_loop()
+        self._on_failure = on_failure
+        self._loader.start()
+
+    def stop(self) -> None:
+        """Wait for a load under way, end the engine, free the model."""
+        self._loader.join()
+        if self._engine is not None:
+            self._engine.stop()
+            self._engine = None
+
+    @property
+    def engine(self) -> Engine:
+        """Raises ModelLoading or ModelFailed until the model is there."""
+        if self.failure is not None:
+            raise ModelFailed(f"the model could not be loaded: {self.failure}")
+        if self._engine is None:
+            raise ModelLoading(
+                f"the model is loading ({self.progress:.0%}): wait and ask again", progress=self.progress
+            )
+        return self._engine
+
+    def health(self) -> dict[str, Any]:
+        """Body of `/health`."""
+        if self.failure is not None:
+            return {"status": "failed", "reason": self.failure}
+        if self._engine is None:
+            return {"status": "loading", "progress": round(self.progress, 3)}
+        return {"status": "ready", "model": self._engine.backend.model_name, "sessions": len(self.sessions)}
+
+    def model(self, below: int | None = None) -> dict[str, Any]:
+        """Body of `/model`; with `below`, fingerprints of the first so many ids."""
+        backend = self.engine.backend
+        vocabulary = backend.vocabulary
+        return {
+            "model": backend.model_name,
+            "backend": backend.name,
+            "context_length": backend.context_length,
+            "rows": backend.rows,
+            "kv_bytes": backend.kv_bytes,
+            "max_draft_tokens": self.settings.max_drafts,
+            "strategies": [str(strategy) for strategy in Strategy],
+            "noise": noise.NAME,
+            "vocabulary": asdict(vocabulary.fingerprint_below(vocabulary.size if below is None else below)),
+            "chat_template": backend.chat_template,
+        }
+
+    async def prefill(
+        self, request: wire.PrefillRequest, session_id: str | None, caller: str
+    ) -> tuple[Session, Answer]:
+        """Open a session (or find the one this very request opened) and generate its first token."""
+        engine = self.engine
+        request = request.model_copy(update={"session_id": None})
+        session = self.sessions.open(session_id, caller, request, lambda new_id: self._session(new_id, request))
+        return session, await self._ask(engine, session, session.prompt_len, [])
+
+    async def verify(self, request: wire.VerifyRequest, session: Session) -> Answer:
+        """Judge a guess. Without a position, the session's cursor stands in and moves on."""
+        engine = self.engine
+        self._check_ids("draft_tokens", request.draft_tokens)
+        implicit = request.position is None
+        position = session.cursor if request.position is None else request.position
+        answer = await self._ask(engine, session, position, request.draft_tokens)
+        if implicit:
+            session.cursor = min(position + max(answer.accepted, 1), answer.total_tokens)
+        return answer
+
+    async def generate(self, request: wire.GenerateRequest) -> tuple[Session, AsyncIterator[Answer]]:
+        """Plain decoding on the server: the session and its answers as passes end. Closing the iterator stops it."""
+        engine = self.engine
+        session = self._session(secrets.token_hex(16), request)
+        return session, self._decode(engine, session)
+
+    async def _decode(self, engine: Engine, session: Session) -> AsyncIterator[Answer]:
+        loop = asyncio.get_running_loop()
+        answers: asyncio.Queue[Answer | SpecPairError] = asyncio.Queue()
+
+        def done(answer: Answer | SpecPairError) -> None:
+            loop.call_soon_threadsafe(answers.put_nowait, answer)
+
+        job = Job(session, session.prompt_len, [], done, until_end=True)
+        engine.submit(job)
+        try:
+            finished = False
+            while not finished:
+                answer = await answers.get()
+                if isinstance(answer, SpecPairError):
+                    raise answer
+                finished = answer.finish_reason is not None
+                yield answer
+        finally:
+            job.cancelled = True
+            engine.forget(session)
+
+    async def _ask(self, engine: Engine, session: Session, position: int, drafts: list[int]) -> Answer:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer | SpecPairError] = loop.create_future()
+
+        def settle(answer: Answer | SpecPairError) -> None:
+            if not future.done():  # the client may be gone
+                future.set_result(answer)
+
+        def done(answer: Answer | SpecPairError) -> None:
+            loop.call_soon_threadsafe(settle, answer)
+
+        engine.submit(Job(session, position, drafts, done))
+        answer = await future
+        if isinstance(answer, SpecPairError):
+            raise answer
+        return answer
+
+    def _session(self, session_id: str, request: wire.PrefillRequest | wire.GenerateRequest) -> Session:
+        backend = self.engine.backend
+        if request.prompt_ids is not None:
+            ids = request.prompt_ids
+            self._check_ids("prompt_ids", ids)
+        else:
+            try:
+                ids = backend.vocabulary.encode(request.prompt or "")
+            except UnicodeEncodeError as error:
+                raise InvalidRequest(f"prompt: not valid Unicode text: {error.reason}", param="prompt") from None
+        if not ids or request.prompt == "":
+            raise EmptyPrompt("the prompt is empty: give at least one token to continue")
+        if len(ids) >= backend.context_length:
+            raise PromptTooLong(
+                f"the prompt has {len(ids)} tokens, the context holds {backend.context_length} with the answer: "
+                "shorten the prompt, or start the verifier with a larger context",
+                prompt_len=len(ids),
+                context_length=backend.context_length,
+            )
+        sampling = request.sampling(secrets.randbelow(noise.SEED_LIMIT) if request.seed is None else request.seed)
+        limit = backend.context_length
+        if request.max_tokens is not None:
+            limit = min(limit, len(ids) + request.max_tokens)
+        return Session(session_id, list(ids), len(ids), sampling, request.strategy, limit)
+
+    def _check_ids(self, field: str, ids: list[int]) -> None:
+        size = self.engine.backend.vocabulary.size
+        if ids and not (0 <= min(ids) and max(ids) < size):
+            at = next(at for at, token in enumerate(ids) if not 0 <= token < size)
+            raise TokenOutOfRange(
+                f"{field}.{at}: token id {ids[at]} is outside of the vocabulary of {size} ids", param=f"{field}.{at}"
+            )
+
+    def _removed(self, session: Session) -> None:
+        if self._engine is not None:
+            self._engine.forget(session)
+
+    def _load(self) -> None:
+        try:
+            backend = self._backend or load(self.settings.backend, self.settings.load_options(), self._report)
+        except BackendError as error:
+            self.failure = str(error)
+        except Exception as error:  # an engine's own crash must reach the user too
+            _log.exception("loading the model failed")
+            self.failure = f"{type(error).__name__}: {error}"
+        else:
+            _log.info(
+                "%s: %d rows of %d tokens, %.1f MiB of KV cache",
+                backend.model_name,
+                backend.rows,
+                backend.context_length,
+                backend.kv_bytes / 2**20,
+            )
+            engine = Engine(backend, self.settings.max_drafts)
+            engine.start()
+            self._engine = engine
+            return
+        _log.error("the model could not be loaded: %s", self.failure)
+        if self._on_failure is not None:
+            self._on_failure()
+
+    def _report(self, fraction: float) -> None:
+        self.progress = fraction

@@ -1,0 +1,105 @@
+"""Sessions: what was committed, and who it belongs to. A session outlives its KV row."""
+
+import secrets
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any
+
+from speculation.acceptance import Strategy
+from speculation.errors import Overloaded, SessionConflict, UnknownSession
+from speculation.sampling import Sampling
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """One text in the making. `tokens` is only appended to, by the engine's thread; a committed token never changes."""
+
+    id: str
+    tokens: list[int]
+    prompt_len: int
+    sampling: Sampling  # as reported
+    strategy: Strategy
+    limit: int  # tokens, prompt included, at which the text ends
+    request: Any = None  # the prefill it came from: a repeated one must be equal
+    last_used: float = 0.0
+    cursor: int = 0  # position of clients that send none
+    finish_reason: str | None = None
+    row: int | None = None  # where its KV lives; the engine's
+    held: int = 0  # how many of `tokens` the row holds; the engine's
+
+    def commit(self, tokens: list[int], ends: AbstractSet[int]) -> None:
+        """Append the target's tokens, and end the text at an end token or at the limit."""
+        self.tokens.extend(tokens[: self.limit - len(self.tokens)])
+        if self.tokens[-1] in ends:
+            self.finish_reason = "stop"
+        elif len(self.tokens) >= self.limit:
+            self.finish_reason = "length"
+
+
+@dataclass(slots=True)
+class SessionTable:
+    """All sessions by id, with the most recent one of each caller. Used by the event loop's thread only."""
+
+    clock: Callable[[], float]
+    ttl: float
+    capacity: int
+    on_removed: Callable[[Session], None]
+    _sessions: dict[str, Session] = field(default_factory=dict)
+    _latest: dict[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def all(self) -> list[Session]:
+        return list(self._sessions.values())
+
+    def get(self, session_id: str) -> Session:
+        """Raises UnknownSession."""
+        self.expire()
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise UnknownSession(f"no session {session_id}: it was never prefilled, was deleted, or expired when idle")
+        session.last_used = self.clock()
+        return session
+
+    def latest(self, caller: str) -> Session:
+        """The caller's most recent session. Raises UnknownSession."""
+        session_id = self._latest.get(caller)
+        if session_id is None:
+            raise UnknownSession("no session_id was given and you have no session yet: POST /prefill first")
+        return self.get(session_id)
+
+    def open(self, session_id: str | None, caller: str, request: Any, make: Callable[[str], Session]) -> Session:
+        """The session that `request` opens, or has opened before. Raises SessionConflict and Overloaded."""
+        self.expire()
+        session_id = session_id or secrets.token_hex(16)
+        session = self._sessions.get(session_id)
+        if session is None:
+            if len(self._sessions) >= self.capacity:
+                raise Overloaded(f"all {self.capacity} sessions are taken: try again later, or raise max_sessions")
+            session = make(session_id)
+            session.request, session.cursor = request, session.prompt_len
+            self._sessions[session_id] = session
+        elif session.request != request:
+            raise SessionConflict(f"session {session_id} was opened with another prefill: use a new session_id")
+        session.last_used = self.clock()
+        self._latest[caller] = session_id
+        return session
+
+    def remove(self, session_id: str) -> Session:
+        """Raises UnknownSession."""
+        session = self.get(session_id)
+        self._drop(session)
+        return session
+
+    def expire(self) -> None:
+        """Forget sessions idle for longer than `ttl`."""
+        deadline = self.clock() - self.ttl
+        for session in [s for s in self._sessions.values() if s.last_used < deadline]:
+            self._drop(session)
+
+    def _drop(self, session: Session) -> None:
+        del self._sessions[session.id]
+        self._latest = {caller: latest for caller, latest in self._latest.items() if latest != session.id}
+        self.on_removed(session)

@@ -1,0 +1,142 @@
+"""Settings of the verifier, from the environment (`VERIFIER_…`) or from flags. A bad value names its key."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from backends.contract import LoadOptions
+from backends.registry import NAMES
+from models import DEFAULT_TARGET
+
+PREFIX = "VERIFIER_"
+Positive = Annotated[int, Field(ge=1)]
+
+
+class SettingsError(Exception):
+    """A setting is unknown or has a bad value. The message names its key."""
+
+
+class Settings(BaseModel):
+    """What a user may choose about a verifier. Field descriptions are the help texts and the README's table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    model: Annotated[Path | None, Field(description="model file (default: the target of the pair that ships)")] = None
+    backend: Annotated[str, Field(description=f"engine: {', '.join(NAMES)}")] = "llama_cpp"
+    rows: Annotated[
+        Literal["auto"] | Positive, Field(description="sessions whose KV cache is held at once; auto: from free memory")
+    ] = "auto"
+    context: Annotated[
+        Literal["auto"] | Positive, Field(description="tokens per session; auto: as trained, up to 4096")
+    ] = "auto"
+    gpu_layers: Annotated[int, Field(ge=-1, description="layers on the GPU; -1: all (a CPU build ignores it)")] = -1
+    threads: Annotated[Literal["auto"] | Positive, Field(description="CPU threads of a forward pass")] = "auto"
+    batch_tokens: Annotated[int, Field(ge=8, description="tokens in one forward pass, over all sessions")] = 512
+    kv_type: Annotated[Literal["f32", "f16", "q8_0", "q4_0"], Field(description="number type of the KV cache")] = "f16"
+    mmap: Annotated[bool, Field(description="map the model file instead of reading it")] = True
+    flash_attention: Annotated[bool, Field(description="use flash attention")] = True
+    deterministic: Annotated[
+        bool, Field(description="same logits whatever the batch (Q8_0 on a CPU); prompts cost a third more")
+    ] = False
+    max_drafts: Annotated[int, Field(ge=1, description="drafts judged in one verify")] = 64
+    max_body_bytes: Annotated[int, Field(ge=1024, description="size of a request body")] = 4 * 1024 * 1024
+    max_sessions: Annotated[Positive, Field(description="sessions remembered at once")] = 1024
+    session_ttl: Annotated[float, Field(gt=0, description="seconds after which an idle session is forgotten")] = 900.0
+    api_key: Annotated[str | None, Field(min_length=1, description="bearer key that every request must carry")] = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Settings":
+        if self.backend not in NAMES:
+            raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {', '.join(NAMES)}")
+        if self.max_drafts >= self.batch_tokens:
+            raise ValueError(f"max_drafts: {self.max_drafts} must be below batch_tokens ({self.batch_tokens})")
+        if self.backend == "llama_cpp" and not self.model_path.is_file():
+            raise ValueError(f"model: no such file: {self.model_path}")
+        return self
+
+    @property
+    def model_path(self) -> Path:
+        return self.model or DEFAULT_TARGET
+
+    def load_options(self) -> LoadOptions:
+        """What the engine is asked for."""
+        return LoadOptions(
+            model=self.model_path if self.backend == "llama_cpp" else self.model,
+            rows=None if self.rows == "auto" else self.rows,
+            context_length=None if self.context == "auto" else self.context,
+            batch_tokens=self.batch_tokens,
+            gpu_layers=self.gpu_layers,
+            threads=None if self.threads == "auto" else self.threads,
+            kv_type=self.kv_type,
+            mmap=self.mmap,
+            flash_attention=self.flash_attention,
+            deterministic=self.deterministic,
+        )
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from `VERIFIER_…` variables. Raises SettingsError naming the variable, unknown ones too."""
+    values = {key[len(PREFIX) :].lower(): value for key, value in environment.items() if key.startswith(PREFIX)}
+    return _build(values, lambda field: PREFIX + field.upper())
+
+
+def from_flags(
+    arguments: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> tuple[Settings, argparse.Namespace]:
+    """Settings from the environment, overridden by flags of the same names; and the flags of the server itself."""
+    parser = argparse.ArgumentParser(
+        prog="python -m verifier_server",
+        description="Serve a target model to drafters. Every setting is also an environment variable: "
+        f"--gpu-layers is {PREFIX}GPU_LAYERS.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: 8000)")
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default is None else f" (default: {field.default})"
+        parser.add_argument(flag(name), dest=name, metavar="VALUE", help=f"{field.description}{default}")
+    options = parser.parse_args(arguments)
+    values = {key[len(PREFIX) :].lower(): value for key, value in environment.items() if key.startswith(PREFIX)}
+    given = {name: getattr(options, name) for name in Settings.model_fields if getattr(options, name) is not None}
+    settings = _build({**values, **given}, lambda field: flag(field) if field in given else PREFIX + field.upper())
+    return settings, options
+
+
+def flag(field: str) -> str:
+    """The flag of a setting."""
+    return "--" + field.replace("_", "-")
+
+
+def _build(values: Mapping[str, str], key_of: Any) -> Settings:
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        message = first["msg"].removeprefix("Value error, ")
+        if first["loc"]:
+            field = str(first["loc"][0])
+        else:  # our own checks begin with the field's name
+            field, _, message = message.partition(": ")
+        if first["type"] == "extra_forbidden":
+            message = f"no such setting; there are {', '.join(key_of(name) for name in Settings.model_fields)}"
+        raise SettingsError(f"{key_of(field)}: {message}") from None
+
+
+def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise SettingsError when more than one worker process was asked for."""
+    count = environment.get("WEB_CONCURRENCY", "1")
+    for at, argument in enumerate(arguments):
+        if argument in ("--workers", "-w") and at + 1 < len(arguments):
+            count = arguments[at + 1]
+        elif argument.startswith("--workers="):
+            count = argument.partition("=")[2]
+    if count.isdigit() and int(count) > 1:
+        raise SettingsError(
+            f"--workers {count}: sessions and their KV caches live in one process, a second one would not know them. "
+            "Run one verifier per model copy on its own port, and let a proxy route on the X-Session-Id header"
+        )
