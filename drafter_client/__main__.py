@@ -1,0 +1,179 @@
+"""`python -m drafter_client`, also installed as `drafter`."""
+
+import argparse
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from backends.contract import Backend, BackendError, LoadOptions
+from backends.registry import load
+from drafter_client.arguments import drafter_parser, solo_parser
+from drafter_client.baseline import run_baseline
+from drafter_client.chat import chat_ids
+from drafter_client.client import ModelInfo, VerifierClient
+from drafter_client.drafter import ModelDrafter
+from drafter_client.errors import BadPrompt, DrafterError
+from drafter_client.loop import speculate
+from drafter_client.readout import Readout
+from drafter_client.solo import run_solo
+from drafter_client.stats import Stats
+from speculation import noise
+from speculation.draft_length import Adaptive, DraftLength, Fixed
+from speculation.errors import SpecPairError
+from speculation.sampling import Sampling
+
+INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0 done, 1 an error said on standard error, 2 bad flags, 130 interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        if arguments[:1] == ["solo"]:
+            return _solo(solo_parser().parse_args(arguments[1:]))
+        return _draft(drafter_parser().parse_args(arguments))
+    except (SpecPairError, DrafterError, BackendError) as error:
+        print(f"drafter: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndrafter: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _draft(options: argparse.Namespace) -> int:
+    if options.system is not None and not options.chat:
+        raise BadPrompt("--system is a message of a chat: add --chat")
+    prompt = _prompt(options)
+    client = VerifierClient(options.verifier, api_key=options.api_key)
+    client.wait_until_ready(on_wait=_show_progress())
+    backend = _load(options, options.draft_model)
+    try:
+        info = client.check_vocabulary(backend.vocabulary, backend.model_name)
+        readout = Readout(backend.vocabulary, as_json=options.json, stream=not options.no_stream)
+        return _run(options, prompt, client, backend, info, readout)
+    finally:
+        client.close()
+        backend.close()
+
+
+def _run(
+    options: argparse.Namespace,
+    prompt: str,
+    client: VerifierClient,
+    backend: Backend,
+    info: ModelInfo,
+    readout: Readout,
+) -> int:
+    if options.chat:
+        prompt_ids = chat_ids(info.chat_template, backend.vocabulary, prompt, options.system)
+    else:
+        prompt_ids = backend.vocabulary.encode(prompt)
+    sampling = _sampling(options)
+    request = {
+        "max_tokens": options.max_tokens,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "seed": sampling.seed,
+    }
+    stats = Stats(model=info.name, draft_model=backend.model_name)
+    drafter = ModelDrafter(backend, sampling, info.vocabulary.size)
+    length: DraftLength = Adaptive() if options.draft_n == "auto" else Fixed(options.draft_n)
+    readout.begin()
+    run = speculate(client, drafter, length, prompt_ids, request, info.max_drafts, stats, time.perf_counter)
+    try:
+        for committed in run:
+            readout.add(committed.tokens)
+        if options.baseline:
+            stats.baseline = run_baseline(client, prompt_ids, request, stats.token_ids, time.perf_counter)
+    except KeyboardInterrupt:
+        run.close()  # releases the session
+        readout.end(stats)
+        return INTERRUPTED
+    readout.end(stats)
+    return 0
+
+
+def _solo(options: argparse.Namespace) -> int:
+    prompt = _prompt(options)
+    backend = _load(options, options.model)
+    try:
+        readout = Readout(backend.vocabulary, as_json=options.json, stream=not options.no_stream)
+        stats = Stats(model=backend.model_name)
+        prompt_ids = backend.vocabulary.encode(prompt)
+        try:
+            for committed in run_solo(
+                backend, prompt_ids, options.max_tokens, _sampling(options), stats, time.perf_counter
+            ):
+                readout.add(committed)
+        except KeyboardInterrupt:
+            readout.end(stats)
+            return INTERRUPTED
+        readout.end(stats)
+        return 0
+    finally:
+        backend.close()
+
+
+def _show_progress() -> Callable[[float | None], None]:
+    """Say once that the verifier is loading, then its progress where it moved by a tenth."""
+    said = -1
+
+    def show(progress: float | None) -> None:
+        nonlocal said
+        tenth = int(10 * (progress or 0.0))
+        if tenth > said:
+            said = tenth
+            print(f"drafter: the verifier is loading its model … {10 * tenth} %", file=sys.stderr)
+
+    return show
+
+
+def _load(options: argparse.Namespace, model: Path) -> Backend:
+    return load(
+        options.backend,
+        LoadOptions(
+            model=model,
+            rows=1,
+            context_length=options.context,
+            threads=options.threads,
+            gpu_layers=options.gpu_layers,
+        ),
+    )
+
+
+def _prompt(options: argparse.Namespace) -> str:
+    if options.prompt is not None:
+        text = options.prompt
+    elif options.prompt_file is not None:
+        try:
+            text = options.prompt_file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise BadPrompt(f"the prompt file {options.prompt_file} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise BadPrompt(f"the prompt file {options.prompt_file} is not UTF-8 text") from None
+    elif sys.stdin.isatty():
+        raise BadPrompt("no prompt: give --prompt, --prompt-file, or pipe one into standard input")
+    else:
+        try:
+            text = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError:
+            raise BadPrompt("standard input is not UTF-8 text") from None
+    if not text:
+        raise BadPrompt("the prompt is empty: give at least one character to continue")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadPrompt("the prompt is not valid text in this terminal's encoding: use UTF-8") from None
+    return str(text)
+
+
+def _sampling(options: argparse.Namespace) -> Sampling:
+    seed = options.seed if options.seed is not None else secrets.randbelow(noise.SEED_LIMIT)
+    return Sampling(seed, options.temperature, options.top_k, options.top_p)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Command lines of the drafter."""
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from backends.registry import NAMES
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from speculation import noise
+
+
+def drafter_parser() -> argparse.ArgumentParser:
+    """Flags of `python -m drafter_client`."""
+    parser = argparse.ArgumentParser(
+        prog="drafter",
+        description="Generate text with a verifier: a small model here drafts, the large one there decides.",
+        epilog="'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.",
+        allow_abbrev=False,
+    )
+    verifier = parser.add_argument_group("verifier")
+    verifier.add_argument("--verifier", metavar="URL", default="http://127.0.0.1:8000", help="(default: %(default)s)")
+    verifier.add_argument(
+        "--api-key", default=os.environ.get("DRAFTER_API_KEY"), help="its key, if it wants one (or DRAFTER_API_KEY)"
+    )
+    draft = parser.add_argument_group("draft model")
+    draft.add_argument(
+        "--draft-model", type=Path, metavar="PATH", default=DEFAULT_DRAFT, help="(default: the small one)"
+    )
+    draft.add_argument(
+        "--draft-n", metavar="auto|N", type=_draft_n, default="auto", help="drafts a round (default: auto)"
+    )
+    _engine(draft)
+    _prompt(parser)
+    parser.add_argument("--chat", action="store_true", help="apply the target's chat template to the prompt")
+    parser.add_argument("--system", help="system message, with --chat")
+    _sampling(parser)
+    _output(parser)
+    parser.add_argument("--baseline", action="store_true", help="measure the target alone on the same prompt, too")
+    return parser
+
+
+def solo_parser() -> argparse.ArgumentParser:
+    """Flags of `python -m drafter_client solo`."""
+    parser = argparse.ArgumentParser(
+        prog="drafter solo", description="Run one model by itself, token by token.", allow_abbrev=False
+    )
+    parser.add_argument(
+        "--model", type=Path, metavar="PATH", default=DEFAULT_TARGET, help="(default: the shipped target)"
+    )
+    _engine(parser.add_argument_group("engine"))
+    _prompt(parser)
+    _sampling(parser)
+    _output(parser)
+    return parser
+
+
+def _engine(parser: argparse._ArgumentGroup) -> None:
+    parser.add_argument("--backend", choices=NAMES, default="llama_cpp", help="engine (default: %(default)s)")
+    parser.add_argument("--context", type=_at_least(8), help="tokens of context (default: as trained, up to 4096)")
+    parser.add_argument("--threads", type=_at_least(1), help="CPU threads (default: from the machine)")
+    parser.add_argument("--gpu-layers", type=_at_least(-1), default=-1, help="layers on the GPU; -1: all (default)")
+
+
+def _prompt(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("prompt").add_mutually_exclusive_group()
+    group.add_argument("--prompt", metavar="TEXT", help="the text to continue; without it, standard input is read")
+    group.add_argument("--prompt-file", type=Path, metavar="FILE", help="read it from a file")
+    parser.add_argument("--max-tokens", type=_at_least(1), default=128, help="(default: %(default)s)")
+
+
+def _sampling(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--temperature", type=_between(0.0, 100.0), default=0.0, help="0: greedy (default)")
+    group.add_argument(
+        "--top-p", type=_between(0.0, 1.0, open_low=True), default=1.0, help="nucleus mass (default: off)"
+    )
+    group.add_argument("--top-k", type=_at_least(0), default=0, help="most likely tokens only; 0: off (default)")
+    group.add_argument("--seed", type=_seed, help="the same seed gives the same text (default: drawn, and reported)")
+
+
+def _output(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+    group.add_argument("--no-stream", action="store_true", help="print the text at the end")
+
+
+def _draft_n(text: str) -> str | int:
+    return text if text == "auto" else _at_least(0)(text)
+
+
+def _seed(text: str) -> int:
+    value = _at_least(0)(text)
+    if value >= noise.SEED_LIMIT:
+        raise argparse.ArgumentTypeError("must be below 2**53")
+    return value
+
+
+def _at_least(low: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < low:
+            raise argparse.ArgumentTypeError(f"must be at least {low}, got {value}")
+        return value
+
+    return parse
+
+
+def _between(low: float, high: float, *, open_low: bool = False) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        if not low <= value <= high or (open_low and value == low):
+            raise argparse.ArgumentTypeError(f"must be {'above' if open_low else 'at least'} {low} and at most {high}")
+        return value
+
+    return parse

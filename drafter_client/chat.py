@@ -1,0 +1,66 @@
+"""Chat prompts: the target's own template rendered over the messages, and control tokens kept out of user text."""
+
+from typing import NoReturn
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from backends.vocabulary import Kind, Vocabulary
+from drafter_client.errors import NoChatTemplate
+
+_MARK = "\ue000{}\ue001"  # private-use characters: stand in for a message while the template is rendered
+
+
+def chat_ids(template: str | None, vocabulary: Vocabulary, user: str, system: str | None = None) -> list[int]:
+    """Token ids of a conversation of one user message, ready for the assistant's answer.
+
+    A message that spells out a control token is encoded by itself, as plain text, so that it cannot forge one.
+    Raises NoChatTemplate.
+    """
+    if not template:
+        raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")
+    contents = ([system] if system is not None else []) + [user]
+    roles = (["system"] if system is not None else []) + ["user"]
+    if any(_spells_control(vocabulary, content) for content in contents):
+        marks = [_MARK.format(at) for at in range(len(contents))]
+        rest = _render(template, vocabulary, list(zip(roles, marks, strict=True)))
+        ids: list[int] = []
+        for at, mark in enumerate(marks):
+            before, found, rest = rest.partition(mark)
+            if not found:
+                raise NoChatTemplate(f"the chat template does not show the {roles[at]} message as it is")
+            ids += vocabulary.encode(before, add_begin=at == 0, parse_control=True)
+            ids += vocabulary.encode(contents[at], add_begin=False)
+        return ids + vocabulary.encode(rest, add_begin=False, parse_control=True)
+    text = _render(template, vocabulary, list(zip(roles, contents, strict=True)))
+    return vocabulary.encode(text, parse_control=True)
+
+
+def _render(template: str, vocabulary: Vocabulary, messages: list[tuple[str, str]]) -> str:
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    begin = _piece(vocabulary, vocabulary.begin)
+    try:
+        text = environment.from_string(template).render(
+            messages=[{"role": role, "content": content} for role, content in messages],
+            add_generation_prompt=True,
+            bos_token=begin,
+            eos_token=_piece(vocabulary, min(vocabulary.ends, default=None)),
+            raise_exception=_refuse,
+        )
+    except jinja2.TemplateError as error:
+        raise NoChatTemplate(f"the target's chat template cannot be rendered: {error}") from None
+    return text.removeprefix(begin) if begin else text  # encoding adds it
+
+
+def _piece(vocabulary: Vocabulary, token: int | None) -> str:
+    return "" if token is None else vocabulary.pieces[token].decode(errors="replace")
+
+
+def _spells_control(vocabulary: Vocabulary, text: str) -> bool:
+    data = text.encode(errors="replace")
+    pieces = zip(vocabulary.pieces, vocabulary.kinds, strict=True)
+    return any(kind == Kind.CONTROL and piece and piece in data for piece, kind in pieces)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)

@@ -1,0 +1,210 @@
+"""The verifier's REST interface as methods: typed replies, typed errors, retries where they are safe."""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from backends.vocabulary import Fingerprint, Vocabulary, difference
+from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierUnreachable, VocabularyMismatch
+from drafter_client.transport import HttpTransport, Reply, Transport
+from speculation.errors import Overloaded, from_body
+
+# Seconds without an answer after which it will not come. A prefill may queue behind others and be long; asking
+# again would only double the load.
+_TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0, "/generate": 900.0}
+_ATTEMPTS = 6  # at a broken connection: some 6 s of outage are bridged
+_OVERLOAD_PATIENCE = 60.0  # seconds of asking an overloaded verifier again, at the pace it names
+_FIRST_PAUSE = 0.1  # seconds, doubled with every attempt
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the verifier serves."""
+
+    name: str
+    context_length: int
+    max_drafts: int
+    vocabulary: Fingerprint
+    chat_template: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session after its prefill: the prompt's ids and the tokens generated so far."""
+
+    session_id: str
+    prompt_ids: list[int]
+    tokens: list[int]
+    finish_reason: str | None
+    sampling: dict[str, Any]
+    queue_ms: float
+    forward_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Answer to a guess: committed tokens from its position on, and where the time went on the server."""
+
+    accepted: int
+    judged: int
+    tokens: list[int]
+    finish_reason: str | None
+    queue_ms: float
+    forward_ms: float
+
+
+class VerifierClient:
+    """One verifier. `transport`, `sleep` and `clock` are arguments so that tests need no network and no waiting."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        transport: Transport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.url = url
+        self.transport: Transport = transport or HttpTransport(url)
+        self._sleep, self._clock = sleep, clock
+        self._headers = {"Content-Type": "application/json"}
+        if api_key is not None:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def wait_until_ready(self, patience: float = 900.0, on_wait: Callable[[float | None], None] | None = None) -> None:
+        """Return when the model is loaded. `on_wait` hears the progress, 0 … 1. Raises what stands in the way."""
+        deadline = self._clock() + patience
+        while True:
+            reply = self._exchange("GET", "/health", None)
+            if reply.status == 200:
+                return
+            status = reply.body.get("status") if isinstance(reply.body, dict) else None
+            if status == "failed":
+                raise DrafterError(f"the verifier at {self.url} could not load its model: {reply.body.get('reason')}")
+            if status != "loading":
+                raise from_body(reply.status, reply.body)
+            if self._clock() > deadline:
+                raise DrafterError(f"the verifier at {self.url} is still loading its model after {patience:.0f} s")
+            if on_wait is not None:
+                on_wait(reply.body.get("progress"))
+            self._sleep(0.25)
+
+    def model(self, below: int | None = None) -> ModelInfo:
+        """What is served; with `below`, vocabulary fingerprints over the first so many ids."""
+        body = self._call("GET", "/model" if below is None else f"/model?below={below}", None)
+        try:
+            vocabulary = dict(body["vocabulary"])
+            vocabulary["ends"] = tuple(vocabulary["ends"])
+            return ModelInfo(
+                name=body["model"],
+                context_length=body["context_length"],
+                max_drafts=body["max_draft_tokens"],
+                vocabulary=Fingerprint(**vocabulary),
+                chat_template=body["chat_template"],
+            )
+        except (KeyError, TypeError) as error:
+            raise BadReply(f"{self.url}/model lacks what a verifier says ({error}): is it one?") from None
+
+    def check_vocabulary(self, ours: Vocabulary, name: str) -> ModelInfo:
+        """The handshake. Raises VocabularyMismatch saying how the draft model's vocabulary differs."""
+        info = self.model()
+        below = min(ours.size, info.vocabulary.size)
+        theirs = info.vocabulary if info.vocabulary.below == below else self.model(below).vocabulary
+        differs = difference(ours.fingerprint_below(below), theirs)
+        if differs is not None:
+            if ours.fingerprint_below(below).ordinary != theirs.ordinary:
+                differs += f": the first is {self._first_difference(ours, below)}"
+            raise VocabularyMismatch(
+                f"{name} cannot draft for {info.name}: {differs}. Choose a draft model of the target's own family"
+            )
+        return info
+
+    def prefill(self, prompt_ids: list[int], options: dict[str, Any]) -> Opened:
+        """Open a session. Its id is made here, so that a retry finds the session the lost reply had opened."""
+        session_id = secrets.token_hex(16)
+        body = json.dumps({"session_id": session_id, "prompt_ids": prompt_ids, **options}).encode()
+        reply = self._call("POST", "/prefill", body, session_id)
+        timing = reply["timing"]
+        return Opened(
+            session_id=reply["session_id"],
+            prompt_ids=reply["prompt_ids"],
+            tokens=reply["tokens"],
+            finish_reason=reply["finish_reason"],
+            sampling=reply["sampling"],
+            queue_ms=timing["queue_ms"],
+            forward_ms=timing["forward_ms"],
+        )
+
+    def verify(self, session_id: str, position: int, drafts: list[int]) -> Verdict:
+        """Ask which of `drafts`, guessed from `position` on, stand. The position makes it safe to repeat."""
+        body = b'{"position":%d,"draft_tokens":[%s]}' % (position, ",".join(map(str, drafts)).encode())
+        reply = self._call("POST", "/verify", body, session_id)
+        timing = reply["timing"]
+        return Verdict(
+            accepted=reply["accepted_prefix_len"],
+            judged=reply["judged"],
+            tokens=reply["tokens"],
+            finish_reason=reply["finish_reason"],
+            queue_ms=timing["queue_ms"],
+            forward_ms=timing["forward_ms"],
+        )
+
+    def generate(self, prompt_ids: list[int], options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Target-only decoding on the server: ("tokens", …) events, then ("end", summary)."""
+        body = json.dumps({"prompt_ids": prompt_ids, "stream": True, **options}).encode()
+        for name, data in self.transport.stream("/generate", body, self._headers, _TIMEOUTS["/generate"]):
+            if name == "reply":
+                raise from_body(data.status, data.body)
+            if name == "error":
+                raise from_body(500, data)
+            yield name, data
+
+    def release(self, session_id: str) -> None:
+        """Tell the verifier that a session is done with."""
+        self._call("DELETE", f"/sessions/{session_id}", None)
+
+    def _call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
+        deadline = self._clock() + _OVERLOAD_PATIENCE
+        while True:
+            reply = self._exchange(method, path, body, session_id)
+            if reply.status == 200:
+                return reply.body
+            error = from_body(reply.status, reply.body)
+            if not isinstance(error, Overloaded) or reply.retry_after is None or self._clock() > deadline:
+                raise error
+            self._sleep(reply.retry_after)
+
+    def _exchange(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Reply:
+        headers = self._headers if session_id is None else {**self._headers, "X-Session-Id": session_id}
+        timeout = _TIMEOUTS.get(path.partition("?")[0], 30.0)
+        pause = _FIRST_PAUSE
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self.transport.exchange(method, path, body, headers, timeout)
+            except ConnectionLost:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+            except VerifierUnreachable:
+                if attempt in (0, _ATTEMPTS - 1):  # never there: say so at once; lost and not back: give up
+                    raise
+            self._sleep(pause)
+            pause *= 2
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _first_difference(self, ours: Vocabulary, below: int) -> str:
+        """The first differing id, by bisection over prefix fingerprints: some 17 small requests before an error."""
+        same, different = 0, below
+        while different - same > 1:
+            middle = (same + different) // 2
+            if self.model(middle).vocabulary.ordinary == ours.fingerprint_below(middle).ordinary:
+                same = middle
+            else:
+                different = middle
+        return f"id {same}, {ours.pieces[same]!r} in the draft model"

@@ -1,0 +1,51 @@
+"""One model by itself: plain decoding, token by token, with the sampling of the pair and no server."""
+
+from collections.abc import Callable, Iterator
+
+from backends.contract import Backend, Entry
+from drafter_client.errors import BadPrompt
+from drafter_client.loop import Origin
+from drafter_client.stats import Stats
+from speculation.sampling import Sampling, choose
+
+
+def run_solo(
+    backend: Backend,
+    prompt_ids: list[int],
+    max_tokens: int,
+    sampling: Sampling,
+    stats: Stats,
+    clock: Callable[[], float],
+) -> Iterator[list[tuple[int, Origin]]]:
+    """Yield tokens as they are chosen; fills `stats`. Raises BadPrompt when the prompt exceeds the context."""
+    if len(prompt_ids) >= backend.context_length:
+        raise BadPrompt(
+            f"the prompt has {len(prompt_ids)} tokens, the context holds {backend.context_length} with the answer: "
+            "shorten it, or give a larger --context"
+        )
+    began = clock()
+    stats.prompt_tokens = len(prompt_ids)
+    stats.sampling = {"seed": sampling.seed, "temperature": sampling.temperature}
+    stats.sampling |= {"top_k": sampling.top_k, "top_p": sampling.top_p}
+    tokens = list(prompt_ids)
+    limit = min(backend.context_length, len(tokens) + max_tokens)
+    held = 0
+    try:
+        while stats.finish_reason is None:
+            feed = tokens[held : held + backend.max_batch_tokens]
+            rows = backend.extend([Entry(0, held, feed, len(feed) - 1)])[0]
+            held += len(feed)
+            if held < len(tokens):
+                continue
+            token = choose(rows[0], sampling, len(tokens))
+            if not stats.token_ids:
+                stats.ttft_ms = stats.times.prefill = 1e3 * (clock() - began)
+            tokens.append(token)
+            stats.token_ids.append(token)
+            if token in backend.vocabulary.ends:
+                stats.finish_reason = "stop"
+            elif len(tokens) >= limit:
+                stats.finish_reason = "length"
+            yield [(token, Origin.FREE)]
+    finally:
+        stats.total_ms = 1e3 * (clock() - began)

@@ -1,0 +1,126 @@
+"""What a run came to: counted as it goes, reported as one flat object."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from drafter_client.client import Opened, Verdict
+from speculation.draft_length import Round
+
+
+@dataclass(slots=True)
+class Times:
+    """Where the time went, milliseconds. `network` is what an exchange took beyond the verifier's own times."""
+
+    prefill: float = 0.0
+    drafting: float = 0.0
+    network: float = 0.0
+    queue: float = 0.0
+    verify: float = 0.0
+
+
+@dataclass(slots=True)
+class Baseline:
+    """The same prompt decoded by the target alone through the same server, in the same run."""
+
+    tokens_per_second: float
+    ttft_ms: float
+    generated_tokens: int
+    same_tokens: bool  # whether it is the very text; a near-tie in floating point can make it differ
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters of one run."""
+
+    model: str = ""
+    draft_model: str = ""
+    prompt_tokens: int = 0
+    token_ids: list[int] = field(default_factory=list)
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    ttft_ms: float = 0.0
+    total_ms: float = 0.0
+    times: Times = field(default_factory=Times)
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    finish_reason: str | None = None
+    sampling: dict[str, Any] = field(default_factory=dict)
+    baseline: Baseline | None = None
+
+    def opened(self, opened: Opened, seconds: float) -> None:
+        """Count the prefill, which took `seconds`."""
+        self.prompt_tokens = len(opened.prompt_ids)
+        self.token_ids = list(opened.tokens)
+        self.sampling = opened.sampling
+        self.ttft_ms = 1e3 * seconds
+        self.times.prefill = opened.forward_ms
+        self.times.queue += opened.queue_ms
+        self.times.network += max(0.0, 1e3 * seconds - opened.forward_ms - opened.queue_ms)
+
+    def round(self, verdict: Verdict, sent: int, outcome: Round) -> None:
+        """Count one verify."""
+        self.rounds += 1
+        self.drafted += verdict.judged
+        self.accepted += min(verdict.accepted, verdict.judged)
+        self.token_ids += verdict.tokens
+        self.times.drafting += outcome.draft_ms
+        self.times.queue += verdict.queue_ms
+        self.times.verify += verdict.forward_ms
+        self.times.network += max(0.0, outcome.exchange_ms - verdict.queue_ms - verdict.forward_ms)
+
+    @property
+    def generated_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """Tokens a round brings: 1 + accepted / rounds."""
+        return 1 + self.accepted / self.rounds if self.rounds else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Over the whole run, prefill included."""
+        return 1e3 * self.generated_tokens / self.total_ms if self.total_ms > 0 else None
+
+    @property
+    def speed_up(self) -> float | None:
+        """Against the measured baseline; None when none was run."""
+        rate = self.tokens_per_second
+        if self.baseline is None or rate is None or self.baseline.tokens_per_second <= 0:
+            return None
+        return rate / self.baseline.tokens_per_second
+
+    def report(self, text: str) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return {
+            "text": text,
+            "token_ids": self.token_ids,
+            "model": self.model,
+            "draft_model": self.draft_model,
+            "prompt_tokens": self.prompt_tokens,
+            "generated_tokens": self.generated_tokens,
+            "rounds": self.rounds,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "acceptance_rate": _rounded(self.acceptance_rate, 4),
+            "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
+            "tokens_per_second": _rounded(self.tokens_per_second, 2),
+            "ttft_ms": round(self.ttft_ms, 2),
+            "total_ms": round(self.total_ms, 2),
+            "times_ms": {name: round(value, 2) for name, value in asdict(self.times).items()},
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
+            "finish_reason": self.finish_reason,
+            "sampling": self.sampling,
+            "baseline": asdict(self.baseline) if self.baseline is not None else None,
+            "speed_up": _rounded(self.speed_up, 3),
+        }
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)

@@ -1,0 +1,21 @@
+"""Tokens to text as they come: a character split over tokens appears once, with its last token."""
+
+import codecs
+
+from backends.vocabulary import Vocabulary
+
+
+class TextStream:
+    """Incremental decoder over one vocabulary. Bytes that are no valid UTF-8 become U+FFFD."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def feed(self, token: int) -> str:
+        """The text that `token` completes; may be empty."""
+        return self._decoder.decode(self._vocabulary.decode([token]))
+
+    def finish(self) -> str:
+        """What an unfinished character leaves behind."""
+        return self._decoder.decode(b"", final=True)
