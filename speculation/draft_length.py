@@ -10,11 +10,15 @@ and that is decided token by token, from the drafter's own confidence, corrected
 confidence stood before.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import exp, log, prod
 from typing import Protocol
 
-MAX_AUTO = 24  # drafts; beyond this the chance that all stand no longer pays anywhere we have measured
+import numpy as np
+
+MAX_AUTO = 16  # drafts; a longer guess hardly ever stands whole, and stands in the way of other sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class Fixed:
 class Adaptive:
     """The rule of this module over running estimates, each forgetting at its own pace."""
 
-    _PROBES = (4, 1, 6, 2)  # draft lengths of the first rounds: costs of different widths must be seen once
+    _START = 3  # drafts at most at first; doubled whenever so many stood, since a long guess may be dear
     _SHADOW_EVERY = 8  # while drafting does not pay, one round in so many drafts a token to see whether it would
 
     def __init__(self) -> None:
@@ -72,82 +76,99 @@ class Adaptive:
         self._chances = Calibration()
         self._draft_ms = Mean(0.9)
         self._exchange = Line(0.98)
-        self._gained = Mean(0.97)
-        self._spent = Mean(0.97)
-
-    @property
-    def rate(self) -> float:
-        """Tokens per millisecond, lately."""
-        return self._gained.value / self._spent.value if self._spent.value > 0 else 0.0
+        self._price = 0.0  # tokens that a millisecond is worth: the best rate
+        self._most = self._START
 
     def another(self, confidences: Sequence[float], room: int) -> bool:
         made = len(confidences)
-        if made >= min(room, MAX_AUTO):
+        if made >= min(room, self._most):
             return False
-        if self._rounds < len(self._PROBES):
-            return made < self._PROBES[self._rounds]
         if not made and self._rounds % self._SHADOW_EVERY == 0:
             return True
-        chance = self._stands(confidences) * self._chances.average
-        return chance > self.rate * (self._draft_ms.value + self._exchange.slope)
+        chance = self._chances.all_of(confidences) * self._chances.average
+        return chance > self._price * (self._draft_ms.value + self._exchange.slope)
 
     def to_send(self, confidences: Sequence[float]) -> int:
-        if self._rounds < len(self._PROBES):
-            return len(confidences)
-        chance = 1.0
-        for count, confidence in enumerate(confidences):
-            chance *= self._chances.of(confidence)
-            if chance <= self.rate * self._exchange.slope:
-                return count
-        return len(confidences)
+        cost = self._price * self._exchange.slope
+        count = len(confidences)
+        while count and self._chances.all_of(confidences[:count]) <= cost:
+            count -= 1
+        return count
 
     def learn(self, outcome: Round) -> None:
         self._rounds += 1
         for at in range(outcome.compared):
             self._chances.learn(outcome.confidences[at], at < outcome.agreed)
+        self._chances.fit()
+        if outcome.agreed >= self._most:
+            self._most = min(2 * self._most, MAX_AUTO)
         if outcome.confidences:
             self._draft_ms.learn(outcome.draft_ms / len(outcome.confidences))
         self._exchange.learn(outcome.judged, outcome.exchange_ms)
-        self._gained.learn(outcome.gained)
-        self._spent.learn(outcome.draft_ms + outcome.exchange_ms)
+        self._price = self._best_rate()
 
-    def _stands(self, confidences: Sequence[float]) -> float:
-        chance = 1.0
-        for confidence in confidences:
-            chance *= self._chances.of(confidence)
-        return chance
+    def _best_rate(self) -> float:
+        """Tokens per millisecond of the best fixed draft length under the present estimates.
+
+        A forecast rather than the measured rate, which lags, and is high or low by the luck of a few rounds.
+        """
+        tokens = chance = 1.0
+        spent = self._exchange.intercept
+        best = tokens / spent
+        for _ in range(MAX_AUTO):
+            chance *= self._chances.average
+            tokens += chance
+            spent += self._draft_ms.value + self._exchange.slope
+            best = max(best, tokens / spent)
+        return best
 
 
 class Calibration:
-    """How often drafts stand, by the drafter's confidence: shares in bins, each with a prior of the bin's middle."""
+    """Chance that a draft stands, from the drafter's confidence: a logistic regression on its log-odds.
 
-    _BINS = 10
-    _KEEP = 0.98  # weight of a bin's past at each new outcome in it
-    _PRIOR = 2.0  # outcomes that the prior counts for
+    Fitted to the latest outcomes, from a prior that believes the drafter about half (a good drafter's agreement
+    is higher than its confidence, a bad one's lower).
+    """
+
+    _WINDOW = 200  # outcomes
+    _CLIP = 4.0  # log-odds; beyond it confidences differ in nothing that matters
+    _PRIOR = np.array([1.0, 0.5])  # bias, gain
+    _PRECISION = np.array([0.5, 3.0])  # of the prior
 
     def __init__(self) -> None:
-        self._stood = [self._PRIOR * (at + 0.5) / self._BINS for at in range(self._BINS)]
-        self._seen = [self._PRIOR] * self._BINS
-        self._all = Mean(0.98)
+        self._outcomes: deque[tuple[float, bool]] = deque(maxlen=self._WINDOW)
+        self._weights = self._PRIOR.copy()
+        self.average = self.of(0.5)  # chance of a draft that is not made yet
 
     def of(self, confidence: float) -> float:
         """Chance that a draft of this confidence stands, given that those before it do."""
-        at = self._bin(confidence)
-        return self._stood[at] / self._seen[at]
+        bias, gain = self._weights
+        return float(1.0 / (1.0 + exp(-(bias + gain * self._odds(confidence)))))
 
-    @property
-    def average(self) -> float:
-        """Chance of a draft that is not made yet."""
-        return self._all.value
+    def all_of(self, confidences: Sequence[float]) -> float:
+        """Chance that all of these drafts stand."""
+        return prod(self.of(confidence) for confidence in confidences)
 
     def learn(self, confidence: float, stood: bool) -> None:
-        at = self._bin(confidence)
-        self._stood[at] = self._stood[at] * self._KEEP + stood
-        self._seen[at] = self._seen[at] * self._KEEP + 1.0
-        self._all.learn(float(stood))
+        """Take in one outcome; `fit` makes it count."""
+        self._outcomes.append((self._odds(confidence), stood))
 
-    def _bin(self, confidence: float) -> int:
-        return min(self._BINS - 1, max(0, int(confidence * self._BINS)))
+    def fit(self) -> None:
+        """Two Newton steps from the last fit: it moves little from round to round."""
+        if not self._outcomes:
+            return
+        odds, stood = np.array(self._outcomes, dtype=np.float64).T
+        features = np.stack([np.ones_like(odds), odds], axis=1)
+        for _ in range(2):
+            chances = 1.0 / (1.0 + np.exp(-features @ self._weights))
+            gradient = features.T @ (chances - stood) + self._PRECISION * (self._weights - self._PRIOR)
+            curvature = (features.T * (chances * (1.0 - chances))) @ features + np.diag(self._PRECISION)
+            self._weights = self._weights - np.linalg.solve(curvature, gradient)
+        self.average = float((stood.sum() + 1.4) / (len(stood) + 2.0))
+
+    def _odds(self, confidence: float) -> float:
+        p = min(max(confidence, 1e-6), 1.0 - 1e-6)
+        return min(max(log(p / (1.0 - p)), -self._CLIP), self._CLIP)
 
 
 class Mean:
@@ -168,7 +189,14 @@ class Mean:
 
 
 class Line:
-    """Least-squares line through points (x, y), past points fading by `keep` with each new one."""
+    """Least-squares line through points (x, y), past points fading by `keep` with each new one.
+
+    Before points of different x are seen the slope is a guess: a tenth of the height, an engine whose passes are
+    neither free nor dear to widen.
+    """
+
+    _GUESS = 0.1  # slope over mean y
+    _TRUST = 2.0  # spread of x (sum of squared deviations) that the guess counts for
 
     def __init__(self, keep: float) -> None:
         self._keep = keep
@@ -176,11 +204,19 @@ class Line:
 
     @property
     def slope(self) -> float:
-        """Never negative; 0.0 until two different x were seen."""
-        spread = self._n * self._xx - self._x * self._x
-        if spread <= 1e-9 * max(1.0, self._n):
+        """Never negative; 0.0 before the first point."""
+        if not self._n:
             return 0.0
-        return max(0.0, (self._n * self._xy - self._x * self._y) / spread)
+        spread = self._xx - self._x * self._x / self._n
+        tilt = self._xy - self._x * self._y / self._n
+        guess = self._GUESS * self._y / self._n
+        return max(0.0, (tilt + self._TRUST * guess) / (spread + self._TRUST))
+
+    @property
+    def intercept(self) -> float:
+        """Height at x = 0; never below a tenth of the mean height."""
+        mean = self._y / self._n
+        return max(0.1 * mean, mean - self.slope * self._x / self._n)
 
     def learn(self, x: float, y: float) -> None:
         self._n, self._x, self._y = self._n * self._keep + 1.0, self._x * self._keep + x, self._y * self._keep + y

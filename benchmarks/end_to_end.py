@@ -1,0 +1,125 @@
+"""Tokens per second of the default pair with real compute: every fixed draft length, `auto`, and the target alone.
+
+Method. The verifier runs in its own process, one thread, and serves the default target padded with idle layers
+until a step costs `--step-ms` here; this process drafts, one thread, over loopback HTTP. For each drafter and
+temperature, every prompt is generated in turn by the target alone (`/generate`, streamed by the same server) and
+by the pair with k = 1 … 8 and `auto`, so that a slow moment of the machine falls on all of them alike; `auto`
+begins each text knowing nothing. Text differs from prompt to prompt, not from method to method: one seed a prompt.
+A column's figure is all its tokens over all its seconds, prefill included, divided by the target-only figure. The
+range is that ratio's smallest and largest over `--repeats` passes. The verify-cost curve is measured first, in a
+process with nothing else to do.
+
+    python -m benchmarks.end_to_end [--tokens 96] [--prompts 4] [--repeats 2]
+"""
+
+import argparse
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from backends.contract import LoadOptions
+from backends.registry import load
+from benchmarks.harness import padded_target, step_ms, verifier
+from benchmarks.report import Report
+from drafter_client.baseline import run_baseline
+from drafter_client.client import VerifierClient
+from drafter_client.drafter import ModelDrafter
+from drafter_client.loop import speculate
+from drafter_client.stats import Stats
+from models import DEFAULT_DRAFT, DEFAULT_TWIN
+from speculation.draft_length import Adaptive, Fixed
+from speculation.sampling import Sampling
+
+PROMPTS = (
+    '"""Read and write comma separated values."""\n\nimport io\n\n\nclass Reader:\n',
+    "def parse_header(line):\n    key, _, value = line.partition(",
+    "import unittest\n\n\nclass TestQueue(unittest.TestCase):\n    def test_put(self):\n",
+    "    def __repr__(self):\n        return '%s(%r)' % (",
+    "class Error(Exception):\n    pass\n\n\ndef main():\n    parser = argparse.ArgumentParser()\n",
+    "# Find the longest common prefix of two paths.\ndef common_path(a, b):\n",
+)
+LENGTHS: tuple[int | str, ...] = (1, 2, 3, 4, 5, 6, 7, 8, "auto")
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--prompts", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--step-ms", type=float, default=30.0)
+    options = parser.parse_args()
+    report = Report("end_to_end", options)
+    target = padded_target(options.step_ms)
+    curve = step_ms(target, widths=WIDTHS)
+    report.line("verify cost, ms by tokens in the pass: " + "  ".join(f"{w}: {ms:.1f}" for w, ms in curve.items()))
+    with verifier(model=target, threads=1, rows=2, context=1024) as server:
+        client = VerifierClient(server.url)
+        client.wait_until_ready()
+        for drafter in (DEFAULT_DRAFT, DEFAULT_TWIN):
+            for temperature in (0.0, 0.8):
+                _compare(report, client, drafter, temperature, options)
+    report.save()
+
+
+def _compare(
+    report: Report, client: VerifierClient, model: Path, temperature: float, options: argparse.Namespace
+) -> None:
+    """One drafter at one temperature: all draft lengths against the target alone."""
+    backend = load("llama_cpp", LoadOptions(model=model, rows=1, context_length=1024, threads=1))
+    info = client.check_vocabulary(backend.vocabulary, backend.model_name)
+    seconds: dict[tuple[int, int | str], float] = defaultdict(float)
+    counts: dict[tuple[int, int | str], int] = defaultdict(int)
+    judged: dict[int | str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    differing = 0
+    for repeat in range(options.repeats):
+        for at, prompt in enumerate(PROMPTS[: options.prompts]):
+            sampling = Sampling(seed=1000 * repeat + at, temperature=temperature)
+            request: dict[str, Any] = {"max_tokens": options.tokens, "temperature": temperature, "seed": sampling.seed}
+            prompt_ids = backend.vocabulary.encode(prompt)
+            texts = []
+            for length in LENGTHS:
+                stats = Stats()
+                run = speculate(
+                    client,
+                    ModelDrafter(backend, sampling, info.vocabulary.size),
+                    Adaptive() if length == "auto" else Fixed(int(length)),
+                    prompt_ids,
+                    request,
+                    info.max_drafts,
+                    stats,
+                    time.perf_counter,
+                )
+                for _ in run:
+                    pass
+                seconds[repeat, length] += stats.total_ms / 1e3
+                counts[repeat, length] += stats.generated_tokens
+                texts.append(stats.token_ids)
+                for column, value in enumerate((stats.rounds, stats.drafted, stats.accepted)):
+                    judged[length][column] += value
+            baseline = run_baseline(client, prompt_ids, request, texts[0], time.perf_counter)
+            counts[repeat, "target"] += baseline.generated_tokens
+            seconds[repeat, "target"] += baseline.generated_tokens / baseline.tokens_per_second
+            differing += sum(text != texts[0] for text in texts) + (not baseline.same_tokens)
+    backend.close()
+    repeats = range(options.repeats)
+
+    def rate(length: int | str, chosen: range = repeats) -> float:
+        return sum(counts[r, length] for r in chosen) / sum(seconds[r, length] for r in chosen)
+
+    report.line(f"\n{backend.model_name}, temperature {temperature}; target alone {rate('target'):.1f} tokens/s")
+    for length in LENGTHS:
+        ratios = [rate(length, range(r, r + 1)) / rate("target", range(r, r + 1)) for r in repeats]
+        rounds, drafted, accepted = judged[length]
+        report.line(
+            f"  k={length!s:>4}  {rate(length):6.1f} tokens/s  {rate(length) / rate('target'):.2f}x"
+            f"  ({min(ratios):.2f} … {max(ratios):.2f})  acceptance {accepted / max(1, drafted):.2f}"
+            f"  tokens a round {1 + accepted / max(1, rounds):.2f}  drafted a round {drafted / max(1, rounds):.2f}"
+        )
+    best = max((length for length in LENGTHS if length != "auto"), key=rate)
+    report.line(f"  auto / best fixed (k={best}): {rate('auto') / rate(best):.3f}; texts that differ: {differing}")
+
+
+if __name__ == "__main__":
+    main()

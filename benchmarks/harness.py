@@ -1,0 +1,89 @@
+"""What several measurements need: a target that costs what a large one does, and a verifier in its own process."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from backends.contract import Entry, LoadOptions
+from backends.registry import load
+from models import DEFAULT_TARGET
+from models.export import pad_layers
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache"
+_MOST_LAYERS = 500  # llama.cpp takes 512 in all
+
+
+def step_ms(model: Path, *, widths: Sequence[int] = (1,), threads: int = 1, repeats: int = 9) -> dict[int, float]:
+    """Median milliseconds of a forward pass over so many tokens, logits for each, behind a prompt of 64 tokens."""
+    backend = load("llama_cpp", LoadOptions(model=model, rows=1, context_length=512, threads=threads))
+    try:
+        backend.extend([Entry(0, 0, list(range(2, 66)), 64)])
+        result = {}
+        for width in widths:
+            times = []
+            for _ in range(repeats):
+                began = time.perf_counter()
+                backend.extend([Entry(0, 64, list(range(2, 2 + width)), 0)])
+                times.append(time.perf_counter() - began)
+            result[width] = 1e3 * median(times)
+        return result
+    finally:
+        backend.close()
+
+
+def padded_target(milliseconds: float, threads: int = 1) -> Path:
+    """The default target with idle layers until a step costs about so many milliseconds here; made once, then kept."""
+    CACHE.mkdir(exist_ok=True)
+    kept = CACHE / f"target-{milliseconds:g}ms.gguf"
+    if not kept.exists():
+        probe = CACHE / "probe.gguf"
+        pad_layers(DEFAULT_TARGET, probe, 32)
+        plain, more = step_ms(DEFAULT_TARGET, threads=threads)[1], step_ms(probe, threads=threads)[1]
+        probe.unlink()
+        layers = round((milliseconds - plain) / max((more - plain) / 32, 1e-3))
+        pad_layers(DEFAULT_TARGET, kept, max(0, min(_MOST_LAYERS, layers)))
+    return kept
+
+
+class Server:
+    """A verifier in a process of its own, on a free loopback port."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self.url = ""
+        self._lines: list[str] = []
+        self._ready = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+        if not self._ready.wait(60) or not self.url:
+            process.terminate()
+            raise RuntimeError("the verifier did not start:\n" + "".join(self._lines))
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._lines.append(line)
+            if found := re.search(r"running on (http://\S+)", line):
+                self.url = found.group(1)
+                self._ready.set()
+        self._ready.set()
+
+
+@contextmanager
+def verifier(**settings: object) -> Iterator[Server]:
+    """Serve with uvicorn on a free loopback port while the block lasts; `settings` by their lower-case names."""
+    environment = {f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()}
+    command = [sys.executable, "-m", "uvicorn", "verifier_server.app:app", "--port", "0", "--no-access-log"]
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True)
+    try:
+        yield Server(process)
+    finally:
+        process.terminate()
+        process.wait(30)

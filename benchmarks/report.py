@@ -1,0 +1,44 @@
+"""Results as they come, on the terminal and, at the end, in `benchmarks/results/`."""
+
+import argparse
+import datetime
+import platform
+from pathlib import Path
+
+from backends.memory import default_threads
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+class Report:
+    """Lines of one measurement, under a head that says when, where and with which options."""
+
+    def __init__(self, name: str, options: argparse.Namespace) -> None:
+        self._name = name
+        self._lines: list[str] = []
+        today = datetime.datetime.now(tz=datetime.UTC).date()
+        given = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in vars(options).items())
+        self.line(f"# python -m benchmarks.{name} {given}")
+        self.line(f"# {today}, {_processor()}, {default_threads()} cores, Python {platform.python_version()}")
+
+    def line(self, text: str) -> None:
+        """Print a line and keep it."""
+        print(text, flush=True)
+        self._lines.append(text)
+
+    def save(self) -> None:
+        """Write all lines to the results folder."""
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{self._name}.txt").write_text("\n".join(self._lines) + "\n", encoding="utf-8")
+
+
+def _processor() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass  # no procfs here
+    return platform.processor() or platform.machine()
