@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -77,13 +77,19 @@ class Server:
 
 
 @contextmanager
-def verifier(**settings: object) -> Iterator[Server]:
-    """Serve with uvicorn on a free loopback port while the block lasts; `settings` by their lower-case names."""
-    environment = {f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()}
-    command = [sys.executable, "-m", "uvicorn", "verifier_server.app:app", "--port", "0", "--no-access-log"]
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True)
+def serve(application: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
+    """Serve `module:attribute` with uvicorn on a free loopback port while the block lasts."""
+    command = [sys.executable, "-m", "uvicorn", application, "--port", "0", "--no-access-log"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **(environment or {})}, stderr=subprocess.PIPE, text=True
+    )
     try:
         yield Server(process)
     finally:
         process.terminate()
         process.wait(30)
+
+
+def verifier(**settings: object) -> AbstractContextManager[Server]:
+    """Serve a verifier; `settings` by their lower-case names."""
+    return serve("verifier_server.app:app", {f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()})

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 class SpecPairError(Exception):
     """Base. `code` is the stable name on the wire, `status` the HTTP status, `details` what else a program needs."""
 
-    code: ClassVar[str] = "internal_error"
+    code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
 
-    def __init__(self, message: str, **details: Any) -> None:
+    def __init__(self, message: str, /, **details: Any) -> None:
         super().__init__(message)
         self.message = message
         self.details = details
@@ -32,7 +32,7 @@ class SpecPairError(Exception):
 
 class RequestError(SpecPairError):
     type = "invalid_request_error"
-    status = 422
+    code, status = "bad_request", 422
 
 
 class InvalidRequest(RequestError):
@@ -96,7 +96,7 @@ class PositionBeyondCommitted(RequestError):
 
 
 class ServerError(SpecPairError):
-    pass
+    code = "server_error"
 
 
 class ModelLoading(ServerError):
@@ -116,14 +116,14 @@ class EngineError(ServerError):
 
 
 class InternalError(ServerError):
-    pass
+    code = "internal_error"
 
 
 def _tree(cls: type[SpecPairError]) -> list[type[SpecPairError]]:
     return [cls, *(found for sub in cls.__subclasses__() for found in _tree(sub))]
 
 
-_BY_CODE = {cls.code: cls for cls in reversed(_tree(SpecPairError))}
+_BY_CODE = {cls.code: cls for cls in _tree(SpecPairError)}
 
 
 def from_body(status: int, body: Any) -> SpecPairError:

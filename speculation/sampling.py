@@ -13,7 +13,6 @@ ordered behind it, and the next best is tried.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from speculation import noise
 
 GREEDY_BELOW = 1e-3  # temperatures under this are plain argmax
 _BOUND_OFFSET = (127 + 32) * float(np.log(2.0))  # exponent bias and scale of v, left out of the bounds
+_FEW = 10  # candidates: below this, plain Python is faster than array calls
 _MASS_SLACK = 1e-4  # a float32 mass this close to p is decided in float64 by the reference
 
 Logits = NDArray[np.float32]
@@ -111,48 +111,40 @@ def _top_ids(logits: Logits, k: int) -> NDArray[np.intp]:
 
 def _choose_unsorted(logits: Logits, sampling: Sampling, key: noise.RowKey, best: int) -> int:
     """Full vocabulary, or top-p alone: the best score; while it lies outside the nucleus, the best ahead of it."""
-    race = _Race(_ids(len(logits)), logits, _score_bounds(logits, sampling.temperature, key))
+    bound = _score_bounds(logits, sampling.temperature, key)
     mass: Logits | None = None
     while True:
-        at = _leader(race, sampling.temperature, key)
-        winner = int(race.ids[at])
+        winner = _leader(logits, bound, sampling.temperature, key)
         if sampling.top_p >= 1.0 or winner == best:
             return winner
         if mass is None:
             mass = np.exp((logits - logits[best]) * np.float32(1.0 / sampling.temperature))
             limit = sampling.top_p * float(mass.sum())
-        level = race.logits[at]
-        ahead = race.logits > level
-        ahead[np.flatnonzero(race.logits[:at] == level)] = True  # ties go by id
+        ahead = logits > logits[winner]
+        ahead[:winner] |= logits[:winner] == logits[winner]  # ties go by id
         before = float(np.dot(mass, ahead.astype(np.float32)))
         if abs(before - limit) < _MASS_SLACK * limit:
             ids = np.lexsort((_ids(len(logits)), -logits.astype(np.float64)))
             return _exact_winner(logits[ids], ids, sampling, key)
         if before < limit:
             return winner
-        race = _Race(race.ids[ahead], race.logits[ahead], race.bound[ahead])
-        mass = mass[ahead]
+        np.copyto(bound, -np.inf, where=~ahead)
 
 
-class _Race(NamedTuple):
-    """Ids that can still win, ascending, with their logits and upper bounds of their scores."""
+def _leader(logits: Logits, bound: Logits, temperature: float, key: noise.RowKey) -> int:
+    """The id of the best exact score, among those whose `bound` is not minus infinity."""
 
-    ids: NDArray[np.intp]
-    logits: Logits
-    bound: Logits
+    def exact(token: int) -> float:
+        return float(logits[token]) / temperature + noise.gumbel_one(key, token)
 
-
-def _leader(race: _Race, temperature: float, key: noise.RowKey) -> int:
-    """Index in `race` of the best exact score."""
-
-    def exact(at: NDArray[np.intp]) -> NDArray[np.float64]:
-        return race.logits[at].astype(np.float64) / temperature + noise.gumbel(key, race.ids[at])
-
-    first = int(race.bound.argmax())
-    slack = 1e-3 + 1e-6 * abs(float(race.logits[first])) / temperature  # ten times the rounding of a bound
-    reach = exact(np.array([first]))[0] - _BOUND_OFFSET - slack
-    close = np.flatnonzero(race.bound >= np.float32(reach))
-    return int(close[exact(close).argmax()])
+    first = int(bound.argmax())
+    slack = 1e-3 + 1e-6 * abs(float(logits[first])) / temperature  # ten times the rounding of a bound
+    reach = exact(first) - _BOUND_OFFSET - slack
+    close = np.flatnonzero(bound >= np.float32(reach))
+    if len(close) <= _FEW:
+        return int(max(close.tolist(), key=exact))
+    scores = logits[close].astype(np.float64) / temperature + noise.gumbel(key, close)
+    return int(close[scores.argmax()])
 
 
 def _score_bounds(logits: Logits, temperature: float, key: noise.RowKey) -> Logits:

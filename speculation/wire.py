@@ -1,5 +1,6 @@
 """The messages of the protocol. Unknown keys are refused, so that a misspelt option is never dropped in silence."""
 
+import re
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -10,7 +11,8 @@ from speculation.errors import InvalidRequest
 from speculation.sampling import Sampling
 
 TokenId = Annotated[int, Field(strict=True)]  # range is checked against the model's vocabulary
-SessionId = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$")]
+_SESSION_ID = r"^[A-Za-z0-9._:-]{1,128}$"
+SessionId = Annotated[str, Field(pattern=_SESSION_ID)]
 
 
 class Message(BaseModel):
@@ -28,9 +30,9 @@ class _Prompted(Message):
     prompt: str | None = None
     prompt_ids: list[TokenId] | None = None
     max_tokens: Annotated[int, Field(strict=True, ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
+    temperature: Annotated[float, Field(strict=True, ge=0.0, le=100.0)] = 0.0
     top_k: Annotated[int, Field(strict=True, ge=0)] = 0
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    top_p: Annotated[float, Field(strict=True, gt=0.0, le=1.0)] = 1.0
     seed: Annotated[int, Field(strict=True, ge=0, lt=noise.SEED_LIMIT)] | None = None
     strategy: Strategy = Strategy.COUPLED
 
@@ -57,7 +59,7 @@ class VerifyRequest(Message):
 
 class GenerateRequest(_Prompted):
     mode: Literal["target"] = "target"
-    stream: bool = False
+    stream: Annotated[bool, Field(strict=True)] = False
 
 
 def parse(schema: type[M], body: bytes) -> M:
@@ -69,7 +71,14 @@ def parse(schema: type[M], body: bytes) -> M:
         where = ".".join(str(part) for part in first["loc"])
         others = error.error_count() - 1
         more = f" (and {others} more)" if others else ""
-        raise InvalidRequest(f"{where + ': ' if where else ''}{first['msg']}{more}", param=where or None) from None
+        what = first["msg"].removeprefix("Value error, ")
+        raise InvalidRequest(f"{where + ': ' if where else ''}{what}{more}", param=where or None) from None
+
+
+def check_session_id(session_id: str, field: str) -> None:
+    """Raise InvalidRequest naming `field` for an id that a body could not carry either."""
+    if not re.fullmatch(_SESSION_ID, session_id):
+        raise InvalidRequest(f"{field}: not a session id: 1 to 128 of A-Z a-z 0-9 . _ : -", param=field)
 
 
 def sampling_body(sampling: Sampling, strategy: Strategy) -> dict[str, Any]:
