@@ -1,0 +1,117 @@
+"""Which files the pair learns from, and in what portions.
+
+The corpus is the source of a Python standard library: everybody who can run the recipe has one, and its licence
+(PSF-2.0) allows it. Choices that look random are made by a hash of the file's path, so that they are the same on every
+machine and do not shift when another Python version adds or drops files.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+SMALLEST, LARGEST = 200, 300_000  # bytes: below is nothing to learn from, above are tables
+TEST_SHARE: Final = 0.55  # tests are half the library and much alike
+_SKIPPED: Final = frozenset({"encodings", "pydoc_data", "site-packages", "__pycache__", "node_modules"})
+_TEST_FOLDERS: Final = frozenset({"test", "tests", "idle_test"})
+
+# Never trained on, neither by the shipped pair nor by one remade: measurements may take their prompts from these.
+HELD_OUT: Final = frozenset(
+    {
+        "_osx_support.py",
+        "configparser.py",
+        "ctypes/test/test_checkretval.py",
+        "distutils/cmd.py",
+        "distutils/tests/test_unixccompiler.py",
+        "distutils/unixccompiler.py",
+        "distutils/versionpredicate.py",
+        "fractions.py",
+        "idlelib/idle.py",
+        "idlelib/searchengine.py",
+        "importlib/machinery.py",
+        "lib2to3/fixes/fix_tuple_params.py",
+        "lib2to3/fixes/fix_xrange.py",
+        "lib2to3/patcomp.py",
+        "test/test_codecencodings_kr.py",
+        "test/test_importlib/extension/test_loader.py",
+        "test/test_modulefinder.py",
+        "test/test_smtpd.py",
+        "test/test_timeout.py",
+        "test/test_tomllib/burntsushi.py",
+        "test/test_unicode.py",
+        "turtledemo/colormixer.py",
+    }
+)
+
+
+class CorpusError(Exception):
+    """There is not enough source to learn from; the message says where it was looked for."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The texts to train on and those to measure on, each in order of path."""
+
+    training: Sequence[str]
+    held_out: Sequence[str]
+
+
+def read_corpus(root: Path) -> Corpus:
+    """Read the corpus from a standard library's folder. Raises CorpusError when either half would be empty."""
+    training: list[str] = []
+    held_out: list[str] = []
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if name in HELD_OUT:
+            held_out.extend(_text(path))
+        elif is_chosen(name) and SMALLEST <= path.stat().st_size <= LARGEST:
+            training.extend(_text(path))
+    if not training or not held_out:
+        raise CorpusError(
+            f"{root} is not a whole standard library: {len(training)} files to train on, {len(held_out)} held out"
+            " (some systems ship the library in parts: name the folder of another Python with --source)"
+        )
+    return Corpus(training, held_out)
+
+
+def is_chosen(name: str) -> bool:
+    """Whether the recipe trains on the file of this path, relative to the library and with forward slashes."""
+    folders = name.split("/")[:-1]
+    if name in HELD_OUT or not _SKIPPED.isdisjoint(folders):
+        return False
+    return _TEST_FOLDERS.isdisjoint(folders) or _share(name) < TEST_SHARE
+
+
+def windows(tokens: NDArray[np.uint16], length: int, batch: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Yield ``(batch, length + 1)`` ids for ever: inputs are the first ``length`` of a row, targets the last.
+
+    A pass takes every window once, in random order; each pass cuts the text at another offset, so that no token is
+    always the first of its window. What does not fill a batch is left to the next pass.
+
+    Raises CorpusError when the text is too short for one batch.
+    """
+    if (len(tokens) - length) // length < batch:
+        raise CorpusError(f"{len(tokens)} tokens do not fill a batch of {batch} windows of {length}: take them smaller")
+    generator = np.random.default_rng(seed)
+    while True:
+        offset = int(generator.integers(length))
+        starts = generator.permutation(np.arange(offset, len(tokens) - length, length))
+        for first in range(0, len(starts) - batch + 1, batch):
+            rows = [tokens[start : start + length + 1] for start in starts[first : first + batch]]
+            yield np.stack(rows).astype(np.int64)
+
+
+def _share(name: str) -> float:
+    """A number in [0, 1) that depends on the name alone."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
+
+
+def _text(path: Path) -> Iterator[str]:
+    try:
+        yield path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return  # a few files of the test suite are in other encodings on purpose

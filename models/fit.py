@@ -1,0 +1,113 @@
+"""Fit a model's weights to a stream of windows, and keep them in a folder.
+
+The recipe's optimiser settings live here: matrices by Muon, embeddings and norms by AdamW, one schedule for both.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from models.errors import ExportError
+from models.llama import Shape, logits, matrix_shapes
+from models.optim import Muon, schedule
+from models.tensor_file import read_tensors, write_tensors
+from models.vocabulary import BEGIN_ID, END_ID
+
+MATRIX_RATE: Final = 0.02
+VECTOR_RATE: Final = 3e-3
+
+Weights = dict[str, Tensor]
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def fit(
+    weights: Weights,
+    shape: Shape,
+    batches: Iterator[NDArray[np.int64]],
+    steps: int,
+    loss: Loss,
+    report: Callable[[int, float], None],
+    peak: float = 1.0,
+) -> None:
+    """Train the weights in place, one batch of ``(batch, length + 1)`` ids a step.
+
+    ``loss(predicted, inputs, targets)`` takes logits ``(batch, length, vocabulary)`` and two id tensors ``(batch,
+    length)``; ``report`` gets the number of steps done and the loss in nats; ``peak`` scales both learning rates.
+    """
+    names = {name for name, _ in matrix_shapes(shape)}
+    muon = Muon([weights[name] for name in sorted(names)])
+    others = [weight for name, weight in weights.items() if name not in names]
+    adam = torch.optim.AdamW(others, lr=VECTOR_RATE, betas=(0.9, 0.95), weight_decay=0.0)
+    for step in range(steps):
+        rate = peak * schedule(step, steps)
+        muon.rate = rate * MATRIX_RATE
+        for group in adam.param_groups:
+            group["lr"] = rate * VECTOR_RATE
+        rows = torch.from_numpy(next(batches))
+        inputs, targets = rows[:, :-1], rows[:, 1:]
+        value = loss(logits(weights, shape, inputs), inputs, targets)
+        for weight in weights.values():
+            weight.grad = None
+        torch.autograd.backward(value)
+        torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
+        muon.step()
+        adam.step()
+        report(step + 1, value.item())
+
+
+def cross_entropy(predicted: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean nats per token of the text itself."""
+    return functional.cross_entropy(predicted.flatten(0, 1), targets.flatten())
+
+
+def imitation(teacher: Mapping[str, Tensor], shape: Shape) -> Loss:
+    """The loss of distillation (Hinton et al., 2015): mean KL(teacher || student) per token, in nats.
+
+    A draft is right when it says what the target would say, not when it says what the text says.
+    """
+
+    def loss(predicted: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        with torch.no_grad():
+            wanted = logits(teacher, shape, inputs).log_softmax(-1)
+        divergence = functional.kl_div(predicted.log_softmax(-1), wanted, log_target=True, reduction="sum")
+        return divergence / targets.numel()
+
+    return loss
+
+
+def held_out_loss(weights: Mapping[str, Tensor], shape: Shape, tokens: NDArray[np.uint16], length: int) -> float:
+    """Mean nats per token over the held-out text, in consecutive windows."""
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for start in range(0, len(tokens) - 1, length):
+            row = torch.from_numpy(tokens[start : start + length + 1].astype(np.int64))[None]
+            predicted = logits(weights, shape, row[:, :-1])
+            total += functional.cross_entropy(predicted[0], row[0, 1:], reduction="sum").item()
+            count += row.shape[1] - 1
+    return total / count
+
+
+def save(folder: Path, weights: Mapping[str, Tensor], shape: Shape) -> None:
+    """Write ``config.json`` and ``model.safetensors``; the weights last, because their presence ends the stage."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(shape.config(BEGIN_ID, END_ID), indent=2) + "\n", encoding="utf-8")
+    halves = {name: weight.detach().to(torch.float16).numpy() for name, weight in weights.items()}
+    partial = folder / "model.safetensors.part"
+    write_tensors(partial, halves)
+    partial.replace(folder / "model.safetensors")
+
+
+def load(folder: Path, shape: Shape) -> Weights:
+    """Read what ``save`` wrote, as float32 leaves. Raises ExportError when that is a model of another shape."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if config != shape.config(BEGIN_ID, END_ID):
+        raise ExportError(f"{folder} holds a model of other sizes: name another folder with --out, or remove that one")
+    tensors = read_tensors(folder / "model.safetensors")
+    return {name: torch.from_numpy(data).requires_grad_() for name, data in tensors.items()}

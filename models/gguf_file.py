@@ -1,0 +1,120 @@
+"""A GGUF file as a value: read whole, transformed elsewhere, written whole.
+
+The ``gguf`` package knows the format; this module adds what a tool for people needs: plain errors, and writing under a
+temporary name so that a reader never meets half a file. Tensor data of a file that was read stays on disk, mapped.
+"""
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
+from numpy.typing import NDArray
+
+from models.errors import ExportError
+
+_MAGIC: Final = b"GGUF"
+_ARCHITECTURE: Final = "general.architecture"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One metadata entry. ``item`` is the element type where ``kind`` is ARRAY."""
+
+    value: Any
+    kind: GGUFValueType
+    item: GGUFValueType | None = None
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor: float data in its own shape, or quantised blocks as uint8 with the row's bytes as last dimension."""
+
+    name: str
+    data: NDArray[Any]
+    kind: GGMLQuantizationType
+
+
+@dataclass(frozen=True)
+class Gguf:
+    """A model file: its architecture, its other metadata and its tensors, in the order of the file."""
+
+    architecture: str
+    fields: Mapping[str, Field]
+    tensors: Sequence[Tensor]
+
+    def get(self, key: str) -> Any:
+        """The value of an architecture's own key, such as ``block_count``, or None."""
+        field = self.fields.get(f"{self.architecture}.{key}")
+        return None if field is None else field.value
+
+    @property
+    def layers(self) -> int:
+        """How many layers the file declares."""
+        count = self.get("block_count")
+        if not isinstance(count, int):
+            raise ExportError(f"the model declares no {self.architecture}.block_count: it is not a language model")
+        return count
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether the path is a file that begins as a GGUF file does."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def read_gguf(path: Path) -> Gguf:
+    """Read metadata and map the tensors. Raises ExportError for anything that is not a whole GGUF file."""
+    if not path.exists():
+        raise ExportError(f"{path} does not exist: give a folder or a GGUF file")
+    if not is_gguf(path):
+        raise ExportError(f"{path} is not a GGUF file: give a .gguf file, or a folder with config.json and weights")
+    try:
+        reader = GGUFReader(path)
+        fields = {
+            name: Field(field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
+            for name, field in reader.fields.items()
+            if not name.startswith("GGUF.")  # the reader's own view of the header
+        }
+        tensors = [Tensor(tensor.name, tensor.data, tensor.tensor_type) for tensor in reader.tensors]
+    except (ValueError, IndexError, KeyError, OSError) as error:
+        raise ExportError(f"{path} is damaged or cut short ({error}): fetch it again") from error
+    if _ARCHITECTURE not in fields:
+        raise ExportError(f"{path} names no {_ARCHITECTURE}: it is not a model")
+    if "split.count" in fields and fields["split.count"].value > 1:
+        raise ExportError(f"{path} is one part of a split model: join the parts with llama-gguf-split --merge first")
+    architecture = str(fields.pop(_ARCHITECTURE).value)
+    return Gguf(architecture, fields, tensors)
+
+
+def write_gguf(model: Gguf, destination: Path) -> None:
+    """Write the model under a temporary name beside the destination, then move it there in one step."""
+    if not destination.parent.is_dir():
+        raise ExportError(f"the folder {destination.parent} does not exist: create it first")
+    if destination.is_dir():
+        raise ExportError(f"{destination} is a folder: give the name of the file to write")
+    temporary = destination.with_name(f"{destination.name}.{secrets.token_hex(4)}.part")
+    writer = GGUFWriter(temporary, model.architecture)
+    try:
+        for name, field in model.fields.items():
+            if field.kind != GGUFValueType.ARRAY or field.value:  # the format has no type for an empty array
+                writer.add_key_value(name, field.value, field.kind, field.item)
+        if alignment := model.fields.get("general.alignment"):
+            writer.data_alignment = int(alignment.value)
+        for tensor in model.tensors:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        os.replace(temporary, destination)
+    except OSError as error:
+        raise ExportError(f"could not write {destination}: {error.strerror or error}") from error
+    finally:
+        writer.close()
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,194 @@
+"""Make a model pair from the Python standard library, on any machine.
+
+    python -m models.train --out pair
+    python -m models.export pair/target target.gguf --type q8_0
+
+The folder receives ``tokenizer.json``, ``target/``, ``draft-plain/`` (the draft before distillation) and ``draft/``, in
+Hugging Face layout. Each is one stage, and a stage whose result is there is not repeated: an interrupted run goes on
+where it stopped when it is started again with the same options.
+"""
+
+import argparse
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from models.corpus import Corpus, CorpusError, read_corpus, windows
+from models.errors import ExportError
+
+try:
+    import torch
+    from tokenizers import Tokenizer
+
+    from models.fit import Loss, Weights, cross_entropy, fit, held_out_loss, imitation, load, save
+    from models.llama import Shape, initial_weights
+    from models.vocabulary import encode_all, train_tokenizer
+except ModuleNotFoundError as missing:
+    if missing.name not in ("torch", "tokenizers"):
+        raise
+    hint = f"models.train needs {missing.name}: pip install -e '.[train]'"
+    if __name__ == "__main__":
+        sys.exit(f"error: {hint}")
+    raise ModuleNotFoundError(hint, name=missing.name) from missing
+
+TARGET: Final = Shape(hidden=256, layers=8, heads=4, kv_heads=2, ffn=768)
+DRAFT: Final = Shape(hidden=128, layers=2, heads=2, kv_heads=1, ffn=384)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to train, and for how long. A step is one batch of ``batch`` windows of ``length`` tokens."""
+
+    target: Shape = TARGET
+    draft: Shape = DRAFT
+    target_steps: int = 1400
+    draft_steps: int = 1600
+    distil_steps: int = 420
+    batch: int = 8
+    length: int = 512
+    seed: int = 0
+
+
+_TINY: Final = Shape(hidden=64, layers=2, heads=2, kv_heads=1, ffn=96, head_dim=32, vocabulary=384)
+# Shows that every part works, and learns next to nothing.
+SMOKE: Final = Recipe(
+    target=_TINY,
+    draft=replace(_TINY, hidden=32, layers=1),
+    target_steps=12,
+    draft_steps=12,
+    distil_steps=6,
+    batch=4,
+    length=64,
+)
+SMOKE_FILES: Final = 40
+
+
+def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
+    """Run the stages that ``out`` does not hold yet. ``say`` gets the progress, a line at a time."""
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer = _tokenizer(recipe, corpus, out / "tokenizer.json", say)
+    training, held_out = encode_all(tokenizer, corpus.training), encode_all(tokenizer, corpus.held_out)
+    say(f"corpus: {len(corpus.training)} files, {len(training):,} tokens; held out {len(held_out):,}")
+
+    def stage(name: str, shape: Shape, start: Callable[[], Weights], steps: int, loss: Loss, peak: float) -> Weights:
+        folder = out / name
+        if (folder / "model.safetensors").exists():
+            say(f"{name}: already there, kept")
+            return load(folder, shape)
+        weights = start()
+        size = sum(weight.numel() for weight in weights.values())
+        say(f"{name}: {size:,} parameters, {steps} steps")
+        batches = windows(training, recipe.length, recipe.batch, recipe.seed)
+        fit(weights, shape, batches, steps, loss, _Progress(name, steps, say, clock), peak)
+        save(folder, weights, shape)
+        say(f"{name}: held-out loss {held_out_loss(weights, shape, held_out, recipe.length):.3f} nats a token")
+        return weights
+
+    def fresh(shape: Shape) -> Callable[[], Weights]:
+        return lambda: initial_weights(shape, recipe.seed)
+
+    target = stage("target", recipe.target, fresh(recipe.target), recipe.target_steps, cross_entropy, 1.0)
+    plain = stage("draft-plain", recipe.draft, fresh(recipe.draft), recipe.draft_steps, cross_entropy, 1.0)
+    # At half the rates: the draft knows the language already and only has to bend towards its teacher.
+    stage("draft", recipe.draft, lambda: plain, recipe.distil_steps, imitation(target, recipe.target), 0.5)
+
+
+def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, say: Say) -> Tokenizer:
+    if path.exists():
+        say(f"{path.name}: already there, kept")
+        return Tokenizer.from_file(str(path))
+    tokenizer = train_tokenizer(corpus.training, recipe.target.vocabulary)
+    tokenizer.save(str(path))
+    return tokenizer
+
+
+class _Progress:
+    """Says now and then how far a stage is, with the loss averaged since the last time."""
+
+    def __init__(self, name: str, steps: int, say: Say, clock: Callable[[], float]) -> None:
+        self._name, self._steps, self._say, self._clock = name, steps, say, clock
+        self._every = max(1, min(50, steps // 4))
+        self._losses: list[float] = []
+        self._begun = clock()
+
+    def __call__(self, done: int, loss: float) -> None:
+        self._losses.append(loss)
+        if done % self._every and done != self._steps:
+            return
+        each = (self._clock() - self._begun) / done
+        left = (self._steps - done) * each
+        mean = sum(self._losses) / len(self._losses)
+        self._say(
+            f"{self._name}: step {done}/{self._steps}, loss {mean:.3f}, {each:.2f} s a step, {left / 60:.0f} min left"
+        )
+        self._losses.clear()
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    recipe = Recipe()
+    parser = argparse.ArgumentParser(
+        prog="python -m models.train",
+        description="Train a target and a draft model on the source of the Python standard library.",
+        epilog="The results are folders in Hugging Face layout; python -m models.export makes GGUF files of them.",
+    )
+
+    def count(flag: str, default: int, text: str) -> None:
+        parser.add_argument(flag, type=_positive, default=default, metavar="N", help=f"{text} (default: {default})")
+
+    library = Path(sysconfig.get_path("stdlib"))
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the pair goes")
+    parser.add_argument(
+        "--source", type=Path, default=library, metavar="FOLDER", help="standard library to learn from (default: ours)"
+    )
+    count("--steps", recipe.target_steps, "training steps of the target")
+    count("--draft-steps", recipe.draft_steps, "training steps of the draft")
+    count("--distil-steps", recipe.distil_steps, "steps in which the draft learns to imitate the target")
+    count("--batch", recipe.batch, "windows in a step")
+    count("--length", recipe.length, "tokens in a window")
+    count("--threads", torch.get_num_threads(), "CPU threads")
+    parser.add_argument("--seed", type=int, default=recipe.seed, help=f"of the random numbers (default: {recipe.seed})")
+    parser.add_argument(
+        "--smoke",
+        action="store_true",
+        help="a few steps of something tiny on a few files, to see that all works; sets sizes and steps itself",
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line. Returns the exit status: 0, or 1 after one line on stderr."""
+    options = _parser().parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    recipe = Recipe(
+        target_steps=options.steps,
+        draft_steps=options.draft_steps,
+        distil_steps=options.distil_steps,
+        batch=options.batch,
+        length=options.length,
+    )
+    try:
+        corpus = read_corpus(options.source)
+        if options.smoke:
+            recipe, corpus = SMOKE, Corpus(corpus.training[:SMOKE_FILES], corpus.held_out[:2])
+        make_pair(replace(recipe, seed=options.seed), corpus, options.out, lambda line: print(line, flush=True))
+    except (CorpusError, ExportError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+"""Exporting: what llama.cpp computes from the file is what the weights say, and bad input is named."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType
+from numpy.typing import NDArray
+
+from models.export import ExportError, convert_gguf, export_hf, main
+from models.gguf_file import read_gguf
+from models.tensor_file import read_tensors
+
+IDS = [0, 45, 200, 17, 100, 258, 3, 3, 77, 260, 12, 5]
+
+
+def _distance(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+    """Root mean square difference of logits, in units of their spread."""
+    return float(np.sqrt(np.mean((actual - expected) ** 2)) / expected.std())
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), [("f16", 0.005), ("q8_0", 0.05), ("q4_0", 0.4)])
+def test_llama_cpp_computes_what_the_weights_say(
+    tmp_path: Path, tiny: Any, engine: Any, reference: Any, kind: str, tolerance: float
+) -> None:
+    model = tiny()
+    export_hf(model.folder, tmp_path / "tiny.gguf", kind)
+    expected = reference(model.config, model.weights, IDS)
+    assert expected.std() > 0.5  # an all but constant model would agree with anything
+    # Relative to the spread of the logits; weights in a wrong order give about 1.4.
+    assert _distance(engine(tmp_path / "tiny.gguf").logits(IDS), expected) < tolerance
+
+
+def test_an_untied_head_is_exported_and_used(tmp_path: Path, tiny: Any, engine: Any, reference: Any) -> None:
+    model = tiny(tie_word_embeddings=False)
+    export_hf(model.folder, tmp_path / "tiny.gguf", "f16")
+    expected = reference(model.config, model.weights, IDS)
+    assert _distance(engine(tmp_path / "tiny.gguf").logits(IDS), expected) < 0.005
+
+
+def test_rope_settings_are_read_from_either_place(tmp_path: Path, tiny: Any, engine: Any, reference: Any) -> None:
+    model = tiny(rope_theta=500.0)
+    changed = {key: value for key, value in model.config.items() if key != "rope_theta"}
+    changed["rope_parameters"] = {"rope_type": "default", "rope_theta": 500.0}
+    (model.folder / "config.json").write_text(json.dumps(changed), encoding="utf-8")
+    export_hf(model.folder, tmp_path / "tiny.gguf", "f16")
+    expected = reference(model.config, model.weights, IDS)
+    assert _distance(engine(tmp_path / "tiny.gguf").logits(IDS), expected) < 0.005
+
+
+def test_the_metadata_names_the_model(tmp_path: Path, tiny: Any) -> None:
+    about = ("a model", "PSF-2.0", "tiny")
+    export_hf(tiny().folder, tmp_path / "tiny.gguf", name=about[0], license_id=about[1], description=about[2])
+    fields = read_gguf(tmp_path / "tiny.gguf").fields
+    assert [fields[f"general.{key}"].value for key in ("name", "license", "description")] == list(about)
+    assert fields["llama.context_length"].value == 512
+    assert fields["llama.rope.freq_base"].value == 10000.0
+
+
+def test_the_tokenizer_comes_along(tmp_path: Path, tiny: Any, engine: Any) -> None:
+    folder = tiny().folder
+    (folder / "tokenizer.json").rename(tmp_path / "tokenizer.json")  # a pair shares one, in the parent folder
+    export_hf(folder, tmp_path / "tiny.gguf")
+    model = engine(tmp_path / "tiny.gguf")
+    vocabulary = read_gguf(tmp_path / "tiny.gguf").fields["tokenizer.ggml.tokens"].value
+    ids = model.encode("if  if é\n", special=True)
+    assert [vocabulary[token] for token in ids[:4]] == ["<|begin|>", "if", "\u0120", "\u0120if"]
+    assert model.decode(ids[1:]).decode() == "if  if é\n"
+    assert vocabulary[-3:] == ["[PAD261]", "[PAD262]", "[PAD263]"]
+
+
+def test_requantising_a_file_equals_exporting_to_that_type(tmp_path: Path, tiny: Any) -> None:
+    folder = tiny().folder
+    export_hf(folder, tmp_path / "f16.gguf", "f16")
+    for kind in ("q8_0", "q4_0"):
+        export_hf(folder, tmp_path / "direct.gguf", kind)
+        convert_gguf(tmp_path / "f16.gguf", tmp_path / "converted.gguf", kind=kind)
+        assert (tmp_path / "converted.gguf").read_bytes() == (tmp_path / "direct.gguf").read_bytes()
+
+
+def test_a_q4_0_model_keeps_its_embeddings_finer(tmp_path: Path, tiny: Any) -> None:
+    export_hf(tiny().folder, tmp_path / "tiny.gguf", "q4_0")
+    kinds = {tensor.name: tensor.kind for tensor in read_gguf(tmp_path / "tiny.gguf").tensors}
+    assert kinds["token_embd.weight"] == GGMLQuantizationType.Q8_0
+    assert kinds["blk.0.ffn_down.weight"] == GGMLQuantizationType.Q4_0
+    assert kinds["blk.0.attn_norm.weight"] == GGMLQuantizationType.F32
+
+
+def test_rows_that_do_not_divide_into_blocks_stay_float(tmp_path: Path, tiny: Any, engine: Any, reference: Any) -> None:
+    model = tiny(intermediate_size=80)
+    export_hf(model.folder, tmp_path / "tiny.gguf", "q8_0")
+    kinds = {tensor.name: tensor.kind for tensor in read_gguf(tmp_path / "tiny.gguf").tensors}
+    assert kinds["blk.0.ffn_down.weight"] == GGMLQuantizationType.F16
+    expected = reference(model.config, model.weights, IDS)
+    assert _distance(engine(tmp_path / "tiny.gguf").logits(IDS), expected) < 0.05
+
+
+def test_a_coarse_file_is_not_made_finer(tmp_path: Path, tiny: Any) -> None:
+    export_hf(tiny().folder, tmp_path / "q4.gguf", "q4_0")
+    with pytest.raises(ExportError, match=r"Q4_0, which has lost too much to become Q8_0: start from"):
+        convert_gguf(tmp_path / "q4.gguf", tmp_path / "q8.gguf", kind="q8_0")
+    convert_gguf(tmp_path / "q4.gguf", tmp_path / "again.gguf", kind="q4_0")
+    assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "q4.gguf").read_bytes()
+
+
+def test_bfloat16_and_float32_weights_are_read(tmp_path: Path) -> None:
+    values = np.array([[1.0, -2.5, 3.0e5]], dtype=np.float32)
+    upper = (values.view(np.uint32) >> 16).astype(np.uint16)
+    header = {
+        "half": {"dtype": "BF16", "shape": [1, 3], "data_offsets": [0, 6]},
+        "whole": {"dtype": "F32", "shape": [1, 3], "data_offsets": [6, 18]},
+    }
+    encoded = json.dumps(header).encode()
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + upper.tobytes() + values.tobytes())
+    tensors = read_tensors(path)
+    np.testing.assert_allclose(tensors["half"], values, rtol=2**-7)
+    np.testing.assert_array_equal(tensors["whole"], values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "qwen2"}, "'qwen2' model, not llama"),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "RoPE scaling"),
+        ({"attention_bias": True}, "biases"),
+        ({"hidden_act": "gelu"}, "another activation"),
+        ({"hidden_size": None}, "lacks hidden_size"),
+        ({"num_hidden_layers": 3}, "lacks model.layers.2.input_layernorm.weight"),
+        ({"intermediate_size": 128}, r"is \(96, 64\) where config.json calls for \(128, 64\)"),
+        ({"vocab_size": 10}, "more ids than the 10"),
+        ({"eos_token_id": [1, 2]}, "no single usable id for tokenizer.ggml.eos_token_id"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_refused(tmp_path: Path, tiny: Any, changes: Any, message: str) -> None:
+    model = tiny()
+    if "vocab_size" in changes:
+        model.weights["model.embed_tokens.weight"] = model.weights["model.embed_tokens.weight"][:10]
+        model.write_weights()
+    model.write_config(**changes)
+    with pytest.raises(ExportError, match=message):
+        export_hf(model.folder, tmp_path / "tiny.gguf")
+    assert not (tmp_path / "tiny.gguf").exists()
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_missing_file_is_named(tmp_path: Path, tiny: Any, name: str) -> None:
+    folder = tiny().folder
+    (folder / name).unlink()
+    with pytest.raises(ExportError, match=rf"{name} does not exist"):
+        export_hf(folder, tmp_path / "tiny.gguf")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 7, b"\x05\0\0\0\0\0\0\0[1,2]", b"\x02\0\0\0\0\0\0\0{"])
+def test_damaged_weights_are_refused(tmp_path: Path, tiny: Any, content: bytes) -> None:
+    folder = tiny().folder
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(ExportError, match=r"model\.safetensors"):
+        export_hf(folder, tmp_path / "tiny.gguf")
+
+
+def test_weights_cut_short_are_refused(tmp_path: Path, tiny: Any) -> None:
+    weights = tiny().folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    with pytest.raises(ExportError, match="it ends before its data does"):
+        export_hf(weights.parent, tmp_path / "tiny.gguf")
+
+
+def test_another_tokenizer_is_refused(tmp_path: Path, tiny: Any) -> None:
+    path = tiny().folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text(encoding="utf-8"))
+    for change, message in (
+        ({"pre_tokenizer": {"type": "ByteLevel"}}, "splits text otherwise"),
+        ({"model": {"type": "Unigram"}}, "no byte-level BPE"),
+    ):
+        path.write_text(json.dumps({**tokenizer, **change}), encoding="utf-8")
+        with pytest.raises(ExportError, match=message):
+            export_hf(path.parent, tmp_path / "tiny.gguf")
+
+
+def test_bad_sources_and_destinations_are_named(tmp_path: Path, tiny: Any) -> None:
+    good = tmp_path / "good.gguf"
+    export_hf(tiny().folder, good)
+    text = tmp_path / "text.gguf"
+    text.write_text("hello", encoding="utf-8")
+    cases: list[tuple[Callable[[], None], str]] = [
+        (lambda: convert_gguf(tmp_path / "none.gguf", tmp_path / "o"), "none.gguf does not exist"),
+        (lambda: convert_gguf(text, tmp_path / "o"), "not a GGUF file"),
+        (lambda: convert_gguf(good, good), "is the source itself"),
+        (lambda: convert_gguf(good, tmp_path / "no" / "o"), "does not exist: create it first"),
+        (lambda: convert_gguf(good, tmp_path), "is a folder"),
+        (lambda: convert_gguf(good, tmp_path / "o", kind="q5_k"), "unknown type 'q5_k': choose one of f16, q8_0, q4_0"),
+    ]
+    for call, message in cases:
+        with pytest.raises(ExportError, match=message):
+            call()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["good.gguf", "text.gguf", "tiny"]
+
+
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.5, 0.999])
+def test_a_file_cut_short_is_refused(tmp_path: Path, tiny: Any, share: float) -> None:
+    export_hf(tiny().folder, tmp_path / "good.gguf")
+    content = (tmp_path / "good.gguf").read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(content[: max(8, int(share * len(content)))])
+    with pytest.raises(ExportError, match="damaged or cut short"):
+        convert_gguf(tmp_path / "cut.gguf", tmp_path / "o.gguf")
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny()
+    destination = tmp_path / "out.gguf"
+    destination.write_bytes(b"old")
+
+    def fail(*paths: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(ExportError, match=r"could not write .*: No space left on device"):
+        export_hf(model.folder, destination)
+    assert destination.read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.gguf", "tiny"]
+
+
+def test_the_command_line_exports_and_pads(tmp_path: Path, tiny: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    out, padded = tmp_path / "o.gguf", tmp_path / "p.gguf"
+    assert main([str(tiny().folder), str(out), "--type", "f16", "--name", "a model", "--license", "PSF-2.0"]) == 0
+    assert main([str(out), str(padded), "--type", "q8_0", "--pad-layers", "3"]) == 0
+    assert capsys.readouterr().out == (f"wrote {out}: 0.2 MB, 2 layers, F16\nwrote {padded}: 0.2 MB, 5 layers, Q8_0\n")
+
+
+def test_the_command_line_reports_errors_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none"), str(tmp_path / "o.gguf")]) == 1
+    assert capsys.readouterr().err == f"error: {tmp_path / 'none'} does not exist: give a folder or a GGUF file\n"
+    assert main([str(tmp_path / "none"), str(tmp_path / "o.gguf"), "--name", "x"]) == 1
+    assert "a GGUF file keeps its own" in capsys.readouterr().err
+
+
+def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert all(flag in text for flag in ("--type", "--pad-layers", "--name", "--license", "--description"))

@@ -1,0 +1,152 @@
+"""The shipped pair: it is what the README says, reads text as it was trained to, and computes what its weights say."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import quants
+from numpy.typing import NDArray
+
+from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
+from models.gguf_file import Gguf
+from models.gguf_file import read_gguf as read_once
+
+read_gguf = cache(read_once)  # reading 4,096 tokens takes a third of a second
+PAIR = (DEFAULT_TARGET, DEFAULT_DRAFT, DEFAULT_TWIN)
+TEXT = '''import os
+import sys
+
+
+def read_lines(path, encoding="utf-8"):
+    """Return the lines of the file."""
+    with open(path, encoding=encoding) as file:
+        return [line.rstrip() for line in file]
+
+
+class Reader:
+    def __init__(self, path):
+        self.path = path
+
+    def __repr__(self):
+        return "<%s %r>" % (self.__class__.__name__, self.path)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(os.path.basename(name), len(read_lines(name)))
+'''
+TOKEN_IDS = json.loads(Path(__file__).with_name("token_ids.json").read_text(encoding="utf-8"))
+NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "token_embd": "embed_tokens",
+    "output_norm": "norm",
+}
+
+
+def weights_of(model: Gguf) -> dict[str, NDArray[np.float32]]:
+    """The weights as floats, under the names and in the row order of Hugging Face."""
+    weights = {}
+    for tensor in model.tensors:
+        values = np.asarray(quants.dequantize(tensor.data, tensor.kind), dtype=np.float32)
+        *layer, part, _ = tensor.name.split(".")
+        if part in ("attn_q", "attn_k"):
+            values = values.reshape(-1, 32, 2, values.shape[-1]).swapaxes(1, 2).reshape(values.shape)
+        prefix = f"model.layers.{layer[1]}." if layer else "model."
+        weights[f"{prefix}{NAMES[part]}.weight"] = values
+    return weights
+
+
+def config_of(model: Gguf) -> dict[str, Any]:
+    """What the reference needs to know, from the file's metadata."""
+    return {
+        "num_attention_heads": model.get("attention.head_count"),
+        "num_key_value_heads": model.get("attention.head_count_kv"),
+        "head_dim": model.get("attention.key_length"),
+        "num_hidden_layers": model.layers,
+        "rms_norm_eps": model.get("attention.layer_norm_rms_epsilon"),
+        "rope_theta": model.get("rope.freq_base"),
+    }
+
+
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Log probabilities of each row."""
+    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def test_the_files_are_small_enough_to_ship() -> None:
+    assert sum(path.stat().st_size for path in PAIR) < 16_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "sizes"),
+    [
+        (DEFAULT_TARGET, "stdlib target", (8, 256, 768, 4, 2)),
+        (DEFAULT_TWIN, "stdlib target", (8, 256, 768, 4, 2)),
+        (DEFAULT_DRAFT, "stdlib draft", (2, 128, 384, 2, 1)),
+    ],
+)
+def test_the_metadata_is_what_was_trained(path: Path, name: str, sizes: tuple[int, ...]) -> None:
+    model = read_gguf(path)
+    heads = model.get("attention.head_count"), model.get("attention.head_count_kv")
+    assert (model.layers, model.get("embedding_length"), model.get("feed_forward_length"), *heads) == sizes
+    assert (model.get("context_length"), model.get("rope.freq_base")) == (2048, 10000.0)
+    assert model.fields["general.name"].value == name
+    assert model.fields["general.license"].value == "PSF-2.0"
+    assert "output.weight" not in {tensor.name for tensor in model.tensors}  # tied to the embeddings
+
+
+def test_all_three_share_one_vocabulary() -> None:
+    target, *others = ({k: f.value for k, f in read_gguf(path).fields.items() if "tokenizer." in k} for path in PAIR)
+    assert len(target["tokenizer.ggml.tokens"]) == 4096
+    assert target["tokenizer.ggml.pre"] == "llama-bpe"
+    assert (target["tokenizer.ggml.bos_token_id"], target["tokenizer.ggml.eos_token_id"]) == (0, 1)
+    assert target["tokenizer.ggml.add_bos_token"] is True
+    assert all(other == target for other in others)
+
+
+def test_text_becomes_the_ids_of_training_and_comes_back(engine: Any) -> None:
+    model = engine(DEFAULT_DRAFT)
+    for case in TOKEN_IDS:
+        assert model.encode(case["text"]) == case["ids"], repr(case["text"])
+        assert model.decode(case["ids"]).decode() == case["text"]
+    assert model.encode("x", special=True) == [0, *model.encode("x")]
+
+
+@pytest.mark.parametrize("path", PAIR, ids=["target", "draft", "twin"])
+def test_llama_cpp_computes_what_the_weights_say(engine: Any, reference: Any, path: Path) -> None:
+    file, model = read_gguf(path), engine(path)
+    ids = model.encode(TEXT, special=True)
+    expected = reference(config_of(file), weights_of(file), ids)
+    difference = model.logits(ids) - expected
+    # What is left is llama.cpp's rounding of activations to eight bits.
+    assert np.sqrt(np.mean(difference**2)) / expected.std() < 0.03
+
+
+def test_the_models_know_python(engine: Any) -> None:
+    losses = []
+    for path in PAIR:
+        model = engine(path)
+        ids = model.encode(TEXT, special=True)
+        losses.append(-float(np.mean(log_softmax(model.logits(ids[:-1]))[np.arange(len(ids) - 1), ids[1:]])))
+    target, draft, twin = losses
+    assert target < draft < 4.0 < np.log(4096)
+    assert abs(twin - target) < 0.1
+
+
+def test_the_twin_is_nearer_to_the_target_than_the_draft_is(engine: Any) -> None:
+    ids = engine(DEFAULT_TARGET).encode(TEXT, special=True)
+    target, draft, twin = (engine(path).logits(ids).argmax(axis=-1) for path in PAIR)
+    assert float(np.mean(twin == target)) > 0.85
+    assert float(np.mean(draft == target)) > 0.35

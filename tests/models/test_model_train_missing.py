@@ -1,0 +1,17 @@
+"""Training without its extra installed: the reason and the remedy, not a traceback from deep inside."""
+
+import importlib
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("package", ["torch", "tokenizers"])
+def test_a_missing_package_is_named_with_the_remedy(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("train", "fit", "llama", "optim", "vocabulary"):
+        monkeypatch.delitem(sys.modules, f"models.{name}", raising=False)
+    if package == "tokenizers":
+        pytest.importorskip("torch", reason="torch is looked for first")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"^models.train needs {package}: pip install -e '\.\[train\]'$"):
+        importlib.import_module("models.train")

@@ -1,0 +1,63 @@
+"""An error that one end raises is the error that the other end sees."""
+
+import json
+from typing import Any
+
+import pytest
+
+from speculation import errors
+from speculation.errors import RequestError, ServerError, SpecPairError, from_body
+
+
+def tree(cls: type[SpecPairError]) -> list[type[SpecPairError]]:
+    return [cls, *(found for sub in cls.__subclasses__() for found in tree(sub))]
+
+
+CLASSES = tree(SpecPairError)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_round_trip(cls: type[SpecPairError]) -> None:
+    sent = cls("what happened", total_tokens=5, param=None, limit=[1, 2])
+    body = json.loads(json.dumps(sent.body()))
+    assert body["error"].keys() >= {"code", "type", "message"}
+    received = from_body(sent.status, body)
+    assert type(received) is cls
+    assert (received.message, str(received)) == ("what happened", "what happened")
+    assert received.details == {"total_tokens": 5, "param": None, "limit": [1, 2]}
+
+
+def test_codes_are_names_of_one_class_each() -> None:
+    assert len({cls.code for cls in CLASSES}) == len(CLASSES)
+
+
+@pytest.mark.parametrize("cls", CLASSES[1:])
+def test_status_and_type_say_whose_fault_it_is(cls: type[SpecPairError]) -> None:
+    by_request = issubclass(cls, RequestError)
+    assert cls.status in (range(400, 500) if by_request else range(500, 600))
+    assert cls.type == ("invalid_request_error" if by_request else "server_error")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, RequestError), (404, RequestError), (429, RequestError), (500, ServerError), (302, ServerError)],
+)
+@pytest.mark.parametrize("body", [None, "<html>Bad gateway</html>", [], {}, {"error": "no"}, {"error": {"message": 5}}])
+def test_replies_of_others_become_a_generic_error(status: int, kind: type[SpecPairError], body: Any) -> None:
+    error = from_body(status, body)
+    assert type(error) is kind
+    assert error.message == f"HTTP {status} without an error the protocol knows: is this a verifier?"
+
+
+@pytest.mark.parametrize(("status", "kind"), [(418, RequestError), (503, ServerError)])
+@pytest.mark.parametrize("code", ["rate_limit_exceeded", None, 7, ["x"]])
+def test_an_unknown_code_keeps_its_message(status: int, kind: type[SpecPairError], code: Any) -> None:
+    error = from_body(status, {"error": {"message": "slow down", "code": code, "type": "other", "wait": 3}})
+    assert type(error) is kind
+    assert (error.message, error.details) == ("slow down", {"wait": 3})
+
+
+def test_details_may_have_any_name() -> None:
+    error = from_body(500, {"error": {"message": "m", "code": "engine_error", "self": 1, "args": 2}})
+    assert isinstance(error, errors.EngineError)
+    assert error.details == {"self": 1, "args": 2}

@@ -1,0 +1,90 @@
+"""The noise is what its specification says, on every machine: literal vectors, and a second implementation."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speculation import noise
+from tests.speculation import gumbel_reference
+
+VECTORS = json.loads(Path(__file__).with_name("gumbel-1.json").read_text(encoding="utf-8"))
+LAST = 2**53 - 1
+
+
+def one(seed: int, position: int, token: int) -> float:
+    """The noise of one token."""
+    return float(noise.gumbel(noise.row_key(seed, position), np.array([token]))[0])
+
+
+def of(h: int) -> float:
+    return float(noise.gumbel_of(np.array([h], dtype=np.uint64))[0])
+
+
+def test_the_vectors_are_for_the_noise_that_the_protocol_names() -> None:
+    assert VECTORS["noise"] == noise.NAME
+    assert len(VECTORS["vectors"]) >= 12
+
+
+@pytest.mark.parametrize("vector", VECTORS["vectors"], ids=lambda v: f"{v['seed']}-{v['position']}-{v['id']}")
+def test_vectors(vector: dict[str, Any]) -> None:
+    inputs = vector["seed"], vector["position"], vector["id"]
+    assert gumbel_reference.word53(*inputs) == vector["h"]
+    assert math.isclose(of(vector["h"]), vector["G"], rel_tol=1e-14)
+    assert math.isclose(one(*inputs), vector["G"], rel_tol=1e-14)
+    assert math.isclose(noise.gumbel_one(noise.row_key(*inputs[:2]), inputs[2]), vector["G"], rel_tol=1e-14)
+
+
+@given(st.integers(0, LAST), st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1))
+def test_an_independent_implementation_agrees(seed: int, position: int, token: int) -> None:
+    expected = gumbel_reference.gumbel(gumbel_reference.word53(seed, position, token))
+    alone = noise.gumbel_one(noise.row_key(seed, position), token)
+    assert math.isclose(one(seed, position, token), float(expected), rel_tol=1e-13, abs_tol=1e-15)
+    assert math.isclose(alone, float(expected), rel_tol=1e-13, abs_tol=1e-15)
+
+
+@given(st.integers(0, LAST) | st.sampled_from([0, 1, 2**52 - 1, 2**52, LAST - 1, LAST]))
+def test_every_word_gives_the_exact_noise(h: int) -> None:
+    assert math.isclose(of(h), float(gumbel_reference.gumbel(h)), rel_tol=1e-13, abs_tol=1e-15)
+
+
+def test_both_ends_of_the_range_are_finite() -> None:
+    assert of(0) == pytest.approx(-math.log(54 * math.log(2)))  # u = 2**-54
+    assert of(LAST) == pytest.approx(54 * math.log(2))  # 1 - u = 2**-54, where u itself rounds to 1
+    edge = noise.gumbel_of(np.arange(2**52 - 3, 2**52 + 3, dtype=np.uint64))
+    assert np.all(np.diff(edge) > 0), "the two forms meet without a step back"
+
+
+def test_one_id_or_many_are_the_same() -> None:
+    key = noise.row_key(7, 3)
+    ids = np.array([[5, 0, 151_935], [17, 5, 1]])
+    together = noise.gumbel(key, ids)
+    assert together.shape == ids.shape
+    assert together.dtype == np.float64
+    assert together.tolist() == [[one(7, 3, token) for token in row] for row in ids.tolist()]
+
+
+def test_the_high_words_lead_to_the_same_noise() -> None:
+    key, ids = noise.row_key(1, 2), np.arange(1000)
+    spread = noise.spread_ids(ids)
+    high = noise.high_words(key, spread)
+    assert [word >> 21 for word in (gumbel_reference.word53(1, 2, token) for token in range(50))] == high[:50].tolist()
+    assert np.array_equal(noise.gumbel_from_high(key, high), noise.gumbel(key, ids))
+    assert np.array_equal(spread, noise.spread_ids(ids)), "what callers keep was not written to"
+
+
+@pytest.mark.parametrize("seed", [-1, 2**53])
+def test_seeds_out_of_range_are_refused(seed: int) -> None:
+    with pytest.raises(ValueError, match=f"seed must be .* got {seed}"):
+        noise.row_key(seed, 0)
+
+
+@pytest.mark.parametrize("position", [-1, 2**32])
+def test_positions_out_of_range_are_refused(position: int) -> None:
+    with pytest.raises(ValueError, match=f"position must be .* got {position}"):
+        noise.row_key(0, position)

@@ -1,0 +1,122 @@
+"""`choose` is the fast form of `choose_reference`: the same ids for every shape of logits and every filter."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speculation.sampling import GREEDY_BELOW, Logits, Sampling, choose, choose_reference, nucleus_size
+
+SHAPES = ("normal", "ties", "flat", "peaked", "masked", "mostly masked", "far from zero", "huge")
+
+
+def logits_of(shape: str, size: int, seed: int) -> Logits:
+    """One row of logits of a kind that engines produce, or that is hard for the fast form."""
+    rng = np.random.default_rng(seed)
+    row = rng.standard_normal(size) * 4
+    if shape == "ties":
+        row = np.round(row)
+    elif shape == "flat":
+        row[:] = 0.25
+    elif shape == "peaked":
+        row[rng.integers(size)] += 30
+    elif shape in ("masked", "mostly masked"):
+        hidden = rng.random(size) < (0.3 if shape == "masked" else 0.99)
+        hidden[rng.integers(size)] = False
+        row[hidden] = -np.inf
+    elif shape == "far from zero":
+        row += 1e4
+    elif shape == "huge":
+        row *= 1e4
+    return row.astype(np.float32)
+
+
+rows = st.builds(logits_of, st.sampled_from(SHAPES), st.integers(1, 5000), st.integers(0, 2**32 - 1))
+small_rows = st.builds(logits_of, st.sampled_from(SHAPES), st.integers(1, 12), st.integers(0, 2**32 - 1))
+temperatures = st.sampled_from([GREEDY_BELOW, 0.01, 0.3, 0.7, 1.0, 2.0, 100.0]) | st.floats(GREEDY_BELOW, 100.0)
+top_ks = st.sampled_from([0, 1, 2, 5, 40, 4999, 10_000]) | st.integers(0, 6000)
+top_ps = st.sampled_from([1.0, 0.999999, 0.99, 0.9, 0.5, 0.1, 1e-6]) | st.floats(1e-9, 1.0)
+samplings = st.builds(Sampling, st.integers(0, 2**53 - 1), temperatures, top_ks, top_ps)
+
+
+@settings(max_examples=500)
+@given(rows | small_rows, samplings, st.integers(0, 2**20))
+def test_the_fast_form_gives_the_ids_of_the_definition(row: Logits, sampling: Sampling, position: int) -> None:
+    before = row.copy()
+    assert choose(row, sampling, position) == choose_reference(row, sampling, position)
+    assert np.array_equal(row, before), "the engine's logits were not written to"
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.95, 0.5])
+@pytest.mark.parametrize("top_k", [0, 40])
+def test_a_vocabulary_of_152_000(top_k: int, top_p: float) -> None:
+    for seed, shape in enumerate(SHAPES):
+        row = logits_of(shape, 152_064, seed)
+        sampling = Sampling(seed, 0.8, top_k, top_p)
+        assert choose(row, sampling, 9) == choose_reference(row, sampling, 9), shape
+
+
+@given(rows, st.floats(0.0, GREEDY_BELOW, exclude_max=True), st.integers(0, 99))
+def test_greedy_below_the_threshold_whatever_the_filters(row: Logits, temperature: float, seed: int) -> None:
+    sampling = Sampling(seed, temperature, top_k=3, top_p=0.5)
+    assert sampling.greedy
+    assert choose(row, sampling, 1) == int(np.argmax(row))
+
+
+@given(rows, samplings)
+def test_top_k_of_one_is_the_argmax(row: Logits, sampling: Sampling) -> None:
+    only = Sampling(sampling.seed, sampling.temperature, 1, sampling.top_p)
+    assert choose(row, only, 3) == int(np.argmax(row)), "the lowest id among equals"
+
+
+@given(rows, samplings, st.integers(0, 2**20))
+def test_a_masked_token_is_never_chosen(row: Logits, sampling: Sampling, position: int) -> None:
+    assert np.isfinite(row[choose(row, sampling, position)])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("top_k", [0, 2])
+@pytest.mark.parametrize("bad", [[np.nan], [0.0, np.nan, 1.0, 2.0], [-np.inf] * 4, [0.0, np.inf, 1.0]], ids=str)
+def test_logits_that_say_nothing_are_refused(bad: list[float], top_k: int, temperature: float) -> None:
+    with pytest.raises(ValueError, match="without a finite maximum"):
+        choose(np.array(bad, dtype=np.float32), Sampling(0, temperature, top_k), 0)
+
+
+def test_ties_at_the_edge_of_top_k_go_to_the_lower_ids() -> None:
+    row = np.zeros(100, dtype=np.float32)
+    row[50] = 1.0
+    drawn = {choose(row, Sampling(1, 50.0, top_k=3), position) for position in range(200)}
+    assert drawn == {0, 1, 50}
+
+
+def test_ties_at_the_edge_of_the_nucleus_go_to_the_lower_ids() -> None:
+    row = np.zeros(10, dtype=np.float32)
+    drawn = {choose(row, Sampling(1, 1.0, top_p=0.25), position) for position in range(200)}
+    assert drawn == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("top_p", "size"), [(1.0, 4), (0.6, 2), (0.5, 1), (0.500001, 2), (1e-9, 1), (0.8, 3), (0.99, 4)]
+)
+def test_the_nucleus_is_the_smallest_prefix_that_reaches_the_mass(top_p: float, size: int) -> None:
+    ordered = np.log([0.5, 0.2, 0.15, 0.15])
+    assert nucleus_size(ordered, top_p) == size
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seed", -1),
+        ("seed", 2**53),
+        ("temperature", -0.1),
+        ("temperature", 100.1),
+        ("temperature", float("nan")),
+        ("top_k", -1),
+        ("top_p", 0.0),
+        ("top_p", 1.0001),
+        ("top_p", float("nan")),
+    ],
+)
+def test_bad_settings_are_refused_by_name(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{field} must be"):
+        Sampling(**{field: value})  # type: ignore[arg-type]

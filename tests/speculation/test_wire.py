@@ -1,0 +1,148 @@
+"""Messages are read strictly, and a refusal names the field in one plain sentence."""
+
+import json
+from typing import Any
+
+import pytest
+
+from speculation import wire
+from speculation.acceptance import Strategy
+from speculation.errors import InvalidRequest
+from speculation.sampling import Sampling
+
+PROMPTED = [wire.PrefillRequest, wire.GenerateRequest]
+
+
+def refusal(schema: type[wire.Message], body: Any) -> InvalidRequest:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with pytest.raises(InvalidRequest) as caught:
+        wire.parse(schema, data)
+    assert "\n" not in caught.value.message
+    return caught.value
+
+
+@pytest.mark.parametrize("schema", PROMPTED)
+def test_defaults(schema: type[wire.PrefillRequest]) -> None:
+    message = wire.parse(schema, b'{"prompt": "x"}')
+    assert (message.prompt, message.prompt_ids, message.max_tokens, message.seed) == ("x", None, None, None)
+    assert message.strategy is Strategy.COUPLED
+    assert message.sampling(9) == Sampling(9, 0.0, 0, 1.0)
+
+
+def test_everything_given() -> None:
+    given = {
+        "session_id": "a-B_1.2:3",
+        "prompt_ids": [0, 5, 10**12],  # the range is the model's to check
+        "max_tokens": 1,
+        "temperature": 1,
+        "top_k": 40,
+        "top_p": 0.5,
+        "seed": 2**53 - 1,
+        "strategy": "deterministic",
+    }
+    message = wire.parse(wire.PrefillRequest, json.dumps(given).encode())
+    assert message.model_dump(exclude_none=True) == given
+    assert message.sampling(7) == Sampling(7, 1.0, 40, 0.5)
+
+
+@pytest.mark.parametrize("bad", [1.0, 1.5, True, "1", None, [1]], ids=repr)
+@pytest.mark.parametrize("field", ["prompt_ids", "draft_tokens"])
+def test_token_ids_are_integers_and_nothing_like_them(field: str, bad: Any) -> None:
+    schema = wire.VerifyRequest if field == "draft_tokens" else wire.PrefillRequest
+    error = refusal(schema, {field: [1, 2, bad]})
+    assert error.message == f"{field}.2: Input should be a valid integer"
+    assert error.details == {"param": f"{field}.2"}
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        *(("max_tokens", bad) for bad in (0, -1, 1.0, True, "5")),
+        *(("top_k", bad) for bad in (-1, 1.0, True, "5", None)),
+        *(("seed", bad) for bad in (-1, 2**53, 1.0, True, "5")),
+        *(("temperature", bad) for bad in (-0.1, 100.5, True, "0.5", None, float("nan"), float("inf"))),
+        *(("top_p", bad) for bad in (0, 0.0, -1, 1.1, True, "0.5", None, float("nan"))),
+        *(("strategy", bad) for bad in ("", "probabilistic", None, 1)),
+        *(("session_id", bad) for bad in ("", "a b", "a/b", "a\n", "ä", "x" * 129, 5)),
+        ("prompt", 5),
+        ("prompt", ["x"]),
+    ],
+)
+def test_bad_values_are_refused_by_name(field: str, bad: Any) -> None:
+    error = refusal(wire.PrefillRequest, {"prompt": "x", field: bad})
+    assert error.message.startswith(f"{field}: ")
+    assert error.details == {"param": field}
+
+
+@pytest.mark.parametrize("bad", [-1, 1.0, True, "5"], ids=repr)
+def test_positions_are_whole_numbers(bad: Any) -> None:
+    assert refusal(wire.VerifyRequest, {"draft_tokens": [], "position": bad}).details == {"param": "position"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "field"),
+    [
+        (wire.PrefillRequest, {"prompt": "x", "temprature": 0.5}, "temprature"),
+        (wire.PrefillRequest, {"prompt": "x", "stream": True}, "stream"),
+        (wire.VerifyRequest, {"draft_tokens": [1], "draft_token": [2]}, "draft_token"),
+        (wire.GenerateRequest, {"prompt": "x", "session_id": "a"}, "session_id"),
+    ],
+)
+def test_unknown_keys_are_refused(schema: type[wire.Message], body: dict[str, Any], field: str) -> None:
+    assert refusal(schema, body).message == f"{field}: Extra inputs are not permitted"
+
+
+@pytest.mark.parametrize("schema", PROMPTED)
+@pytest.mark.parametrize("body", [{}, {"prompt": "x", "prompt_ids": [1]}, {"prompt": None}], ids=str)
+def test_one_of_prompt_and_prompt_ids(schema: type[wire.Message], body: dict[str, Any]) -> None:
+    assert refusal(schema, body).message == "give either prompt or prompt_ids"
+
+
+def test_drafts_must_be_given_though_they_may_be_none() -> None:
+    assert refusal(wire.VerifyRequest, {"position": 3}).message == "draft_tokens: Field required"
+    assert wire.parse(wire.VerifyRequest, b'{"draft_tokens": []}').draft_tokens == []
+
+
+@pytest.mark.parametrize("bad", [1, "yes"])
+def test_streaming_is_asked_for_by_true(bad: Any) -> None:
+    assert refusal(wire.GenerateRequest, {"prompt": "x", "stream": bad}).details == {"param": "stream"}
+    assert wire.parse(wire.GenerateRequest, b'{"prompt": "x", "stream": true}').stream is True
+
+
+def test_several_faults_are_counted() -> None:
+    error = refusal(wire.VerifyRequest, {"draft_tokens": ["a", "b", "c"], "position": -1})
+    assert error.message.endswith("(and 3 more)")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"nonsense", b"\xff\xfe\x00", b'{"prompt": "\\ud800"}', b'{"prompt": "\xed\xa0\x80"}', b"[" * 10_000],
+    ids=["empty", "cut", "text", "not UTF-8", "lone surrogate", "surrogate bytes", "deep"],
+)
+def test_what_is_no_json_is_said_to_be_none(body: bytes) -> None:
+    error = refusal(wire.PrefillRequest, body)
+    assert error.message.startswith("Invalid JSON: ")
+    assert error.details == {"param": None}
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b"5", b'"prompt"'])
+def test_json_of_another_shape(body: bytes) -> None:
+    assert refusal(wire.VerifyRequest, body).message == "Input should be an object"
+
+
+@pytest.mark.parametrize("bad", ["", "a b", "a/b", "a\n", "ä", "x" * 129])
+def test_session_ids_in_a_header_obey_the_same_rule(bad: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^X-Session-Id: not a session id"):
+        wire.check_session_id(bad, "X-Session-Id")
+    wire.check_session_id("a-B_1.2:3" + "x" * 119, "X-Session-Id")
+
+
+def test_how_sampling_is_reported() -> None:
+    assert wire.sampling_body(Sampling(5, 0.5, 3, 0.9), Strategy.DETERMINISTIC) == {
+        "seed": 5,
+        "temperature": 0.5,
+        "top_k": 3,
+        "top_p": 0.9,
+        "strategy": "deterministic",
+        "noise": "gumbel-1",
+    }
