@@ -18,6 +18,7 @@ from verifier_server.rows import RowPool
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.engine")
+_TURN = 16  # tokens after which a session decoded to its end lets those behind it have the row
 
 
 @dataclass(slots=True)
@@ -58,7 +59,8 @@ class Engine:
 
     def __init__(self, backend: Backend, max_drafts: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self.backend = backend
-        self._max_drafts = max_drafts
+        self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a guess is judged in one pass
+        self.failure: str | None = None  # why the thread died, if it did
         self._clock = clock
         self._rows = RowPool(backend.rows, backend.release)
         self._wake = threading.Condition()
@@ -98,35 +100,38 @@ class Engine:
     def _run(self) -> None:
         reason = "the verifier is shutting down"
         try:
-            while self._gather():
+            while self._wait():
                 self.step()
         except Exception:
             _log.exception("the engine thread died")
-            reason = "the engine thread died: see the verifier's log, and restart it"
+            self.failure = reason = "the engine thread died: see the verifier's log, and restart it"
         with self._wake:
             self._stopping = True
             self._waiting += self._inbox
         self._fail(list(self._waiting), EngineError(reason))
 
-    def _gather(self) -> bool:
-        """Wait for something to do and take it in; False when it is time to stop."""
+    def _wait(self) -> bool:
+        """Wait for something to do; False when it is time to stop."""
         with self._wake:
             while not (self._inbox or self._forgotten or self._waiting or self._stopping):
                 self._wake.wait()
+            return not self._stopping
+
+    def _take_in(self) -> None:
+        """What came since the last pass."""
+        with self._wake:
             self._waiting += self._inbox
             self._inbox = []
             forgotten, self._forgotten = self._forgotten, []
-            if self._stopping:
-                return False
         for session in forgotten:
             self._rows.drop(session)
             orphans = [job for job in self._waiting if job.session is session]
             self._fail(orphans, UnknownSession(f"session {session.id} was deleted while its guess was waiting"))
         self._waiting = [job for job in self._waiting if not job.cancelled]
-        return True
 
     def step(self) -> None:
         """One forward pass over the first job of every session, as far as rows and the batch limit reach."""
+        self._take_in()
         chosen, batch = self._plan()
         if not chosen:
             return
@@ -135,17 +140,18 @@ class Engine:
             job.started = job.started or began
         try:
             logits = self.backend.extend(batch)
-            took = self._clock() - began
-            for job, entry, rows in zip(chosen, batch, logits, strict=True):
-                job.forward += took
-                job.session.held = entry.start + len(entry.tokens)
-                if len(rows):
+        except BackendError as error:
+            self._refill(chosen, error)
+            return
+        took = self._clock() - began
+        for job, entry, rows in zip(chosen, batch, logits, strict=True):
+            job.forward += took
+            job.session.held = entry.start + len(entry.tokens)
+            if len(rows):
+                try:
                     self._conclude(job, rows)
-        except (BackendError, ValueError) as error:
-            _log.exception("a forward pass over %d sessions failed", len(chosen))
-            for job in chosen:
-                self._rows.drop(job.session)
-            self._fail([job for job in chosen if job in self._waiting], EngineError(f"the engine failed: {error}"))
+                except ValueError as error:  # logits that hold a NaN, say; the other sessions are sound
+                    self._refill([job], error)
 
     def _plan(self) -> tuple[list[Job], list[Entry]]:
         chosen: list[Job] = []
@@ -180,10 +186,10 @@ class Engine:
             fresh = fresh_drafts(
                 session.tokens, session.prompt_len, session.finish_reason is not None, job.position, job.drafts
             )
-            if fresh is not None and len(fresh) > self._max_drafts:
+            if fresh is not None and len(fresh) > self.max_drafts:
                 raise TooManyDrafts(
-                    f"{len(fresh)} new drafts, this verifier judges at most {self._max_drafts} at once",
-                    limit=self._max_drafts,
+                    f"{len(fresh)} new drafts, this verifier judges at most {self.max_drafts} at once",
+                    limit=self.max_drafts,
                 )
         except SpecPairError as error:
             self._fail([job], error)
@@ -201,7 +207,10 @@ class Engine:
         sampling = effective_sampling(session.strategy, session.sampling)
         tokens = judge(fresh, rows, sampling, len(session.tokens), ends)
         session.commit(tokens, ends)
-        session.held = len(session.tokens) - 1
+        rejected = session.held - (len(session.tokens) - 1)
+        session.held -= rejected
+        if self.backend.max_rollback is not None and rejected > self.backend.max_rollback:
+            self._rows.drop(session)
         self._answer(job, judged=len(fresh))
 
     def _answer(self, job: Job, judged: int) -> None:
@@ -219,9 +228,19 @@ class Engine:
         )
         if job.until_end and session.finish_reason is None:
             job.position, job.fresh = len(session.tokens), []
+            if (len(session.tokens) - session.prompt_len) % _TURN == 0:
+                self._waiting.remove(job)
+                self._waiting.append(job)
         else:
             self._waiting.remove(job)
         job.done(answer)
+
+    def _refill(self, jobs: list[Job], error: Exception) -> None:
+        """Fail `jobs`; what their rows hold is in doubt and will be computed anew."""
+        _log.error("a forward pass failed for %d sessions: %s", len(jobs), error)
+        for job in jobs:
+            self._rows.drop(job.session)
+        self._fail(jobs, EngineError(f"the engine failed: {error}"))
 
     def _fail(self, jobs: list[Job], error: SpecPairError) -> None:
         for job in jobs:

@@ -4,7 +4,8 @@ import codecs
 import ipaddress
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import FastAPI
@@ -26,6 +27,7 @@ from verifier_server.sessions import Session
 
 SESSION_HEADER = "X-Session-Id"
 Endpoint = Callable[[Request], Awaitable[Response]]
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def add_to(app: FastAPI) -> None:
@@ -72,11 +74,9 @@ async def verify(request: Request) -> Response:
     service = _service(request)
     message = wire.parse(wire.VerifyRequest, await _body(request))
     session_id = _session_id(request, message.session_id)
-    if session_id is not None:
-        session = service.sessions.get(session_id)
-    else:
+    if session_id is None:
         _allow_implicit(request)
-        session = service.sessions.latest(_caller(request))
+    session = service.session(session_id, _caller(request))
     answer = await service.verify(message, session)
     body = {
         "position": answer.position,
@@ -99,10 +99,11 @@ async def generate(request: Request) -> Response:
     if message.stream:
         return StreamingResponse(_events(service, session, answers), media_type="text/event-stream")
     last: Answer | None = None
-    async for answer in answers:
-        last = answer
-        if await request.is_disconnected():
-            break
+    async with aclosing(answers):
+        async for answer in answers:
+            last = answer
+            if await request.is_disconnected():
+                break
     assert last is not None
     return JSONResponse(_summary(service, session, last))
 
@@ -115,10 +116,13 @@ async def health(request: Request) -> Response:
 
 async def model(request: Request) -> Response:
     """What is served: limits, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
+    service = _service(request)
     below = request.query_params.get("below")
-    if below is not None and not below.isdigit():
-        raise InvalidRequest(f"below: {below!r} is not a number of token ids", param="below")
-    return JSONResponse(_service(request).model(None if below is None else int(below)))
+    if below is None:
+        return JSONResponse(service.model())
+    if not (below.isascii() and below.isdigit() and len(below) < 10):
+        raise InvalidRequest(f"below: {below[:20]!r} is not a number of token ids", param="below")
+    return JSONResponse(service.model(int(below)))
 
 
 async def list_sessions(request: Request) -> Response:
@@ -169,6 +173,8 @@ async def _body(request: Request) -> bytes:
 
 def _session_id(request: Request, in_body: str | None) -> str | None:
     in_header = request.headers.get(SESSION_HEADER)
+    if in_header is not None:
+        wire.check_session_id(in_header, SESSION_HEADER)
     if in_header is not None and in_body is not None and in_header != in_body:
         raise SessionMismatch(f"{SESSION_HEADER} says {in_header}, the body says {in_body}")
     return in_body or in_header
@@ -201,7 +207,7 @@ def _timing(answer: Answer) -> dict[str, float]:
 
 
 def _json(body: dict[str, Any], session: Session) -> Response:
-    data = json.dumps(body, separators=(",", ":")).encode()
+    data = _encode(body).encode()
     return Response(data, media_type="application/json", headers={SESSION_HEADER: session.id})
 
 
@@ -220,15 +226,16 @@ def _summary(service: Service, session: Session, last: Answer) -> dict[str, Any]
     }
 
 
-async def _events(service: Service, session: Session, answers: AsyncIterator[Answer]) -> AsyncIterator[bytes]:
+async def _events(service: Service, session: Session, answers: AsyncGenerator[Answer]) -> AsyncIterator[bytes]:
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     vocabulary = service.engine.backend.vocabulary
     last: Answer | None = None
     try:
-        async for answer in answers:
-            last = answer
-            text = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
-            yield _event("tokens", {"position": answer.position, "tokens": answer.tokens, "text": text})
+        async with aclosing(answers):  # a reader who leaves stops the decoding at once
+            async for answer in answers:
+                last = answer
+                text = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
+                yield _event("tokens", {"position": answer.position, "tokens": answer.tokens, "text": text})
     except SpecPairError as error:
         yield _event("error", error.body())
         return
@@ -237,7 +244,7 @@ async def _events(service: Service, session: Session, answers: AsyncIterator[Ans
 
 
 def _event(name: str, body: dict[str, Any]) -> bytes:
-    return f"event: {name}\ndata: {json.dumps(body, separators=(',', ':'))}\n\n".encode()
+    return f"event: {name}\ndata: {_encode(body)}\n\n".encode()
 
 
 def _body_schema(schema: type[wire.Message]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -73,6 +73,8 @@ class Service:
             return {"status": "failed", "reason": self.failure}
         if self._engine is None:
             return {"status": "loading", "progress": round(self.progress, 3)}
+        if self._engine.failure is not None:
+            return {"status": "failed", "reason": self._engine.failure}
         return {"status": "ready", "model": self._engine.backend.model_name, "sessions": len(self.sessions)}
 
     def model(self, below: int | None = None) -> dict[str, Any]:
@@ -85,7 +87,7 @@ class Service:
             "context_length": backend.context_length,
             "rows": backend.rows,
             "kv_bytes": backend.kv_bytes,
-            "max_draft_tokens": self.settings.max_drafts,
+            "max_draft_tokens": self.engine.max_drafts,
             "strategies": [str(strategy) for strategy in Strategy],
             "noise": noise.NAME,
             "vocabulary": asdict(vocabulary.fingerprint_below(vocabulary.size if below is None else below)),
@@ -101,6 +103,11 @@ class Service:
         session = self.sessions.open(session_id, caller, request, lambda new_id: self._session(new_id, request))
         return session, await self._ask(engine, session, session.prompt_len, [])
 
+    def session(self, session_id: str | None, caller: str) -> Session:
+        """The session meant by a request: by its id, or the caller's latest. Raises UnknownSession."""
+        _ = self.engine  # while the model loads there are no sessions yet, and that is the better answer
+        return self.sessions.latest(caller) if session_id is None else self.sessions.get(session_id)
+
     async def verify(self, request: wire.VerifyRequest, session: Session) -> Answer:
         """Judge a guess. Without a position, the session's cursor stands in and moves on."""
         engine = self.engine
@@ -112,13 +119,13 @@ class Service:
             session.cursor = min(position + max(answer.accepted, 1), answer.total_tokens)
         return answer
 
-    async def generate(self, request: wire.GenerateRequest) -> tuple[Session, AsyncIterator[Answer]]:
+    async def generate(self, request: wire.GenerateRequest) -> tuple[Session, AsyncGenerator[Answer]]:
         """Plain decoding on the server: the session and its answers as passes end. Closing the iterator stops it."""
         engine = self.engine
         session = self._session(secrets.token_hex(16), request)
         return session, self._decode(engine, session)
 
-    async def _decode(self, engine: Engine, session: Session) -> AsyncIterator[Answer]:
+    async def _decode(self, engine: Engine, session: Session) -> AsyncGenerator[Answer]:
         loop = asyncio.get_running_loop()
         answers: asyncio.Queue[Answer | SpecPairError] = asyncio.Queue()
 
@@ -150,8 +157,9 @@ class Service:
         def done(answer: Answer | SpecPairError) -> None:
             loop.call_soon_threadsafe(settle, answer)
 
-        engine.submit(Job(session, position, drafts, done))
-        answer = await future
+        with self.sessions.in_use(session):
+            engine.submit(Job(session, position, drafts, done))
+            answer = await future
         if isinstance(answer, SpecPairError):
             raise answer
         return answer

@@ -1,8 +1,9 @@
 """Sessions: what was committed, and who it belongs to. A session outlives its KV row."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ class Session:
     limit: int  # tokens, prompt included, at which the text ends
     request: Any = None  # the prefill it came from: a repeated one must be equal
     last_used: float = 0.0
+    requests: int = 0  # under way
     cursor: int = 0  # position of clients that send none
     finish_reason: str | None = None
     row: int | None = None  # where its KV lives; the engine's
@@ -52,6 +54,7 @@ class SessionTable:
         return len(self._sessions)
 
     def all(self) -> list[Session]:
+        self.expire()
         return list(self._sessions.values())
 
     def get(self, session_id: str) -> Session:
@@ -87,6 +90,16 @@ class SessionTable:
         self._latest[caller] = session_id
         return session
 
+    @contextmanager
+    def in_use(self, session: Session) -> Iterator[None]:
+        """Keep `session` from counting as idle while a request on it is under way, however long it queues."""
+        session.requests += 1
+        try:
+            yield
+        finally:
+            session.requests -= 1
+            session.last_used = self.clock()
+
     def remove(self, session_id: str) -> Session:
         """Raises UnknownSession."""
         session = self.get(session_id)
@@ -96,7 +109,7 @@ class SessionTable:
     def expire(self) -> None:
         """Forget sessions idle for longer than `ttl`."""
         deadline = self.clock() - self.ttl
-        for session in [s for s in self._sessions.values() if s.last_used < deadline]:
+        for session in [s for s in self._sessions.values() if not s.requests and s.last_used < deadline]:
             self._drop(session)
 
     def _drop(self, session: Session) -> None:

@@ -41,7 +41,8 @@ class Settings(BaseModel):
     mmap: Annotated[bool, Field(description="map the model file instead of reading it")] = True
     flash_attention: Annotated[bool, Field(description="use flash attention")] = True
     deterministic: Annotated[
-        bool, Field(description="same logits whatever the batch (Q8_0 on a CPU); prompts cost a third more")
+        bool,
+        Field(description="same logits whatever other sessions do (Q8_0 on a CPU); slower: a pass for each"),
     ] = False
     max_drafts: Annotated[int, Field(ge=1, description="drafts judged in one verify")] = 64
     max_body_bytes: Annotated[int, Field(ge=1024, description="size of a request body")] = 4 * 1024 * 1024
@@ -116,8 +117,11 @@ def _build(values: Mapping[str, str], key_of: Any) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        message = first["msg"].removeprefix("Value error, ")
+        errors = error.errors(include_url=False)
+        first = errors[0]
+        # Each alternative of a setting like rows has its own complaint.
+        complaints = [other["msg"] for other in errors if other["loc"][:1] == first["loc"][:1]]
+        message = " or ".join(complaints).replace(" or Input ", " or ").removeprefix("Value error, ")
         if first["loc"]:
             field = str(first["loc"][0])
         else:  # our own checks begin with the field's name
@@ -129,13 +133,13 @@ def _build(values: Mapping[str, str], key_of: Any) -> Settings:
 
 def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> None:
     """Raise SettingsError when more than one worker process was asked for."""
-    count = environment.get("WEB_CONCURRENCY", "1")
+    count = environment.get("UVICORN_WORKERS") or environment.get("WEB_CONCURRENCY", "1")
     for at, argument in enumerate(arguments):
         if argument in ("--workers", "-w") and at + 1 < len(arguments):
             count = arguments[at + 1]
         elif argument.startswith("--workers="):
             count = argument.partition("=")[2]
-    if count.isdigit() and int(count) > 1:
+    if count.isdecimal() and int(count) > 1:
         raise SettingsError(
             f"--workers {count}: sessions and their KV caches live in one process, a second one would not know them. "
             "Run one verifier per model copy on its own port, and let a proxy route on the X-Session-Id header"
