@@ -102,7 +102,7 @@ class Backend(ABC):
     def extend(self, batch: Sequence[Entry]) -> list[Logits]:
         """ONE forward pass. Per entry, float32 logits of shape (len(tokens) - logits_from, vocab).
 
-        The arrays are valid until the next call on this backend: decide or copy before it. Raises BadEntry
+        The arrays are valid until the next `extend`: decide or copy before it. Raises BadEntry
         with nothing changed, OutOfRoom or EngineFailure with the batch's rows emptied.
         """
         self._check_batch(batch)

@@ -2,6 +2,10 @@
 
 All rows share one unified KV cache, so that a batch over any rows and widths is one forward pass and copying
 a prefix moves no data. Misuse of the library aborts the process, so everything is checked before a call.
+
+Logits depend in their last bits on the width of a pass and on where in the cache a row's tokens lie: attention sums
+in the order of cells, and with several rows in one cache that order is an accident. `deterministic` gives each row
+a cache and a pass of its own, of widths that take one code path.
 """
 
 import ctypes
@@ -27,8 +31,8 @@ from backends.memory import available_bytes, default_threads, rows_that_fit
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-_ROWS_AT_MOST = 255  # the library's 256, less the scratch row
-_DETERMINISTIC_UBATCH = 63  # widths 2 to 63 take one code path on CPUs; see `_forward`
+_ROWS_AT_MOST = 256  # the library's
+_DETERMINISTIC_UBATCH = 63  # widths 2 to 63 take one code path on CPUs
 
 
 class LlamaBackend(Backend):
@@ -52,10 +56,13 @@ class LlamaBackend(Backend):
             self.context_length = options.context_length or min(trained, 4096)
             per_row = _kv_bytes_per_token(self._model, options.kv_type) * self.context_length
             self.rows = options.rows or rows_that_fit(per_row, available_bytes())
-            if self.rows > _ROWS_AT_MOST:
-                raise ModelLoadError(f"rows is {self.rows}, llama.cpp takes at most {_ROWS_AT_MOST}")
+            if not 1 <= self.rows <= _ROWS_AT_MOST:
+                raise ModelLoadError(f"rows is {self.rows}, llama.cpp takes 1 to {_ROWS_AT_MOST}")
+            if self.context_length < 2:
+                raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")
             self.kv_bytes = per_row * self.rows
-            self.max_batch_tokens = max(options.batch_tokens, self.rows)
+            self._check_memory()
+            self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
             self._deterministic = options.deterministic
             self._context = self._open_context(options)
             self._memory = lib.llama_get_memory(self._context)
@@ -74,15 +81,24 @@ class LlamaBackend(Backend):
             lib.llama_model_free(self._model)
             self._model = None
 
+    def _check_memory(self) -> None:
+        """The library would try to allocate anything, and take the machine down with it."""
+        available = available_bytes()
+        if self.kv_bytes > available and not lib.llama_supports_gpu_offload():
+            raise ModelLoadError(
+                f"the KV cache of {self.rows} rows of {self.context_length} tokens takes {self.kv_bytes / 2**30:.1f} "
+                f"GiB, {available / 2**30:.1f} are available: lower rows or context, or choose a smaller kv_type"
+            )
+
     def _open_context(self, options: LoadOptions) -> Any:
         params = lib.llama_context_default_params()
         threads = options.threads or default_threads()
-        params.n_seq_max = self.rows + 1  # the last is the scratch row
-        params.n_ctx = self.rows * self.context_length + 1
+        params.n_seq_max = self.rows
+        params.n_ctx = self.rows * (self.context_length + 1)  # one more: see `_pass`
         params.n_batch = self.max_batch_tokens + 1
         params.n_ubatch = min(params.n_batch, _DETERMINISTIC_UBATCH if self._deterministic else 512)
         params.n_threads = params.n_threads_batch = threads
-        params.kv_unified = True
+        params.kv_unified = not self._deterministic
         params.swa_full = True  # sliding windows would forget what a rollback needs
         params.flash_attn_type = (
             lib.LLAMA_FLASH_ATTN_TYPE_ENABLED if options.flash_attention else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -119,6 +135,11 @@ class LlamaBackend(Backend):
         )
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self._deterministic:
+            return [self._pass([entry])[0].copy() for entry in batch]
+        return self._pass(batch)
+
+    def _pass(self, batch: Sequence[Entry]) -> list[Logits]:
         at = outputs = 0
         for row, start, tokens, logits_from in batch:
             if start < self._lengths[row]:
@@ -132,13 +153,14 @@ class LlamaBackend(Backend):
             outputs += len(tokens) - logits_from
             at = end
         padded = self._deterministic and at % _DETERMINISTIC_UBATCH == 1
-        if padded:  # a pass of width 1 takes another code path, with other last bits: give it company
-            self._tokens[at], self._positions[at], self._row_ids[at], self._wanted[at] = 0, 0, self.rows, 0
+        if padded:  # width 1 takes another code path: a further token, seen by none before it, keeps the last company
+            row, beyond = batch[-1].row, int(self._positions[at - 1]) + 1
+            self._tokens[at], self._positions[at], self._row_ids[at], self._wanted[at] = 0, beyond, row, 0
             at += 1
         self._batch.n_tokens = at
         code = lib.llama_decode(self._context, self._batch)
         if padded:
-            lib.llama_memory_seq_rm(self._memory, self.rows, -1, -1)
+            lib.llama_memory_seq_rm(self._memory, row, beyond, -1)
         if code == 1:
             raise OutOfRoom(f"the KV cache has no room for {at} more tokens")
         if code != 0:
@@ -159,7 +181,11 @@ class LlamaBackend(Backend):
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._release(destination)  # copying merges into what is there
-        lib.llama_memory_seq_cp(self._memory, source, destination, 0, length)
+        if self._deterministic:  # separate caches are copied whole
+            lib.llama_memory_seq_cp(self._memory, source, destination, -1, -1)
+            lib.llama_memory_seq_rm(self._memory, destination, length, -1)
+        else:
+            lib.llama_memory_seq_cp(self._memory, source, destination, 0, length)
 
     def _release(self, row: int) -> None:
         lib.llama_memory_seq_rm(self._memory, row, -1, -1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.contract import Backend, BadEntry, Entry, LoadOptions, Logits, Progress
+from backends.contract import Backend, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.vocabulary import Kind, Vocabulary
 
 ORDER = 4  # tokens of context that decide the next
@@ -117,7 +117,7 @@ def load(options: LoadOptions, progress: Progress | None = None) -> ScriptedBack
     """A toy model by the settings; `options.model` may carry a seed as its file name, e.g. `7`."""
     name = options.model.name if options.model is not None else "1"
     if not name.isdigit():
-        raise BadEntry(f"the scripted backend takes a number as its model, got {name!r}")
+        raise ModelLoadError(f"the scripted backend takes a number as its model, got {name!r}")
     if progress is not None:
         progress(1.0)
     return ScriptedBackend(

@@ -1,10 +1,12 @@
 """`python -m drafter_client`, also installed as `drafter`."""
 
 import argparse
+import os
 import secrets
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from backends.contract import Backend, BackendError, LoadOptions
@@ -40,22 +42,23 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ndrafter: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has left, as in `drafter … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        return 1
 
 
 def _draft(options: argparse.Namespace) -> int:
-    if options.system is not None and not options.chat:
-        raise BadPrompt("--system is a message of a chat: add --chat")
+    if options.system is not None:
+        if not options.chat:
+            raise BadPrompt("--system is a message of a chat: add --chat")
+        _check_encoding("system message", options.system)
     prompt = _prompt(options)
-    client = VerifierClient(options.verifier, api_key=options.api_key)
-    client.wait_until_ready(on_wait=_show_progress())
-    backend = _load(options, options.draft_model)
-    try:
-        info = client.check_vocabulary(backend.vocabulary, backend.model_name)
-        readout = Readout(backend.vocabulary, as_json=options.json, stream=not options.no_stream)
-        return _run(options, prompt, client, backend, info, readout)
-    finally:
-        client.close()
-        backend.close()
+    with closing(VerifierClient(options.verifier, api_key=options.api_key)) as client:
+        client.wait_until_ready(on_wait=_show_progress())
+        with closing(_load(options, options.draft_model)) as backend:
+            info = client.check_vocabulary(backend.vocabulary, backend.model_name)
+            readout = Readout(backend.vocabulary, as_json=options.json, stream=not options.no_stream)
+            return _run(options, prompt, client, backend, info, readout)
 
 
 def _run(
@@ -83,38 +86,35 @@ def _run(
     length: DraftLength = Adaptive() if options.draft_n == "auto" else Fixed(options.draft_n)
     readout.begin()
     run = speculate(client, drafter, length, prompt_ids, request, info.max_drafts, stats, time.perf_counter)
+    status = 0
     try:
-        for committed in run:
-            readout.add(committed.tokens)
+        with closing(run):  # releases the session, whatever happens
+            for committed in run:
+                readout.add(committed.tokens)
         if options.baseline:
             stats.baseline = run_baseline(client, prompt_ids, request, stats.token_ids, time.perf_counter)
     except KeyboardInterrupt:
-        run.close()  # releases the session
-        readout.end(stats)
-        return INTERRUPTED
+        status = INTERRUPTED
     readout.end(stats)
-    return 0
+    return status
 
 
 def _solo(options: argparse.Namespace) -> int:
     prompt = _prompt(options)
-    backend = _load(options, options.model)
-    try:
+    with closing(_load(options, options.model)) as backend:
         readout = Readout(backend.vocabulary, as_json=options.json, stream=not options.no_stream)
         stats = Stats(model=backend.model_name)
         prompt_ids = backend.vocabulary.encode(prompt)
+        run = run_solo(backend, prompt_ids, options.max_tokens, _sampling(options), stats, time.perf_counter)
+        status = 0
         try:
-            for committed in run_solo(
-                backend, prompt_ids, options.max_tokens, _sampling(options), stats, time.perf_counter
-            ):
-                readout.add(committed)
+            with closing(run):
+                for committed in run:
+                    readout.add(committed)
         except KeyboardInterrupt:
-            readout.end(stats)
-            return INTERRUPTED
+            status = INTERRUPTED
         readout.end(stats)
-        return 0
-    finally:
-        backend.close()
+        return status
 
 
 def _show_progress() -> Callable[[float | None], None]:
@@ -145,16 +145,18 @@ def _load(options: argparse.Namespace, model: Path) -> Backend:
 
 
 def _prompt(options: argparse.Namespace) -> str:
+    text: str
     if options.prompt is not None:
         text = options.prompt
+        _check_encoding("prompt", text)
     elif options.prompt_file is not None:
         try:
-            text = options.prompt_file.read_text(encoding="utf-8")
+            text = options.prompt_file.read_bytes().decode()
         except OSError as error:
             raise BadPrompt(f"the prompt file {options.prompt_file} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
             raise BadPrompt(f"the prompt file {options.prompt_file} is not UTF-8 text") from None
-    elif sys.stdin.isatty():
+    elif sys.stdin is None or sys.stdin.isatty():
         raise BadPrompt("no prompt: give --prompt, --prompt-file, or pipe one into standard input")
     else:
         try:
@@ -163,11 +165,15 @@ def _prompt(options: argparse.Namespace) -> str:
             raise BadPrompt("standard input is not UTF-8 text") from None
     if not text:
         raise BadPrompt("the prompt is empty: give at least one character to continue")
+    return text
+
+
+def _check_encoding(what: str, text: str) -> None:
+    """Arguments that are no text in the terminal's encoding reach a program as lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadPrompt("the prompt is not valid text in this terminal's encoding: use UTF-8") from None
-    return str(text)
+        raise BadPrompt(f"the {what} is not valid text in this terminal's encoding: use UTF-8") from None
 
 
 def _sampling(options: argparse.Namespace) -> Sampling:

@@ -2,7 +2,6 @@
 
 from typing import NoReturn
 
-import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from backends.vocabulary import Kind, Vocabulary
@@ -37,7 +36,9 @@ def chat_ids(template: str | None, vocabulary: Vocabulary, user: str, system: st
 
 
 def _render(template: str, vocabulary: Vocabulary, messages: list[tuple[str, str]]) -> str:
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
     begin = _piece(vocabulary, vocabulary.begin)
     try:
         text = environment.from_string(template).render(
@@ -47,9 +48,10 @@ def _render(template: str, vocabulary: Vocabulary, messages: list[tuple[str, str
             eos_token=_piece(vocabulary, min(vocabulary.ends, default=None)),
             raise_exception=_refuse,
         )
-    except jinja2.TemplateError as error:
+    except Exception as error:  # a template is a program of its own: it can fail in any way
         raise NoChatTemplate(f"the target's chat template cannot be rendered: {error}") from None
-    return text.removeprefix(begin) if begin else text  # encoding adds it
+    encoding_adds_it = vocabulary.begin is not None and vocabulary.encode("a")[0] == vocabulary.begin
+    return text.removeprefix(begin) if encoding_adds_it else text
 
 
 def _piece(vocabulary: Vocabulary, token: int | None) -> str:
@@ -63,4 +65,4 @@ def _spells_control(vocabulary: Vocabulary, text: str) -> bool:
 
 
 def _refuse(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
+    raise NoChatTemplate(message)

@@ -4,13 +4,21 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from backends.vocabulary import Fingerprint, Vocabulary, difference
-from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierUnreachable, VocabularyMismatch
+from drafter_client.errors import (
+    BadKey,
+    BadReply,
+    ConnectionLost,
+    DrafterError,
+    VerifierUnreachable,
+    VocabularyMismatch,
+)
 from drafter_client.transport import HttpTransport, Reply, Transport
-from speculation.errors import Overloaded, from_body
+from speculation.errors import NotFound, Overloaded, RequestError, SpecPairError, UnknownSession, from_body
 
 # Seconds without an answer after which it will not come. A prefill may queue behind others and be long; asking
 # again would only double the load.
@@ -73,6 +81,8 @@ class VerifierClient:
         self._sleep, self._clock = sleep, clock
         self._headers = {"Content-Type": "application/json"}
         if api_key is not None:
+            if not (api_key.isascii() and api_key.isprintable()):
+                raise BadKey("the API key holds a line break or a sign that no header can carry: check how it is set")
             self._headers["Authorization"] = f"Bearer {api_key}"
 
     def close(self) -> None:
@@ -98,8 +108,13 @@ class VerifierClient:
 
     def model(self, below: int | None = None) -> ModelInfo:
         """What is served; with `below`, vocabulary fingerprints over the first so many ids."""
-        body = self._call("GET", "/model" if below is None else f"/model?below={below}", None)
         try:
+            body = self._call("GET", "/model" if below is None else f"/model?below={below}", None)
+        except RequestError as error:
+            if type(error) not in (RequestError, NotFound):
+                raise
+            raise BadReply(f"what answers at {self.url} has no /model ({error}): is it a verifier?") from None
+        with self._promised("/model"):
             vocabulary = dict(body["vocabulary"])
             vocabulary["ends"] = tuple(vocabulary["ends"])
             return ModelInfo(
@@ -109,8 +124,6 @@ class VerifierClient:
                 vocabulary=Fingerprint(**vocabulary),
                 chat_template=body["chat_template"],
             )
-        except (KeyError, TypeError) as error:
-            raise BadReply(f"{self.url}/model lacks what a verifier says ({error}): is it one?") from None
 
     def check_vocabulary(self, ours: Vocabulary, name: str) -> ModelInfo:
         """The handshake. Raises VocabularyMismatch saying how the draft model's vocabulary differs."""
@@ -130,31 +143,38 @@ class VerifierClient:
         """Open a session. Its id is made here, so that a retry finds the session the lost reply had opened."""
         session_id = secrets.token_hex(16)
         body = json.dumps({"session_id": session_id, "prompt_ids": prompt_ids, **options}).encode()
-        reply = self._call("POST", "/prefill", body, session_id)
-        timing = reply["timing"]
-        return Opened(
-            session_id=reply["session_id"],
-            prompt_ids=reply["prompt_ids"],
-            tokens=reply["tokens"],
-            finish_reason=reply["finish_reason"],
-            sampling=reply["sampling"],
-            queue_ms=timing["queue_ms"],
-            forward_ms=timing["forward_ms"],
-        )
+        try:
+            reply = self._call("POST", "/prefill", body, session_id)
+        except KeyboardInterrupt:  # a long prompt is when one changes one's mind: do not leave it computing
+            with suppress(SpecPairError, DrafterError):
+                self.release(session_id)
+            raise
+        with self._promised("/prefill"):
+            timing = reply["timing"]
+            return Opened(
+                session_id=reply["session_id"],
+                prompt_ids=reply["prompt_ids"],
+                tokens=reply["tokens"],
+                finish_reason=reply["finish_reason"],
+                sampling=reply["sampling"],
+                queue_ms=timing["queue_ms"],
+                forward_ms=timing["forward_ms"],
+            )
 
     def verify(self, session_id: str, position: int, drafts: list[int]) -> Verdict:
         """Ask which of `drafts`, guessed from `position` on, stand. The position makes it safe to repeat."""
         body = b'{"position":%d,"draft_tokens":[%s]}' % (position, ",".join(map(str, drafts)).encode())
         reply = self._call("POST", "/verify", body, session_id)
-        timing = reply["timing"]
-        return Verdict(
-            accepted=reply["accepted_prefix_len"],
-            judged=reply["judged"],
-            tokens=reply["tokens"],
-            finish_reason=reply["finish_reason"],
-            queue_ms=timing["queue_ms"],
-            forward_ms=timing["forward_ms"],
-        )
+        with self._promised("/verify"):
+            timing = reply["timing"]
+            return Verdict(
+                accepted=reply["accepted_prefix_len"],
+                judged=reply["judged"],
+                tokens=reply["tokens"],
+                finish_reason=reply["finish_reason"],
+                queue_ms=timing["queue_ms"],
+                forward_ms=timing["forward_ms"],
+            )
 
     def generate(self, prompt_ids: list[int], options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Target-only decoding on the server: ("tokens", …) events, then ("end", summary)."""
@@ -167,8 +187,17 @@ class VerifierClient:
             yield name, data
 
     def release(self, session_id: str) -> None:
-        """Tell the verifier that a session is done with."""
-        self._call("DELETE", f"/sessions/{session_id}", None)
+        """Tell the verifier that a session is done with. One that is gone already is no error."""
+        with suppress(UnknownSession):
+            self._call("DELETE", f"/sessions/{session_id}", None)
+
+    @contextmanager
+    def _promised(self, path: str) -> Iterator[None]:
+        """Read a reply that should hold what the protocol promises."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadReply(f"{self.url}{path} lacks what a verifier says ({error}): is it one?") from None
 
     def _call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
         deadline = self._clock() + _OVERLOAD_PATIENCE
@@ -177,7 +206,9 @@ class VerifierClient:
             if reply.status == 200:
                 return reply.body
             error = from_body(reply.status, reply.body)
-            if not isinstance(error, Overloaded) or reply.retry_after is None or self._clock() > deadline:
+            if not isinstance(error, Overloaded) or reply.retry_after is None:
+                raise error
+            if self._clock() + reply.retry_after > deadline:
                 raise error
             self._sleep(reply.retry_after)
 

@@ -35,6 +35,7 @@ class ModelDrafter:
         """`vocabulary_size`: the verifier's; ids beyond the smaller vocabulary are never drafted."""
         self._backend, self._sampling, self._row = backend, sampling, row
         self._ids = min(backend.vocabulary.size, vocabulary_size or backend.vocabulary.size)
+        self._fewer_ids = (vocabulary_size or 0) > self._ids
         self._held: list[int] = []
         self._base = 0
 
@@ -42,6 +43,8 @@ class ModelDrafter:
         drafts: list[Draft] = []
         confidences: list[float] = []
         feed = list(tokens)
+        if self._fewer_ids:  # in place of one that only the target knows, any will do
+            feed = [token if token < self._ids else 0 for token in feed]
         while another(confidences):
             logits = self._after(feed)[: self._ids]
             token = choose(logits, self._sampling, len(feed))
@@ -53,19 +56,23 @@ class ModelDrafter:
             feed.append(token)
         return drafts
 
-    def _after(self, tokens: Sequence[int]) -> Logits:
+    def _after(self, tokens: list[int]) -> Logits:
         """Logits that follow `tokens`, feeding only what the row does not hold."""
         context = self._backend.context_length
-        if len(tokens) - self._base > context:
-            self._base = len(tokens) - context // 2
+        if not self._base < len(tokens) <= self._base + context:  # outgrown; or cut back to before the window
+            self._base = max(0, len(tokens) - context // 2)
             self._held = []
         window = tokens[self._base :]
-        start = min(common_prefix(self._held, window), len(window) - 1)
+        held = len(self._held)
+        if window[:held] != self._held:  # the rare case: comparing token by token takes longer
+            held = common_prefix(self._held, window)
+        start = min(held, len(window) - 1)
+        self._held = []  # should the engine fail, nothing is certain
         step = self._backend.max_batch_tokens
         for at in range(start, len(window), step):
             chunk = window[at : at + step]
             rows = self._backend.extend([Entry(self._row, at, chunk, len(chunk) - 1)])
-        self._held = list(window)
+        self._held = window
         last: Logits = rows[0][0]
         return last
 

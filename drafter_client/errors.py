@@ -9,6 +9,10 @@ class BadUrl(DrafterError):
     """The verifier's address cannot be one."""
 
 
+class BadKey(DrafterError):
+    """The API key cannot be sent."""
+
+
 class VerifierUnreachable(DrafterError):
     """Nothing answers at the address."""
 

@@ -49,6 +49,7 @@ def speculate(
     `options` are the prefill's (max_tokens, temperature, …). `clock` is in seconds. `stats` is filled on the way.
     """
     began = clock()
+    sent_before, received_before = client.transport.sent, client.transport.received
     opened = client.prefill(prompt_ids, options)
     try:
         tokens = opened.prompt_ids + opened.tokens
@@ -76,7 +77,8 @@ def speculate(
         stats.finish_reason = finish_reason
     finally:
         stats.total_ms = 1e3 * (clock() - began)
-        stats.bytes_sent, stats.bytes_received = client.transport.sent, client.transport.received
+        stats.bytes_sent = client.transport.sent - sent_before
+        stats.bytes_received = client.transport.received - received_before
         with suppress(SpecPairError, DrafterError):  # it expires by itself; the text is already here
             client.release(opened.session_id)
 

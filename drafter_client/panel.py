@@ -25,7 +25,7 @@ def legend() -> Text:
 
 def show(stats: Stats, console: Console) -> None:
     """Print the panel."""
-    console.print(Panel(_figures(stats), title=_title(stats), border_style="blue", expand=False))
+    console.print(Panel(_figures(stats), title=Text(_title(stats)), border_style="blue", expand=False))
 
 
 def _title(stats: Stats) -> str:

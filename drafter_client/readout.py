@@ -42,13 +42,19 @@ class Readout:
         self._emit(self._decoder.finish(), "")
         text = "".join(self._pieces)
         if self._json:
-            print(json.dumps(stats.report(text), ensure_ascii=False))
+            print(json.dumps(stats.report(text)))
             return
-        self._out.print("" if self._stream else Text(text))
+        self._write("\n" if self._stream else text + "\n", "")
         show(stats, self._notes)
 
     def _emit(self, piece: str, style: str) -> None:
         self._pieces.append(piece)
         if self._stream and piece:
-            self._out.print(Text(piece, style), end="")
-            self._out.file.flush()
+            self._write(piece, style)
+
+    def _write(self, text: str, style: str) -> None:
+        if self._out.is_terminal:
+            self._out.print(Text(text, style), end="")
+        else:  # to the letter: rich would expand tabs and drop carriage returns
+            self._out.file.write(text)
+        self._out.file.flush()

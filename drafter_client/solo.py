@@ -1,6 +1,6 @@
 """One model by itself: plain decoding, token by token, with the sampling of the pair and no server."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 from backends.contract import Backend, Entry
 from drafter_client.errors import BadPrompt
@@ -16,7 +16,7 @@ def run_solo(
     sampling: Sampling,
     stats: Stats,
     clock: Callable[[], float],
-) -> Iterator[list[tuple[int, Origin]]]:
+) -> Generator[list[tuple[int, Origin]], None, None]:
     """Yield tokens as they are chosen; fills `stats`. Raises BadPrompt when the prompt exceeds the context."""
     if len(prompt_ids) >= backend.context_length:
         raise BadPrompt(

@@ -6,7 +6,7 @@ from backends.vocabulary import Vocabulary
 
 
 class TextStream:
-    """Incremental decoder over one vocabulary. Bytes that are no valid UTF-8 become U+FFFD."""
+    """Incremental decoder over one vocabulary. Bytes that are no valid UTF-8 become U+FFFD, as do unknown ids."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -14,7 +14,8 @@ class TextStream:
 
     def feed(self, token: int) -> str:
         """The text that `token` completes; may be empty."""
-        return self._decoder.decode(self._vocabulary.decode([token]))
+        known = token < self._vocabulary.size  # the target may have more ids
+        return self._decoder.decode(self._vocabulary.decode([token]) if known else b"\xff")
 
     def finish(self) -> str:
         """What an unfinished character leaves behind."""

@@ -13,19 +13,13 @@ import ssl
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
-from drafter_client.errors import (
-    BadReply,
-    BadUrl,
-    ConnectionLost,
-    DrafterError,
-    VerifierTimeout,
-    VerifierUnreachable,
-)
+from drafter_client.errors import BadReply, BadUrl, ConnectionLost, VerifierTimeout, VerifierUnreachable
+from drafter_client.traffic import CountedSocket, Traffic
 
 CONNECT_TIMEOUT = 5.0  # seconds
 IDLE_LIMIT = 60.0  # seconds; the verifier keeps idle connections for 75, so ours is never the stale one
@@ -43,8 +37,11 @@ class Reply:
 class Transport(Protocol):
     """Where requests go. `sent` and `received` count bytes of HTTP, heads included."""
 
-    sent: int
-    received: int
+    @property
+    def sent(self) -> int: ...
+
+    @property
+    def received(self) -> int: ...
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
         """One request and its answer. Raises a VerifierUnreachable, ConnectionLost, VerifierTimeout or BadReply."""
@@ -60,12 +57,13 @@ class HttpTransport:
     """One connection to one verifier. `url` is http(s)://host[:port][/prefix]."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             port = parts.port
-        except ValueError:
-            raise BadUrl(f"{url!r} has a port that is not a number below 65536") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        except ValueError as error:  # an unfinished IPv6 address, a port that is no number below 65536
+            raise BadUrl(f"{url!r} is not the address of a verifier ({error}): write http://host:port") from None
+        odd = not parts.path.isascii() or any(sign.isspace() or not sign.isprintable() for sign in url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or odd:
             raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
         self._url = url
         self._secure = parts.scheme == "https"
@@ -74,80 +72,79 @@ class HttpTransport:
         self._proxy = None if _is_loopback(self._host) else _proxy_for(parts.scheme, self._host)
         self._connection: http.client.HTTPConnection | None = None
         self._last_used = 0.0
-        self.sent = self.received = 0
+        self._traffic = Traffic()
+
+    @property
+    def sent(self) -> int:
+        return self._traffic.sent
+
+    @property
+    def received(self) -> int:
+        return self._traffic.received
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
-        response = self._send(method, path, body, headers, timeout)
-        try:
+        with self._guarded(path, timeout):
+            response = self._send(method, path, body, headers, timeout)
             data = response.read()
-        except TimeoutError:
-            raise self._dropped(VerifierTimeout(f"{self._url} stopped answering within {timeout:.0f} s")) from None
-        except (OSError, http.client.HTTPException) as error:
-            raise self._dropped(ConnectionLost(f"the connection to {self._url} broke: {error}")) from error
-        self.received += len(data)
-        if response.will_close:
-            self.close()
-        return self._reply(response, data)
+            if not data and response.will_close and response.length is None:  # http.client takes half a head for whole
+                raise http.client.IncompleteRead(data)
+            return self._reply(response, data)
 
     def stream(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> Iterator[tuple[str, Any]]:
-        response = self._send("POST", path, body, headers, timeout)
-        if response.status != 200:
-            data = response.read()
-            self.received += len(data)
-            yield "reply", self._reply(response, data)
-            return
+        refused: Reply | None = None
         name = ""
-        try:
-            for line in response:
-                self.received += len(line)
+        with self._guarded(path, timeout):
+            response = self._send("POST", path, body, headers, timeout)
+            if response.status != 200:
+                refused = self._reply(response, response.read())
+            for line in response:  # nothing is left of a refusal
                 field, _, value = line.rstrip(b"\r\n").partition(b": ")
                 if field == b"event":
                     name = value.decode()
                 elif field == b"data":
-                    yield name, json.loads(value)
-        except TimeoutError:
-            raise self._dropped(VerifierTimeout(f"{self._url} sent nothing for {timeout:.0f} s")) from None
-        except (OSError, http.client.HTTPException) as error:
-            raise self._dropped(ConnectionLost(f"the connection to {self._url} broke: {error}")) from error
-        except ValueError as error:
-            raise self._dropped(BadReply(f"{self._url} sent an event that is not JSON: {error}")) from None
-        finally:
-            if not response.isclosed():
-                self.close()  # left in the middle: what is still on the way must not reach the next request
+                    yield name, self._parsed(value)
+        if refused is not None:
+            yield "reply", refused
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
+    @contextmanager
+    def _guarded(self, path: str, timeout: float) -> Iterator[None]:
+        """Errors of an exchange by our names, and no connection kept on which the rest of an answer may still come."""
+        try:
+            yield
+        except TimeoutError:
+            self.close()
+            raise VerifierTimeout(f"{self._url}{path} sent nothing for {timeout:g} s") from None
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            reason = str(error) or type(error).__name__
+            raise ConnectionLost(f"the connection to {self._url} broke: {reason}") from error
+        except BaseException:  # Ctrl-C while waiting, a stream left in the middle
+            self.close()
+            raise
+
     def _send(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
     ) -> http.client.HTTPResponse:
         connection = self._connected()
-        assert connection.sock is not None
         connection.sock.settimeout(timeout)
         target = self._prefix + path
         if self._proxy is not None and not self._secure:
             target = f"http://{self._host}:{self._port}{target}"
-        try:
-            connection.request(method, target, body, headers)
-            self.sent += _request_size(method, target, self._host, self._port, body, headers)
-            response = connection.getresponse()
-        except TimeoutError:
-            raise self._dropped(VerifierTimeout(f"{self._url} did not answer {path} within {timeout:.0f} s")) from None
-        except (OSError, http.client.HTTPException) as error:
-            reason = str(error) or type(error).__name__
-            raise self._dropped(ConnectionLost(f"the connection to {self._url} broke: {reason}")) from error
-        except BaseException:  # Ctrl-C while waiting: the answer still to come must not be read as the next one's
-            self.close()
-            raise
-        self.received += 17 + sum(len(name) + len(value) + 4 for name, value in response.getheaders())
+        connection.request(method, target, body, headers)
+        response = connection.getresponse()
         self._last_used = time.monotonic()
         return response
 
     def _connected(self) -> http.client.HTTPConnection:
-        if self._connection is not None and time.monotonic() - self._last_used > IDLE_LIMIT:
-            self.close()
+        if self._connection is not None:
+            closed_by_them = self._connection.sock is None  # as their last answer had announced
+            if closed_by_them or time.monotonic() - self._last_used > IDLE_LIMIT:
+                self.close()
         if self._connection is None:
             host, port = self._proxy or (self._host, self._port)
             if self._secure:
@@ -161,29 +158,32 @@ class HttpTransport:
                 connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT)
             try:
                 connection.connect()
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, UnicodeError, http.client.HTTPException) as error:  # Unicode: a host that cannot be one
                 through = f" through the proxy {host}:{port}" if self._proxy is not None else ""
                 raise VerifierUnreachable(
                     f"no verifier answers at {self._url}{through} ({error}): is it running, and is the port right?"
                 ) from error
             with suppress(OSError):  # some sockets (a tunnel's) have no such option
                 connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sock = cast(socket.socket, CountedSocket(connection.sock, self._traffic))
             self._connection = connection
         return self._connection
-
-    def _dropped(self, error: DrafterError) -> DrafterError:
-        self.close()
-        return error
 
     def _reply(self, response: http.client.HTTPResponse, data: bytes) -> Reply:
         wait = response.getheader("Retry-After", "")
         try:
-            body = json.loads(data)
-        except ValueError:
+            body = self._parsed(data)
+        except BadReply:
             if response.status == 200:
-                raise BadReply(f"{self._url} answered with something that is not JSON: is it a verifier?") from None
+                raise
             body = None
-        return Reply(response.status, body, float(wait) if wait.isdigit() else None)
+        return Reply(response.status, body, float(wait) if wait.isdecimal() else None)
+
+    def _parsed(self, data: bytes) -> Any:
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise BadReply(f"{self._url} answered with something that is not JSON: is it a verifier?") from None
 
 
 def _is_loopback(host: str) -> bool:
@@ -198,14 +198,8 @@ def _proxy_for(scheme: str, host: str) -> tuple[str, int] | None:
     proxy = urllib.request.getproxies().get(scheme)
     if not proxy or urllib.request.proxy_bypass(host):
         return None
-    parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
-    return (parts.hostname, parts.port or 8080) if parts.hostname else None
-
-
-def _request_size(method: str, target: str, host: str, port: int, body: bytes | None, headers: dict[str, str]) -> int:
-    """Bytes of a request as http.client writes it."""
-    automatic = len(f"Host: {host}:{port}\r\nAccept-Encoding: identity\r\n")
-    if body is not None:
-        automatic += len(f"Content-Length: {len(body)}\r\n")
-    given = sum(len(name) + len(value) + 4 for name, value in headers.items())
-    return len(f"{method} {target} HTTP/1.1\r\n\r\n") + automatic + given + len(body or b"")
+    try:
+        parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
+        return (parts.hostname, parts.port or 8080) if parts.hostname else None
+    except ValueError as error:
+        raise BadUrl(f"the proxy {proxy!r} of the environment ({scheme}_proxy) has no valid address: {error}") from None

@@ -69,10 +69,12 @@ class Adaptive:
     """The rule of this module over running estimates, each forgetting at its own pace."""
 
     _START = 3  # drafts at most at first; doubled whenever so many stood, since a long guess may be dear
-    _SHADOW_EVERY = 8  # while drafting does not pay, one round in so many drafts a token to see whether it would
+    # While drafting does not pay, a token is drafted now and then to see whether it would: after so many rounds
+    # without, and for at most this share of the time.
+    _SHADOW_ROUNDS, _SHADOW_SHARE = 8, 0.02
 
     def __init__(self) -> None:
-        self._rounds = 0
+        self._quiet_rounds, self._quiet_ms = self._SHADOW_ROUNDS, 0.0  # since the last draft
         self._chances = Calibration()
         self._draft_ms = Mean(0.9)
         self._exchange = Line(0.98)
@@ -83,7 +85,7 @@ class Adaptive:
         made = len(confidences)
         if made >= min(room, self._most):
             return False
-        if not made and self._rounds % self._SHADOW_EVERY == 0:
+        if not made and self._shadow_is_due():
             return True
         chance = self._chances.all_of(confidences) * self._chances.average
         return chance > self._price * (self._draft_ms.value + self._exchange.slope)
@@ -96,7 +98,6 @@ class Adaptive:
         return count
 
     def learn(self, outcome: Round) -> None:
-        self._rounds += 1
         for at in range(outcome.compared):
             self._chances.learn(outcome.confidences[at], at < outcome.agreed)
         self._chances.fit()
@@ -104,8 +105,16 @@ class Adaptive:
             self._most = min(2 * self._most, MAX_AUTO)
         if outcome.confidences:
             self._draft_ms.learn(outcome.draft_ms / len(outcome.confidences))
+            self._quiet_rounds, self._quiet_ms = 0, 0.0
+        else:
+            self._quiet_rounds += 1
+            self._quiet_ms += outcome.exchange_ms
         self._exchange.learn(outcome.judged, outcome.exchange_ms)
         self._price = self._best_rate()
+
+    def _shadow_is_due(self) -> bool:
+        share = self._quiet_ms * self._SHADOW_SHARE
+        return self._quiet_rounds >= self._SHADOW_ROUNDS and share >= self._draft_ms.value
 
     def _best_rate(self) -> float:
         """Tokens per millisecond of the best fixed draft length under the present estimates.

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from speculation import wire
@@ -164,10 +164,13 @@ async def _body(request: Request) -> bytes:
     if declared.isdigit() and int(declared) > limit:
         raise BodyTooLarge(f"the body has {declared} bytes, this verifier takes at most {limit}", limit=limit)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise BodyTooLarge(f"the body is larger than the {limit} bytes this verifier takes", limit=limit)
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise BodyTooLarge(f"the body is larger than the {limit} bytes this verifier takes", limit=limit)
+    except ClientDisconnect:  # nobody is left to read this, but nothing is wrong with the verifier either
+        raise InvalidRequest("the connection was closed before the body was complete") from None
     return bytes(body)
 
 

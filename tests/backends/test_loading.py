@@ -1,0 +1,130 @@
+"""A model that cannot be loaded says why, and what to do; nothing crashes on the way."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backends import registry
+from backends.contract import Entry, LoadOptions, ModelLoadError
+from backends.llama_library import lib
+from backends.scripted import ScriptedBackend
+from models import DEFAULT_TARGET
+
+
+def refusal(options: LoadOptions, name: str = "llama_cpp") -> str:
+    with pytest.raises(ModelLoadError) as caught:
+        registry.load(name, options)
+    return str(caught.value)
+
+
+def small(**options: object) -> LoadOptions:
+    """Options for the shipped target that keep a load that works by mistake cheap."""
+    return LoadOptions(**{"model": DEFAULT_TARGET, "context_length": 64, "threads": 1, **options})  # type: ignore[arg-type]
+
+
+def test_an_unknown_engine_is_named_with_those_there_are() -> None:
+    assert refusal(LoadOptions(), "lama") == "unknown backend 'lama': choose one of llama_cpp, scripted"
+
+
+def test_engines_are_imported_when_asked_for() -> None:
+    """Nobody who uses one engine pays for the libraries of another, or needs them."""
+    program = "import sys; import backends.registry; print([name for name in sys.modules if 'llama' in name])"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+def test_the_scripted_engine_is_chosen_by_a_number() -> None:
+    progress: list[float] = []
+    backend = registry.load(
+        "scripted", LoadOptions(model=Path("7"), rows=2, context_length=99, batch_tokens=9), progress.append
+    )
+    assert isinstance(backend, ScriptedBackend)
+    assert (backend.script.seed, backend.model_name) == (7, "scripted-7")
+    assert (backend.rows, backend.context_length, backend.max_batch_tokens) == (2, 99, 9)
+    assert progress == [1.0]
+    assert refusal(LoadOptions(model=Path("a.gguf")), "scripted") == (
+        "the scripted backend takes a number as its model, got 'a.gguf'"
+    )
+
+
+def test_no_model_was_given() -> None:
+    assert refusal(LoadOptions()) == "the llama_cpp backend needs a model: the path of a GGUF file"
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "none.gguf"
+    assert refusal(LoadOptions(path)) == f"no such model file: {path}"
+    assert refusal(LoadOptions(tmp_path)) == f"no such model file: {tmp_path}"
+
+
+@pytest.mark.parametrize("content", [b"", b"GGU", b"PK\x03\x04 and so on", b"version https://git-lfs"])
+def test_a_file_that_is_no_gguf(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    assert refusal(LoadOptions(path)) == f"{path} is not a GGUF file: it does not begin with the letters GGUF"
+
+
+@pytest.mark.parametrize("share", [0.00001, 0.001, 0.5, 0.999999])
+def test_a_download_that_broke_off(tmp_path: Path, share: float) -> None:
+    whole = DEFAULT_TARGET.read_bytes()
+    path = tmp_path / "model.gguf"
+    path.write_bytes(whole[: max(4, int(len(whole) * share))])
+    assert refusal(LoadOptions(path)).startswith(f"llama.cpp could not load {path}: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (small(kv_type="q5_1"), "kv_type 'q5_1' is unknown: choose one of f32, f16, q8_0, q4_0"),
+        (small(rows=257), "rows is 257, llama.cpp takes 1 to 256"),
+        (small(rows=-1), "rows is -1, llama.cpp takes 1 to 256"),
+        (small(context_length=1), "context is 1, a prompt and an answer take at least 2 tokens"),
+    ],
+)
+def test_settings_that_cannot_be(options: LoadOptions, words: str) -> None:
+    assert refusal(options) == words
+
+
+@pytest.mark.skipif(lib.llama_supports_gpu_offload(), reason="the cache may go to a GPU, whose memory is another")
+def test_more_cache_than_memory_is_refused_before_it_is_tried() -> None:
+    message = refusal(small(rows=256, context_length=2**24))
+    assert message.startswith("the KV cache of 256 rows of 16777216 tokens takes 16384.0 GiB")
+    assert message.endswith("lower rows or context, or choose a smaller kv_type")
+
+
+def test_a_cache_type_that_needs_flash_attention() -> None:
+    message = refusal(small(kv_type="q8_0", flash_attention=False))
+    assert "lower rows or context" in message
+    assert "flash_attn" in message, "the library's own reason is passed on"
+
+
+def test_progress_runs_to_its_end_and_closing_twice_is_harmless() -> None:
+    progress: list[float] = []
+    backend = registry.load("llama_cpp", small(), progress.append)
+    assert progress == sorted(progress)
+    assert progress[-1] == 1.0
+    assert backend.model_name == DEFAULT_TARGET.stem
+    assert (backend.rows, backend.context_length) == (1, 64)
+    assert backend.kv_bytes > 0
+    backend.close()
+    backend.close()
+
+
+def test_a_smaller_cache_type_takes_less_memory_and_works() -> None:
+    sizes = {}
+    for kv_type in ("f32", "f16", "q8_0"):
+        backend = registry.load("llama_cpp", small(kv_type=kv_type, mmap=False))
+        ids = backend.vocabulary.encode("def main():")
+        assert backend.extend([Entry(0, 0, ids, len(ids) - 1)])[0].shape == (1, backend.vocabulary.size)
+        sizes[kv_type] = backend.kv_bytes
+        backend.close()
+    assert sizes["f32"] == 2 * sizes["f16"] > 2 * sizes["q8_0"]
+
+
+def test_rows_by_memory_and_the_context_the_model_was_trained_with() -> None:
+    backend = registry.load("llama_cpp", LoadOptions(model=DEFAULT_TARGET, rows=None, threads=1))
+    assert 1 <= backend.rows <= 16
+    assert backend.context_length == 2048
+    backend.close()

@@ -1,0 +1,122 @@
+"""Fingerprints tell vocabularies that mean the same from those that do not."""
+
+from collections.abc import Callable
+
+import pytest
+
+from backends.scripted import ByteVocabulary
+from backends.vocabulary import Fingerprint, Kind, Vocabulary, difference
+
+
+class Pieces(Vocabulary):
+    """A vocabulary spelled out in a test; nothing here encodes text."""
+
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        raise NotImplementedError
+
+
+WORDS = [b"<s>", b"</s>", b"a", b"b", b"ab", b"\xe6", b" the"]
+
+
+def vocabulary(
+    change: Callable[[list[bytes]], None] = lambda pieces: None,
+    padding: int = 0,
+    ends: set[int] | None = None,
+    begin: int | None = 0,
+) -> Pieces:
+    pieces = list(WORDS)
+    change(pieces)
+    kinds = [Kind.CONTROL] * 2 + [Kind.ORDINARY] * (len(pieces) - 2) + [Kind.UNUSED] * padding
+    pieces += [b"[PAD%d]" % number for number in range(padding)]
+    return Pieces(pieces, kinds, begin, frozenset({1} if ends is None else ends))
+
+
+def compare(ours: Vocabulary, theirs: Vocabulary) -> str | None:
+    """As the two ends do it: over the ids that both have."""
+    below = min(ours.size, theirs.size)
+    return difference(ours.fingerprint_below(below), theirs.fingerprint_below(below))
+
+
+def test_equal_vocabularies_are_compatible() -> None:
+    assert vocabulary().fingerprint == vocabulary().fingerprint
+    assert compare(vocabulary(), vocabulary()) is None
+
+
+@pytest.mark.parametrize("padding", [1, 128])
+def test_families_that_pad_differently_are_compatible(padding: int) -> None:
+    """Qwen2.5 has tables of 151,936 and of 152,064 ids for the same tokens."""
+    small, large = vocabulary(padding=3), vocabulary(padding=3 + padding)
+    assert small.fingerprint != large.fingerprint
+    assert compare(small, large) is None
+    assert compare(large, small) is None
+
+
+def test_more_words_behind_the_smaller_size_do_not_matter() -> None:
+    assert compare(vocabulary(), vocabulary(lambda pieces: pieces.append(b"more"))) is None
+
+
+def test_padding_is_no_word() -> None:
+    small, large = vocabulary(padding=1), vocabulary(lambda pieces: pieces.append(b"word"))
+    assert "stand for different bytes" in (compare(small, large) or "")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pieces: pieces.__setitem__(3, b"B"),
+        lambda pieces: pieces.__setitem__(slice(2, 4), [b"b", b"a"]),  # the same words under other ids
+        lambda pieces: pieces.__setitem__(slice(3, 5), [b"ba", b"b"]),  # the same bytes in a row, cut elsewhere
+        lambda pieces: pieces.insert(2, b""),
+    ],
+    ids=["another word", "swapped ids", "shifted bytes", "one id more in front"],
+)
+def test_other_bytes_are_incompatible(change: Callable[[list[bytes]], None]) -> None:
+    differs = compare(vocabulary(), vocabulary(change)) or ""
+    assert differs.startswith("token ids below 7 stand for different bytes")
+
+
+def test_bytes_that_differ_late_are_seen_from_there_on() -> None:
+    """What lets the drafter find the first difference by bisection."""
+    ours, theirs = vocabulary(), vocabulary(lambda pieces: pieces.__setitem__(5, b"\xe7"))
+    same = [ours.fingerprint_below(n).ordinary == theirs.fingerprint_below(n).ordinary for n in range(8)]
+    assert same == [True] * 6 + [False] * 2
+
+
+def test_other_ends_are_incompatible() -> None:
+    assert compare(vocabulary(), vocabulary(ends={1, 2})) == "the end-of-text ids are [1] here and [1, 2] there"
+    assert compare(vocabulary(), vocabulary(ends=set())) == "the end-of-text ids are [1] here and [] there"
+
+
+def test_another_begin_is_incompatible() -> None:
+    assert compare(vocabulary(), vocabulary(begin=None)) == "the begin-of-text id is 0 here and None there"
+
+
+def test_other_control_tokens_may_be_called_differently() -> None:
+    """Drafts of them are rejected, which is all that can happen."""
+    ours, theirs = vocabulary(), vocabulary(lambda pieces: pieces.__setitem__(0, b"<begin>"))
+    assert ours.fingerprint.control != theirs.fingerprint.control
+    assert compare(ours, theirs) is None
+
+
+def test_fingerprints_over_different_ranges_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="over 7 and 6 ids cannot be compared"):
+        difference(vocabulary().fingerprint, vocabulary().fingerprint_below(6))
+
+
+@pytest.mark.parametrize(("below", "kept"), [(-1, 0), (0, 0), (3, 3), (7, 7), (10**9, 7)])
+def test_the_range_of_a_fingerprint_is_kept_within_the_vocabulary(below: int, kept: int) -> None:
+    fingerprint = vocabulary().fingerprint_below(below)
+    assert (fingerprint.size, fingerprint.below) == (7, kept)
+
+
+def test_the_byte_vocabulary() -> None:
+    assert ByteVocabulary(300).fingerprint_below(258) == Fingerprint(
+        size=300,
+        below=258,
+        begin=256,
+        ends=(257,),
+        ordinary=ByteVocabulary().fingerprint.ordinary,
+        control=ByteVocabulary().fingerprint.control,
+    )
+    with pytest.raises(ValueError, match="at least 258 ids, got 257"):
+        ByteVocabulary(257)

@@ -1,0 +1,78 @@
+"""One engine at a time, empty at the start of each test."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from backends.contract import Backend, Entry, Logits
+from tests.conformance.backends import CANDIDATES, CONTEXT, Candidate
+
+TEXT = '''import os
+
+
+def read_lines(path, encoding="utf-8"):
+    """Return the lines of the file, without their ends."""
+    with open(path, encoding=encoding) as file:
+        return [line.rstrip() for line in file]
+
+
+class Reader:
+    def __init__(self, path):
+        self.path = path
+        self.lines = read_lines(path)
+
+    def __repr__(self):
+        return "<%s %r>" % (self.__class__.__name__, self.path)
+
+    def __len__(self):
+        return len(self.lines)
+'''
+
+
+class Subject:
+    """An engine under test, and shorthands for what the tests say about it."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.backend: Backend = candidate.load()
+        self.tolerance = candidate.tolerance
+        self.ids = self.backend.vocabulary.encode(TEXT)
+        self.full = (self.ids * CONTEXT)[:CONTEXT]  # as many as a row holds
+
+    def feed(self, row: int, start: int, tokens: Sequence[int], logits_from: int = 0) -> Logits:
+        """One pass over one row; a copy of its logits."""
+        return self.backend.extend([Entry(row, start, tokens, logits_from)])[0].copy()
+
+    def fresh(self, tokens: Sequence[int]) -> Logits:
+        """Logits after each of `tokens`, computed in one row from nothing. The row is empty again afterwards."""
+        row = self.backend.rows - 1
+        self.backend.release(row)
+        logits = self.feed(row, 0, tokens)
+        self.backend.release(row)
+        return logits
+
+    def same(self, left: Logits, right: Logits) -> bool:
+        """Whether two computations gave the same logits, as exactly as this engine promises."""
+        assert left.shape == right.shape
+        if not self.tolerance:
+            return np.array_equal(left, right)
+        return bool(np.abs(left - right).max(initial=0.0) <= self.tolerance)
+
+    def differ(self, left: Logits, right: Logits) -> bool:
+        """Whether every row of logits follows another text: far beyond what an engine's rounding explains."""
+        distance = np.abs(np.nan_to_num(left, neginf=0.0) - np.nan_to_num(right, neginf=0.0)).max(axis=-1)
+        return bool(np.all(distance > max(4 * self.tolerance, 0.1)))
+
+
+@pytest.fixture(scope="module", params=CANDIDATES, ids=lambda candidate: candidate.name)
+def loaded(request: pytest.FixtureRequest) -> Iterator[Subject]:
+    subject = Subject(request.param)
+    yield subject
+    subject.backend.close()
+
+
+@pytest.fixture
+def subject(loaded: Subject) -> Subject:
+    for row in range(loaded.backend.rows):
+        loaded.backend.release(row)
+    return loaded

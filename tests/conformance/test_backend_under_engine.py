@@ -1,0 +1,54 @@
+"""The verifier's own scheduler on every engine that promises the same bits: drafts, retries and evictions over more
+sessions than rows, and the texts are those that each row writes when it is alone."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from speculation.acceptance import Strategy
+from speculation.sampling import Sampling, choose
+from tests.conformance.conftest import Subject
+from verifier_server.engine import Answer, Engine, Job
+from verifier_server.sessions import Session
+
+LENGTH = 24
+
+
+def alone(subject: Subject, prompt: Sequence[int], sampling: Sampling) -> list[int]:
+    """Plain decoding in one row, token by token."""
+    subject.backend.release(0)
+    tokens, row = list(prompt), subject.feed(0, 0, prompt)[-1]
+    while len(tokens) < len(prompt) + LENGTH:
+        tokens.append(choose(row, sampling, len(tokens)))
+        row = subject.feed(0, len(tokens) - 1, tokens[-1:])[0]
+    subject.backend.release(0)
+    return tokens
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_five_sessions_on_three_rows(subject: Subject, temperature: float) -> None:
+    if subject.tolerance:
+        pytest.skip("this engine's last bits depend on its batches, so that a near-tie may fall either way")
+    prompts = [subject.ids[at : at + 5 + 13 * number] for number, at in enumerate((0, 20, 9, 3, 40))]
+    samplings = [Sampling(number, temperature) for number in range(5)]
+    texts = [alone(subject, prompt, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
+    sessions = [
+        Session(str(number), list(prompt), len(prompt), samplings[number], Strategy.COUPLED, len(prompt) + LENGTH)
+        for number, prompt in enumerate(prompts)
+    ]
+    engine = Engine(subject.backend, max_drafts=8)
+    answered: list[object] = []
+    rounds = 0
+    while any(session.finish_reason is None for session in sessions):
+        rounds += 1
+        for number, session in enumerate(sessions):
+            at = len(session.tokens)
+            wrong = subject.ids[rounds % 50]
+            drafts = [*texts[number][at : at + (rounds + number) % 4], wrong, wrong]
+            engine.submit(Job(session, at, drafts, answered.append))
+            engine.submit(Job(session, at, drafts, answered.append))  # a retry that overtook its reply
+        for _ in range(10):
+            engine.step()
+        assert len(answered) == 10 * rounds
+    assert [session.tokens for session in sessions] == texts
+    assert all(isinstance(answer, Answer) for answer in answered)

@@ -1,0 +1,89 @@
+"""Transports that misbehave on purpose, and one that needs no network."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from drafter_client.transport import HttpTransport, Reply
+
+Exchange = tuple[str, str]  # method and path
+
+
+class Faulty:
+    """A real connection on which `fault(number, path)` may raise, before a request is sent or once it was handled."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        before: Callable[[int, str], None] | None = None,
+        after: Callable[[int, str], None] | None = None,
+    ) -> None:
+        self._inner, self._before, self._after = HttpTransport(url), before, after
+        self.asked: list[str] = []
+        self.bodies: list[bytes | None] = []
+
+    @property
+    def sent(self) -> int:
+        return self._inner.sent
+
+    @property
+    def received(self) -> int:
+        return self._inner.received
+
+    def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
+        number = len(self.asked)
+        self.asked.append(path)
+        self.bodies.append(body)
+        if self._before is not None:
+            self._before(number, path)
+        reply = self._inner.exchange(method, path, body, headers, timeout)
+        if self._after is not None:
+            self._after(number, path)
+        return reply
+
+    def stream(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> Iterator[tuple[str, Any]]:
+        return self._inner.stream(path, body, headers, timeout)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class Canned:
+    """Answers from a list; an exception in it is raised. Knows what it was asked."""
+
+    def __init__(self, *answers: Reply | Exception) -> None:
+        self._answers = list(answers)
+        self.sent = self.received = 0
+        self.asked: list[Exchange] = []
+        self.headers: list[dict[str, str]] = []
+        self.timeouts: list[float] = []
+
+    def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
+        self.asked.append((method, path))
+        self.headers.append(headers)
+        self.timeouts.append(timeout)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def stream(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> Iterator[tuple[str, Any]]:
+        yield "reply", self.exchange("POST", path, body, headers, timeout)
+
+    def close(self) -> None:
+        pass
+
+
+class Sleeper:
+    """A clock and a sleep that pass no time in truth."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds

@@ -1,0 +1,121 @@
+"""A server made of a bare socket: it answers what a test tells it to, byte by byte, and counts what came."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+
+PATIENCE = 10.0  # seconds after which a test has failed
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@dataclass
+class Request:
+    """One request as it came over the socket."""
+
+    head: bytes
+    body: bytes
+
+    @property
+    def line(self) -> str:
+        return self.head.split(b"\r\n", 1)[0].decode()
+
+
+class Peer:
+    """The server's end of one connection."""
+
+    def __init__(self, connection: socket.socket, log: "RawServer") -> None:
+        self._connection, self._log = connection, log
+        self._file = connection.makefile("rb")
+
+    def read(self) -> Request | None:
+        """The next request; None when the client has closed."""
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            try:
+                line = self._file.readline()
+            except ConnectionResetError:  # it closed before it had read all we sent
+                return None
+            if not line:
+                return None
+            head += line
+        lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        body = self._file.read(int(lengths[0].split(b":")[1])) if lengths else b""
+        self._log.received += len(head) + len(body)
+        self._log.requests.append(Request(head, body))
+        return self._log.requests[-1]
+
+    def send(self, data: bytes) -> None:
+        self._connection.sendall(data)
+        self._log.sent += len(data)
+
+    def reply(self, body: bytes, status: str = "200 OK", *headers: str) -> None:
+        """A whole answer."""
+        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
+        self.send("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+    def close(self) -> None:
+        """Now, and not when the last file over the socket is gone."""
+        self._file.close()
+        self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+
+def chunk(data: bytes) -> bytes:
+    """A piece of a body of the kind that `CHUNKED` announces."""
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def echo(peer: Peer) -> None:
+    """Answer every request of a connection with its own body."""
+    while (request := peer.read()) is not None:
+        peer.reply(request.body or b"{}")
+
+
+@dataclass
+class RawServer:
+    """Where it is and what it saw."""
+
+    port: int
+    requests: list[Request] = field(default_factory=list)
+    received: int = 0
+    sent: int = 0
+    connections: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def answering(*scripts: Callable[[Peer], None]) -> Iterator[RawServer]:
+    """A server that plays one script per connection, in the order in which they come, and then takes no more."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        listener.settimeout(PATIENCE)
+        server = RawServer(listener.getsockname()[1])
+        failures: list[BaseException] = []
+
+        def play() -> None:
+            try:
+                for script in scripts:
+                    connection, _ = listener.accept()
+                    connection.settimeout(PATIENCE)
+                    server.connections += 1
+                    with connection:
+                        peer = Peer(connection, server)
+                        with closing(peer._file):
+                            script(peer)
+            except BaseException as error:
+                failures.append(error)
+            listener.close()
+
+        thread = threading.Thread(target=play, name="raw server")
+        thread.start()
+        try:
+            yield server
+        finally:
+            thread.join(PATIENCE)
+        assert not thread.is_alive(), "the script still waits for the client"
+        if failures:
+            raise failures[0]

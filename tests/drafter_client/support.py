@@ -1,0 +1,154 @@
+"""What the drafter's tests share: a real verifier in a thread, drafters of every quality, the plain reference."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from backends.contract import Backend, Entry
+from backends.scripted import Script, ScriptedBackend
+from drafter_client.client import VerifierClient
+from drafter_client.drafter import Draft
+from drafter_client.loop import Committed, speculate
+from drafter_client.stats import Stats
+from speculation.draft_length import DraftLength
+from speculation.sampling import Sampling, choose
+from verifier_server.app import create_app
+from verifier_server.service import Service
+from verifier_server.settings import Settings
+
+PROMPT = list(b"def f(x):")
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """A verifier that runs: where it is, and its inside for a look at what it holds."""
+
+    url: str
+    service: Service
+
+    @property
+    def sessions(self) -> int:
+        return len(self.service.sessions)
+
+
+@contextmanager
+def serving(backend: Backend | None = None, *, wait: bool = True, **settings: Any) -> Iterator[Verifier]:
+    """A real HTTP server in a thread on a free loopback port; the toy target unless another backend is given.
+
+    With a `model` among the settings the server loads it by itself.
+    """
+    if backend is None and "model" not in settings:
+        backend = ScriptedBackend(Script(seed=1))
+    app = create_app(Settings(backend="scripted", **settings), backend)
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_config=None, ws="none", lifespan="on", timeout_graceful_shutdown=5)
+    server = _Signalling(config)
+    thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn")
+    thread.start()
+    try:
+        assert server.up.wait(20), "the server did not start"
+        if wait:
+            app.state.service._loader.join()
+        yield Verifier(f"http://127.0.0.1:{listener.getsockname()[1]}", app.state.service)
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+class _Signalling(uvicorn.Server):
+    """Says when it is up."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
+class Scenario:
+    """Drafts of a fixed rule: `guess(tokens)` names the next token."""
+
+    def __init__(self, guess: Callable[[Sequence[int]], int], confidence: float = 0.5) -> None:
+        self._guess, self._confidence = guess, confidence
+
+    def draft(self, tokens: Sequence[int], another: Callable[[Sequence[float]], bool]) -> list[Draft]:
+        drafts: list[Draft] = []
+        while another([draft.confidence for draft in drafts]):
+            made = [*tokens, *(draft.token for draft in drafts)]
+            drafts.append(Draft(self._guess(made), self._confidence))
+        return drafts
+
+
+class Ticks:
+    """A clock that moves only when it is read, by `step` seconds."""
+
+    def __init__(self, step: float = 0.001) -> None:
+        self.now, self._step = 0.0, step
+
+    def __call__(self) -> float:
+        self.now += self._step
+        return self.now
+
+
+def plain(backend: Backend, prompt: Sequence[int], count: int, sampling: Sampling = Sampling()) -> list[int]:
+    """What the model says by itself: one token after the other, ended by an end token or by the context."""
+    tokens = list(prompt)
+    limit = min(backend.context_length, len(tokens) + count)
+    backend.release(0)
+    held = 0
+    while len(tokens) < limit:
+        rows = backend.extend([Entry(0, held, tokens[held:], len(tokens) - held - 1)])[0]
+        held = len(tokens)
+        tokens.append(choose(rows[0], sampling, len(tokens)))
+        if tokens[-1] in backend.vocabulary.ends:
+            break
+    return tokens[len(prompt) :]
+
+
+@dataclass
+class Run:
+    """One generation by the pair, seen from outside."""
+
+    stats: Stats
+    committed: list[Committed]
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for piece in self.committed for token, _ in piece.tokens]
+
+
+def generate(
+    client: VerifierClient,
+    drafter: Any,
+    length: DraftLength,
+    prompt: Sequence[int] = PROMPT,
+    *,
+    max_drafts: int = 64,
+    clock: Callable[[], float] | None = None,
+    **options: Any,
+) -> Run:
+    """Run the loop to its end."""
+    run = Run(Stats(), [])
+    loop = speculate(client, drafter, length, list(prompt), options, max_drafts, run.stats, clock or Ticks())
+    with closing(loop):
+        run.committed += loop
+    return run
+
+
+def options_of(sampling: Sampling, max_tokens: int) -> dict[str, Any]:
+    """The prefill's options that ask for this sampling."""
+    return {
+        "max_tokens": max_tokens,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "seed": sampling.seed,
+    }

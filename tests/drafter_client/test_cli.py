@@ -1,0 +1,166 @@
+"""`python -m drafter_client`: text on standard output, figures beside it, one JSON object where it is asked for."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.support import Verifier, plain, serving
+
+PROMPT = "def f(x):"
+ASKED_FOR = {
+    *("text", "token_ids", "prompt_tokens", "generated_tokens", "rounds", "drafted", "accepted", "acceptance_rate"),
+    *("mean_acceptance_length", "tokens_per_second", "ttft_ms", "times_ms", "bytes_sent", "bytes_received"),
+    *("finish_reason", "sampling", "baseline"),
+}
+
+
+def _expected(count: int, prompt: str = PROMPT) -> list[int]:
+    backend = ScriptedBackend(Script(seed=1))
+    return plain(backend, backend.vocabulary.encode(prompt), count)
+
+
+def _text(ids: list[int]) -> str:
+    return bytes(ids).decode(errors="replace")
+
+
+def _flags(verifier: Verifier, *more: str) -> list[str]:
+    return ["--verifier", verifier.url, *TOY, "--prompt", PROMPT, "--max-tokens", "24", *more]
+
+
+@pytest.mark.parametrize("stream", [[], ["--no-stream"]], ids=["streamed", "at the end"])
+def test_standard_output_is_the_text_to_the_letter(drafter: Command, verifier: Verifier, stream: list[str]) -> None:
+    ran = drafter(*_flags(verifier, "--max-tokens", "200", *stream))
+    assert (ran.status, ran.out) == (0, _text(_expected(200)) + "\n")
+    assert any(sign in ran.out for sign in "\t\r\v\f\b")  # which a renderer would have taken out
+    assert "acceptance rate" in ran.err
+    assert verifier.sessions == 0
+
+
+def test_json_is_one_object_and_nothing_else(drafter: Command, verifier: Verifier) -> None:
+    ran = drafter(*_flags(verifier, "--json", "--draft-n", "3"))
+    report = json.loads(ran.out)
+    assert (ran.status, ran.err, ran.out.count("\n")) == (0, "", 1)
+    assert ASKED_FOR <= report.keys()
+    assert report["token_ids"] == _expected(24) and report["text"] == _text(report["token_ids"])
+    assert report["prompt_tokens"] == 1 + len(PROMPT) and report["generated_tokens"] == 24
+    assert (report["drafted"], report["accepted"], report["acceptance_rate"]) == (17, 17, 1.0)
+    assert (report["rounds"], report["mean_acceptance_length"]) == (6, pytest.approx(1 + 17 / 6, abs=1e-3))
+    assert report["finish_reason"] == "length" and report["baseline"] is None and report["speed_up"] is None
+    assert report["times_ms"].keys() == {"prefill", "drafting", "network", "queue", "verify"}
+    assert 0 < sum(report["times_ms"].values()) <= report["total_ms"] + 0.05
+    assert 0 < report["ttft_ms"] <= report["total_ms"]
+    assert report["tokens_per_second"] == pytest.approx(24e3 / report["total_ms"], rel=1e-2)
+    assert 0 < report["bytes_sent"] < report["bytes_received"]
+
+
+def test_json_is_readable_whatever_the_locale(drafter: Command, verifier: Verifier) -> None:
+    ran = drafter(*_flags(verifier, "--json"))
+    assert ran.out.isascii()
+    assert not json.loads(ran.out)["text"].isascii()
+
+
+def test_the_baseline_is_measured_and_compared(drafter: Command, verifier: Verifier) -> None:
+    for flags in ([], ["--temperature", "0.8"]):
+        report = json.loads(drafter(*_flags(verifier, "--json", "--baseline", *flags)).out)
+        baseline = report["baseline"]
+        assert baseline.keys() == {"tokens_per_second", "ttft_ms", "generated_tokens", "same_tokens"}
+        assert baseline["same_tokens"] is True and baseline["generated_tokens"] == 24
+        assert baseline["tokens_per_second"] > 0 and baseline["ttft_ms"] > 0
+        assert report["speed_up"] == pytest.approx(report["tokens_per_second"] / baseline["tokens_per_second"], 1e-2)
+    assert verifier.sessions == 0
+
+
+def test_the_panel_says_what_the_baseline_came_to(drafter: Command, verifier: Verifier) -> None:
+    ran = drafter(*_flags(verifier, "--baseline"))
+    assert "target alone, measured" in ran.err and "same text" in ran.err
+
+
+def test_a_seed_is_reported_and_gives_the_same_text_again(drafter: Command, verifier: Verifier) -> None:
+    first = json.loads(drafter(*_flags(verifier, "--json", "--temperature", "0.9", "--top-k", "50")).out)
+    sampling = first["sampling"]
+    assert (sampling["temperature"], sampling["top_k"], sampling["top_p"]) == (0.9, 50, 1.0)
+    again = ["--json", "--temperature", "0.9", "--top-k", "50", "--seed", str(sampling["seed"]), "--draft-n", "0"]
+    assert json.loads(drafter(*_flags(verifier, *again)).out)["token_ids"] == first["token_ids"]
+    other = ["--json", "--temperature", "0.9", "--top-k", "50", "--seed", str(sampling["seed"] ^ 1)]
+    assert json.loads(drafter(*_flags(verifier, *other)).out)["token_ids"] != first["token_ids"]
+
+
+def test_the_prompt_comes_from_a_flag_a_file_or_a_pipe(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
+    prompt = "é\r\n\tnaïve 😀"
+    file = tmp_path / "prompt.txt"
+    file.write_bytes(prompt.encode())
+    flags = ["--verifier", verifier.url, *TOY, "--max-tokens", "8", "--json"]
+    rans = [drafter(*flags, "--prompt", prompt), drafter(*flags, "--prompt-file", str(file))]
+    rans.append(drafter(*flags, stdin=prompt.encode()))
+    reports = [json.loads(ran.out) for ran in rans]
+    assert [report["token_ids"] for report in reports] == [_expected(8, prompt)] * 3
+    assert {report["prompt_tokens"] for report in reports} == {1 + len(prompt.encode())}
+
+
+def test_an_end_token_is_reported_and_leaves_no_trace_in_the_text(drafter: Command) -> None:
+    script = Script(seed=1, end_bias=8.0)
+    with serving(ScriptedBackend(script)) as verifier:
+        report = json.loads(drafter(*_flags(verifier, "--json", "--max-tokens", "500")).out)
+    assert report["finish_reason"] == "stop" and report["token_ids"][-1] == 257
+    assert report["text"] == _text(report["token_ids"][:-1])
+
+
+def test_chat_applies_the_targets_template(drafter: Command) -> None:
+    target = ScriptedBackend(Script(seed=1))
+    target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:"
+    with serving(target) as verifier:
+        report = json.loads(drafter(*_flags(verifier, "--chat", "--system", "Be brief", "--json")).out)
+    ids = [256, *b"system: Be brief", 257, *b"user: " + PROMPT.encode(), 257, *b"assistant:"]
+    assert report["prompt_tokens"] == len(ids)
+    assert report["token_ids"] == plain(ScriptedBackend(Script(seed=1)), ids, 24)
+
+
+def test_a_key_is_taken_from_a_flag_or_the_environment(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(api_key="sesame") as verifier:
+        assert drafter(*_flags(verifier, "--api-key", "sesame")).status == 0
+        monkeypatch.setenv("DRAFTER_API_KEY", "sesame")
+        assert drafter(*_flags(verifier)).status == 0
+        monkeypatch.setenv("DRAFTER_API_KEY", "wrong")
+        ran = drafter(*_flags(verifier))
+        assert ran.status == 1 and "drafter: this verifier wants its key" in ran.err and "sesame" not in ran.err
+
+
+def test_colours_say_where_tokens_came_from(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    ran = drafter(*_flags(verifier, "--draft-n", "2"))
+    legend, _, text = ran.out.partition("\n")
+    assert "accepted draft" in legend and "correction by the target" in legend
+    assert "\x1b[32m" in text and "\x1b[36m" in text  # accepted drafts in green, free tokens in cyan
+    assert "\x1b[33m" not in text  # and no corrections: the drafter is the target
+
+
+def test_a_reader_who_leaves_ends_the_program_quietly(verifier: Verifier) -> None:
+    command = [sys.executable, "-m", "drafter_client", *_flags(verifier, "--max-tokens", "400")]
+    root = Path(__file__).resolve().parents[2]
+    process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ})
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    with process.stderr:
+        complaints = process.stderr.read()
+    assert (process.wait(), complaints) == (1, b"")
+    assert verifier.sessions == 0
+
+
+def test_solo_runs_one_model_without_a_verifier(drafter: Command) -> None:
+    ran = drafter("solo", "--backend", "scripted", "--model", "1", "--prompt", PROMPT, "--max-tokens", "24", "--json")
+    report = json.loads(ran.out)
+    assert (ran.status, ran.err) == (0, "")
+    assert ASKED_FOR <= report.keys()
+    assert report["token_ids"] == _expected(24) and report["finish_reason"] == "length"
+    assert (report["rounds"], report["drafted"], report["bytes_sent"], report["bytes_received"]) == (0, 0, 0, 0)
+    assert report["acceptance_rate"] is None and 0 < report["ttft_ms"] <= report["total_ms"]

@@ -1,0 +1,166 @@
+"""The command line where something is wrong: one plain sentence on standard error, and a status that says the kind."""
+
+import socket
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from backends.contract import BackendError
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import __main__ as program
+from drafter_client.drafter import Draft, ModelDrafter
+from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.support import Verifier, serving
+
+
+def _flags(verifier: Verifier, *more: str) -> list[str]:
+    return ["--verifier", verifier.url, *TOY, "--prompt", "def f(x):", "--max-tokens", "24", *more]
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--draft-n", "many"], "argument --draft-n: 'many' is not a whole number"),
+        (["--draft-n", "-1"], "argument --draft-n: must be at least 0, got -1"),
+        (["--max-tokens", "0"], "argument --max-tokens: must be at least 1, got 0"),
+        (["--max-tokens", "1.5"], "argument --max-tokens: '1.5' is not a whole number"),
+        (["--temperature", "-0.1"], "argument --temperature: must be at least 0.0 and at most 100.0"),
+        (["--temperature", "nan"], "argument --temperature: must be at least 0.0 and at most 100.0"),
+        (["--temperature", "warm"], "argument --temperature: 'warm' is not a number"),
+        (["--top-p", "0"], "argument --top-p: must be above 0.0 and at most 1.0"),
+        (["--top-p", "1.01"], "argument --top-p: must be above 0.0 and at most 1.0"),
+        (["--top-k", "-1"], "argument --top-k: must be at least 0, got -1"),
+        (["--seed", str(2**53)], "argument --seed: must be below 2**53"),
+        (["--seed", "-1"], "argument --seed: must be at least 0, got -1"),
+        (["--context", "7"], "argument --context: must be at least 8, got 7"),
+        (["--threads", "0"], "argument --threads: must be at least 1, got 0"),
+        (["--gpu-layers", "-2"], "argument --gpu-layers: must be at least -1, got -2"),
+        (["--backend", "abacus"], "argument --backend: invalid choice: 'abacus'"),
+        (["--prompt", "a", "--prompt-file", "b"], "argument --prompt-file: not allowed with argument --prompt"),
+        (["--max", "3"], "unrecognized arguments: --max 3"),
+        (["solo", "--verifier", "http://v"], "drafter solo: error: unrecognized arguments: --verifier http://v"),
+        (["solo", "--baseline"], "drafter solo: error: unrecognized arguments: --baseline"),
+    ],
+)
+def test_a_bad_flag_is_named_with_what_it_takes(drafter: Command, flags: list[str], complaint: str) -> None:
+    ran = drafter(*flags)
+    assert ran.status == 2 and ran.out == ""
+    assert ran.err.startswith("usage: drafter ") and complaint in ran.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "stdin", "complaint"),
+    [
+        ([], None, "no prompt: give --prompt, --prompt-file, or pipe one into standard input"),
+        ([], b"", "the prompt is empty: give at least one character to continue"),
+        ([], b"caf\xe9", "standard input is not UTF-8 text"),
+        (["--prompt", ""], None, "the prompt is empty: give at least one character to continue"),
+        (["--prompt", "\udcff"], None, "the prompt is not valid text in this terminal's encoding: use UTF-8"),
+        (["--prompt-file", "{}/missing"], None, "the prompt file {}/missing cannot be read: No such file or directory"),
+        (["--prompt-file", "{}"], None, "the prompt file {} cannot be read: Is a directory"),
+        (["--prompt-file", "{}/latin"], None, "the prompt file {}/latin is not UTF-8 text"),
+        (["--prompt-file", "{}/empty"], None, "the prompt is empty: give at least one character to continue"),
+    ],
+)
+@pytest.mark.parametrize("solo", [[], ["solo"]], ids=["pair", "solo"])
+def test_a_prompt_that_is_none_is_refused_before_anything_is_loaded(
+    drafter: Command, tmp_path: Path, solo: list[str], flags: list[str], stdin: bytes | None, complaint: str
+) -> None:
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    (tmp_path / "empty").write_bytes(b"")
+    ran = drafter(*solo, *(flag.format(tmp_path) for flag in flags), stdin=stdin)
+    assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {complaint.format(tmp_path)}\n")
+
+
+def test_without_any_standard_input_a_prompt_is_asked_for(
+    drafter: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)  # as under `<&-`
+    assert program.main([]) == 1
+    assert capsys.readouterr().err.startswith("drafter: no prompt: give --prompt")
+
+
+def test_a_system_message_wants_a_chat(drafter: Command) -> None:
+    ran = drafter("--prompt", "a", "--system", "b")
+    assert (ran.status, ran.err) == (1, "drafter: --system is a message of a chat: add --chat\n")
+    ran = drafter("--prompt", "a", "--chat", "--system", "\udcff")
+    assert ran.err == "drafter: the system message is not valid text in this terminal's encoding: use UTF-8\n"
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]], ids=["text", "json"])
+def test_an_unreachable_verifier_is_told_in_one_line(drafter: Command, json: list[str]) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    ran = drafter("--verifier", url, *TOY, "--prompt", "a", *json)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert ran.err.startswith(f"drafter: no verifier answers at {url} (")
+    assert ran.err.endswith("is it running, and is the port right?\n")
+
+
+def test_a_bad_address_and_a_bad_key_are_told_in_one_line(drafter: Command) -> None:
+    ran = drafter("--verifier", "bigbox:8000", "--prompt", "a")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == "drafter: 'bigbox:8000' is not the address of a verifier: write http://host:port\n"
+    ran = drafter("--api-key", "line\nbreak", "--prompt", "a")
+    assert ran.status == 1 and ran.err.startswith("drafter: the API key holds a line break")
+
+
+def test_a_missing_draft_model_is_named(drafter: Command, verifier: Verifier) -> None:
+    ran = drafter("--verifier", verifier.url, "--draft-model", "/nowhere/x.gguf", "--prompt", "a")
+    assert (ran.status, ran.out, ran.err) == (1, "", "drafter: no such model file: /nowhere/x.gguf\n")
+
+
+def test_a_foreign_vocabulary_is_told_before_any_text(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign = ScriptedBackend(Script(seed=9))
+    foreign.vocabulary.pieces[70] = b"other"
+    monkeypatch.setattr(program, "load", lambda name, options: foreign)
+    ran = drafter(*_flags(verifier))
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.startswith(
+        "drafter: scripted-9 cannot draft for scripted-1: token ids below 258 stand for different"
+    )
+    assert "the first is id 70, b'other' in the draft model" in ran.err and ran.err.count("\n") == 1
+
+
+def test_a_model_without_a_chat_template_cannot_chat(drafter: Command, verifier: Verifier) -> None:
+    ran = drafter(*_flags(verifier, "--chat"))
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == (
+        "drafter: the target model has no chat template: leave --chat away, or serve an instruct model\n"
+    )
+
+
+def test_a_prompt_longer_than_the_context_is_told_with_both_lengths(drafter: Command) -> None:
+    with serving(ScriptedBackend(context_length=16)) as verifier:
+        ran = drafter("--verifier", verifier.url, *TOY, "--prompt", "x" * 20)
+        assert verifier.sessions == 0
+    assert ran.status == 1 and "the prompt has 21 tokens, the context holds 16" in ran.err
+    ran = drafter("solo", "--backend", "scripted", "--model", "1", "--context", "16", "--prompt", "x" * 20)
+    assert ran.status == 1 and "the prompt has 21 tokens, the context holds 16" in ran.err
+
+
+def test_a_verifier_that_failed_to_load_is_told_with_its_reason(drafter: Command) -> None:
+    with serving(model=Path("x")) as verifier:
+        ran = drafter(*_flags(verifier))
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == (
+        f"drafter: the verifier at {verifier.url} could not load its model: "
+        "the scripted backend takes a number as its model, got 'x'\n"
+    )
+
+
+def test_an_engine_that_fails_in_the_middle_is_told_and_the_session_released(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(ModelDrafter):
+        def draft(self, tokens: Sequence[int], another: object) -> list[Draft]:
+            raise BackendError("the GPU fell out")
+
+    monkeypatch.setattr(program, "ModelDrafter", Failing)
+    ran = drafter(*_flags(verifier, "--json"))
+    assert (ran.status, ran.out, ran.err) == (1, "", "drafter: the GPU fell out\n")
+    assert verifier.sessions == 0

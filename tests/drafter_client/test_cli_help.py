@@ -1,0 +1,87 @@
+"""The help texts, whole: what a user reads is decided here and not by accident. Line breaks are the terminal's."""
+
+import re
+
+import pytest
+
+from drafter_client.arguments import drafter_parser
+from tests.drafter_client.command_line import Command
+
+ENGINE = """
+--backend {llama_cpp,scripted} engine (default: llama_cpp)
+--context CONTEXT tokens of context (default: as trained, up to 4096)
+--threads THREADS CPU threads (default: from the machine)
+--gpu-layers GPU_LAYERS layers on the GPU; -1: all (default)
+"""
+PROMPT = """
+prompt:
+--prompt TEXT the text to continue; without it, standard input is read
+--prompt-file FILE read it from a file
+"""
+SAMPLING_AND_OUTPUT = """
+sampling:
+--temperature TEMPERATURE 0: greedy (default)
+--top-p TOP_P nucleus mass (default: off)
+--top-k TOP_K most likely tokens only; 0: off (default)
+--seed SEED the same seed gives the same text (default: drawn, and reported)
+output:
+--json one JSON object on standard output, nothing else there
+--no-stream print the text at the end
+"""
+DRAFTER = f"""
+Generate text with a verifier: a small model here drafts, the large one there decides.
+options:
+-h, --help show this help message and exit
+--max-tokens MAX_TOKENS (default: 128)
+--chat apply the target's chat template to the prompt
+--system SYSTEM system message, with --chat
+--baseline measure the target alone on the same prompt, too
+verifier:
+--verifier URL (default: http://127.0.0.1:8000)
+--api-key API_KEY its key, if it wants one (or DRAFTER_API_KEY)
+draft model:
+--draft-model PATH (default: the small one)
+--draft-n auto|N drafts a round (default: auto)
+{ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
+'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.
+"""
+SOLO = f"""
+Run one model by itself, token by token.
+options:
+-h, --help show this help message and exit
+--model PATH (default: the shipped target)
+--max-tokens MAX_TOKENS (default: 128)
+engine:
+{ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
+"""
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_help_of_the_pair(drafter: Command) -> None:
+    ran = drafter("--help")
+    usage, _, rest = ran.out.partition("\n\n")
+    assert (ran.status, ran.err) == (0, "")
+    assert usage.startswith("usage: drafter [-h] [--verifier URL]")
+    assert _words(rest) == _words(DRAFTER)
+
+
+def test_help_of_one_model_alone(drafter: Command) -> None:
+    ran = drafter("solo", "--help")
+    usage, _, rest = ran.out.partition("\n\n")
+    assert (ran.status, ran.err) == (0, "")
+    assert usage.startswith("usage: drafter solo [-h] [--model PATH]")
+    assert _words(rest) == _words(SOLO)
+
+
+def test_every_flag_is_in_the_usage(drafter: Command) -> None:
+    usage = drafter("--help").out.partition("\n\n")[0]
+    flags = {flag for action in drafter_parser()._actions for flag in action.option_strings if flag.startswith("--")}
+    assert set(re.findall(r"--[a-z-]+", usage)) == flags - {"--help"}
+
+
+def test_the_help_never_shows_a_key(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTER_API_KEY", "sesame")
+    assert "sesame" not in drafter("--help").out

@@ -1,0 +1,122 @@
+"""Ctrl-C and waiting: what was generated is kept, the session is given back, and the status says what happened."""
+
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import __main__ as program
+from drafter_client.client import VerifierClient
+from drafter_client.drafter import Draft, ModelDrafter
+from drafter_client.readout import Readout
+from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.support import Verifier, plain
+
+
+def _flags(verifier: Verifier, *more: str) -> list[str]:
+    return ["--verifier", verifier.url, *TOY, "--prompt", "def f(x):", "--max-tokens", "24", "--draft-n", "3", *more]
+
+
+def _expected(count: int) -> list[int]:
+    backend = ScriptedBackend(Script(seed=1))
+    return plain(backend, backend.vocabulary.encode("def f(x):"), count)
+
+
+class InterruptedAfter(ModelDrafter):
+    """Ctrl-C in the second round."""
+
+    rounds = 0
+
+    def draft(self, tokens: Sequence[int], another: Callable[[Sequence[float]], bool]) -> list[Draft]:
+        if self.rounds == 1:
+            raise KeyboardInterrupt
+        self.rounds += 1
+        return super().draft(tokens, another)
+
+
+def test_an_interrupt_keeps_the_text_and_releases_the_session(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "ModelDrafter", InterruptedAfter)
+    ran = drafter(*_flags(verifier))
+    assert ran.status == 130
+    assert ran.out == bytes(_expected(5)).decode(errors="replace") + "\n"
+    assert "ended by" in ran.err and "interrupt" in ran.err
+    assert verifier.sessions == 0
+
+
+def test_an_interrupted_run_still_reports_its_json(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "ModelDrafter", InterruptedAfter)
+    ran = drafter(*_flags(verifier, "--json", "--baseline"))
+    report = json.loads(ran.out)
+    assert (ran.status, ran.err) == (130, "")
+    assert (report["token_ids"], report["finish_reason"], report["baseline"]) == (_expected(5), None, None)
+    assert report["total_ms"] > 0
+
+
+def test_an_interrupt_while_text_is_shown_releases_the_session(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Readout, tokens: object) -> None:
+        assert verifier.sessions == 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Readout, "add", interrupted)
+    assert drafter(*_flags(verifier)).status == 130
+    assert verifier.sessions == 0
+
+
+def test_an_interrupt_within_the_baseline_keeps_what_there_is(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "run_baseline", interrupted)
+    ran = drafter(*_flags(verifier, "--json", "--baseline"))
+    report = json.loads(ran.out)
+    assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, _expected(24), "length")
+
+
+def test_an_interrupt_before_there_is_any_text_says_so(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: VerifierClient, on_wait: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(VerifierClient, "wait_until_ready", interrupted)
+    ran = drafter(*_flags(verifier))
+    assert (ran.status, ran.out, ran.err) == (130, "", "\ndrafter: interrupted\n")
+
+
+def test_a_solo_run_is_interrupted_alike(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = ScriptedBackend(Script(seed=1))
+    extend = backend.extend
+    monkeypatch.setattr(backend, "extend", lambda batch: extend(batch) if backend.passes < 5 else _ctrl_c())
+    monkeypatch.setattr(program, "load", lambda name, options: backend)
+    ran = drafter("solo", "--prompt", "def f(x):", "--json")
+    report = json.loads(ran.out)
+    assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, _expected(5), None)
+    assert report["total_ms"] > 0
+
+
+def _ctrl_c() -> None:
+    raise KeyboardInterrupt
+
+
+def test_the_progress_of_a_loading_verifier_is_shown_by_tenths(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(self: VerifierClient, on_wait: Callable[[float | None], None]) -> None:
+        for progress in (None, 0.0, 0.04, 0.11, 0.19, 0.95):
+            on_wait(progress)
+
+    monkeypatch.setattr(VerifierClient, "wait_until_ready", wait)
+    ran = drafter(*_flags(verifier, "--json"))
+    assert ran.err.splitlines() == [
+        f"drafter: the verifier is loading its model … {percent} %" for percent in (0, 10, 90)
+    ]
+    assert json.loads(ran.out)["token_ids"] == _expected(24)

@@ -1,0 +1,239 @@
+"""The client: waits where waiting helps, repeats where repeating is safe, and says the rest plainly."""
+
+import json
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from drafter_client.client import VerifierClient
+from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
+from drafter_client.transport import Reply
+from speculation.errors import (
+    ModelLoading,
+    NotFound,
+    Overloaded,
+    RequestError,
+    ServerError,
+    SpecPairError,
+    Unauthorized,
+    UnknownSession,
+)
+from tests.drafter_client.fake_transports import Canned, Sleeper
+from tests.drafter_client.support import Verifier, serving
+
+VERDICT = {
+    "accepted_prefix_len": 1,
+    "judged": 2,
+    "tokens": [5, 6],
+    "finish_reason": None,
+    "timing": {"queue_ms": 0.5, "forward_ms": 1.5},
+}
+OTHER_MODELS: list[Any] = [{}, [], "hello", None, {"model": "x"}, {"model": "x", "vocabulary": "abc"}]
+LOST = ConnectionLost("the connection broke")
+GONE = VerifierUnreachable("no verifier answers")
+
+
+def _client(*answers: Reply | Exception, **options: Any) -> tuple[VerifierClient, Canned, Sleeper]:
+    transport, time = Canned(*answers), Sleeper()
+    client = VerifierClient("http://v", transport=transport, sleep=time.sleep, clock=time.clock, **options)
+    return client, transport, time
+
+
+def _refusal(error: SpecPairError, retry_after: float | None = None) -> Reply:
+    return Reply(error.status, error.body(), retry_after)
+
+
+def _loading(progress: float) -> Reply:
+    return Reply(503, {"status": "loading", "progress": progress})
+
+
+def test_a_loading_verifier_is_waited_for_and_its_progress_told() -> None:
+    client, _, time = _client(_loading(0.1), _loading(0.6), Reply(200, {"status": "ready"}))
+    heard: list[float | None] = []
+    client.wait_until_ready(on_wait=heard.append)
+    assert heard == [0.1, 0.6]
+    assert len(time.slept) == 2 and all(0 < pause < 1 for pause in time.slept)
+
+
+def test_patience_with_a_loading_verifier_ends() -> None:
+    client, transport, time = _client(*[_loading(0.5)] * 100)
+    with pytest.raises(DrafterError, match="still loading its model after 10 s"):
+        client.wait_until_ready(patience=10.0)
+    assert 10.0 <= time.now < 11.0
+    assert len(transport.asked) == len(time.slept) + 1
+
+
+def test_a_failed_load_is_told_with_its_reason() -> None:
+    client, _, _ = _client(_loading(0.2), Reply(503, {"status": "failed", "reason": "no such file: x.gguf"}))
+    with pytest.raises(DrafterError, match=r"could not load its model: no such file: x\.gguf"):
+        client.wait_until_ready()
+
+
+def test_a_real_verifier_is_ready() -> None:
+    with serving(wait=False) as verifier, closing(VerifierClient(verifier.url)) as client:
+        client.wait_until_ready()
+        assert client.model().name == "scripted-1"
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (Reply(404, None), RequestError),
+        (Reply(404, {"detail": "Not Found"}), RequestError),
+        (Reply(502, None), ServerError),
+        (Reply(503, ["busy"]), ServerError),
+    ],
+)
+def test_a_health_of_another_kind_asks_whether_it_is_a_verifier(reply: Reply, kind: type[Exception]) -> None:
+    client, _, _ = _client(reply)
+    with pytest.raises(kind, match="is this a verifier"):
+        client.wait_until_ready()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(Reply(200, body) for body in OTHER_MODELS),
+        Reply(200, {"model": "x", "vocabulary": {"ends": 3}}),
+        Reply(200, {"model": "x", "vocabulary": {"ends": [3], "colour": "red"}}),
+        Reply(404, {"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}}),
+        _refusal(NotFound("there is nothing at /model")),
+        Reply(404, None),
+    ],
+)
+def test_a_server_that_is_not_a_verifier_is_recognised_by_its_model(reply: Reply) -> None:
+    client, _, _ = _client(reply)
+    with pytest.raises(BadReply, match=r"http://v.*/model.*is it"):
+        client.model()
+
+
+def test_an_answer_without_what_was_promised_is_no_answer() -> None:
+    bodies: list[Any] = [{}, [], {"tokens": [1]}, {**VERDICT, "timing": None}]
+    for body in bodies:
+        client, _, _ = _client(Reply(200, body), Reply(200, body))
+        with pytest.raises(BadReply, match="http://v/prefill lacks"):
+            client.prefill([1], {})
+        with pytest.raises(BadReply, match="http://v/verify lacks"):
+            client.verify("s", 1, [])
+
+
+def test_the_key_is_sent_with_every_request_and_a_wrong_one_is_told() -> None:
+    with serving(api_key="sesame") as verifier:
+        with closing(VerifierClient(verifier.url, api_key="sesame")) as client:
+            assert client.model().name == "scripted-1"
+            opened = client.prefill([1, 2], {"max_tokens": 3})
+            client.verify(opened.session_id, 3, [])
+            assert [name for name, _ in client.generate([1, 2], {"max_tokens": 2})] == ["tokens", "tokens", "end"]
+            client.release(opened.session_id)
+        for key in ("Sesame", None):
+            with closing(VerifierClient(verifier.url, api_key=key)) as client, pytest.raises(Unauthorized, match="key"):
+                client.model()
+
+
+@pytest.mark.parametrize("key", ["a\n", "a\r\nX-Evil: 1", "schl\u00fcssel", "\x00"])
+def test_a_key_that_no_header_can_carry_is_refused_at_once(key: str) -> None:
+    with pytest.raises(BadKey, match="API key"):
+        VerifierClient("http://v", api_key=key, transport=Canned())
+
+
+def test_an_overloaded_verifier_is_asked_again_at_the_pace_it_names() -> None:
+    busy = _refusal(Overloaded("all sessions are taken"), 2.0)
+    client, transport, time = _client(busy, busy, Reply(200, VERDICT))
+    assert client.verify("s", 3, [5, 7]).tokens == [5, 6]
+    assert time.slept == [2.0, 2.0] and len(transport.asked) == 3
+
+
+def test_patience_with_an_overloaded_verifier_ends_before_it_is_exceeded() -> None:
+    client, _, time = _client(*[_refusal(Overloaded("all sessions are taken"), 7.0)] * 100)
+    with pytest.raises(Overloaded, match="all sessions are taken"):
+        client.verify("s", 3, [5])
+    assert 50.0 <= time.now <= 60.0
+    client, _, time = _client(_refusal(Overloaded("come tomorrow"), 86400.0))
+    with pytest.raises(Overloaded, match="come tomorrow"):
+        client.verify("s", 3, [5])
+    assert time.slept == []
+
+
+def test_an_overload_without_a_pace_and_other_refusals_are_final() -> None:
+    for refusal in (Overloaded("full"), UnknownSession("no session s"), ModelLoading("the model is loading")):
+        client, transport, _ = _client(_refusal(refusal))
+        with pytest.raises(type(refusal), match=refusal.message):
+            client.verify("s", 3, [5])
+        assert len(transport.asked) == 1
+
+
+def test_an_overloaded_real_verifier_takes_the_session_when_there_is_room() -> None:
+    with serving(max_sessions=1) as verifier, closing(VerifierClient(verifier.url)) as first:
+        opened = first.prefill([1, 2], {"max_tokens": 3})
+        second = VerifierClient(verifier.url, sleep=lambda _: first.release(opened.session_id))
+        with closing(second):
+            assert len(second.prefill([1, 2], {"max_tokens": 3}).tokens) == 1
+        assert verifier.sessions == 1
+
+
+def test_a_lost_connection_is_opened_again_with_growing_pauses() -> None:
+    client, transport, time = _client(LOST, GONE, LOST, Reply(200, VERDICT))
+    assert client.verify("s", 3, [5, 7]).accepted == 1
+    assert transport.asked == [("POST", "/verify")] * 4
+    assert time.slept == [0.1, 0.2, 0.4]
+
+
+def test_a_verifier_that_never_answered_is_not_waited_for() -> None:
+    client, _, time = _client(GONE)
+    with pytest.raises(VerifierUnreachable):
+        client.verify("s", 3, [5])
+    assert time.slept == []
+
+
+def test_an_outage_that_lasts_is_told_after_some_seconds() -> None:
+    client, _, time = _client(LOST, *[GONE] * 20)
+    with pytest.raises(VerifierUnreachable):
+        client.verify("s", 3, [5])
+    assert 2.0 < time.now < 10.0
+    client, _, _ = _client(*[LOST] * 20)
+    with pytest.raises(ConnectionLost):
+        client.verify("s", 3, [5])
+
+
+def test_a_timeout_is_not_repeated_which_would_double_the_load() -> None:
+    client, transport, time = _client(VerifierTimeout("sent nothing"))
+    with pytest.raises(VerifierTimeout):
+        client.prefill([1], {})
+    assert len(transport.asked) == 1 and time.slept == []
+
+
+def test_a_prefill_may_take_its_time_and_health_may_not() -> None:
+    client, transport, _ = _client(Reply(200, {"status": "ready"}), VerifierTimeout("x"), VerifierTimeout("x"))
+    client.wait_until_ready()
+    for ask in (lambda: client.prefill([1], {}), lambda: client.verify("s", 1, [])):
+        with pytest.raises(VerifierTimeout):
+            ask()
+    health, prefill, verify = transport.timeouts
+    assert health <= 10 < 60 <= verify <= prefill
+
+
+def test_the_session_id_is_the_clients_own_long_and_in_the_header_from_the_first_request_on() -> None:
+    lost = [VerifierTimeout("x")] * 2
+    client, transport, _ = _client(*lost, Reply(200, VERDICT))
+    for _ in lost:
+        with pytest.raises(VerifierTimeout):
+            client.prefill([1], {})
+    client.verify("abc", 3, [])
+    first, second, third = (headers["X-Session-Id"] for headers in transport.headers)
+    assert first != second and len(first) == len(second) == 32 and third == "abc"
+
+
+def test_an_error_in_the_stream_is_raised(verifier: Verifier) -> None:
+    with closing(VerifierClient(verifier.url)) as client, pytest.raises(RequestError, match="vocabulary"):
+        list(client.generate([999_999], {}))
+    body = json.dumps(Overloaded("full").body()).encode()
+
+    class Breaking(Canned):
+        def stream(self, *_: Any) -> Any:
+            yield "tokens", {"tokens": [1]}
+            yield "error", json.loads(body)
+
+    client = VerifierClient("http://v", transport=Breaking())
+    with pytest.raises(Overloaded, match="full"):
+        list(client.generate([1], {}))

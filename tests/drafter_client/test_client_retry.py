@@ -1,0 +1,127 @@
+"""Replies that get lost on the way: asked again, the verifier gives the very same answer, and the text is the same."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from drafter_client.client import VerifierClient
+from drafter_client.drafter import ModelDrafter
+from drafter_client.errors import ConnectionLost
+from speculation.draft_length import Fixed
+from speculation.sampling import Sampling
+from tests.drafter_client.fake_transports import Faulty
+from tests.drafter_client.support import PROMPT, Verifier, generate, options_of, plain
+
+LOST = ConnectionLost("the connection broke")
+
+
+class _Every:
+    """Raises at every n-th exchange."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def __call__(self, number: int, path: str) -> None:
+        if number % self._n == self._n - 1:
+            raise LOST
+
+
+@contextmanager
+def _over(transport: Faulty, url: str) -> Iterator[VerifierClient]:
+    with closing(VerifierClient(url, transport=transport, sleep=lambda _: None)) as client:
+        yield client
+
+
+def test_a_verify_whose_reply_was_lost_is_answered_from_the_record(verifier: Verifier) -> None:
+    transport = Faulty(verifier.url, after=_Every(2))
+    with _over(transport, verifier.url) as client:
+        opened = client.prefill(PROMPT, {"max_tokens": 20})
+        position = len(PROMPT) + 1
+        verdict = client.verify(opened.session_id, position, [1, 2, 3])
+        again = client.verify(opened.session_id, position, [1, 2, 3])
+        client.release(opened.session_id)
+    first, second = transport.bodies[1:3]
+    assert first == second and json.loads(first or b"")["position"] == position
+    assert verdict.judged == again.judged == 0  # the model ran for the reply that was lost
+    assert verdict.tokens == again.tokens == plain(ScriptedBackend(Script(seed=1)), PROMPT, 2)[1:]
+
+
+def test_a_prefill_whose_reply_was_lost_finds_the_session_it_had_opened(verifier: Verifier) -> None:
+    def lose_the_first(number: int, path: str) -> None:
+        if number == 0:
+            raise LOST
+
+    transport = Faulty(verifier.url, after=lose_the_first)
+    with _over(transport, verifier.url) as client:
+        opened = client.prefill(PROMPT, {"max_tokens": 20, "temperature": 1.0})
+        assert transport.asked == ["/prefill", "/prefill"] and transport.bodies[0] == transport.bodies[1]
+        assert verifier.sessions == 1
+        seed = opened.sampling["seed"]  # drawn by the verifier, for the first of the two
+        expected = plain(ScriptedBackend(Script(seed=1)), PROMPT, 1, Sampling(seed, 1.0))
+        assert opened.tokens == expected
+        client.release(opened.session_id)
+
+
+@pytest.mark.parametrize("every", [2, 3, 5])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=3, temperature=0.8)], ids=["greedy", "warm"])
+def test_the_text_does_not_depend_on_lost_messages(
+    verifier: Verifier, sampling: Sampling, when: str, every: int
+) -> None:
+    transport = Faulty(verifier.url, **{when: _Every(every)})
+    with _over(transport, verifier.url) as client:
+        drafter = ModelDrafter(ScriptedBackend(Script(seed=1, agreement=0.6)), sampling)
+        run = generate(client, drafter, Fixed(3), **options_of(sampling, 20))
+    assert run.tokens == plain(ScriptedBackend(Script(seed=1)), PROMPT, 20, sampling)
+    repeated = len(transport.asked) - len(set(zip(transport.asked, transport.bodies, strict=True)))
+    assert repeated >= len(transport.asked) // every - 1 > 0
+    assert verifier.sessions == 0
+
+
+def test_what_was_sent_twice_is_judged_and_counted_once(verifier: Verifier) -> None:
+    transport = Faulty(verifier.url, after=_Every(2))
+    with _over(transport, verifier.url) as client:
+        drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
+        stats = generate(client, drafter, Fixed(3), max_tokens=21).stats
+    assert stats.accepted <= stats.drafted
+    assert stats.generated_tokens == 21
+    assert Counter(transport.asked)["/verify"] > stats.rounds
+
+
+def test_ctrl_c_in_a_prefill_does_not_leave_its_session_computing(verifier: Verifier) -> None:
+    def interrupt(number: int, path: str) -> None:
+        if path == "/prefill":
+            assert verifier.sessions == 1
+            raise KeyboardInterrupt
+
+    transport = Faulty(verifier.url, after=interrupt)
+    with _over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
+        generate(client, None, Fixed(3), max_tokens=21)
+    assert verifier.sessions == 0
+
+
+def test_ctrl_c_in_a_verify_releases_the_session(verifier: Verifier) -> None:
+    def interrupt(number: int, path: str) -> None:
+        if path == "/verify":
+            raise KeyboardInterrupt
+
+    transport = Faulty(verifier.url, after=interrupt)
+    drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
+    with _over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
+        generate(client, drafter, Fixed(3), max_tokens=21)
+    assert verifier.sessions == 0
+
+
+def test_a_verifier_that_dies_in_the_middle_is_told_as_such(verifier: Verifier) -> None:
+    def dead(number: int, path: str) -> None:
+        if number > 2:
+            raise LOST
+
+    transport = Faulty(verifier.url, before=dead)
+    drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
+    with _over(transport, verifier.url) as client, pytest.raises(ConnectionLost):
+        generate(client, drafter, Fixed(3), max_tokens=21)

@@ -1,0 +1,98 @@
+"""What a run reports of itself: origins, counters, times and bytes that add up."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from backends.scripted import Script, ScriptedBackend
+from drafter_client.client import VerifierClient
+from drafter_client.drafter import ModelDrafter
+from drafter_client.loop import Origin
+from drafter_client.stats import Baseline, Stats
+from speculation.draft_length import Fixed
+from speculation.sampling import Sampling
+from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
+
+FREE, ACCEPTED, CORRECTED = Origin.FREE, Origin.ACCEPTED, Origin.CORRECTION
+
+
+def _half_right() -> ModelDrafter:
+    return ModelDrafter(ScriptedBackend(Script(seed=1, agreement=0.7)), Sampling())
+
+
+def test_the_target_as_its_own_drafter_has_everything_accepted(client: VerifierClient) -> None:
+    for sampling in (Sampling(), Sampling(seed=4, temperature=0.9), Sampling(seed=5, temperature=1.3, top_p=0.8)):
+        drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), sampling)
+        stats = generate(client, drafter, Fixed(4), **options_of(sampling, 21)).stats
+        assert stats.accepted == stats.drafted == 16
+        assert stats.rounds == 4  # one token from the prefill, then five a round
+        assert stats.acceptance_rate == 1.0 and stats.mean_acceptance_length == 5.0
+
+
+def test_origins_tell_drafts_corrections_and_free_tokens_apart(client: VerifierClient) -> None:
+    text = plain(ScriptedBackend(Script(seed=1)), PROMPT, 13)
+
+    def wrong_at_six(tokens: Sequence[int]) -> int:
+        at = len(tokens) - len(PROMPT)
+        right = text[at] if at < len(text) else 0
+        return right + 1 if at == 6 else right
+
+    run = generate(client, Scenario(wrong_at_six), Fixed(3), max_tokens=13)
+    assert [origin for piece in run.committed for _, origin in piece.tokens] == [
+        FREE,  # the prefill's
+        *(ACCEPTED, ACCEPTED, ACCEPTED, FREE),  # 1 to 4
+        *(ACCEPTED, CORRECTED),  # 5, 6; the draft for 7 is void
+        *(ACCEPTED, ACCEPTED, ACCEPTED, FREE),  # 7 to 10
+        *(ACCEPTED, FREE),  # 11 and, for the limit's sake without a draft, 12
+    ]
+    assert (run.stats.rounds, run.stats.drafted, run.stats.accepted) == (4, 3 + 3 + 3 + 1, 3 + 1 + 3 + 1)
+
+
+def test_origins_add_up_with_the_counters(client: VerifierClient) -> None:
+    run = generate(client, _half_right(), Fixed(3), max_tokens=40)
+    origins = Counter(origin for piece in run.committed for _, origin in piece.tokens)
+    assert all(piece.tokens for piece in run.committed)
+    assert origins[ACCEPTED] == run.stats.accepted
+    assert origins.total() == run.stats.generated_tokens == 40
+    assert origins[FREE] + origins[CORRECTED] == run.stats.rounds + 1
+    assert 0 < origins[CORRECTED] < run.stats.rounds
+
+
+def test_the_counters_stay_within_each_other(client: VerifierClient) -> None:
+    stats = generate(client, _half_right(), Fixed(3), max_tokens=40).stats
+    assert 0 < stats.accepted < stats.drafted <= 3 * stats.rounds
+    assert stats.prompt_tokens == len(PROMPT)
+    assert stats.acceptance_rate == stats.accepted / stats.drafted
+    assert stats.mean_acceptance_length == 1 + stats.accepted / stats.rounds
+    assert stats.sampling["noise"] == "gumbel-1" and 0 <= stats.sampling["seed"] < 2**53
+
+
+def test_the_times_lie_within_the_whole(client: VerifierClient) -> None:
+    stats = generate(client, _half_right(), Fixed(3), clock=time.perf_counter, max_tokens=24).stats
+    times = stats.times
+    parts = (times.prefill, times.drafting, times.network, times.queue, times.verify)
+    assert min(parts) >= 0 and times.drafting > 0 and times.verify > 0 and times.network > 0
+    assert sum(parts) <= stats.total_ms
+    assert 0 < stats.ttft_ms < stats.total_ms
+
+
+def test_bytes_are_those_of_one_run_and_not_of_all_before_it(client: VerifierClient) -> None:
+    first, second = (generate(client, Scenario(lambda _: 0), Fixed(2), max_tokens=20, seed=1).stats for _ in "ab")
+    assert first.bytes_sent == second.bytes_sent > 0
+    assert first.bytes_sent + second.bytes_sent < client.transport.sent  # the two releases come on top
+    assert 0 < second.bytes_received < client.transport.received / 2
+
+
+def test_before_anything_happened_there_are_no_rates() -> None:
+    stats = Stats()
+    assert stats.acceptance_rate is None and stats.mean_acceptance_length is None
+    assert stats.tokens_per_second is None and stats.speed_up is None
+    assert stats.report("")["acceptance_rate"] is None
+
+
+def test_the_speed_up_is_against_the_measured_baseline() -> None:
+    stats = Stats(token_ids=[1] * 100, total_ms=2000.0, baseline=Baseline(20.0, 1.0, 100, True))
+    assert stats.tokens_per_second == 50.0
+    assert stats.speed_up == 2.5
+    stats.baseline = Baseline(0.0, 1.0, 0, True)
+    assert stats.speed_up is None

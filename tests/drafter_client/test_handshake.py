@@ -1,0 +1,131 @@
+"""The handshake: whether a token id means the same at both ends, and how it differs where it does not."""
+
+from collections.abc import Sequence
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from backends.contract import Logits
+from backends.scripted import ORDER, ByteVocabulary, Script, ScriptedBackend
+from backends.vocabulary import Kind, Vocabulary
+from drafter_client.client import VerifierClient
+from drafter_client.drafter import ModelDrafter
+from drafter_client.errors import VocabularyMismatch
+from drafter_client.text import TextStream
+from speculation.draft_length import Fixed
+from speculation.sampling import Sampling
+from tests.drafter_client.fake_transports import Faulty
+from tests.drafter_client.support import PROMPT, Verifier, generate, plain, serving
+
+
+def _bytes_but(**changes: object) -> Vocabulary:
+    """The toy vocabulary with some of its ids, or its begin or end, otherwise."""
+    vocabulary = ByteVocabulary()
+    for name, value in changes.items():
+        setattr(vocabulary, name, value)
+    return vocabulary
+
+
+def _pieces_with(token: int, piece: bytes) -> list[bytes]:
+    pieces = ByteVocabulary().pieces
+    return [*pieces[:token], piece, *pieces[token + 1 :]]
+
+
+@pytest.mark.parametrize("size", [258, 300, 4096])
+def test_the_same_vocabulary_is_accepted_however_either_end_pads_it(verifier: Verifier, size: int) -> None:
+    with closing(VerifierClient(verifier.url)) as client:
+        assert client.check_vocabulary(ByteVocabulary(size), "draft").name == "scripted-1"
+    padded = ScriptedBackend(Script(vocabulary_size=size))
+    with serving(padded) as larger, closing(VerifierClient(larger.url)) as client:
+        assert client.check_vocabulary(ByteVocabulary(), "draft").vocabulary.size == size
+
+
+@pytest.mark.parametrize("token", [0, 65, 254, 255])
+def test_a_foreign_vocabulary_is_refused_with_the_first_id_that_differs(verifier: Verifier, token: int) -> None:
+    foreign = _bytes_but(pieces=_pieces_with(token, b"foreign"))
+    with closing(VerifierClient(verifier.url)) as client, pytest.raises(VocabularyMismatch) as caught:
+        client.check_vocabulary(foreign, "llama-draft")
+    assert str(caught.value) == (
+        "llama-draft cannot draft for scripted-1: token ids below 258 stand for different bytes (sizes 258 and 258): "
+        f"the first is id {token}, b'foreign' in the draft model. Choose a draft model of the target's own family"
+    )
+
+
+def test_the_first_differing_id_is_found_in_few_questions(verifier: Verifier) -> None:
+    transport = Faulty(verifier.url)
+    foreign = _bytes_but(pieces=_pieces_with(100, b"foreign"))
+    with closing(VerifierClient(verifier.url, transport=transport)) as client, pytest.raises(VocabularyMismatch):
+        client.check_vocabulary(foreign, "draft")
+    assert len(transport.asked) <= 1 + 9  # 258 ids by bisection
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"begin": None}, "the begin-of-text id is None here and 256 there"),
+        ({"begin": 7}, "the begin-of-text id is 7 here and 256 there"),
+        ({"ends": frozenset({256, 257})}, r"the end-of-text ids are \[256, 257\] here and \[257\] there"),
+        ({"ends": frozenset()}, r"the end-of-text ids are \[\] here and \[257\] there"),
+    ],
+)
+def test_other_begin_and_end_ids_are_refused_by_name(
+    verifier: Verifier, changes: dict[str, object], words: str
+) -> None:
+    with closing(VerifierClient(verifier.url)) as client, pytest.raises(VocabularyMismatch, match=words):
+        client.check_vocabulary(_bytes_but(**changes), "draft")
+
+
+def test_other_control_tokens_are_no_hindrance(verifier: Verifier) -> None:
+    kinds = [Kind.CONTROL if token == 5 else kind for token, kind in enumerate(ByteVocabulary().kinds)]
+    pieces = _pieces_with(256, b"<start>")
+    with closing(VerifierClient(verifier.url)) as client:
+        client.check_vocabulary(_bytes_but(pieces=pieces), "draft")
+        with pytest.raises(VocabularyMismatch):  # an ordinary token there is none here
+            client.check_vocabulary(_bytes_but(kinds=kinds), "draft")
+
+
+class _Eager(ScriptedBackend):
+    """Finds an id beyond the toy vocabulary likelier than all others."""
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        logits = super().logits_after(tokens)
+        logits[280] = 100.0
+        return logits
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=1, temperature=1.0)], ids=["greedy", "warm"])
+def test_ids_beyond_the_targets_vocabulary_are_never_drafted(verifier: Verifier, sampling: Sampling) -> None:
+    backend = _Eager(Script(seed=1, vocabulary_size=300))
+    drafter = ModelDrafter(backend, sampling, 258)
+    drafts = drafter.draft(PROMPT, lambda confidences: len(confidences) < 20)
+    assert [draft.token for draft in drafts] == plain(ScriptedBackend(Script(seed=1)), PROMPT, 20, sampling)
+    assert all(0.0 < draft.confidence <= 1.0 for draft in drafts)
+
+
+class _Wide(ScriptedBackend):
+    """A target that says ids beyond the toy vocabulary in every fourth place, and has bytes for them."""
+
+    def __init__(self) -> None:
+        super().__init__(Script(seed=1, vocabulary_size=300))
+        self.vocabulary.pieces[258:] = [b"wide"] * 42
+        self.vocabulary.kinds[258:] = [Kind.ORDINARY] * 42
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        logits = super().logits_after(tokens)
+        if len(tokens) % ORDER == 0:
+            logits[258 + int(np.argmax(logits)) % 42] = 100.0
+        return logits
+
+
+def test_ids_that_only_the_target_knows_do_not_stop_the_drafter() -> None:
+    with serving(_Wide()) as verifier, closing(VerifierClient(verifier.url)) as client:
+        drafter_backend = ScriptedBackend(Script(seed=1))
+        info = client.check_vocabulary(drafter_backend.vocabulary, "draft")
+        drafter = ModelDrafter(drafter_backend, Sampling(), info.vocabulary.size)
+        run = generate(client, drafter, Fixed(3), max_tokens=20)
+    assert run.tokens == plain(_Wide(), PROMPT, 20)
+    assert max(run.tokens) >= 258
+    assert run.stats.accepted > 0  # between them, drafting goes on
+    shown = TextStream(drafter_backend.vocabulary)
+    assert shown.feed(max(run.tokens)) == "\ufffd"

@@ -1,0 +1,85 @@
+"""The panel at the end of a run, printed into a console of fixed width and read as plain text."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from drafter_client.panel import legend, show
+from drafter_client.stats import Baseline, Stats, Times
+
+
+def _lines(stats: Stats) -> list[str]:
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    show(stats, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return [" ".join(line.strip("│╭╰╮╯─ ").split()) for line in text.splitlines()]
+
+
+def _stats(**changes: object) -> Stats:
+    stats = Stats(
+        model="big-7b",
+        draft_model="small-1b",
+        prompt_tokens=12,
+        token_ids=list(range(100)),
+        rounds=25,
+        drafted=96,
+        accepted=75,
+        ttft_ms=41.6,
+        total_ms=2000.0,
+        times=Times(prefill=40.0, drafting=400.0, network=800.0, queue=60.0, verify=700.0),
+        bytes_sent=3072,
+        bytes_received=10240,
+        finish_reason="length",
+    )
+    for name, value in changes.items():
+        setattr(stats, name, value)
+    return stats
+
+
+def test_the_figures_of_a_run() -> None:
+    assert _lines(_stats()) == [
+        "small-1b drafts for big-7b",
+        "prompt 12 tokens rounds 25",
+        "generated 100 tokens drafted 96",
+        "ended by length accepted 75",
+        "TTFT 42 ms acceptance rate 78.1%",
+        "speed 50.00 tokens/s mean acceptance length 4.00",
+        "sent 3.0 KiB received 10.0 KiB",
+        "",
+        "prefill 40 ms 2% █",
+        "drafting 400 ms 20% ██████",
+        "network 800 ms 40% ████████████",
+        "queue 60 ms 3% █",
+        "verify 700 ms 35% ██████████",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("same", "words"),
+    [(True, "same text"), (False, "the text differs after a near-tie of two tokens (README: near-ties)")],
+)
+def test_the_baseline_stands_below_with_the_speed_up(same: bool, words: str) -> None:
+    lines = _lines(_stats(baseline=Baseline(20.0, 39.0, 100, same)))
+    assert lines[-3:] == ["target alone, measured 20.0 tokens/s TTFT 39 ms speed-up 2.50x", words, ""]
+
+
+def test_what_is_not_known_is_a_dash_and_not_a_fault() -> None:
+    lines = _lines(Stats(model="big-7b"))
+    assert lines[0] == "big-7b"
+    assert "ended by interrupt accepted 0" in lines
+    assert "TTFT 0 ms acceptance rate -" in lines
+    assert "speed - mean acceptance length -" in lines
+    assert "prefill 0 ms 0%" in lines
+
+
+def test_a_model_name_in_brackets_is_shown_as_it_is() -> None:
+    assert _lines(_stats(model="big[bold]7b[/]", draft_model="a[q4]"))[0] == "a[q4] drafts for big[bold]7b[/]"
+
+
+def test_the_legend_names_every_colour_once() -> None:
+    text = legend().plain
+    assert text.count("■") == 3
+    for meaning in ("accepted draft", "correction by the target", "free token of the target"):
+        assert text.count(meaning) == 1

@@ -1,0 +1,171 @@
+"""HTTP exchanges that go well: kept alive, counted to the byte, by the way the environment names and no other."""
+
+from contextlib import closing
+
+import pytest
+
+from drafter_client import transport
+from drafter_client.errors import BadUrl
+from drafter_client.transport import HttpTransport
+from tests.drafter_client.raw_server import CHUNKED, Peer, answering, chunk, echo
+
+HEADERS = {"Content-Type": "application/json"}
+
+
+def _stream(peer: Peer) -> None:
+    assert peer.read() is not None
+    first, second = b'event: tokens\ndata: {"n": 1}\n\n', b'event: end\ndata: {"n": 2}\n\n'
+    peer.send(CHUNKED + chunk(first) + chunk(second[:9]))
+    peer.send(chunk(second[9:]) + b"0\r\n\r\n")
+    echo(peer)
+
+
+def _ask(sender: HttpTransport, body: bytes | None = b"[1]", timeout: float = 10.0) -> object:
+    return sender.exchange("POST", "/x", body, HEADERS, timeout).body
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def test_one_connection_serves_request_after_request() -> None:
+    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+        assert [_ask(sender, b"[%d]" % n) for n in range(5)] == [[n] for n in range(5)]
+    assert server.connections == 1
+    assert [request.body for request in server.requests] == [b"[%d]" % n for n in range(5)]
+
+
+def test_every_byte_is_counted_in_both_directions() -> None:
+    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+        _ask(sender, b'{"draft_tokens":[1,2,3]}')
+        _ask(sender, b"[" + b"1," * 20_000 + b"1]")
+        sender.exchange("GET", "/health", None, {}, 10.0)
+        counted = sender.sent, sender.received
+    assert counted == (server.received, server.sent)
+    assert server.sent > 40_000
+
+
+def test_every_byte_of_an_error_and_of_a_stream_is_counted() -> None:
+    def refuse(peer: Peer) -> None:
+        peer.read()
+        peer.reply(b'{"error": {"message": "no"}}', "404 Not Found", "X-More: yes")
+        _stream(peer)
+
+    with answering(refuse) as server, closing(HttpTransport(server.url)) as sender:
+        assert sender.exchange("GET", "/nothing", None, {}, 10.0).status == 404
+        assert [data["n"] for _, data in sender.stream("/generate", b"{}", HEADERS, 10.0)] == [1, 2]
+        counted = sender.sent, sender.received
+    assert counted == (server.received, server.sent)
+
+
+def test_a_stream_yields_events_by_name_and_leaves_the_connection_usable() -> None:
+    with answering(_stream) as server, closing(HttpTransport(server.url)) as sender:
+        events = list(sender.stream("/generate", b"{}", HEADERS, 10.0))
+        assert events == [("tokens", {"n": 1}), ("end", {"n": 2})]
+        assert _ask(sender, b"[7]") == [7]
+    assert server.connections == 1
+
+
+def test_a_refused_stream_is_one_event_with_the_reply() -> None:
+    def refuse(peer: Peer) -> None:
+        peer.read()
+        peer.reply(b'{"error": 1}', "422 Unprocessable Entity")
+        echo(peer)
+
+    with answering(refuse) as server, closing(HttpTransport(server.url)) as sender:
+        ((name, reply),) = sender.stream("/generate", b"{}", HEADERS, 10.0)
+        assert (name, reply.status, reply.body) == ("reply", 422, {"error": 1})
+        assert _ask(sender, b"[7]") == [7]
+    assert server.connections == 1
+
+
+def test_a_stream_left_in_the_middle_is_not_read_by_the_next_request() -> None:
+    def endless(peer: Peer) -> None:
+        peer.read()
+        peer.send(CHUNKED + chunk(b"event: tokens\ndata: 1\n\n") + chunk(b"event: tokens\ndata: 2\n\n"))
+        peer.read()
+
+    with answering(endless, echo) as server, closing(HttpTransport(server.url)) as sender:
+        events = sender.stream("/generate", b"{}", HEADERS, 10.0)
+        assert next(iter(events)) == ("tokens", 1)
+        events.close()  # type: ignore[attr-defined]
+        assert _ask(sender, b"[7]") == [7]
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_connection_that_the_server_announces_to_close_is_replaced(streamed: bool) -> None:
+    def last(peer: Peer) -> None:
+        peer.read()
+        peer.reply(b"event: end\ndata: 1\n\n" if streamed else b"1", "200 OK", "Connection: close")
+
+    with answering(last, echo) as server, closing(HttpTransport(server.url)) as sender:
+        if streamed:
+            assert list(sender.stream("/generate", b"{}", HEADERS, 10.0)) == [("end", 1)]
+        else:
+            assert _ask(sender) == 1
+        assert _ask(sender, b"[7]") == [7]
+    assert server.connections == 2
+
+
+def test_a_connection_idle_for_long_is_replaced_before_it_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(echo, echo) as server, closing(HttpTransport(server.url)) as sender:
+        _ask(sender)
+        monkeypatch.setattr(transport, "IDLE_LIMIT", -1.0)
+        assert _ask(sender, b"[7]") == [7]
+    assert server.connections == 2
+
+
+@pytest.mark.usefixtures("no_proxies")
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
+def test_no_proxy_ever_stands_before_loopback(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")  # nobody answers there
+    for host in ("127.0.0.1", "localhost"):
+        with answering(echo) as server, closing(HttpTransport(f"http://{host}:{server.port}")) as sender:
+            assert _ask(sender, b"[7]") == [7]
+
+
+@pytest.mark.usefixtures("no_proxies")
+def test_beyond_loopback_the_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(echo) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        with closing(HttpTransport("http://verifier.invalid:8000/base")) as sender:
+            assert _ask(sender, b"[7]") == [7]
+    assert proxy.requests[0].line == "POST http://verifier.invalid:8000/base/x HTTP/1.1"
+
+
+@pytest.mark.usefixtures("no_proxies")
+def test_no_proxy_variables_take_a_host_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "verifier.invalid")
+    assert HttpTransport("http://verifier.invalid:8000")._proxy is None
+    assert HttpTransport("http://other.invalid:8000")._proxy == ("127.0.0.1", 9)
+
+
+def test_a_path_in_the_address_stands_before_every_request() -> None:
+    with answering(echo) as server, closing(HttpTransport(server.url + "/base/")) as sender:
+        _ask(sender)
+    assert server.requests[0].line == "POST /base/x HTTP/1.1"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("127.0.0.1:8000", "localhost", "ftp://127.0.0.1", "http://", "http://127.0.0.1:99999", "http://host:port"),
+        *("http://[::1", "http://a b:80", "http://127.0.0.1/a path", "http://127.0.0.1/\n", "http://127.0.0.1/\u00e9"),
+    ],
+)
+def test_what_cannot_be_an_address_is_refused_by_name(url: str) -> None:
+    with pytest.raises(BadUrl) as caught:
+        HttpTransport(url)
+    assert repr(url) in str(caught.value) and "http://host:port" in str(caught.value)
+
+
+@pytest.mark.usefixtures("no_proxies")
+def test_a_proxy_without_a_valid_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy:port")
+    with pytest.raises(BadUrl, match="the proxy 'http://proxy:port' of the environment"):
+        HttpTransport("http://verifier.invalid:8000")

@@ -1,0 +1,185 @@
+"""HTTP exchanges that go wrong: each failure has its own name, says what to do, and spoils nothing after it."""
+
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
+from drafter_client.transport import HttpTransport
+from tests.drafter_client.raw_server import CHUNKED, Peer, answering, chunk, echo
+
+HEADERS = {"Content-Type": "application/json"}
+HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[1, 2, "
+Script = Callable[[Peer], None]
+
+
+def _ask(sender: HttpTransport, body: bytes | None = b"[1]", timeout: float = 10.0) -> object:
+    return sender.exchange("POST", "/verify", body, HEADERS, timeout).body
+
+
+def _read(sender: HttpTransport, timeout: float = 10.0) -> list[tuple[str, object]]:
+    return list(sender.stream("/generate", b"{}", HEADERS, timeout))
+
+
+def _says(data: bytes, *, then_wait: bool = False) -> Script:
+    """Take a request, send `data`, and close; or wait for the client to close."""
+
+    def script(peer: Peer) -> None:
+        assert peer.read() is not None
+        peer.send(data)
+        if then_wait:
+            assert peer.read() is None
+        else:
+            peer.close()
+
+    return script
+
+
+def _free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_where_nobody_listens_the_error_says_so_and_what_to_check() -> None:
+    url = f"http://127.0.0.1:{_free_port()}"
+    with closing(HttpTransport(url)) as sender, pytest.raises(VerifierUnreachable) as caught:
+        _ask(sender)
+    assert str(caught.value).startswith(f"no verifier answers at {url} (")
+    assert str(caught.value).endswith("is it running, and is the port right?")
+
+
+def test_a_host_that_cannot_be_one_is_unreachable_too() -> None:
+    with closing(HttpTransport("http://.invalid")) as sender, pytest.raises(VerifierUnreachable):
+        _ask(sender)
+
+
+def test_an_unreachable_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    port = _free_port()
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+    sender = HttpTransport("http://verifier.invalid")
+    with pytest.raises(VerifierUnreachable, match=f"through the proxy 127.0.0.1:{port}"):
+        _ask(sender)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Le", HALF, b"not HTTP at all\r\n\r\n", CHUNKED + b"5\r\n[1"],
+    ids=["nothing", "half a head", "half a body", "no HTTP", "half a chunk"],
+)
+def test_a_connection_that_breaks_is_lost_and_the_next_request_opens_another(said: bytes) -> None:
+    with answering(_says(said), echo) as server, closing(HttpTransport(server.url)) as sender:
+        with pytest.raises(ConnectionLost) as caught:
+            _ask(sender)
+        assert str(caught.value).startswith(f"the connection to {server.url} broke: ")
+        assert len(str(caught.value)) > len(f"the connection to {server.url} broke: ")
+        assert _ask(sender, b"[7]") == [7]
+    assert server.connections == 2
+
+
+def test_a_kept_connection_that_has_gone_stale_is_lost_once() -> None:
+    left = threading.Event()
+
+    def one_and_leave(peer: Peer) -> None:
+        peer.read()
+        peer.reply(b"[1]")
+        peer.close()
+        left.set()
+
+    with answering(one_and_leave, echo) as server, closing(HttpTransport(server.url)) as sender:
+        assert _ask(sender) == [1]
+        assert left.wait(10)
+        with pytest.raises(ConnectionLost):
+            _ask(sender)
+        assert _ask(sender, b"[7]") == [7]
+
+
+@pytest.mark.parametrize("said", [b"", HALF], ids=["nothing", "half a body"])
+def test_silence_ends_at_the_limit_and_a_late_answer_reaches_nobody(said: bytes) -> None:
+    with answering(_says(said, then_wait=True), echo) as server, closing(HttpTransport(server.url)) as sender:
+        with pytest.raises(VerifierTimeout, match=r"/verify sent nothing for 0\.05 s"):
+            _ask(sender, timeout=0.05)
+        assert _ask(sender, b"[7]") == [7]
+
+
+@pytest.mark.parametrize("said", [b"", CHUNKED + chunk(b"event: tokens\ndata: 1\n\n")], ids=["nothing", "one event"])
+def test_a_stream_that_falls_silent_ends_at_the_limit(said: bytes) -> None:
+    with answering(_says(said, then_wait=True), echo) as server, closing(HttpTransport(server.url)) as sender:
+        with pytest.raises(VerifierTimeout, match=r"/generate sent nothing for 0\.05 s"):
+            _read(sender, timeout=0.05)
+        assert _ask(sender, b"[7]") == [7]
+
+
+@pytest.mark.parametrize("cut", [1, 9, 31])
+def test_a_stream_that_breaks_off_is_not_taken_for_a_whole_one(cut: int) -> None:
+    events = chunk(b"event: tokens\ndata: 1\n\n") + chunk(b"event: end\ndata: 2\n\n")
+    with answering(_says(CHUNKED + events[:-cut]), echo) as server, closing(HttpTransport(server.url)) as sender:
+        with pytest.raises(ConnectionLost):
+            _read(sender)
+        assert _ask(sender, b"[7]") == [7]
+
+
+@pytest.mark.parametrize("page", [b"<html>hello</html>", b"", b"\xff\xfe", b"{"])
+def test_an_answer_that_is_not_json_asks_whether_it_is_a_verifier(page: bytes) -> None:
+    def web_page(peer: Peer) -> None:
+        peer.read()
+        peer.reply(page)
+
+    with answering(web_page) as server, pytest.raises(BadReply, match="not JSON: is it a verifier"):
+        _ask(HttpTransport(server.url))
+
+
+def test_an_error_page_keeps_its_status() -> None:
+    def bad_gateway(peer: Peer) -> None:
+        peer.read()
+        peer.reply(b"<html>Bad gateway</html>", "502 Bad Gateway")
+
+    with answering(bad_gateway) as server, closing(HttpTransport(server.url)) as sender:
+        reply = sender.exchange("POST", "/verify", b"[1]", HEADERS, 10.0)
+        assert (reply.status, reply.body, reply.retry_after) == (502, None, None)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("3", 3.0), ("Wed, 21 Oct 2015 07:28:00 GMT", None), ("-1", None), ("\u00b2", None)]
+)
+def test_retry_after_counts_where_it_is_a_number_of_seconds(header: str, seconds: float | None) -> None:
+    def busy(peer: Peer) -> None:
+        peer.read()
+        peer.send(b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\nRetry-After: " + header.encode("latin-1") + b"\r\n\r\n{}")
+
+    with answering(busy) as server, closing(HttpTransport(server.url)) as sender:
+        assert sender.exchange("POST", "/verify", b"[1]", HEADERS, 10.0).retry_after == seconds
+
+
+def test_an_event_that_is_not_json_is_no_event() -> None:
+    said = CHUNKED + chunk(b"event: tokens\ndata: oops\n\n")
+    with answering(_says(said, then_wait=True)) as server, pytest.raises(BadReply, match="not JSON"):
+        _read(HttpTransport(server.url))
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the test sends a signal to the waiting thread")
+@pytest.mark.parametrize("said", [b"", HALF], ids=["before the answer", "within it"])
+def test_ctrl_c_in_an_exchange_leaves_no_answer_for_the_next_request(said: bytes) -> None:
+    waiting = threading.get_ident()
+
+    def interrupting(peer: Peer) -> None:
+        peer.read()
+        peer.send(said)
+        signal.pthread_kill(waiting, signal.SIGINT)
+        assert peer.read() is None  # the connection is given up
+
+    with answering(interrupting, echo) as server, closing(HttpTransport(server.url)) as sender:
+        with pytest.raises(KeyboardInterrupt):
+            _ask(sender)
+        assert _ask(sender, b"[7]") == [7]
+    assert server.connections == 2
+
+
+def test_every_failure_is_a_drafter_error() -> None:
+    for kind in (BadReply, ConnectionLost, VerifierTimeout, VerifierUnreachable):
+        assert issubclass(kind, DrafterError)

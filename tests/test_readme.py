@@ -1,0 +1,56 @@
+"""The README's tables say what the programs do: every setting, flag and error code stands there as it is."""
+
+import argparse
+from pathlib import Path
+
+from drafter_client.arguments import drafter_parser
+from speculation import errors
+from verifier_server.settings import PREFIX, Settings
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def test_every_setting_is_in_the_table() -> None:
+    text = README.read_text(encoding="utf-8")
+    missing = [row for row in settings_rows() if row not in text]
+    assert not missing, "add to README.md:\n" + "\n".join(missing)
+
+
+def test_every_flag_is_in_the_table() -> None:
+    text = README.read_text(encoding="utf-8")
+    missing = [row for row in flag_rows() if row not in text]
+    assert not missing, "add to README.md:\n" + "\n".join(missing)
+
+
+def test_every_error_code_is_in_the_table() -> None:
+    text = README.read_text(encoding="utf-8")
+    raised = [cls for base in (errors.RequestError, errors.ServerError) for cls in base.__subclasses__()]
+    assert len(raised) > 15
+    assert not [cls.code for cls in raised if f"`{cls.code}`" not in text]
+
+
+def settings_rows() -> list[str]:
+    """The table of the verifier's settings."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default is None else f"`{str(field.default).lower()}`"
+        rows.append(f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |")
+    return rows
+
+
+def flag_rows() -> list[str]:
+    """The table of the drafter's flags."""
+    rows = []
+    for action in drafter_parser()._actions:
+        if isinstance(action, argparse._HelpAction):
+            continue
+        value = "" if action.nargs == 0 else " " + str(action.metavar or action.dest.rpartition("_")[2].upper())
+        if action.choices is not None:
+            value = " {" + ",".join(action.choices) + "}"
+        meaning = str(action.help) % {"default": action.default}
+        rows.append(f"| `{action.option_strings[0]}{value}` | {meaning} |".replace("auto|N", "auto\\|N"))
+    return rows
+
+
+if __name__ == "__main__":
+    print("\n".join(["## settings", *settings_rows(), "## flags", *flag_rows()]))

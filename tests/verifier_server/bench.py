@@ -1,0 +1,107 @@
+"""The engine without its thread and without HTTP, and what plain decoding of the scripted model gives."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from backends.scripted import END, Script, ScriptedBackend
+from speculation.acceptance import Strategy
+from speculation.errors import SpecPairError
+from speculation.sampling import Sampling, choose_reference
+from verifier_server.engine import Answer, Engine, Job
+from verifier_server.sessions import Session
+
+GREEDY = Sampling()
+
+
+def plain(script: Script, prompt: Sequence[int], count: int, sampling: Sampling = GREEDY) -> list[int]:
+    """The `count` tokens that the model says after `prompt`, one after the other; fewer where it ends."""
+    model, tokens = ScriptedBackend(script), list(prompt)
+    while len(tokens) < len(prompt) + count and tokens[-1] != END:
+        tokens.append(choose_reference(model.logits_after(tokens), sampling, len(tokens)))
+    return tokens[len(prompt) :]
+
+
+@dataclass
+class Asked:
+    """A job that was handed in, and what came back so far."""
+
+    job: Job
+    results: list[Answer | SpecPairError] = field(default_factory=list)
+
+    @property
+    def answer(self) -> Answer:
+        """The last answer; an error is raised."""
+        last = self.results[-1]
+        if isinstance(last, SpecPairError):
+            raise last
+        return last
+
+    @property
+    def settled(self) -> bool:
+        last = self.results[-1] if self.results else None
+        return last is not None and not (self.job.until_end and isinstance(last, Answer) and last.finish_reason is None)
+
+
+class Bench:
+    """An engine that takes a step when the test says so."""
+
+    def __init__(
+        self,
+        script: Script = Script(),
+        *,
+        rows: int = 2,
+        context: int = 256,
+        batch: int = 64,
+        max_rollback: int | None = None,
+        max_drafts: int = 32,
+        backend: ScriptedBackend | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.backend = backend or ScriptedBackend(
+            script, rows=rows, context_length=context, max_batch_tokens=batch, max_rollback=max_rollback
+        )
+        self.engine = Engine(self.backend, max_drafts, **({} if clock is None else {"clock": clock}))
+        self._opened = 0
+
+    def open(
+        self,
+        prompt: str | Sequence[int] = "prompt",
+        *,
+        max_tokens: int | None = None,
+        sampling: Sampling = GREEDY,
+        strategy: Strategy = Strategy.COUPLED,
+    ) -> Session:
+        ids = self.backend.vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        limit = self.backend.context_length
+        if max_tokens is not None:
+            limit = min(limit, len(ids) + max_tokens)
+        self._opened += 1
+        return Session(f"session-{self._opened}", ids, len(ids), sampling, strategy, limit)
+
+    def ask(self, session: Session, position: int, drafts: Sequence[int] = (), until_end: bool = False) -> Asked:
+        results: list[Answer | SpecPairError] = []
+        job = Job(session, position, list(drafts), results.append, until_end)
+        self.engine.submit(job)
+        return Asked(job, results)
+
+    def run(self, *asked: Asked, steps: int = 1000) -> None:
+        """Step until all of `asked` are settled."""
+        for _ in range(steps):
+            if all(each.settled for each in asked):
+                return
+            self.engine.step()
+        raise AssertionError(f"not settled after {steps} steps")
+
+    def verify(self, session: Session, position: int, drafts: Sequence[int] = ()) -> Answer:
+        asked = self.ask(session, position, drafts)
+        self.run(asked)
+        return asked.answer
+
+    def prefill(self, session: Session) -> Answer:
+        return self.verify(session, session.prompt_len)
+
+    def decode(self, session: Session) -> list[int]:
+        """The whole text of a session, by plain decoding through the engine."""
+        asked = self.ask(session, session.prompt_len, until_end=True)
+        self.run(asked, steps=10_000)
+        return session.tokens[session.prompt_len :]

@@ -1,0 +1,92 @@
+"""A verifier on a real socket, with the scripted model behind it."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from backends.contract import Backend
+from backends.scripted import Script, ScriptedBackend
+from verifier_server.app import create_app
+from verifier_server.service import Service
+from verifier_server.settings import Settings
+
+SCRIPT = Script(seed=2)
+
+
+class LiveServer:
+    """One verifier in a thread. The port is bound before the thread starts, so that no request can come too early."""
+
+    def __init__(self, settings: Settings, backend: Backend | None) -> None:
+        self.app = create_app(settings, backend)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        self.url = f"http://127.0.0.1:{self.address[1]}"
+        config = uvicorn.Config(self.app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=5)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
+        self._thread.start()
+        self.http = self.client()
+
+    @property
+    def service(self) -> Service:
+        service: Service = self.app.state.service
+        return service
+
+    def client(self, **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=20, trust_env=False, **options)
+
+    def wait_until_ready(self) -> None:
+        for _ in range(1000):
+            if self.http.get("/health").json()["status"] != "loading":
+                return
+        raise AssertionError("the model was never loaded")
+
+    def post(self, path: str, body: Any, **options: Any) -> Any:
+        """A request that succeeds, and its reply."""
+        response = self.http.post(path, json=body, **options)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def close(self) -> None:
+        self.http.close()
+        self._server.should_exit = True
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "the server did not stop"
+
+
+Serve = Callable[..., LiveServer]
+
+
+def settings(**given: Any) -> Settings:
+    return Settings(backend="scripted", **given)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LiveServer]:
+    """One verifier for all tests of a file: two rows, so that sessions have to share."""
+    backend = ScriptedBackend(SCRIPT, rows=2, context_length=512, max_batch_tokens=128)
+    live = LiveServer(settings(max_body_bytes=65536), backend)
+    live.wait_until_ready()
+    yield live
+    live.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start verifiers of a test's own: `serve(backend, max_sessions=1, …)`."""
+    running: list[LiveServer] = []
+
+    def start(backend: Backend | None = None, *, wait: bool = True, **given: Any) -> LiveServer:
+        running.append(LiveServer(settings(**given), backend))
+        if wait:
+            running[-1].wait_until_ready()
+        return running[-1]
+
+    yield start
+    for live in running:
+        live.close()

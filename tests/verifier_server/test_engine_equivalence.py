@@ -1,0 +1,149 @@
+"""Whatever is sent, in whatever order, over however few rows: the text is that of plain decoding."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.scripted import Script
+from speculation.acceptance import common_prefix
+from speculation.sampling import Sampling
+from tests.verifier_server.bench import Asked, Bench, plain
+from verifier_server.sessions import Session
+
+SCRIPT = Script(seed=3, support=40, end_bias=5.0)
+LENGTH = 48  # tokens that a session may generate
+SESSIONS = 4
+
+
+@dataclass
+class Guess:
+    """What a client sends, relative to what is committed when it is sent."""
+
+    session: int
+    back: int  # how far before the committed end it starts
+    right: int  # drafts of the target's own text
+    wrong: list[int]  # drafts behind them
+    steps: int  # passes of the engine before the next guess is sent
+
+
+guesses = st.builds(
+    Guess,
+    session=st.integers(0, SESSIONS - 1),
+    back=st.integers(0, 10),
+    right=st.integers(0, 8),
+    wrong=st.lists(st.integers(0, 257), max_size=4),
+    steps=st.integers(0, 2),
+)
+TEXTS: dict[tuple[int, float], list[int]] = {}
+
+
+def prompt_of(number: int) -> list[int]:
+    return [256, *range(1, 2 + 9 * number)]  # of different lengths, the longest wider than a batch
+
+
+def text_of(number: int, temperature: float) -> list[int]:
+    if (number, temperature) not in TEXTS:
+        TEXTS[number, temperature] = plain(SCRIPT, prompt_of(number), LENGTH, Sampling(number, temperature))
+    return TEXTS[number, temperature]
+
+
+@settings(max_examples=200)
+@given(
+    temperature=st.sampled_from([0.0, 0.8]),
+    rows=st.integers(1, 4),
+    batch=st.sampled_from([13, 20, 200]),
+    max_rollback=st.sampled_from([None, 0, 3]),
+    sent=st.lists(guesses, max_size=25),
+)
+def test_any_interleaving_gives_the_text_of_plain_decoding(
+    temperature: float, rows: int, batch: int, max_rollback: int | None, sent: list[Guess]
+) -> None:
+    bench = Bench(SCRIPT, rows=rows, batch=batch, max_rollback=max_rollback, max_drafts=12)
+    sessions = [
+        bench.open(prompt_of(number), max_tokens=LENGTH, sampling=Sampling(number, temperature))
+        for number in range(SESSIONS)
+    ]
+    asked: list[tuple[int, Asked]] = []
+    for guess in sent:
+        session, text = sessions[guess.session], text_of(guess.session, temperature)
+        at = max(0, len(session.tokens) - session.prompt_len - guess.back)
+        drafts = text[at : at + guess.right] + guess.wrong
+        asked.append((guess.session, bench.ask(session, session.prompt_len + at, drafts)))
+        for _ in range(guess.steps):
+            bench.engine.step()
+    bench.run(*(each for _, each in asked))
+    for number, each in asked:
+        check_answer(sessions[number], each, text_of(number, temperature))
+    for number, session in enumerate(sessions):
+        text, generated = text_of(number, temperature), session.tokens[session.prompt_len :]
+        assert generated == text[: len(generated)]
+        assert bench.decode(session) == text, "and it goes on as if nothing had been"
+
+
+def check_answer(session: Session, asked: Asked, text: list[int]) -> None:
+    answer, job = asked.answer, asked.job
+    at = job.position - session.prompt_len
+    assert answer.position == job.position
+    assert answer.tokens == text[at : answer.total_tokens - session.prompt_len]
+    assert answer.accepted == common_prefix(job.drafts, answer.tokens)
+    assert answer.judged <= len(job.drafts)
+    ended = answer.total_tokens - session.prompt_len == len(text)
+    assert answer.finish_reason == (("stop" if text[-1] == 257 else "length") if ended else None)
+    assert answer.tokens or ended, "at least one token, unless the text is over"
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_sessions_share_rows_and_lose_nothing(rows: int) -> None:
+    """Rows are given to others between the rounds of a session; what they held is computed again."""
+    bench = Bench(SCRIPT, rows=rows)
+    sessions = [bench.open(prompt_of(number), max_tokens=20) for number in range(4)]
+    texts = [plain(SCRIPT, prompt_of(number), 20) for number in range(4)]
+    while any(session.finish_reason is None for session in sessions):
+        for number, session in enumerate(sessions):
+            at = len(session.tokens) - session.prompt_len
+            bench.verify(session, len(session.tokens), [*texts[number][at : at + 2], 0])
+    assert [session.tokens[session.prompt_len :] for session in sessions] == texts
+    assert sum(session.row is not None for session in sessions) <= rows
+
+
+def test_all_sessions_ride_in_one_pass() -> None:
+    bench = Bench(SCRIPT, rows=4)
+    sessions = [bench.open(prompt_of(number)[:10]) for number in range(4)]
+    bench.run(*(bench.ask(session, session.prompt_len) for session in sessions))
+    assert bench.backend.passes == 1
+    bench.run(*(bench.ask(session, len(session.tokens), [1, 2, 3]) for session in sessions))
+    assert bench.backend.passes == 2
+
+
+@pytest.mark.parametrize("length", [7, 8, 9, 16, 17, 24, 200])
+def test_prompts_are_fed_in_chunks_of_the_batch_limit(length: int) -> None:
+    bench = Bench(SCRIPT, batch=8, max_drafts=7)
+    session = bench.open([1] * length)
+    assert bench.prefill(session).tokens == plain(SCRIPT, [1] * length, 1)
+    # The last token is judged, and so never part of a chunk before.
+    assert bench.backend.passes == -(-length // 8)
+    assert bench.backend.fed == length
+
+
+@pytest.mark.parametrize("drafts", [1, 6, 7])
+def test_a_guess_is_judged_whole_however_little_room_a_batch_has(drafts: int) -> None:
+    bench = Bench(SCRIPT, rows=2, batch=8, max_drafts=7)
+    one, other = bench.open([1] * 20), bench.open([2] * 20)
+    text = plain(SCRIPT, [1] * 20, 10)
+    asked = [bench.ask(one, 20, text[:drafts]), bench.ask(other, 20, text[:drafts])]
+    bench.run(*asked, steps=20)
+    assert asked[0].answer.tokens == text[: drafts + 1]
+    assert asked[1].answer.tokens == plain(SCRIPT, [2] * 20, 1)
+
+
+def test_drafts_beyond_what_one_pass_holds_are_refused_rather_than_left_waiting() -> None:
+    bench = Bench(SCRIPT, batch=8, max_drafts=64)
+    session = bench.open([1] * 5)
+    assert bench.engine.max_drafts == 7
+    assert bench.verify(session, 5, [0] * 7).judged == 7
+    asked = bench.ask(session, 5, [*session.tokens[5:], *[0] * 8])
+    bench.run(asked, steps=3)
+    with pytest.raises(Exception, match="8 new drafts, this verifier judges at most 7 at once"):
+        _ = asked.answer

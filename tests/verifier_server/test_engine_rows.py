@@ -1,0 +1,222 @@
+"""Rows, turns and failures: what sessions do to each other in the engine."""
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from backends.contract import EngineFailure, Entry, Logits, OutOfRoom
+from backends.scripted import Script, ScriptedBackend
+from speculation.errors import EngineError, UnknownSession
+from tests.verifier_server.bench import Asked, Bench, plain
+from verifier_server.engine import Engine
+
+SCRIPT = Script(seed=8)
+PROMPTS = [[256, number, 2, 3] for number in range(6)]
+TEXTS = [plain(SCRIPT, prompt, 80) for prompt in PROMPTS]
+
+
+class Faulty(ScriptedBackend):
+    """Raises `fault` at the passes named, or returns no numbers in the rows named, once each."""
+
+    def __init__(self, fault: Exception | None = None, passes: Sequence[int] = (), nan_for: Sequence[int] = ()) -> None:
+        super().__init__(SCRIPT, rows=3, context_length=128, max_batch_tokens=64)
+        self.fault, self.faulty_passes, self.nan_for = fault, set(passes), set(nan_for)
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        logits = super()._forward(batch)
+        if self.passes in self.faulty_passes and self.fault is not None:
+            raise self.fault
+        for entry, rows in zip(batch, logits, strict=True):
+            if entry.row in self.nan_for:
+                self.nan_for.discard(entry.row)
+                rows[:] = np.nan
+        return logits
+
+
+@pytest.mark.parametrize("fault", [EngineFailure("a device went away"), OutOfRoom("no room")], ids=repr)
+def test_a_failed_pass_is_an_error_now_and_the_right_text_afterwards(fault: Exception) -> None:
+    bench = Bench(backend=Faulty(fault, passes=[2]))
+    sessions = [bench.open(prompt) for prompt in PROMPTS[:3]]
+    bench.run(*(bench.ask(session, 4) for session in sessions))
+    asked = [bench.ask(session, 5, text[1:4]) for session, text in zip(sessions[:2], TEXTS, strict=False)]
+    bench.run(*asked)
+    for each in asked:
+        with pytest.raises(EngineError, match=f"the engine failed: {fault}"):
+            _ = each.answer
+    for session, text in zip(sessions, TEXTS, strict=False):
+        assert bench.verify(session, 5, text[1:4]).tokens == text[1:5]
+    assert bench.backend.fed == 3 * 4 + 2 * 4 + 2 * 8 + 4, "only the rows of the failed pass were filled again"
+
+
+def test_one_session_s_bad_logits_do_not_fail_the_others() -> None:
+    bench = Bench(backend=Faulty(nan_for=[1]))
+    sessions = [bench.open(prompt) for prompt in PROMPTS[:3]]
+    asked = [bench.ask(session, 4) for session in sessions]
+    bench.run(*asked)
+    with pytest.raises(EngineError, match="without a finite maximum"):
+        _ = asked[1].answer
+    assert [asked[number].answer.tokens for number in (0, 2)] == [TEXTS[0][:1], TEXTS[2][:1]]
+    assert bench.verify(sessions[1], 4).tokens == TEXTS[1][:1]
+    assert bench.verify(sessions[0], 5, TEXTS[0][1:3]).tokens == TEXTS[0][1:4]
+
+
+def test_the_least_recently_used_row_is_given_away() -> None:
+    bench = Bench(SCRIPT, rows=2)
+    one, two, three = (bench.open(prompt) for prompt in PROMPTS[:3])
+    bench.prefill(one)
+    bench.prefill(two)
+    bench.verify(one, 5)
+    bench.prefill(three)
+    assert (one.row, two.row) == (0, None)
+    fed = bench.backend.fed
+    assert bench.verify(one, 6).tokens == TEXTS[0][2:3]
+    assert bench.backend.fed - fed == 1
+    assert bench.verify(two, 5, TEXTS[1][1:3]).tokens == TEXTS[1][1:4]
+    assert bench.backend.fed - fed == 1 + 7, "two was computed anew, with its drafts"
+
+
+def test_a_session_without_a_row_waits_for_one_in_the_next_pass() -> None:
+    bench = Bench(SCRIPT, rows=2)
+    asked = [bench.ask(bench.open(prompt), 4) for prompt in PROMPTS]
+    for done in (2, 4, 6):
+        bench.engine.step()
+        assert sum(each.settled for each in asked) == done
+    assert [each.answer.tokens for each in asked] == [text[:1] for text in TEXTS]
+
+
+def test_decoding_to_the_end_does_not_starve_others() -> None:
+    """With a single row, a guess is answered while a long text is being written, and both are right."""
+    bench = Bench(SCRIPT, rows=1)
+    writer, other = bench.open(PROMPTS[0], max_tokens=80), bench.open(PROMPTS[1])
+    writing = bench.ask(writer, 4, until_end=True)
+    bench.engine.step()
+    for at in range(4):
+        guess = bench.ask(other, 4 + at)
+        bench.run(guess, steps=20)
+        assert guess.answer.tokens == TEXTS[1][at : at + 1]
+    assert not writing.settled
+    bench.run(writing)
+    assert writer.tokens[4:] == TEXTS[0]
+
+
+def test_more_texts_than_rows_are_all_written() -> None:
+    bench = Bench(SCRIPT, rows=2)
+    sessions = [bench.open(prompt, max_tokens=60) for prompt in PROMPTS]
+    asked = [bench.ask(session, 4, until_end=True) for session in sessions]
+    bench.run(*asked)
+    assert [session.tokens[4:] for session in sessions] == [text[:60] for text in TEXTS]
+    streamed = [[token for result in each.results for token in result.tokens] for each in asked]  # type: ignore[union-attr]
+    assert streamed == [text[:60] for text in TEXTS]
+
+
+def test_a_forgotten_session_frees_its_row_and_fails_what_waits() -> None:
+    bench = Bench(SCRIPT, rows=2)
+    gone, stays = bench.open(PROMPTS[0]), bench.open(PROMPTS[1])
+    bench.run(bench.ask(gone, 4), bench.ask(stays, 4))
+    waiting = [bench.ask(gone, 5), bench.ask(gone, 5, [1]), bench.ask(stays, 5)]
+    bench.engine.forget(gone)
+    bench.engine.forget(gone)
+    bench.run(*waiting)
+    for each in waiting[:2]:
+        with pytest.raises(UnknownSession, match="session-1 was deleted while its guess was waiting"):
+            _ = each.answer
+    assert waiting[2].answer.tokens == TEXTS[1][1:2]
+    assert gone.row is None
+    assert [bench.backend.length(row) for row in range(2)] == [0, 5]
+
+
+def test_a_forgotten_session_that_never_had_a_row() -> None:
+    bench = Bench(SCRIPT)
+    bench.engine.forget(bench.open(PROMPTS[0]))
+    assert bench.prefill(bench.open(PROMPTS[1])).tokens == TEXTS[1][:1]
+
+
+def test_a_cancelled_job_is_dropped_between_passes() -> None:
+    bench = Bench(SCRIPT)
+    session = bench.open(PROMPTS[0])
+    asked = bench.ask(session, 4, until_end=True)
+    for _ in range(3):
+        bench.engine.step()
+    asked.job.cancelled = True
+    bench.engine.step()
+    assert (bench.backend.passes, len(asked.results), session.row) == (3, 3, 0)
+    bench.engine.forget(session)
+    bench.engine.step()
+    assert (bench.backend.passes, len(asked.results), session.row) == (3, 3, None)
+
+
+class Thread:
+    """An engine with its thread, over a backend that waits at a gate in every pass."""
+
+    def __init__(self) -> None:
+        outer = self
+        self.entered, self.gate = threading.Semaphore(0), threading.Semaphore(0)
+        self.answered = threading.Semaphore(0)
+
+        class Gated(ScriptedBackend):
+            def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+                outer.entered.release()
+                assert outer.gate.acquire(timeout=10)
+                return super()._forward(batch)
+
+        self.bench = Bench(backend=Gated(SCRIPT))
+        self.engine: Engine = self.bench.engine
+        self.engine.start()
+
+    def ask(self, number: int) -> Asked:
+        asked = self.bench.ask(self.bench.open(PROMPTS[number]), 4)
+        done = asked.job.done
+
+        def announce(result: object) -> None:
+            done(result)  # type: ignore[arg-type]
+            self.answered.release()
+
+        asked.job.done = announce
+        return asked
+
+
+def test_stopping_lets_the_pass_under_way_end_and_fails_what_waits() -> None:
+    thread = Thread()
+    running = thread.ask(0)
+    assert thread.entered.acquire(timeout=10)
+    waiting = thread.ask(1)
+    stopper = threading.Thread(target=thread.engine.stop)
+    stopper.start()
+    while not thread.engine._stopping and stopper.is_alive():
+        pass
+    thread.gate.release()
+    stopper.join(10)
+    assert running.answer.tokens == TEXTS[0][:1]
+    with pytest.raises(EngineError, match="the verifier is shutting down"):
+        _ = waiting.answer
+    late = thread.ask(2)
+    with pytest.raises(EngineError, match="the engine has stopped"):
+        _ = late.answer
+
+
+def test_jobs_of_many_threads_are_all_answered() -> None:
+    thread = Thread()
+    asked = [thread.ask(number) for number in range(6)]
+    for _ in range(6):
+        thread.gate.release()
+    for _ in range(6):
+        assert thread.answered.acquire(timeout=10)
+    thread.engine.stop()
+    assert [each.answer.tokens for each in asked] == [text[:1] for text in TEXTS]
+
+
+def test_a_fault_of_the_engine_s_own_is_said_and_later_jobs_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Faulty(RuntimeError("a bug"), passes=[1])
+    bench = Bench(backend=backend)
+    asked = bench.ask(bench.open(PROMPTS[0]), 4)
+    bench.engine.start()
+    bench.engine._thread.join(10)
+    with pytest.raises(EngineError, match="the engine thread died: see the verifier's log"):
+        _ = asked.answer
+    assert bench.engine.failure is not None
+    assert "a bug" in caplog.text
+    with pytest.raises(EngineError, match="the engine has stopped"):
+        bench.verify(bench.open(PROMPTS[1]), 4)
+    bench.engine.stop()

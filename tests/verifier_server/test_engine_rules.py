@@ -1,0 +1,190 @@
+"""What one session may rely on: retries, ends, limits, and an account of what the model ran."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from backends.scripted import END, Script
+from speculation.acceptance import Strategy
+from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt, TooManyDrafts
+from speculation.sampling import Sampling
+from tests.verifier_server.bench import Bench, plain
+from verifier_server.sessions import Session
+
+SCRIPT = Script(seed=8)
+PROMPT = [256, 1, 2, 3]
+TEXT = plain(SCRIPT, PROMPT, 40)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(SCRIPT)
+
+
+@pytest.fixture
+def session(bench: Bench) -> Session:
+    session = bench.open(PROMPT, max_tokens=40)
+    assert bench.prefill(session).tokens == TEXT[:1]
+    return session
+
+
+def wrong(at: int) -> int:
+    return (TEXT[at] + 1) % 256
+
+
+def test_accepted_drafts_and_one_token_more(bench: Bench, session: Session) -> None:
+    answer = bench.verify(session, 5, [*TEXT[1:4], wrong(4), TEXT[5]])
+    assert (answer.position, answer.tokens) == (5, TEXT[1:5])
+    assert (answer.accepted, answer.judged, answer.total_tokens) == (3, 5, 9)
+    assert answer.finish_reason is None
+
+
+def test_all_drafts_right_give_a_token_on_top(bench: Bench, session: Session) -> None:
+    answer = bench.verify(session, 5, TEXT[1:6])
+    assert (answer.tokens, answer.accepted, answer.judged) == (TEXT[1:7], 5, 5)
+
+
+def test_no_drafts_are_one_step_of_plain_decoding(bench: Bench, session: Session) -> None:
+    answer = bench.verify(session, 5)
+    assert (answer.tokens, answer.accepted, answer.judged) == (TEXT[1:2], 0, 0)
+
+
+def test_a_round_feeds_the_pending_token_and_the_drafts_and_nothing_else(bench: Bench, session: Session) -> None:
+    fed = bench.backend.fed
+    bench.verify(session, 5, [TEXT[1], wrong(2), 0, 0])
+    assert bench.backend.fed - fed == 5
+    bench.verify(session, 7, [TEXT[3]])
+    assert bench.backend.fed - fed == 7, "rejected drafts are taken back, accepted ones are not fed again"
+
+
+def test_a_retry_is_answered_from_the_record(bench: Bench, session: Session) -> None:
+    drafts = [TEXT[1], TEXT[2], wrong(3)]
+    first = bench.verify(session, 5, drafts)
+    passes = bench.backend.passes
+    again = bench.verify(session, 5, drafts)
+    assert bench.backend.passes == passes
+    assert (again.tokens, again.accepted, again.total_tokens) == (first.tokens, first.accepted, first.total_tokens)
+    assert (again.judged, again.forward_ms) == (0, 0)
+
+
+def test_duplicates_that_wait_together_run_once(bench: Bench, session: Session) -> None:
+    drafts = [*TEXT[1:4], wrong(4)]
+    passes = bench.backend.passes
+    asked = [bench.ask(session, 5, drafts) for _ in range(3)]
+    bench.run(*asked)
+    assert bench.backend.passes == passes + 1
+    assert [each.answer.tokens for each in asked] == [TEXT[1:5]] * 3
+    assert [each.answer.judged for each in asked] == [4, 0, 0]
+
+
+def test_guesses_of_one_session_are_answered_in_order_of_arrival(bench: Bench, session: Session) -> None:
+    asked = [bench.ask(session, 5, TEXT[1 : 1 + count]) for count in (2, 4, 6)]
+    bench.run(*asked)
+    assert [each.answer.tokens for each in asked] == [TEXT[1:4], TEXT[1:6], TEXT[1:8]]
+    assert [each.answer.judged for each in asked] == [2, 1, 1], "each position is judged once"
+
+
+def test_overlapping_stale_and_contained_guesses(bench: Bench, session: Session) -> None:
+    bench.verify(session, 5, TEXT[1:5])  # 10 committed
+    overlapping = bench.verify(session, 7, TEXT[3:9])
+    assert (overlapping.tokens, overlapping.accepted, overlapping.judged) == (TEXT[3:10], 6, 3)
+    passes = bench.backend.passes
+    stale = bench.verify(session, 6, [TEXT[2], wrong(3), 5, 5])
+    assert (stale.tokens, stale.accepted, stale.judged) == (TEXT[2:10], 1, 0)
+    contained = bench.verify(session, 6, TEXT[2:5])
+    assert (contained.tokens, contained.accepted, contained.judged) == (TEXT[2:10], 3, 0)
+    assert bench.backend.passes == passes
+
+
+def test_positions_that_cannot_be(bench: Bench, session: Session) -> None:
+    for position, kind in ((0, PositionInsidePrompt), (3, PositionInsidePrompt), (6, PositionBeyondCommitted)):
+        with pytest.raises(kind) as caught:
+            bench.verify(session, position, [1])
+        assert caught.value.details == {"total_tokens": 5}
+    assert bench.verify(session, 5).tokens == TEXT[1:2], "and the session goes on"
+
+
+def test_the_limit_of_drafts_applies_to_the_part_beyond_the_record(bench: Bench, session: Session) -> None:
+    for at in range(1, 11):
+        bench.verify(session, 4 + at)
+    known = TEXT[:11]
+    assert bench.verify(session, 4, [*known, *[0] * 32]).judged == 28, "the last of 40 places is the target's own"
+    with pytest.raises(TooManyDrafts, match="33 new drafts, this verifier judges at most 32") as caught:
+        bench.verify(session, 4, [*TEXT[:12], *[0] * 33])
+    assert caught.value.details == {"limit": 32}
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_max_tokens(bench: Bench, count: int) -> None:
+    session = bench.open(PROMPT, max_tokens=count)
+    bench.prefill(session)
+    answer = bench.verify(session, 4, TEXT[:30])
+    assert (answer.tokens, answer.finish_reason) == (TEXT[:count], "length")
+    assert answer.accepted == count
+    after = bench.verify(session, 4 + count, [1, 2])
+    assert (after.tokens, after.judged, after.finish_reason) == ([], 0, "length")
+
+
+def test_the_context_ends_the_text() -> None:
+    bench = Bench(SCRIPT, context=8)
+    session = bench.open(PROMPT)
+    assert bench.verify(session, 4, TEXT[:20]).tokens == TEXT[:4]
+    assert session.finish_reason == "length"
+    full = bench.open([*PROMPT, *TEXT[:3]])
+    answer = bench.verify(full, 7, [1, 2])
+    assert (answer.tokens, answer.judged, answer.finish_reason) == (TEXT[3:4], 0, "length")
+
+
+ENDING = replace(SCRIPT, end_bias=9.0)
+SHORT = plain(ENDING, PROMPT, 200)
+
+
+def test_an_end_token_ends_the_text_and_nothing_stands_behind_it() -> None:
+    assert 2 < len(SHORT) < 200
+    assert SHORT[-1] == END
+    bench = Bench(ENDING)
+    session = bench.open(PROMPT)
+    answer = bench.verify(session, 4, [*SHORT, 1, 2])
+    assert (answer.tokens, answer.accepted, answer.finish_reason) == (SHORT, len(SHORT), "stop")
+    for position, drafts in ((4, []), (4 + len(SHORT), [5]), (5, [*SHORT[1:], 7])):
+        after = bench.verify(session, position, drafts)
+        assert (after.tokens, after.finish_reason) == (SHORT[position - 4 :], "stop")
+        assert after.judged == 0
+    with pytest.raises(PositionBeyondCommitted):
+        bench.verify(session, 5 + len(SHORT))
+
+
+def test_an_end_token_that_the_target_does_not_say_is_a_draft_like_any_other(bench: Bench, session: Session) -> None:
+    answer = bench.verify(session, 5, [TEXT[1], END, 3])
+    assert (answer.tokens, answer.finish_reason) == (TEXT[1:3], None)
+
+
+def test_an_end_at_the_limit_is_a_stop() -> None:
+    bench = Bench(ENDING)
+    session = bench.open(PROMPT, max_tokens=len(SHORT))
+    assert bench.decode(session) == SHORT
+    assert session.finish_reason == "stop"
+
+
+def test_the_deterministic_strategy_is_greedy_at_any_temperature() -> None:
+    bench = Bench(SCRIPT)
+    session = bench.open(PROMPT, sampling=Sampling(5, 1.5), strategy=Strategy.DETERMINISTIC)
+    assert bench.verify(session, 4, TEXT[:3]).tokens == TEXT[:4]
+    coupled = bench.open(PROMPT, sampling=Sampling(5, 1.5), max_tokens=20)
+    assert bench.decode(coupled) == plain(SCRIPT, PROMPT, 20, Sampling(5, 1.5)) != TEXT[:20]
+
+
+def test_times_are_those_of_the_clock() -> None:
+    now = [100.0]
+
+    class Slow(type(Bench().backend)):  # type: ignore[misc]
+        def logits_after(self, tokens: list[int]) -> np.ndarray:
+            now[0] += 0.25
+            return super().logits_after(tokens)
+
+    bench = Bench(backend=Slow(SCRIPT), clock=lambda: now[0])
+    asked = bench.ask(bench.open(PROMPT), 4, TEXT[:1])
+    now[0] += 3.0
+    bench.run(asked)
+    assert (asked.answer.queue_ms, asked.answer.forward_ms) == (3000.0, 500.0)

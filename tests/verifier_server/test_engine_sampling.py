@@ -1,0 +1,103 @@
+"""At a temperature: the seed decides the text, drafts only when it is known, and the draws are the target's."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.scripted import Script, ScriptedBackend
+from speculation.sampling import Sampling
+from tests.speculation import chi_square
+from tests.verifier_server.bench import Bench, plain
+
+SCRIPT = Script(seed=4, support=60, sharpness=1.5)
+PROMPT = [256, 9, 9]
+
+
+def through_drafts(sampling: Sampling, agreement: float, width: int, count: int = 30) -> list[int]:
+    """A text made with the drafts of a model of its own, drawn with its own noise or the shared one."""
+    bench = Bench(SCRIPT, rows=1)
+    drafter = ScriptedBackend(Script(seed=4, support=60, sharpness=1.5, agreement=agreement))
+    session = bench.open(PROMPT, max_tokens=count, sampling=sampling)
+    while session.finish_reason is None:
+        drafts: list[int] = []
+        while len(drafts) < width:
+            drafts += plain(drafter.script, session.tokens + drafts, 1, sampling)
+        bench.verify(session, len(session.tokens), drafts)
+    return session.tokens[3:]
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(0, 2**53 - 1),
+    st.sampled_from([0.3, 1.0, 3.0]),
+    st.sampled_from([(0, 1.0), (5, 1.0), (0, 0.7), (20, 0.9)]),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.integers(0, 4),
+)
+def test_drafts_of_any_quality_give_the_same_text(
+    seed: int, temperature: float, filters: tuple[int, float], agreement: float, width: int
+) -> None:
+    sampling = Sampling(seed, temperature, *filters)
+    assert through_drafts(sampling, agreement, width, 12) == plain(SCRIPT, PROMPT, 12, sampling)
+
+
+def test_the_seed_decides() -> None:
+    texts = {tuple(through_drafts(Sampling(seed, 1.0), 0.5, 3)) for seed in range(20)}
+    assert len(texts) == 20
+    assert through_drafts(Sampling(7, 1.0), 0.0, 1) == through_drafts(Sampling(7, 1.0), 1.0, 4)
+
+
+def test_a_drafter_with_the_same_model_and_noise_is_always_right() -> None:
+    bench = Bench(SCRIPT)
+    sampling = Sampling(11, 1.0)
+    session = bench.open(PROMPT, sampling=sampling)
+    answer = bench.verify(session, 3, plain(SCRIPT, PROMPT, 20, sampling))
+    assert (answer.accepted, answer.judged) == (20, 20)
+
+
+SMALL = Script(seed=6, support=4, sharpness=1.0)
+SESSIONS = 1500
+
+
+def probabilities(tokens: list[int], temperature: float) -> np.ndarray:
+    """What the target says next, over the four ids that can be said."""
+    scaled = ScriptedBackend(SMALL).logits_after(tokens)[:4].astype(np.float64) / temperature
+    mass = np.exp(scaled - scaled.max())
+    return mass / mass.sum()
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[list[int]]:
+    """Three tokens of each of many sessions that differ in their seed alone, made with drafts that rarely fit."""
+    bench = Bench(SMALL, rows=4)
+    texts = []
+    for seed in range(SESSIONS):
+        session = bench.open(PROMPT, sampling=Sampling(seed, 0.8), max_tokens=3)
+        position = 3
+        while session.finish_reason is None:
+            position += len(bench.verify(session, position, [seed % 4, seed // 4 % 4]).tokens)
+        texts.append(session.tokens[3:])
+    return texts
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_the_draws_are_the_target_s(drawn: list[list[int]], length: int) -> None:
+    """The first tokens of all sessions together follow the joint distribution, computed from the model itself."""
+    counts = Counter(tuple(text[:length]) for text in drawn)
+    joint = {}
+    for path in itertools.product(range(4), repeat=length):
+        chance = 1.0
+        for at, token in enumerate(path):
+            chance *= probabilities([*PROMPT, *path[:at]], 0.8)[token]
+        joint[path] = chance
+    ordered = sorted(joint, key=lambda path: -joint[path])
+    common = [path for path in ordered if joint[path] * SESSIONS >= 5]
+    rare = ordered[len(common) :]  # too few to count one by one: together they are one more with the rarest common
+    observed = [counts[path] for path in common[:-1]] + [sum(counts[path] for path in [common[-1], *rare])]
+    expected = [joint[path] for path in common[:-1]] + [sum(joint[path] for path in [common[-1], *rare])]
+    assert chi_square.fits(observed, expected)
+    assert not chi_square.fits(observed[::-1], expected), "the order of outcomes matters to the check"

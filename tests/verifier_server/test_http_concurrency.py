@@ -1,0 +1,152 @@
+"""Many clients at once, lost replies, and sessions that vanish under a request."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from backends.contract import Entry, Logits
+from backends.scripted import ScriptedBackend
+from speculation.sampling import Sampling
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
+from verifier_server.app import create_app
+
+LENGTH = 40
+
+
+def drafting_client(live: LiveServer, number: int) -> tuple[list[int], list[int]]:
+    """A session of its own with drafts that are sometimes right; its text, and what it should have been."""
+    ids = [256, *f"client {number}".encode()]
+    sampling = Sampling(number, 0.7 if number % 2 else 0.0)
+    expected = plain(SCRIPT, ids, LENGTH, sampling)
+    body = {"prompt_ids": ids, "max_tokens": LENGTH, "seed": number, "temperature": sampling.temperature}
+    with live.client(headers={"X-Session-Id": f"client-{number}"}) as http:
+        reply = http.post("/prefill", json=body).json()
+        text: list[int] = list(reply["tokens"])
+        while reply["finish_reason"] is None:
+            drafts = [*expected[len(text) : len(text) + number], 0, 1][:6]
+            reply = http.post("/verify", json={"position": len(ids) + len(text), "draft_tokens": drafts}).json()
+            text += reply["tokens"]
+    return text, expected
+
+
+def test_every_client_gets_its_own_text(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT, rows=3, max_batch_tokens=32), max_drafts=8)
+    with ThreadPoolExecutor(8) as threads:
+        for text, expected in threads.map(lambda number: drafting_client(live, number), range(8)):
+            assert text == expected
+
+
+def test_several_guesses_of_one_session_on_the_way_at_once(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT))
+    ids = [256, 1, 2]
+    text = plain(SCRIPT, ids, 40)
+    live.post("/prefill", {"session_id": "s", "prompt_ids": ids})
+
+    def guess(count: int) -> list[int]:
+        tokens: list[int] = live.post("/verify", {"session_id": "s", "position": 3, "draft_tokens": text[:count]})[
+            "tokens"
+        ]
+        return tokens
+
+    with ThreadPoolExecutor(8) as threads:
+        for count, tokens in enumerate(threads.map(guess, range(20))):
+            assert len(tokens) > count
+            assert tokens == text[: len(tokens)]
+
+
+class Gated(ScriptedBackend):
+    """Waits in its passes while the gate is closed, and says that it does."""
+
+    def __init__(self) -> None:
+        super().__init__(SCRIPT)
+        self.gate, self.entered = threading.Event(), threading.Event()
+        self.gate.set()
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.entered.set()
+        assert self.gate.wait(20)
+        return super()._forward(batch)
+
+    def close_gate(self) -> None:
+        self.gate.clear()
+        self.entered.clear()
+
+
+def test_a_retry_after_a_lost_reply(serve: Serve) -> None:
+    backend = Gated()
+    live = serve(backend)
+    ids = [256, 1, 2]
+    text = plain(SCRIPT, ids, 10)
+    live.post("/prefill", {"session_id": "s", "prompt_ids": ids})
+    body = {"session_id": "s", "position": 4, "draft_tokens": [*text[1:4], 0]}
+    backend.close_gate()
+    with live.client() as impatient, pytest.raises(httpx.ReadTimeout):
+        impatient.post("/verify", json=body, timeout=httpx.Timeout(20, read=0.01))
+    assert backend.entered.wait(20)
+    backend.gate.set()
+    reply = live.post("/verify", body)
+    assert (reply["tokens"], reply["accepted_prefix_len"], reply["judged"]) == (text[1:5], 3, 0)
+    assert backend.passes == 2
+
+
+def test_a_session_deleted_while_its_guess_is_judged(serve: Serve) -> None:
+    backend = Gated()
+    live = serve(backend)
+    ids = [256, 1, 2]
+    body = {"session_id": "s", "prompt_ids": ids}
+    live.post("/prefill", body)
+    backend.close_gate()
+    with ThreadPoolExecutor(1) as thread:
+        judged = thread.submit(live.http.post, "/verify", json={"session_id": "s", "position": 4, "draft_tokens": []})
+        assert backend.entered.wait(20)
+        with live.client() as other:
+            assert other.delete("/sessions/s").status_code == 200
+        backend.gate.set()
+        assert judged.result(20).json()["tokens"] == plain(SCRIPT, ids, 2)[1:]
+    assert live.http.post("/verify", json={"session_id": "s", "draft_tokens": []}).status_code == 404
+    assert live.post("/prefill", body)["tokens"] == plain(SCRIPT, ids, 1), "the id is free again"
+
+
+def test_health_is_answered_while_the_engine_is_busy(serve: Serve) -> None:
+    backend = Gated()
+    live = serve(backend)
+    backend.close_gate()
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(live.post, "/prefill", {"prompt": "x"})
+        assert backend.entered.wait(20)
+        with live.client() as other:
+            assert other.get("/health").json()["status"] == "ready"
+            assert not waiting.done()
+        backend.gate.set()
+        assert waiting.result(20)["total_tokens"] == 3
+
+
+@pytest.mark.parametrize(
+    ("address", "key", "code"),
+    [
+        ("192.0.2.1", None, "implicit_session_refused"),
+        ("[2001:db8::1]", None, "implicit_session_refused"),
+        ("example.org", None, "implicit_session_refused"),
+        ("192.0.2.1", "key", "model_loading"),  # past that check: nothing is loaded here
+        ("127.0.0.1", None, "model_loading"),
+        ("127.8.8.8", None, "model_loading"),
+        ("[::1]", None, "model_loading"),
+        ("localhost", None, "model_loading"),
+    ],
+)
+def test_sessions_are_implicit_only_on_loopback_or_with_a_key(address: str, key: str | None, code: str) -> None:
+    app = create_app(settings(api_key=key))
+
+    async def ask() -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url=f"http://{address}", headers=headers
+        ) as http:
+            return await http.post("/verify", json={"draft_tokens": []})
+
+    assert asyncio.run(ask()).json()["error"]["code"] == code

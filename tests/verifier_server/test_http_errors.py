@@ -1,0 +1,211 @@
+"""Whatever is wrong with a request: one shape of error, and the verifier goes on serving everybody."""
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+
+PROMPT_IDS = [256, 1, 2, 3]
+TEXT = plain(SCRIPT, PROMPT_IDS, 60)
+S = {"session_id": "steady"}  # a session with 5 tokens, 4 of them the prompt
+
+
+@dataclass
+class Case:
+    """A request, and how it is answered."""
+
+    name: str
+    status: int
+    code: str
+    words: str
+    path: str = "/verify"
+    body: Any = None
+    method: str = "POST"
+    headers: dict[str, str] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def content(self) -> bytes | Iterator[bytes] | None:
+        if self.body is None or isinstance(self.body, bytes):
+            return self.body
+        return json.dumps(self.body).encode()
+
+
+def verify(name: str, status: int, code: str, words: str, drafts: Any, **more: Any) -> Case:
+    details = more.pop("details", {})
+    return Case(name, status, code, words, body={**S, "position": 5, "draft_tokens": drafts, **more}, details=details)
+
+
+def prefill(name: str, status: int, code: str, words: str, **body: Any) -> Case:
+    return Case(name, status, code, words, path="/prefill", body=body)
+
+
+CASES = [
+    verify("id too large", 422, "token_out_of_range", "draft_tokens.1: token id 258 is outside", [1, 258]),
+    verify("id far too large", 422, "token_out_of_range", "draft_tokens.0: token id 1000000000000", [10**12]),
+    verify("negative id", 422, "token_out_of_range", "draft_tokens.2: token id -1 is", [1, 2, -1]),
+    verify("float id", 422, "invalid_request", "draft_tokens.0: Input should be a valid integer", [1.0]),
+    verify("text for an id", 422, "invalid_request", "draft_tokens.0: Input should be a valid integer", ["1"]),
+    verify("boolean id", 422, "invalid_request", "draft_tokens.0: Input should be a valid integer", [True]),
+    verify("ids in no list", 422, "invalid_request", "draft_tokens: Input should be a valid array", 5),
+    verify("10,000 drafts", 422, "too_many_drafts", "10000 new drafts", [1] * 10_000, details={"limit": 64}),
+    verify("one draft too many", 422, "too_many_drafts", "65 new drafts", [1] * 65, details={"limit": 64}),
+    verify("beyond", 409, "position_beyond_committed", "position 6", [1], position=6, details={"total_tokens": 5}),
+    verify(
+        "far beyond",
+        409,
+        "position_beyond_committed",
+        "lies beyond the 5",
+        [],
+        position=9**40,
+        details={"total_tokens": 5},
+    ),
+    verify("inside", 422, "position_inside_prompt", "position 3", [1], position=3, details={"total_tokens": 5}),
+    verify("negative position", 422, "invalid_request", "position: Input should be greater", [], position=-1),
+    verify("float position", 422, "invalid_request", "position: Input should be a valid integer", [], position=5.0),
+    verify("unknown session", 404, "unknown_session", "no session nobody", [1], session_id="nobody"),
+    verify("unknown key", 422, "invalid_request", "tokens: Extra inputs", [1], tokens=[1]),
+    Case("no drafts key", 422, "invalid_request", "draft_tokens: Field required", body=S),
+    Case("no body", 422, "invalid_request", "Invalid JSON: EOF"),
+    Case("JSON cut short", 422, "invalid_request", "Invalid JSON: EOF", body=b'{"draft_tokens": [1,'),
+    Case("not JSON", 422, "invalid_request", "Invalid JSON", body=b"draft_tokens=1"),
+    Case("not UTF-8", 422, "invalid_request", "Invalid JSON", body=b'{"session_id": "\xff\xfe"}'),
+    Case("a list", 422, "invalid_request", "Input should be an object", body=[1, 2]),
+    Case("too large, declared", 413, "body_too_large", "the body has 65537 bytes", body=b" " * 65537),
+    Case(
+        "sessions disagree",
+        400,
+        "session_mismatch",
+        "X-Session-Id says other, the body says steady",
+        body={**S, "draft_tokens": []},
+        headers={"X-Session-Id": "other"},
+    ),
+    Case(
+        "bad session header",
+        422,
+        "invalid_request",
+        "X-Session-Id: not a session id",
+        body={"draft_tokens": []},
+        headers={"X-Session-Id": "a b"},
+    ),
+    prefill("lone surrogate", 422, "invalid_request", "Invalid JSON", prompt="\ud800"),
+    prefill("empty prompt", 422, "empty_prompt", "the prompt is empty", prompt=""),
+    prefill("no prompt ids", 422, "empty_prompt", "the prompt is empty", prompt_ids=[]),
+    prefill("no prompt", 422, "invalid_request", "give either prompt or prompt_ids"),
+    prefill("two prompts", 422, "invalid_request", "give either prompt", prompt="x", prompt_ids=[1]),
+    prefill("prompt id too large", 422, "token_out_of_range", "prompt_ids.1: token id 258", prompt_ids=[1, 258]),
+    prefill("prompt as long as the context", 422, "prompt_too_long", "has 512 tokens", prompt_ids=[1] * 512),
+    prefill("bad session id", 422, "invalid_request", "session_id: String should match", prompt="x", session_id="a/b"),
+    prefill("seed too large", 422, "invalid_request", "seed: Input should be less", prompt="x", seed=2**53),
+    prefill("bad temperature", 422, "invalid_request", "temperature: Input", prompt="x", temperature=-1),
+    prefill("temperature as text", 422, "invalid_request", "temperature: Input", prompt="x", temperature="0.5"),
+    prefill("unknown strategy", 422, "invalid_request", "strategy: Input", prompt="x", strategy="threshold"),
+    prefill("misspelt option", 422, "invalid_request", "temprature: Extra", prompt="x", temprature=1),
+    Case("generate from nothing", 422, "empty_prompt", "the prompt is empty", path="/generate", body={"prompt": ""}),
+    Case("unknown path", 404, "not_found", "there is nothing at /prefil:", path="/prefil", body={"prompt": "x"}),
+    Case("path with a bad name", 404, "unknown_session", "no session x", path="/sessions/x", method="DELETE"),
+    Case("wrong method", 405, "method_not_allowed", "GET is not possible on /verify", method="GET"),
+    Case("wrong method on health", 405, "method_not_allowed", "POST is not", path="/health", body={}),
+    Case("below is no number", 422, "invalid_request", "below: 'x'", path="/model?below=x", method="GET"),
+    Case("below in other digits", 422, "invalid_request", "below: '²'", path="/model?below=%C2%B2", method="GET"),
+    Case("below is huge", 422, "invalid_request", "below", path="/model?below=" + "9" * 5000, method="GET"),
+]
+
+
+@pytest.fixture(scope="module")
+def steady(server: LiveServer) -> LiveServer:
+    server.post("/prefill", {**S, "prompt_ids": PROMPT_IDS})
+    return server
+
+
+def check_still_serving(server: LiveServer) -> None:
+    """The session is as it was, and a new one works from its prompt to its text."""
+    assert server.post("/verify", {**S, "position": 4, "draft_tokens": []})["total_tokens"] == 5
+    server.post("/prefill", {"session_id": "fresh", "prompt_ids": PROMPT_IDS})
+    reply = server.post("/verify", {"session_id": "fresh", "position": 4, "draft_tokens": TEXT[:4]})
+    assert reply["tokens"] == TEXT[:5]
+    server.http.delete("/sessions/fresh")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_errors(steady: LiveServer, case: Case) -> None:
+    response = steady.http.request(
+        case.method, case.path, content=case.content(), headers={"Content-Type": "application/json", **case.headers}
+    )
+    assert response.status_code == case.status, response.text
+    error = response.json()["error"]
+    assert response.json().keys() == {"error"}
+    assert error["code"] == case.code
+    assert error["type"] == "invalid_request_error"
+    assert case.words in error["message"]
+    assert "\n" not in error["message"]
+    assert {key: error[key] for key in case.details} == case.details
+    check_still_serving(steady)
+
+
+def test_a_body_too_large_that_did_not_say_so(steady: LiveServer) -> None:
+    chunks = (b" " * 1000 for _ in range(66))
+    response = steady.http.post("/verify", content=chunks)
+    assert response.status_code == 413
+    assert response.json()["error"]["message"] == "the body is larger than the 65536 bytes this verifier takes"
+    check_still_serving(steady)
+
+
+def test_a_body_of_many_times_the_limit(steady: LiveServer) -> None:
+    with steady.client() as client:
+        assert client.post("/prefill", content=b"x" * 30_000_000).status_code == 413
+    check_still_serving(steady)
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body(steady: LiveServer, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_connection(steady.address) as connection:
+        connection.sendall(b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    check_still_serving(steady)
+    assert "Traceback" not in caplog.text
+
+
+def test_what_is_no_http(steady: LiveServer) -> None:
+    with socket.create_connection(steady.address) as connection:
+        connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 400")
+    check_still_serving(steady)
+
+
+def test_all_sessions_taken(serve: Serve) -> None:
+    live = serve(max_sessions=2)
+    for name in ("a", "b"):
+        live.post("/prefill", {"session_id": name, "prompt": "x"})
+    response = live.http.post("/prefill", json={"session_id": "c", "prompt": "x"})
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "overloaded")
+    assert response.headers["retry-after"] == "1"
+    live.post("/prefill", {"session_id": "a", "prompt": "x"})  # those that are there go on
+    live.http.delete("/sessions/b")
+    live.post("/prefill", {"session_id": "c", "prompt": "x"})
+
+
+def test_a_prompt_that_just_fits(server: LiveServer) -> None:
+    reply = server.post("/prefill", {"prompt_ids": [1] * 511})
+    assert (reply["tokens"], reply["finish_reason"]) == (plain(SCRIPT, [1] * 511, 1), "length")
+
+
+def test_a_fault_of_our_own_has_the_same_shape(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    live = serve()
+
+    def broken(*_arguments: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(live.service, "model", broken)
+    response = live.http.get("/model")
+    assert response.status_code == 500
+    assert response.json()["error"] == {
+        "code": "internal_error",
+        "type": "server_error",
+        "message": "a fault of the verifier (ZeroDivisionError): see its log",
+    }
+    with live.client() as another:
+        assert another.get("/health").status_code == 200

@@ -1,0 +1,150 @@
+"""Plain decoding on the server: as one reply, and as a stream."""
+
+import json
+import socket
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from backends.contract import EngineFailure, Entry, Logits
+from backends.scripted import END, Script, ScriptedBackend
+from speculation.sampling import Sampling
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+
+PROMPT = "x = "
+PROMPT_IDS = [256, *PROMPT.encode()]
+
+
+def events(live: LiveServer, body: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The events of a stream, read to its end."""
+    with live.http.stream("POST", "/generate", json={**body, "stream": True}) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        text = response.read().decode()
+    found = []
+    for block in text.split("\n\n")[:-1]:
+        name, data = block.split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+def without_times(summary: dict[str, Any]) -> dict[str, Any]:
+    assert summary["timing"].keys() == {"queue_ms", "forward_ms"}
+    return {**summary, "timing": None}
+
+
+BODIES = [
+    {"prompt": PROMPT, "max_tokens": 30, "seed": 1},
+    {"prompt_ids": PROMPT_IDS, "max_tokens": 30, "seed": 3, "temperature": 1.0, "top_k": 50, "top_p": 0.9},
+    {"prompt": PROMPT, "max_tokens": 1, "seed": 2},
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=["greedy", "sampled", "one token"])
+def test_the_stream_says_what_the_reply_says(server: LiveServer, body: dict[str, Any]) -> None:
+    reply = server.post("/generate", body)
+    sampling = Sampling(body["seed"], body.get("temperature", 0.0), body.get("top_k", 0), body.get("top_p", 1.0))
+    expected = plain(SCRIPT, PROMPT_IDS, body["max_tokens"], sampling)
+    assert reply["token_ids"] == expected
+    assert (reply["prompt_tokens"], reply["generated_tokens"]) == (len(PROMPT_IDS), len(expected))
+    assert (reply["finish_reason"], reply["model"]) == ("length", "scripted-2")
+    assert reply["sampling"]["seed"] == body["seed"]
+    *parts, (last, summary) = events(server, body)
+    assert last == "end"
+    assert without_times(summary) == without_times(reply)
+    assert {name for name, _ in parts} == {"tokens"}
+    assert [token for _, part in parts for token in part["tokens"]] == expected
+    assert [part["position"] for _, part in parts] == [len(PROMPT_IDS) + at for at in range(len(expected))]
+    assert "".join(part["text"] for _, part in parts) == reply["text"]
+
+
+def test_characters_that_span_tokens_arrive_whole(serve: Serve) -> None:
+    """Bytes of the toy model seldom make valid UTF-8: parts are joined before they are read as text."""
+    live = serve(ScriptedBackend(Script(seed=11, support=256, sharpness=9.0)))
+    prompt = [256, *"é".encode()]
+    body = {"prompt_ids": prompt, "max_tokens": 200}
+    reply = live.post("/generate", body)
+    *parts, _ = events(live, body)
+    whole = bytes(token for token in reply["token_ids"]).decode(errors="replace")
+    assert any(ord(character) > 127 and character != "\ufffd" for character in whole), "some do span several"
+    assert reply["text"] == "".join(part["text"] for _, part in parts) == whole
+
+
+def test_an_end_token_has_no_text(serve: Serve) -> None:
+    live = serve(ScriptedBackend(Script(seed=2, end_bias=100.0)))
+    reply = live.post("/generate", {"prompt": PROMPT})
+    assert (reply["token_ids"], reply["text"], reply["finish_reason"]) == ([END], "", "stop")
+
+
+def test_errors_before_the_stream_are_replies(server: LiveServer) -> None:
+    response = server.http.post("/generate", json={"prompt": "", "stream": True})
+    assert (response.status_code, response.json()["error"]["code"]) == (422, "empty_prompt")
+
+
+class Watched(ScriptedBackend):
+    """Says when a row was released, and never runs out of context within a test."""
+
+    def __init__(self) -> None:
+        self.began, self.released = threading.Event(), threading.Event()
+        super().__init__(SCRIPT, rows=1, context_length=1_000_000, max_batch_tokens=64)
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.began.set()
+        return super()._forward(batch)
+
+    def _release(self, row: int) -> None:
+        super()._release(row)
+        self.released.set()
+
+
+def test_leaving_a_stream_early_stops_the_decoding_and_frees_the_row(serve: Serve) -> None:
+    backend = Watched()
+    live = serve(backend)
+    with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
+        lines = response.iter_lines()
+        assert "event: tokens" in [next(lines) for _ in range(30)]
+        assert not backend.released.is_set()
+    assert backend.released.wait(20), "the row was never given back"
+    passes = backend.passes
+    assert passes < 100_000
+    live.post("/prefill", {"prompt": "x"})
+    assert backend.passes == passes + 1, "nothing else runs any more"
+
+
+def test_leaving_a_plain_reply_early_stops_the_decoding_too(serve: Serve) -> None:
+    backend = Watched()
+    live = serve(backend)
+    request = b'POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{"prompt": "x"}'
+    with socket.create_connection(live.address) as connection:
+        connection.sendall(request)
+        assert backend.began.wait(20)
+    assert backend.released.wait(20), "the row was never given back"
+
+
+def test_a_guess_is_answered_while_a_text_is_streamed(serve: Serve) -> None:
+    """One row, and somebody who never stops: others still get their turn, and their own text."""
+    backend = Watched()
+    live = serve(backend)
+    ids = [256, *b"other"]
+    text = plain(SCRIPT, ids, 5)
+    with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
+        next(response.iter_lines())
+        session = live.post("/prefill", {"prompt": "other"})["session_id"]
+        reply = live.post("/verify", {"session_id": session, "position": 6, "draft_tokens": text[:4]})
+        assert reply["tokens"] == text
+
+
+def test_a_stream_that_fails_says_so_in_an_event(serve: Serve) -> None:
+    class Failing(ScriptedBackend):
+        def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+            if self.passes == 3:
+                raise EngineFailure("a device went away")
+            return super()._forward(batch)
+
+    live = serve(Failing(SCRIPT))
+    *parts, (name, body) = events(live, {"prompt": PROMPT})
+    assert [part["tokens"] for _, part in parts] == [[token] for token in plain(SCRIPT, PROMPT_IDS, 3)]
+    assert (name, body["error"]["code"]) == ("error", "engine_error")

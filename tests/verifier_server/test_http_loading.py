@@ -1,0 +1,165 @@
+"""Before there is a model, when there will be none, and who may ask at all."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from backends.contract import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
+from backends.scripted import ScriptedBackend
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+
+REQUESTS: list[tuple[str, str, Any]] = [
+    ("POST", "/prefill", {"prompt": "x"}),
+    ("POST", "/verify", {"draft_tokens": []}),
+    ("POST", "/verify", {"session_id": "from-before-a-restart", "position": 5, "draft_tokens": []}),
+    ("POST", "/generate", {"prompt": "x"}),
+    ("GET", "/model", None),
+]
+
+
+class SlowLoad:
+    """In place of the registry: a load that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.halfway, self.go_on = threading.Event(), threading.Event()
+        self.failure: Exception | None = None
+        self.freed = threading.Event()
+
+    def __call__(self, name: str, options: LoadOptions, progress: Progress) -> Backend:
+        assert (name, options.rows) == ("scripted", None)
+        progress(0.4321)
+        self.halfway.set()
+        assert self.go_on.wait(20)
+        if self.failure is not None:
+            raise self.failure
+        backend = ScriptedBackend(SCRIPT)
+        backend.close = self.freed.set  # type: ignore[method-assign]
+        return backend
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowLoad]:
+    load = SlowLoad()
+    monkeypatch.setattr("verifier_server.service.load", load)
+    yield load
+    load.go_on.set()
+
+
+def assert_all_refused(live: LiveServer, code: str) -> list[httpx.Response]:
+    responses = [live.http.request(method, path, json=body) for method, path, body in REQUESTS]
+    assert [response.status_code for response in responses] == [503] * len(REQUESTS)
+    assert [response.json()["error"]["code"] for response in responses] == [code] * len(REQUESTS)
+    return responses
+
+
+def test_while_the_model_loads(serve: Serve, slow: SlowLoad) -> None:
+    live = serve(wait=False)
+    assert slow.halfway.wait(20)
+    health = live.http.get("/health")
+    assert (health.status_code, health.json()) == (503, {"status": "loading", "progress": 0.432})
+    for response in assert_all_refused(live, "model_loading"):
+        assert response.headers["retry-after"] == "1"
+        assert response.json()["error"]["message"] == "the model is loading (43%): wait and ask again"
+        assert response.json()["error"]["progress"] == 0.4321
+    assert live.http.get("/sessions").json() == {"sessions": []}
+    slow.go_on.set()
+    live.wait_until_ready()
+    assert live.post("/prefill", {"prompt": "x"})["model"] == "scripted-2"
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (ModelLoadError("no such model file: x.gguf"), "no such model file: x.gguf"),
+        (ValueError("of the engine's own"), "ValueError: of the engine's own"),
+    ],
+    ids=["expected", "unexpected"],
+)
+def test_a_model_that_cannot_be_loaded(serve: Serve, slow: SlowLoad, failure: Exception, reason: str) -> None:
+    slow.failure = failure
+    slow.go_on.set()
+    live = serve()
+    health = live.http.get("/health")
+    assert (health.status_code, health.json()) == (503, {"status": "failed", "reason": reason})
+    for response in assert_all_refused(live, "model_failed"):
+        assert response.json()["error"]["message"] == f"the model could not be loaded: {reason}"
+        assert "retry-after" not in response.headers
+
+
+def test_stopping_while_the_model_loads(serve: Serve, slow: SlowLoad) -> None:
+    """The load is waited for, and what it loaded is freed: a library must not be torn away in the middle."""
+    live = serve(wait=False)
+    assert slow.halfway.wait(20)
+    closer = threading.Thread(target=live.close)
+    closer.start()
+    slow.go_on.set()
+    closer.join(20)
+    assert not closer.is_alive()
+    assert slow.freed.is_set()
+
+
+class Dying(ScriptedBackend):
+    """A backend whose first pass fails, as the contract foresees or with a bug."""
+
+    def __init__(self, fault: Exception) -> None:
+        super().__init__(SCRIPT)
+        self.fault = fault
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        logits = super()._forward(batch)
+        if self.passes == 1:
+            raise self.fault
+        return logits
+
+
+def test_a_failed_pass_is_an_error_and_the_same_request_works_afterwards(serve: Serve) -> None:
+    live = serve(Dying(EngineFailure("out of memory")))
+    body = {"session_id": "s", "prompt": "x"}
+    response = live.http.post("/prefill", json=body)
+    assert response.status_code == 500
+    assert response.json()["error"] == {
+        "code": "engine_error",
+        "type": "server_error",
+        "message": "the engine failed: out of memory",
+    }
+    assert live.post("/prefill", body)["total_tokens"] == 3
+    assert live.http.get("/health").json()["status"] == "ready"
+
+
+def test_an_engine_that_died_is_seen_from_outside(serve: Serve) -> None:
+    live = serve(Dying(RuntimeError("a bug")))
+    response = live.http.post("/prefill", json={"prompt": "x"})
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "engine_error")
+    health = live.http.get("/health")
+    assert (health.status_code, health.json()["status"]) == (503, "failed")
+    assert "restart it" in health.json()["reason"]
+    response = live.http.post("/prefill", json={"prompt": "x"})
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "engine_error")
+
+
+def test_the_key_opens_every_endpoint_and_nothing_else_does(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), api_key="s3cret", wait=False)
+    paths = [*REQUESTS, ("GET", "/health", None), ("GET", "/sessions", None), ("DELETE", "/sessions/x", None)]
+    for given in ("", "Bearer", "Bearer wrong", "s3cret", "bearer s3cret", "Bearer s3cret ext", "Bearer s\u00e9cret"):
+        for method, path, body in paths:
+            headers = {"Authorization": given.encode()} if given else {}
+            response = live.http.request(method, path, json=body, headers=headers)
+            assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized"), (given, path)
+    live.http.headers["Authorization"] = "Bearer s3cret"
+    live.wait_until_ready()
+    assert live.post("/prefill", {"prompt": "x"})["tokens"]
+    assert live.post("/verify", {"draft_tokens": []})["tokens"], "without a session id, too"
+
+
+def test_callers_with_different_keys_or_addresses_do_not_share_a_latest_session(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT))
+    live.post("/prefill", {"session_id": "a", "prompt": "a"}, headers={"Authorization": "Bearer a"})
+    live.post("/prefill", {"session_id": "b", "prompt": "b"}, headers={"Authorization": "Bearer b"})
+    for name in ("a", "b"):
+        response = live.http.post("/verify", json={"draft_tokens": []}, headers={"Authorization": f"Bearer {name}"})
+        assert response.headers["x-session-id"] == name
+    response = live.http.post("/verify", json={"draft_tokens": []})
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "unknown_session")

@@ -1,0 +1,240 @@
+"""The protocol as a client meets it: every endpoint, its fields, and the rules about sessions."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from backends.scripted import END, Script, ScriptedBackend
+from speculation.sampling import Sampling
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+
+PROMPT = "def main():"
+PROMPT_IDS = [256, *PROMPT.encode()]
+TEXT = plain(SCRIPT, PROMPT_IDS, 60)
+
+
+def wrong(token: int) -> int:
+    return (token + 1) % 256
+
+
+def test_health(server: LiveServer) -> None:
+    body = server.http.get("/health").json()
+    assert body["status"] == "ready"
+    assert body["model"] == "scripted-2"
+
+
+def test_model(server: LiveServer) -> None:
+    body = server.http.get("/model").json()
+    fingerprint = body.pop("vocabulary")
+    template = body.pop("chat_template")
+    assert template is None
+    assert body == {
+        "model": "scripted-2",
+        "backend": "scripted",
+        "context_length": 512,
+        "rows": 2,
+        "kv_bytes": 0,
+        "max_draft_tokens": 64,
+        "strategies": ["coupled", "deterministic"],
+        "noise": "gumbel-1",
+    }
+    assert (fingerprint["size"], fingerprint["below"], fingerprint["begin"], fingerprint["ends"]) == (
+        258,
+        258,
+        256,
+        [257],
+    )
+    below = server.http.get("/model?below=100").json()["vocabulary"]
+    assert (below["size"], below["below"]) == (258, 100)
+    assert below["ordinary"] != fingerprint["ordinary"]
+
+
+def test_the_model_says_how_many_drafts_it_takes(serve: Serve) -> None:
+    live = serve(ScriptedBackend(max_batch_tokens=16))
+    assert live.http.get("/model").json()["max_draft_tokens"] == 15
+
+
+def test_prefill(server: LiveServer) -> None:
+    response = server.http.post("/prefill", json={"prompt": PROMPT, "seed": 5, "temperature": 0.5, "top_k": 40})
+    body = response.json()
+    session_id, timing = body.pop("session_id"), body.pop("timing")
+    assert response.headers["x-session-id"] == session_id
+    assert len(session_id) == 32
+    assert timing.keys() == {"queue_ms", "forward_ms"}
+    assert body.pop("vocabulary") == server.http.get("/model").json()["vocabulary"]
+    assert body == {
+        "prompt_len": 12,
+        "prompt_ids": PROMPT_IDS,
+        "position": 12,
+        "tokens": plain(SCRIPT, PROMPT_IDS, 1, Sampling(5, 0.5, 40)),
+        "total_tokens": 13,
+        "finish_reason": None,
+        "model": "scripted-2",
+        "sampling": {
+            "seed": 5,
+            "temperature": 0.5,
+            "top_k": 40,
+            "top_p": 1.0,
+            "strategy": "coupled",
+            "noise": "gumbel-1",
+        },
+    }
+
+
+def test_verify(server: LiveServer) -> None:
+    session = server.post("/prefill", {"prompt_ids": PROMPT_IDS})["session_id"]
+    drafts = [*TEXT[1:4], wrong(TEXT[4]), 7]
+    response = server.http.post("/verify", json={"session_id": session, "position": 13, "draft_tokens": drafts})
+    body = response.json()
+    assert response.headers["x-session-id"] == session
+    timing = body.pop("timing")
+    assert timing["forward_ms"] > 0
+    assert body == {
+        "position": 13,
+        "accepted_prefix_len": 3,
+        "judged": 5,
+        "tokens": TEXT[1:5],
+        "preds": TEXT[1:5],
+        "total_tokens": 17,
+        "finish_reason": None,
+    }
+
+
+def test_an_omitted_seed_is_drawn_and_reported(server: LiveServer) -> None:
+    replies = [server.post("/prefill", {"prompt": PROMPT, "temperature": 1.0, "max_tokens": 20}) for _ in range(2)]
+    seeds = [reply["sampling"]["seed"] for reply in replies]
+    assert seeds[0] != seeds[1]
+    for reply, seed in zip(replies, seeds, strict=True):
+        body = {"session_id": reply["session_id"], "position": 12, "draft_tokens": reply["tokens"]}
+        assert server.post("/verify", body)["tokens"] == plain(SCRIPT, PROMPT_IDS, 2, Sampling(seed, 1.0))
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_both_spellings(server: LiveServer, slash: str) -> None:
+    session = server.post(f"/prefill{slash}", {"prompt": PROMPT})["session_id"]
+    assert server.post(f"/verify{slash}", {"session_id": session, "draft_tokens": []})["tokens"]
+    assert server.post(f"/generate{slash}", {"prompt": PROMPT, "max_tokens": 2})["token_ids"] == TEXT[:2]
+    for path in ("/health", "/model", "/sessions"):
+        assert server.http.get(path + slash).status_code == 200
+    assert server.http.delete(f"/sessions/{session}{slash}").json() == {"session_id": session, "deleted": True}
+
+
+def simple_client(http: httpx.Client, prompt: str, guess: Any) -> list[int]:
+    """The loop of a client that knows neither sessions nor positions."""
+    http.post("/prefill/", json={"prompt": prompt})
+    text: list[int] = []
+    while True:
+        drafts = guess(text)
+        reply = http.post("/verify/", json={"draft_tokens": drafts}).json()
+        accepted = reply["accepted_prefix_len"]
+        text += drafts[:accepted] or reply["preds"][:1]
+        if reply["finish_reason"] is not None and 12 + len(text) == reply["total_tokens"]:
+            return text
+
+
+@pytest.mark.parametrize(
+    "guess",
+    [
+        lambda text: [],
+        lambda text: [0, 0],
+        lambda text: [*TEXT[len(text) : len(text) + 3], 0],
+        lambda text: TEXT[len(text) : len(text) + 5],
+        lambda text: TEXT[len(text) : len(text) + len(text) % 4],
+    ],
+    ids=["none", "wrong", "right, then wrong", "right", "varying"],
+)
+def test_a_simple_client_gets_the_target_s_text(serve: Serve, guess: Any) -> None:
+    live = serve(ScriptedBackend(SCRIPT, context_length=12 + len(TEXT)))
+    assert simple_client(live.http, PROMPT, guess) == TEXT
+
+
+def test_the_simple_client_means_its_latest_session(server: LiveServer) -> None:
+    server.post("/prefill", {"prompt": "another"})
+    server.post("/prefill", {"prompt": PROMPT})
+    assert server.post("/verify", {"draft_tokens": TEXT[:2]})["tokens"] == TEXT[:3]
+    assert server.post("/verify", {"draft_tokens": []})["tokens"] == TEXT[2:3]
+
+
+def test_a_repeated_prefill_is_answered_from_the_record(serve: Serve) -> None:
+    backend = ScriptedBackend(SCRIPT)
+    live = serve(backend)
+    body = {"session_id": "mine", "prompt": PROMPT, "temperature": 1.0}
+    first = live.post("/prefill", body)
+    passes = backend.passes
+    again = live.post("/prefill", body)
+    assert backend.passes == passes
+    assert {**again, "timing": None} == {**first, "timing": None}, "the drawn seed too"
+    live.post("/verify", {"session_id": "mine", "position": 12, "draft_tokens": first["tokens"]})
+    later = live.post("/prefill", body)
+    assert later["tokens"][:1] == first["tokens"]
+    assert later["total_tokens"] == 14
+
+
+@pytest.mark.parametrize("change", [{"prompt": "other"}, {"seed": 1}, {"max_tokens": 5}, {"top_k": 3}], ids=str)
+def test_another_prefill_under_the_same_id_is_a_conflict(server: LiveServer, change: dict[str, Any]) -> None:
+    body = {"session_id": "taken", "prompt": PROMPT}
+    server.post("/prefill", body)
+    response = server.http.post("/prefill", json={**body, **change})
+    assert response.status_code == 409
+    assert response.json()["error"]["code"] == "session_conflict"
+    assert server.post("/prefill", body)["tokens"] == TEXT[:1]
+
+
+@pytest.mark.parametrize("where", ["header", "body", "both"])
+def test_the_client_may_name_its_session(server: LiveServer, where: str) -> None:
+    name = f"named-by-{where}"
+    headers = {} if where == "body" else {"X-Session-Id": name}
+    extra = {} if where == "header" else {"session_id": name}
+    response = server.http.post("/prefill", json={"prompt": PROMPT, **extra}, headers=headers)
+    assert (response.json()["session_id"], response.headers["x-session-id"]) == (name, name)
+    reply = server.post("/verify", {"draft_tokens": TEXT[:1], "position": 12, **extra}, headers=headers)
+    assert reply["tokens"] == TEXT[:2]
+
+
+def test_sessions_are_listed_and_forgotten(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT, rows=1))
+    for name in ("a", "b"):
+        live.post("/prefill", {"session_id": name, "prompt": PROMPT, "max_tokens": 1 if name == "b" else None})
+    listed = {"prompt_len": 12, "total_tokens": 13}
+    assert live.http.get("/sessions").json()["sessions"] == [
+        {"session_id": "a", **listed, "finish_reason": None, "resident": False},
+        {"session_id": "b", **listed, "finish_reason": "length", "resident": True},
+    ]
+    assert live.http.delete("/sessions/a").status_code == 200
+    assert live.http.delete("/sessions/a").status_code == 404
+    assert [each["session_id"] for each in live.http.get("/sessions").json()["sessions"]] == ["b"]
+    gone = live.http.post("/verify", json={"session_id": "a", "draft_tokens": []})
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_session")
+    live.http.delete("/sessions/b")
+    gone = live.http.post("/verify", json={"draft_tokens": []})
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_session"), "no latest session is left"
+
+
+def test_an_end_token_stops_the_text(serve: Serve) -> None:
+    script = Script(seed=2, end_bias=9.0)
+    text = plain(script, PROMPT_IDS, 300)
+    assert text[-1] == END
+    live = serve(ScriptedBackend(script))
+    live.post("/prefill", {"prompt": PROMPT})
+    reply = live.post("/verify", {"position": 12, "draft_tokens": text[:60]})
+    assert (reply["tokens"], reply["finish_reason"]) == (text, "stop")
+    again = live.post("/verify", {"position": 12 + len(text), "draft_tokens": [1]})
+    assert (again["tokens"], again["finish_reason"], again["total_tokens"]) == ([], "stop", 12 + len(text))
+    assert live.post("/generate", {"prompt": PROMPT})["finish_reason"] == "stop"
+
+
+def test_the_openapi_document_describes_the_bodies(server: LiveServer) -> None:
+    paths = server.http.get("/openapi.json").json()["paths"]
+    assert set(paths) == {
+        "/prefill",
+        "/verify",
+        "/generate",
+        "/health",
+        "/model",
+        "/sessions",
+        "/sessions/{session_id}",
+    }
+    schema = paths["/verify"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["properties"].keys() == {"session_id", "position", "draft_tokens"}

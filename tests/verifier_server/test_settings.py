@@ -1,0 +1,155 @@
+"""Settings from the environment and from flags; a bad one is refused in one line that names it."""
+
+from pathlib import Path
+
+import pytest
+
+from backends.contract import LoadOptions
+from models import DEFAULT_TARGET
+from verifier_server.settings import PREFIX, Settings, SettingsError, flag, from_environment, from_flags, refuse_workers
+
+
+def test_defaults_serve_the_shipped_target() -> None:
+    options = from_environment({}).load_options()
+    assert options == LoadOptions(model=DEFAULT_TARGET, rows=None, context_length=None)
+
+
+def test_the_environment() -> None:
+    settings = from_environment(
+        {
+            "VERIFIER_BACKEND": "scripted",
+            "VERIFIER_MODEL": "7",
+            "VERIFIER_ROWS": "3",
+            "VERIFIER_CONTEXT": "auto",
+            "VERIFIER_MMAP": "false",
+            "VERIFIER_SESSION_TTL": "1.5",
+            "PATH": "/bin",
+        }
+    )
+    assert (settings.rows, settings.context, settings.mmap, settings.session_ttl) == (3, "auto", False, 1.5)
+    assert settings.load_options() == LoadOptions(model=Path("7"), rows=3, mmap=False)
+
+
+def test_every_setting_that_an_engine_has_reaches_it(tmp_path: Path) -> None:
+    model = tmp_path / "m.gguf"
+    model.touch()
+    flags = ["--rows=2", "--context=99", "--batch-tokens=70", "--gpu-layers=5", "--threads=3", "--kv-type=q8_0"]
+    flags += ["--mmap=no", "--flash-attention=no", "--deterministic=yes", f"--model={model}"]
+    settings, _ = from_flags(flags, {})
+    assert settings.load_options() == LoadOptions(
+        model=model,
+        rows=2,
+        context_length=99,
+        batch_tokens=70,
+        gpu_layers=5,
+        threads=3,
+        kv_type="q8_0",
+        mmap=False,
+        flash_attention=False,
+        deterministic=True,
+    )
+
+
+def test_flags_come_before_the_environment() -> None:
+    environment = {"VERIFIER_ROWS": "3", "VERIFIER_THREADS": "2"}
+    settings, options = from_flags(["--rows", "5", "--host", "0.0.0.0", "--port", "0"], environment)
+    assert (settings.rows, settings.threads) == (5, 2)
+    assert (options.host, options.port) == ("0.0.0.0", 0)
+    defaults = from_flags([], {})[1]
+    assert (defaults.host, defaults.port) == ("127.0.0.1", 8000)
+
+
+BAD = [
+    ("rows", "nope", "should be 'auto' or should be a valid integer"),
+    ("rows", "0", "should be greater than or equal to 1"),
+    ("rows", "1.5", "should be a valid integer"),
+    ("rows", "", "should be a valid integer"),
+    ("context", "-1", "should be greater than or equal to 1"),
+    ("threads", "many", "should be 'auto' or"),
+    ("gpu_layers", "-2", "should be greater than or equal to -1"),
+    ("batch_tokens", "7", "should be greater than or equal to 8"),
+    ("kv_type", "q5", "should be 'f32', 'f16', 'q8_0' or 'q4_0'"),
+    ("mmap", "perhaps", "should be a valid boolean"),
+    ("max_drafts", "0", "should be greater than or equal to 1"),
+    ("max_drafts", "512", "512 must be below batch_tokens (512)"),
+    ("max_body_bytes", "10", "should be greater than or equal to 1024"),
+    ("max_sessions", "none", "should be a valid integer"),
+    ("session_ttl", "0", "should be greater than 0"),
+    ("session_ttl", "nan", "should be"),
+    ("api_key", "", "should have at least 1 character"),
+    ("backend", "lama", "'lama' is unknown, choose one of llama_cpp, scripted"),
+    ("model", "/nowhere/m.gguf", "no such file: /nowhere/m.gguf"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "words"), BAD)
+def test_a_bad_value_names_its_key(field: str, value: str, words: str) -> None:
+    variable = PREFIX + field.upper()
+    with pytest.raises(SettingsError) as by_environment:
+        from_environment({variable: value})
+    with pytest.raises(SettingsError) as by_flag:
+        from_flags([flag(field), value], {})
+    with pytest.raises(SettingsError) as by_both:
+        from_flags(["--port", "0"], {variable: value})
+    for caught, key in ((by_environment, variable), (by_flag, flag(field)), (by_both, variable)):
+        message = str(caught.value)
+        assert message.startswith(f"{key}: ")
+        assert words in message
+        assert "\n" not in message
+
+
+def test_an_unknown_variable_is_refused_with_those_there_are() -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_environment({"VERIFIER_ROWZ": "3"})
+    message = str(caught.value)
+    assert message.startswith("VERIFIER_ROWZ: no such setting; there are VERIFIER_MODEL, VERIFIER_BACKEND, ")
+    assert all(PREFIX + name.upper() in message for name in Settings.model_fields)
+
+
+@pytest.mark.parametrize("arguments", [["--rowz", "3"], ["--row", "3"], ["3"], ["--port", "x"]])
+def test_unknown_flags_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        from_flags(arguments, {})
+    assert caught.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        from_flags(["--help"], {})
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert all(flag(name) in text for name in Settings.model_fields)
+
+
+WORKERS = "sessions and their KV caches live in one process"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["uvicorn", "verifier_server.app:app", "--workers", "2"], {}),
+        (["uvicorn", "verifier_server.app:app", "--workers=4"], {}),
+        (["gunicorn", "-w", "3"], {}),
+        (["uvicorn"], {"WEB_CONCURRENCY": "2"}),
+        (["uvicorn"], {"UVICORN_WORKERS": "2"}),
+    ],
+)
+def test_several_workers_are_refused(arguments: list[str], environment: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match=WORKERS):
+        refuse_workers(arguments, environment)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["uvicorn", "verifier_server.app:app"], {}),
+        (["uvicorn", "--workers", "1"], {}),
+        (["uvicorn", "--workers=1"], {"WEB_CONCURRENCY": "4"}),  # the flag counts
+        (["uvicorn", "--workers"], {}),  # uvicorn's own error
+        (["uvicorn"], {"WEB_CONCURRENCY": "1"}),
+        (["uvicorn"], {"WEB_CONCURRENCY": "x"}),
+    ],
+)
+def test_one_worker_is_fine(arguments: list[str], environment: dict[str, str]) -> None:
+    refuse_workers(arguments, environment)
