@@ -16,7 +16,7 @@ __all__ = ["last_words", "lib"]
 
 _log = logging.getLogger("specpair.llama_cpp")
 _WARN, _ERROR, _CONT = 3, 4, 5
-_LEVELS = {_WARN: logging.INFO, _ERROR: logging.WARNING}
+_LEVELS = {_WARN: logging.DEBUG, _ERROR: logging.WARNING}
 _recent: deque[str] = deque(maxlen=8)
 _last_level = 0
 

@@ -38,9 +38,7 @@ def test_five_sessions_on_three_rows(subject: Subject, temperature: float) -> No
     ]
     engine = Engine(subject.backend, max_drafts=8)
     answered: list[object] = []
-    rounds = 0
-    while any(session.finish_reason is None for session in sessions):
-        rounds += 1
+    for rounds in range(1, LENGTH + 1):  # each brings every session a token at least
         for number, session in enumerate(sessions):
             at = len(session.tokens)
             wrong = subject.ids[rounds % 50]
@@ -50,5 +48,6 @@ def test_five_sessions_on_three_rows(subject: Subject, temperature: float) -> No
         for _ in range(10):
             engine.step()
         assert len(answered) == 10 * rounds
+    assert all(session.finish_reason == "length" for session in sessions)
     assert [session.tokens for session in sessions] == texts
     assert all(isinstance(answer, Answer) for answer in answered)

@@ -38,13 +38,16 @@ class Verifier:
 
 @contextmanager
 def serving(backend: Backend | None = None, *, wait: bool = True, **settings: Any) -> Iterator[Verifier]:
-    """A real HTTP server in a thread on a free loopback port; the toy target unless another backend is given.
+    """`running` with a toy model: the target of these tests unless another is given."""
+    toy = backend or ScriptedBackend(Script(seed=1))
+    with running(Settings(backend="scripted", **settings), toy, wait=wait) as verifier:
+        yield verifier
 
-    With a `model` among the settings the server loads it by itself.
-    """
-    if backend is None and "model" not in settings:
-        backend = ScriptedBackend(Script(seed=1))
-    app = create_app(Settings(backend="scripted", **settings), backend)
+
+@contextmanager
+def running(settings: Settings, backend: Backend | None = None, *, wait: bool = True) -> Iterator[Verifier]:
+    """A real HTTP server in a thread on a free loopback port; it loads what `settings` name unless given a backend."""
+    app = create_app(settings, backend)
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_config=None, ws="none", lifespan="on", timeout_graceful_shutdown=5)
     server = _Signalling(config)

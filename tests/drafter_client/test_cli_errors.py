@@ -12,7 +12,8 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import __main__ as program
 from drafter_client.drafter import Draft, ModelDrafter
 from tests.drafter_client.command_line import TOY, Command
-from tests.drafter_client.support import Verifier, serving
+from tests.drafter_client.support import Verifier, running, serving
+from verifier_server.settings import Settings
 
 
 def _flags(verifier: Verifier, *more: str) -> list[str]:
@@ -144,7 +145,7 @@ def test_a_prompt_longer_than_the_context_is_told_with_both_lengths(drafter: Com
 
 
 def test_a_verifier_that_failed_to_load_is_told_with_its_reason(drafter: Command) -> None:
-    with serving(model=Path("x")) as verifier:
+    with running(Settings(backend="scripted", model=Path("x"))) as verifier:
         ran = drafter(*_flags(verifier))
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (

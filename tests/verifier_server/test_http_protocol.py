@@ -125,13 +125,14 @@ def simple_client(http: httpx.Client, prompt: str, guess: Any) -> list[int]:
     """The loop of a client that knows neither sessions nor positions."""
     http.post("/prefill/", json={"prompt": prompt})
     text: list[int] = []
-    while True:
+    for _ in range(len(TEXT)):
         drafts = guess(text)
         reply = http.post("/verify/", json={"draft_tokens": drafts}).json()
         accepted = reply["accepted_prefix_len"]
         text += drafts[:accepted] or reply["preds"][:1]
         if reply["finish_reason"] is not None and 12 + len(text) == reply["total_tokens"]:
-            return text
+            break
+    return text
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,12 @@ def test_a_repeated_prefill_is_answered_from_the_record(serve: Serve) -> None:
     later = live.post("/prefill", body)
     assert later["tokens"][:1] == first["tokens"]
     assert later["total_tokens"] == 14
+
+
+def test_a_prefill_is_the_same_whether_header_or_body_names_the_session(server: LiveServer) -> None:
+    first = server.post("/prefill", {"prompt": PROMPT}, headers={"X-Session-Id": "either"})
+    again = server.post("/prefill", {"session_id": "either", "prompt": PROMPT})
+    assert {**again, "timing": None} == {**first, "timing": None}
 
 
 @pytest.mark.parametrize("change", [{"prompt": "other"}, {"seed": 1}, {"max_tokens": 5}, {"top_k": 3}], ids=str)

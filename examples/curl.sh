@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The whole exchange with curl:  examples/curl.sh [http://127.0.0.1:8000]
+# A verifier with a key wants it in every request: set KEY.
+set -euo pipefail
+
+URL=${1:-http://127.0.0.1:8000}
+SESSION=curl-$$-$RANDOM # of our own choice; without one, the caller's latest session is meant
+HEADERS=(--header "Content-Type: application/json" --header "X-Session-Id: $SESSION")
+[ -z "${KEY:-}" ] || HEADERS+=(--header "Authorization: Bearer $KEY")
+
+# ask METHOD PATH [BODY]: show the request, then the answer
+ask() {
+    printf '\n%s\n' "$*"
+    curl --silent --show-error --fail-with-body --no-buffer --noproxy 'localhost,127.0.0.1,::1' \
+        "${HEADERS[@]}" --request "$1" "$URL$2" ${3:+--data "$3"}
+    echo
+}
+
+ask GET /health
+ask GET /model
+
+# Open a session. The answer holds the ids of the prompt and the first token of the text.
+ask POST /prefill '{"prompt": "def main():", "max_tokens": 16}'
+
+# Three guesses for what comes next (the target of the shipped pair takes them). "tokens" is what is certain now, from
+# "position" on: the guesses that stand, then one token more.
+ask POST /verify '{"draft_tokens": [632, 200, 260]}'
+
+# No guess at all: one token of the target's own. The place is counted from the guesses that stood; a client that
+# sends its "position" may also repeat itself, or have several guesses under way.
+ask POST /verify '{"draft_tokens": []}'
+
+ask DELETE "/sessions/$SESSION"
+
+# The target by itself, first as one answer, then as server-sent events while it writes.
+ask POST /generate '{"prompt": "def main():", "max_tokens": 16}'
+ask POST /generate '{"prompt": "def main():", "max_tokens": 8, "stream": true}'

@@ -1,0 +1,80 @@
+"""The shipped pair for all tests here: the target behind a real HTTP server, and drafters of every kind beside it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+from backends.contract import Backend
+from drafter_client.client import VerifierClient
+from drafter_client.drafter import Drafter, ModelDrafter
+from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
+from speculation.sampling import Sampling
+from tests.drafter_client.support import Scenario, Verifier, running
+from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, model
+from verifier_server.settings import Settings
+
+DRAFTERS = {"small draft": DEFAULT_DRAFT, "q4 twin": DEFAULT_TWIN, "target itself": DEFAULT_TARGET}
+MakeDrafter = Callable[..., Drafter]
+_counted: list[tuple[str, int, list[float]]] = []
+
+
+@pytest.fixture(scope="session")
+def reference() -> Iterator[Reference]:
+    with model(DEFAULT_TARGET) as backend:
+        yield Reference(backend)
+
+
+@pytest.fixture(scope="session")
+def verifier() -> Iterator[Verifier]:
+    """The default target as a user gets it, on one thread."""
+    with running(Settings(rows=2, context=CONTEXT, threads=1)) as started:
+        yield started
+
+
+@pytest.fixture
+def client(verifier: Verifier) -> Iterator[VerifierClient]:
+    with closing(VerifierClient(verifier.url)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def make_drafter() -> Iterator[MakeDrafter]:
+    """Drafters by name; every model is loaded once."""
+    loaded: dict[tuple[str, bool], Backend] = {}
+    with ExitStack() as stack:
+
+        def make(name: str, sampling: Sampling = Sampling(), *, deterministic: bool = False) -> Drafter:
+            if name == "junk":
+                return Scenario(lambda tokens: (31 * tokens[-1] + len(tokens)) % 4096)
+            if (name, deterministic) not in loaded:
+                opened = model(DRAFTERS[name], deterministic=deterministic)
+                loaded[name, deterministic] = stack.enter_context(opened)
+            return ModelDrafter(loaded[name, deterministic], sampling)
+
+        yield make
+
+
+@pytest.fixture
+def count_flips(request: pytest.FixtureRequest) -> Callable[[int, list[float]], None]:
+    """Put the flips among so many tokens on record."""
+
+    def count(tokens: int, flips: list[float]) -> None:
+        _counted.append((request.node.name, tokens, flips))
+
+    return count
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Near-ties that went the other way than in plain decoding."""
+    if not _counted:
+        return
+    total = sum(len(flips) for _, _, flips in _counted)
+    terminalreporter.section("near-ties")
+    terminalreporter.line(
+        f"{total} flips in {sum(tokens for _, tokens, _ in _counted)} tokens (allowed below {EPSILON})"
+    )
+    for name, tokens, flips in _counted:
+        if flips:
+            terminalreporter.line(f"{name}: {len(flips)} in {tokens} tokens, the largest at {max(flips):.4f}")

@@ -1,0 +1,111 @@
+"""The shipped pair at temperature 0 writes what the target writes by itself: any drafter, any draft length.
+
+24 prompts of 128 tokens. To stay within a minute each combination of drafter and length takes a third of the prompts
+(of the exact test a sixth), in turn, so that every drafter and every length sees all of them; with FULL_MATRIX=1 in
+the environment each combination takes them all.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from drafter_client.client import VerifierClient
+from models import DEFAULT_TARGET
+from speculation.draft_length import Adaptive, DraftLength, Fixed
+from speculation.sampling import Sampling
+from tests.drafter_client.support import Verifier, generate, options_of, running
+from tests.end_to_end.conftest import MakeDrafter
+from tests.end_to_end.prompts import PROMPTS
+from tests.end_to_end.reference import CONTEXT, EPSILON, MAX_TOKENS, Reference, ends_where_it_should, model
+from verifier_server.settings import Settings
+
+NAMES = ("small draft", "junk", "target itself")
+LENGTHS = ("1", "4", "8", "auto")
+COMBINATIONS = [(name, length) for name in NAMES for length in LENGTHS]
+EACH = pytest.mark.parametrize(("name", "length"), COMBINATIONS)
+
+
+def _prompts(name: str, length: str, one_in: int) -> list[str]:
+    if os.environ.get("FULL_MATRIX") == "1":
+        return list(PROMPTS)
+    return list(PROMPTS[COMBINATIONS.index((name, length)) % one_in :: one_in])
+
+
+def draft_length(name: str) -> DraftLength:
+    return Adaptive() if name == "auto" else Fixed(int(name))
+
+
+def test_the_turns_cover_every_prompt() -> None:
+    everything = set(PROMPTS)
+    for each in (*NAMES, *LENGTHS):
+        assert {prompt for turn in COMBINATIONS if each in turn for prompt in _prompts(*turn, 3)} == everything
+    assert {prompt for turn in COMBINATIONS for prompt in _prompts(*turn, 6)} == everything
+    assert len(everything) >= 20
+
+
+def test_the_measure_finds_every_wrong_token(reference: Reference) -> None:
+    prompt = reference.encode(PROMPTS[1])
+    text = reference.continues(prompt, 30)
+    assert reference.flips(prompt, text) == []
+    wrong = [*text[:10], 5, *text[11:20], 6]
+    margins = reference.flips(prompt, wrong)
+    assert len(margins) >= 2 and max(margins) > 10 * EPSILON
+    for sampling in (Sampling(seed=1, temperature=0.8), Sampling(seed=2, temperature=0.8)):
+        assert max(reference.flips(prompt, text, sampling)) > EPSILON
+
+
+@EACH
+def test_the_text_is_the_targets_own(
+    client: VerifierClient,
+    reference: Reference,
+    make_drafter: MakeDrafter,
+    count_flips: Callable[[int, list[float]], None],
+    name: str,
+    length: str,
+) -> None:
+    flips: list[float] = []
+    drafted = accepted = written = 0
+    for text in _prompts(name, length, 3):
+        prompt = reference.encode(text)
+        run = generate(client, make_drafter(name), draft_length(length), prompt, max_tokens=MAX_TOKENS)
+        assert ends_where_it_should(reference, run.tokens, MAX_TOKENS)
+        flips += reference.flips(prompt, run.tokens)
+        written += len(run.tokens)
+        drafted, accepted = drafted + run.stats.drafted, accepted + run.stats.accepted
+    count_flips(written, flips)
+    assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
+    if name == "target itself":  # it errs exactly where the verifier's text flips
+        assert drafted > 0 and drafted - accepted <= 16 * len(flips)
+    if name == "junk":
+        assert accepted < 0.02 * drafted
+    if name == "small draft":
+        assert 0.2 < accepted / drafted < 1.0
+
+
+@pytest.fixture(scope="module")
+def exact() -> Iterator[Reference]:
+    with model(DEFAULT_TARGET, deterministic=True) as backend:
+        yield Reference(backend)
+
+
+@pytest.fixture(scope="module")
+def exact_verifier() -> Iterator[Verifier]:
+    with running(Settings(rows=2, context=CONTEXT, threads=1, deterministic=True)) as started:
+        yield started
+
+
+@EACH
+def test_with_deterministic_logits_there_is_not_a_single_flip(
+    exact_verifier: Verifier, exact: Reference, make_drafter: MakeDrafter, name: str, length: str
+) -> None:
+    for sampling in (Sampling(), Sampling(seed=11, temperature=0.8, top_k=40, top_p=0.95)):
+        with closing(VerifierClient(exact_verifier.url)) as client:
+            for text in _prompts(name, length, 6)[:: 1 if sampling.greedy else 4]:
+                prompt = exact.encode(text)
+                drafter = make_drafter(name, sampling, deterministic=True)
+                run = generate(client, drafter, draft_length(length), prompt, **options_of(sampling, MAX_TOKENS))
+                assert run.tokens == exact.continues(prompt, MAX_TOKENS, sampling)
+                if name == "target itself":
+                    assert run.stats.accepted == run.stats.drafted

@@ -1,0 +1,79 @@
+"""Several users of one verifier, and the program as a user starts it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+from drafter_client.client import VerifierClient
+from drafter_client.drafter import ModelDrafter
+from models import DEFAULT_DRAFT
+from speculation.draft_length import Fixed
+from speculation.sampling import Sampling
+from tests.drafter_client.support import Verifier, generate, options_of, running
+from tests.end_to_end.prompts import PROMPTS
+from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, ends_where_it_should, model
+from verifier_server.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+COUNT = 48
+
+
+def test_two_drafters_that_take_each_others_row_both_get_the_right_text(
+    reference: Reference, count_flips: Callable[[int, list[float]], None]
+) -> None:
+    sampling = Sampling(seed=5, temperature=0.8)
+
+    def write(url: str, texts: tuple[str, ...]) -> list[tuple[list[int], list[int]]]:
+        written = []
+        with closing(VerifierClient(url)) as client, model(DEFAULT_DRAFT) as backend:
+            for text in texts:
+                prompt = backend.vocabulary.encode(text)
+                drafter = ModelDrafter(backend, sampling)
+                run = generate(client, drafter, Fixed(4), prompt, **options_of(sampling, COUNT))
+                written.append((prompt, run.tokens))
+        return written
+
+    with running(Settings(rows=1, context=CONTEXT, threads=1)) as verifier, ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(write, verifier.url, PROMPTS[part : part + 3]) for part in (0, 3)]
+        written = [pair for each in both for pair in each.result()]
+        assert verifier.sessions == 0
+    flips = [margin for prompt, tokens in written for margin in reference.flips(prompt, tokens, sampling)]
+    count_flips(sum(len(tokens) for _, tokens in written), flips)
+    assert len(written) == 6 and all(ends_where_it_should(reference, tokens, COUNT) for _, tokens in written)
+    assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
+
+
+def test_a_session_that_waits_while_another_takes_its_row_goes_on_as_if_nothing_had_been(
+    reference: Reference,
+) -> None:
+    prompts = [reference.encode(text) for text in PROMPTS[:2]]
+    one_row = Settings(rows=1, context=CONTEXT, threads=1)
+    with running(one_row) as verifier, closing(VerifierClient(verifier.url)) as client:
+        opened = [client.prefill(prompt, {"max_tokens": 20}) for prompt in prompts]
+        texts = [list(one.tokens) for one in opened]
+        for _ in range(6):  # turn by turn, so that each turn finds the row taken
+            for one, prompt, text in zip(opened, prompts, texts, strict=True):
+                text += client.verify(one.session_id, len(prompt) + len(text), []).tokens
+        assert sum(session.row is not None for session in verifier.service.sessions.all()) == 1
+    for prompt, text in zip(prompts, texts, strict=True):
+        assert len(text) == 7 and all(margin < EPSILON for margin in reference.flips(prompt, text))
+
+
+def test_the_program_as_a_user_starts_it(verifier: Verifier, reference: Reference) -> None:
+    command = [sys.executable, "-m", "drafter_client", "--verifier", verifier.url, "--prompt", PROMPTS[1]]
+    command += ["--max-tokens", str(COUNT), "--threads", "1", "--json", "--baseline"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.count("\n") == 1
+    report = json.loads(ran.stdout)
+    tokens = report["token_ids"]
+    assert all(margin < EPSILON for margin in reference.flips(reference.encode(PROMPTS[1]), tokens))
+    assert report["text"] == reference.backend.vocabulary.decode(tokens).decode(errors="replace")
+    assert report["baseline"]["same_tokens"] is True
+    assert (report["generated_tokens"], report["finish_reason"]) == (COUNT, "length")
+    assert report["draft_model"] == DEFAULT_DRAFT.stem
+    assert verifier.sessions == 0
