@@ -77,7 +77,7 @@ class Adaptive:
         self._quiet_rounds, self._quiet_ms = self._SHADOW_ROUNDS, 0.0  # since the last draft
         self._chances = Calibration()
         self._draft_ms = Mean(0.9)
-        self._exchange = Line(0.98)
+        self._exchange = Curve()
         self._price = 0.0  # tokens that a millisecond is worth: the best rate
         self._most = self._START
 
@@ -87,15 +87,28 @@ class Adaptive:
             return False
         if not made and self._shadow_is_due():
             return True
-        chance = self._chances.all_of(confidences) * self._chances.average
-        return chance > self._price * (self._draft_ms.value + self._exchange.slope)
+        # One more may not pay by itself and still be on the way to a width that does: a pass of four tokens can cost
+        # hardly more than one of three.
+        chance = self._chances.all_of(confidences)
+        gain, spent = 0.0, 0.0
+        for count in range(made + 1, self._most + 1):
+            chance *= self._chances.average
+            gain += chance
+            spent += self._draft_ms.value
+            if gain > self._price * (spent + self._exchange.at(count) - self._exchange.at(made)):
+                return True
+        return False
 
     def to_send(self, confidences: Sequence[float]) -> int:
-        cost = self._price * self._exchange.slope
-        count = len(confidences)
-        while count and self._chances.all_of(confidences[:count]) <= cost:
-            count -= 1
-        return count
+        best, best_value = 0, -self._price * self._exchange.at(0)
+        chance, gain = 1.0, 0.0
+        for count, confidence in enumerate(confidences, 1):
+            chance *= self._chances.of(confidence)
+            gain += chance
+            value = gain - self._price * self._exchange.at(count)
+            if value > best_value:
+                best, best_value = count, value
+        return best
 
     def learn(self, outcome: Round) -> None:
         for at in range(outcome.compared):
@@ -122,13 +135,11 @@ class Adaptive:
         A forecast rather than the measured rate, which lags, and is high or low by the luck of a few rounds.
         """
         tokens = chance = 1.0
-        spent = self._exchange.intercept
-        best = tokens / spent
-        for _ in range(MAX_AUTO):
+        best = tokens / self._exchange.at(0)
+        for count in range(1, self._most + 1):
             chance *= self._chances.average
             tokens += chance
-            spent += self._draft_ms.value + self._exchange.slope
-            best = max(best, tokens / spent)
+            best = max(best, tokens / (self._exchange.at(count) + count * self._draft_ms.value))
         return best
 
 
@@ -185,16 +196,41 @@ class Mean:
 
     def __init__(self, keep: float) -> None:
         self._keep = keep
-        self._sum = self._weight = 0.0
+        self._sum = self.weight = 0.0  # `weight`: how many, the faded ones in part
 
     @property
     def value(self) -> float:
         """0.0 before the first."""
-        return self._sum / self._weight if self._weight else 0.0
+        return self._sum / self.weight if self.weight else 0.0
 
     def learn(self, value: float) -> None:
         self._sum = self._sum * self._keep + value
-        self._weight = self._weight * self._keep + 1.0
+        self.weight = self.weight * self._keep + 1.0
+
+
+class Curve:
+    """Milliseconds of an exchange by the drafts in it: a line through all that was seen, bent to each length's own mean.
+
+    Real costs have steps (a kernel takes four tokens at a time, say), which a line alone would miss.
+    """
+
+    _TRUST = 2.0  # outcomes of one length that the line counts for there
+
+    def __init__(self) -> None:
+        self._line = Line(0.98)
+        self._own: dict[int, Mean] = {}
+
+    def at(self, count: int) -> float:
+        """0.0 before the first outcome."""
+        line = self._line.at(count)
+        own = self._own.get(count)
+        if own is None:
+            return line
+        return (own.value * own.weight + line * self._TRUST) / (own.weight + self._TRUST)
+
+    def learn(self, count: int, milliseconds: float) -> None:
+        self._line.learn(count, milliseconds)
+        self._own.setdefault(count, Mean(0.9)).learn(milliseconds)
 
 
 class Line:
@@ -221,11 +257,12 @@ class Line:
         guess = self._GUESS * self._y / self._n
         return max(0.0, (tilt + self._TRUST * guess) / (spread + self._TRUST))
 
-    @property
-    def intercept(self) -> float:
-        """Height at x = 0; never below a tenth of the mean height."""
+    def at(self, x: float) -> float:
+        """Height at `x`, never below a tenth of the mean height; 0.0 before the first point."""
+        if not self._n:
+            return 0.0
         mean = self._y / self._n
-        return max(0.1 * mean, mean - self.slope * self._x / self._n)
+        return max(0.1 * mean, mean + self.slope * (x - self._x / self._n))
 
     def learn(self, x: float, y: float) -> None:
         self._n, self._x, self._y = self._n * self._keep + 1.0, self._x * self._keep + x, self._y * self._keep + y

@@ -42,6 +42,13 @@ def test_standard_output_is_the_text_to_the_letter(drafter: Command, verifier: V
     assert verifier.sessions == 0
 
 
+def test_a_character_that_the_text_breaks_off_in_is_marked(drafter: Command, verifier: Verifier) -> None:
+    ids = _expected(200)
+    cut = next(at for at, token in enumerate(ids) if token in range(0xC2, 0xF5)) + 1  # it begins a longer character
+    ran = drafter(*_flags(verifier, "--max-tokens", str(cut)))
+    assert ran.out == bytes(ids[: cut - 1]).decode(errors="replace") + "\ufffd\n"
+
+
 def test_json_is_one_object_and_nothing_else(drafter: Command, verifier: Verifier) -> None:
     ran = drafter(*_flags(verifier, "--json", "--draft-n", "3"))
     report = json.loads(ran.out)

@@ -129,14 +129,15 @@ def test_a_prompt_wider_than_a_batch_is_fed_in_pieces() -> None:
     assert backend.passes == -(-len(prompt) // 8) + 1
 
 
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(seed=9, temperature=0.8)], ids=["greedy", "warm"])
 @pytest.mark.parametrize("context", [8, 16, 31])
-def test_a_text_that_outgrows_the_draft_context_is_drafted_on(context: int) -> None:
+def test_a_text_that_outgrows_the_draft_context_is_drafted_on(context: int, sampling: Sampling) -> None:
     backend = ScriptedBackend(context_length=context)
-    drafter = ModelDrafter(backend, GREEDY)
+    drafter = ModelDrafter(backend, sampling)
     text = list(PROMPT) + LONG
     for _ in range(12):
         drafts = _tokens(drafter, text, 3)
-        assert drafts == plain(ScriptedBackend(), text, 3)  # four tokens decide, and the window holds more
+        assert drafts == plain(ScriptedBackend(), text, 3, sampling)  # four tokens decide, the window holds more
         text += drafts
     assert backend.length(0) <= context
 

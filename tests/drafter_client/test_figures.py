@@ -9,7 +9,7 @@ from drafter_client.client import VerifierClient
 from drafter_client.drafter import ModelDrafter
 from drafter_client.loop import Origin
 from drafter_client.stats import Baseline, Stats
-from speculation.draft_length import Fixed
+from speculation.draft_length import Fixed, Round
 from speculation.sampling import Sampling
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 
@@ -46,6 +46,35 @@ def test_origins_tell_drafts_corrections_and_free_tokens_apart(client: VerifierC
         *(ACCEPTED, FREE),  # 11 and, for the limit's sake without a draft, 12
     ]
     assert (run.stats.rounds, run.stats.drafted, run.stats.accepted) == (4, 3 + 3 + 3 + 1, 3 + 1 + 3 + 1)
+
+
+def test_the_draft_length_learns_how_every_round_went(client: VerifierClient) -> None:
+    text = plain(ScriptedBackend(Script(seed=1)), PROMPT, 13)
+    learned: list[tuple[int, int, int, int, int]] = []
+
+    class HoldsBack(Fixed):
+        """Makes four drafts and sends two."""
+
+        def to_send(self, confidences: Sequence[float]) -> int:
+            return min(2, len(confidences))
+
+        def learn(self, outcome: Round) -> None:
+            assert outcome.draft_ms > 0 and outcome.exchange_ms > 0
+            made = len(outcome.confidences)
+            learned.append((made, outcome.judged, outcome.agreed, outcome.compared, outcome.gained))
+
+    def wrong_at_four_and_seven(tokens: Sequence[int]) -> int:
+        at = len(tokens) - len(PROMPT)
+        return (text[at] + (at in (4, 7))) % 256
+
+    generate(client, Scenario(wrong_at_four_and_seven), HoldsBack(4), max_tokens=13)
+    assert learned == [
+        (4, 2, 3, 3, 3),  # 1 to 4: the third was not sent and is what came; nothing came to compare the fourth with
+        (4, 2, 0, 1, 1),  # 4 to 7: wrong at once
+        (4, 2, 2, 3, 3),  # 5 to 8: what came third is not what was drafted
+        (4, 2, 3, 3, 3),  # 8 to 11
+        (1, 1, 1, 1, 2),  # 11; the last token is the target's by the limit
+    ]
 
 
 def test_origins_add_up_with_the_counters(client: VerifierClient) -> None:

@@ -108,7 +108,8 @@ def test_a_full_context_ends_the_text(agreement: float, options: dict[str, Any])
         run = generate(client, drafter, Fixed(5), **options)
     assert run.tokens == _target_alone(GREEDY, 32 - len(PROMPT))
     assert run.stats.finish_reason == "length"
-    assert run.stats.accepted <= run.stats.drafted
+    if agreement == 1.0:  # drafts for places that there are not are neither judged nor counted
+        assert run.stats.accepted == run.stats.drafted > 0
 
 
 def test_nothing_is_drafted_for_the_place_of_the_last_token(client: VerifierClient) -> None:
