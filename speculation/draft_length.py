@@ -209,7 +209,7 @@ class Mean:
 
 
 class Curve:
-    """Milliseconds of an exchange by the drafts in it: a line through all that was seen, bent to each length's own mean.
+    """Milliseconds of an exchange by the drafts in it: a line through all that was seen, bent to each own mean.
 
     Real costs have steps (a kernel takes four tokens at a time, say), which a line alone would miss.
     """
