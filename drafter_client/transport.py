@@ -65,7 +65,8 @@ class HttpTransport:
         odd = not parts.path.isascii() or any(sign.isspace() or not sign.isprintable() for sign in url)
         if parts.scheme not in ("http", "https") or not parts.hostname or odd:
             raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
-        self._url = url
+        self._url = url.rstrip("/")
+        self._authority = parts.netloc.rpartition("@")[2]
         self._secure = parts.scheme == "https"
         self._host, self._port = parts.hostname, port or (443 if self._secure else 80)
         self._prefix = parts.path.rstrip("/")
@@ -134,7 +135,7 @@ class HttpTransport:
         connection.sock.settimeout(timeout)
         target = self._prefix + path
         if self._proxy is not None and not self._secure:
-            target = f"http://{self._host}:{self._port}{target}"
+            target = f"http://{self._authority}{target}"
         connection.request(method, target, body, headers)
         response = connection.getresponse()
         self._last_used = time.monotonic()

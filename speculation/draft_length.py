@@ -13,7 +13,7 @@ confidence stood before.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log, prod
+from math import exp, log
 from typing import Protocol
 
 import numpy as np
@@ -69,12 +69,10 @@ class Adaptive:
     """The rule of this module over running estimates, each forgetting at its own pace."""
 
     _START = 3  # drafts at most at first; doubled whenever so many stood, since a long guess may be dear
-    # While drafting does not pay, a token is drafted now and then to see whether it would: after so many rounds
-    # without, and for at most this share of the time.
-    _SHADOW_ROUNDS, _SHADOW_SHARE = 8, 0.02
+    _SHADOW = 0.02  # share of the time for drafting a token all the same, to see whether it would pay again
 
     def __init__(self) -> None:
-        self._quiet_rounds, self._quiet_ms = self._SHADOW_ROUNDS, 0.0  # since the last draft
+        self._quiet_ms = 0.0  # exchanges since the last draft
         self._chances = Calibration()
         self._draft_ms = Mean(0.9)
         self._exchange = Curve()
@@ -89,10 +87,8 @@ class Adaptive:
             return True
         # One more may not pay by itself and still be on the way to a width that does: a pass of four tokens can cost
         # hardly more than one of three.
-        chance = self._chances.all_of(confidences)
-        gain, spent = 0.0, 0.0
-        for count in range(made + 1, self._most + 1):
-            chance *= self._chances.average
+        gain = spent = 0.0
+        for count, chance in enumerate(self._chances.path(confidences, self._most - made)[made:], made + 1):
             gain += chance
             spent += self._draft_ms.value
             if gain > self._price * (spent + self._exchange.at(count) - self._exchange.at(made)):
@@ -100,10 +96,8 @@ class Adaptive:
         return False
 
     def to_send(self, confidences: Sequence[float]) -> int:
-        best, best_value = 0, -self._price * self._exchange.at(0)
-        chance, gain = 1.0, 0.0
-        for count, confidence in enumerate(confidences, 1):
-            chance *= self._chances.of(confidence)
+        best, best_value, gain = 0, -self._price * self._exchange.at(0), 0.0
+        for count, chance in enumerate(self._chances.path(confidences), 1):
             gain += chance
             value = gain - self._price * self._exchange.at(count)
             if value > best_value:
@@ -118,73 +112,77 @@ class Adaptive:
             self._most = min(2 * self._most, MAX_AUTO)
         if outcome.confidences:
             self._draft_ms.learn(outcome.draft_ms / len(outcome.confidences))
-            self._quiet_rounds, self._quiet_ms = 0, 0.0
-        else:
-            self._quiet_rounds += 1
-            self._quiet_ms += outcome.exchange_ms
+            self._quiet_ms = 0.0
+        self._quiet_ms += outcome.exchange_ms
         self._exchange.learn(outcome.judged, outcome.exchange_ms)
         self._price = self._best_rate()
 
     def _shadow_is_due(self) -> bool:
-        share = self._quiet_ms * self._SHADOW_SHARE
-        return self._quiet_rounds >= self._SHADOW_ROUNDS and share >= self._draft_ms.value
+        return self._quiet_ms * self._SHADOW >= self._draft_ms.value
 
     def _best_rate(self) -> float:
         """Tokens per millisecond of the best fixed draft length under the present estimates.
 
         A forecast rather than the measured rate, which lags, and is high or low by the luck of a few rounds.
         """
-        tokens = chance = 1.0
+        tokens = 1.0
         best = tokens / self._exchange.at(0)
-        for count in range(1, self._most + 1):
-            chance *= self._chances.average
+        for count, chance in enumerate(self._chances.path((), self._most), 1):
             tokens += chance
             best = max(best, tokens / (self._exchange.at(count) + count * self._draft_ms.value))
         return best
 
 
 class Calibration:
-    """Chance that a draft stands, from the drafter's confidence: a logistic regression on its log-odds.
+    """Chance that a draft stands: a logistic regression on the drafter's confidence and on how the last drafts went.
 
-    Fitted to the latest outcomes, from a prior that believes the drafter about half (a good drafter's agreement
-    is higher than its confidence, a bad one's lower).
+    Confidence alone does not tell: a text has stretches that a drafter follows and others that it does not, and a
+    draft behind one that stood is likelier to stand itself. Fitted to the latest outcomes, from a prior that
+    believes the drafter about half (a good drafter's agreement is higher than its confidence, a bad one's lower).
     """
 
     _WINDOW = 200  # outcomes
     _CLIP = 4.0  # log-odds; beyond it confidences differ in nothing that matters
-    _PRIOR = np.array([1.0, 0.5])  # bias, gain
-    _PRECISION = np.array([0.5, 3.0])  # of the prior
+    _MEMORY = 0.7  # weight of the past in `_recent`
+    _PRIOR = np.array([1.0, 0.5, 0.8])  # bias, gain of the log-odds, gain of `_recent`
+    _PRECISION = np.array([0.5, 3.0, 1.0])  # of the prior
 
     def __init__(self) -> None:
-        self._outcomes: deque[tuple[float, bool]] = deque(maxlen=self._WINDOW)
+        self._outcomes: deque[tuple[float, float, bool]] = deque(maxlen=self._WINDOW)
         self._weights = self._PRIOR.copy()
-        self.average = self.of(0.5)  # chance of a draft that is not made yet
+        self._recent = 0.0  # fading mean over the last outcomes, from -1 (all fell) to 1 (all stood)
+        self._typical = float(self._PRIOR[0])  # log-odds that a draft not made yet stands, `_recent` aside
 
-    def of(self, confidence: float) -> float:
-        """Chance that a draft of this confidence stands, given that those before it do."""
-        bias, gain = self._weights
-        return float(1.0 / (1.0 + exp(-(bias + gain * self._odds(confidence)))))
-
-    def all_of(self, confidences: Sequence[float]) -> float:
-        """Chance that all of these drafts stand."""
-        return prod(self.of(confidence) for confidence in confidences)
+    def path(self, confidences: Sequence[float], ahead: int = 0) -> list[float]:
+        """Chance, for each draft and for so many more behind them, that it stands with all before it."""
+        bias, gain, habit = self._weights.tolist()
+        recent, chance, chances = self._recent, 1.0, []
+        made = [bias + gain * self._odds(confidence) for confidence in confidences]
+        for score in [*made, *[self._typical] * ahead]:
+            chance /= 1.0 + exp(-(score + habit * recent))
+            recent = self._MEMORY * recent + 1.0 - self._MEMORY
+            chances.append(chance)
+        return chances
 
     def learn(self, confidence: float, stood: bool) -> None:
         """Take in one outcome; `fit` makes it count."""
-        self._outcomes.append((self._odds(confidence), stood))
+        self._outcomes.append((self._odds(confidence), self._recent, stood))
+        self._recent = self._MEMORY * self._recent + (1.0 - self._MEMORY) * (1.0 if stood else -1.0)
 
     def fit(self) -> None:
         """Two Newton steps from the last fit: it moves little from round to round."""
         if not self._outcomes:
             return
-        odds, stood = np.array(self._outcomes, dtype=np.float64).T
-        features = np.stack([np.ones_like(odds), odds], axis=1)
+        odds, recent, stood = np.array(self._outcomes, dtype=np.float64).T
+        features = np.stack([np.ones_like(odds), odds, recent], axis=1)
         for _ in range(2):
             chances = 1.0 / (1.0 + np.exp(-features @ self._weights))
             gradient = features.T @ (chances - stood) + self._PRECISION * (self._weights - self._PRIOR)
             curvature = (features.T * (chances * (1.0 - chances))) @ features + np.diag(self._PRECISION)
             self._weights = self._weights - np.linalg.solve(curvature, gradient)
-        self.average = float((stood.sum() + 1.4) / (len(stood) + 2.0))
+        lately = features[-50:, :2] @ self._weights[:2]
+        share = float((1.0 / (1.0 + np.exp(-lately))).mean())
+        self._typical = log(share / (1.0 - share))
 
     def _odds(self, confidence: float) -> float:
         p = min(max(confidence, 1e-6), 1.0 - 1e-6)

@@ -1,7 +1,11 @@
 """Ctrl-C and waiting: what was generated is kept, the session is given back, and the status says what happened."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +15,7 @@ from drafter_client.client import VerifierClient
 from drafter_client.drafter import Draft, ModelDrafter
 from drafter_client.readout import Readout
 from tests.drafter_client.command_line import TOY, Command
-from tests.drafter_client.support import Verifier, plain
+from tests.drafter_client.support import Verifier, plain, serving
 
 
 def _flags(verifier: Verifier, *more: str) -> list[str]:
@@ -105,6 +109,26 @@ def test_a_solo_run_is_interrupted_alike(drafter: Command, monkeypatch: pytest.M
 
 def _ctrl_c() -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
+def test_ctrl_c_at_the_keyboard_ends_the_program_in_order() -> None:
+    slow = ScriptedBackend(Script(seed=1, seconds_per_pass=0.01))
+    root = Path(__file__).resolve().parents[2]
+    with serving(slow) as verifier:
+        command = [sys.executable, "-m", "drafter_client", *_flags(verifier), "--max-tokens", "900"]
+        process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout is not None
+        first = process.stdout.read(1)  # text is being written
+        process.send_signal(signal.SIGINT)
+        rest, complaints = process.communicate(timeout=60)
+        assert verifier.sessions == 0
+    expected = bytes(_expected(900)).decode(errors="replace").encode()
+    assert process.returncode == 130 and b"Traceback" not in complaints
+    assert b"interrupt" in complaints
+    written = (first + rest).removesuffix(b"\n")
+    assert 0 < len(written) < len(expected)
+    assert expected.startswith(written.removesuffix("\ufffd".encode()))
 
 
 def test_the_progress_of_a_loading_verifier_is_shown_by_tenths(

@@ -135,6 +135,12 @@ def test_beyond_loopback_the_proxy_of_the_environment_is_asked(monkeypatch: pyte
         with closing(HttpTransport("http://verifier.invalid:8000/base")) as sender:
             assert _ask(sender, b"[7]") == [7]
     assert proxy.requests[0].line == "POST http://verifier.invalid:8000/base/x HTTP/1.1"
+    with answering(echo) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        with closing(HttpTransport("http://[2001:db8::1]")) as sender:
+            _ask(sender)
+    assert proxy.requests[0].line == "POST http://[2001:db8::1]/x HTTP/1.1"
+    assert b"\r\nHost: [2001:db8::1]\r\n" in proxy.requests[0].head
 
 
 @pytest.mark.usefixtures("no_proxies")
