@@ -17,7 +17,9 @@ from math import exp, log
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+_SURE = 30.0  # log-odds that are as good as certain
 MAX_AUTO = 16  # drafts; a longer guess hardly ever stands whole, and stands in the way of other sessions
 
 
@@ -159,7 +161,7 @@ class Calibration:
         recent, chance, chances = self._recent, 1.0, []
         made = [bias + gain * self._odds(confidence) for confidence in confidences]
         for score in [*made, *[self._typical] * ahead]:
-            chance /= 1.0 + exp(-(score + habit * recent))
+            chance /= 1.0 + exp(-max(score + habit * recent, -_SURE))
             recent = self._MEMORY * recent + 1.0 - self._MEMORY
             chances.append(chance)
         return chances
@@ -176,17 +178,21 @@ class Calibration:
         odds, recent, stood = np.array(self._outcomes, dtype=np.float64).T
         features = np.stack([np.ones_like(odds), odds, recent], axis=1)
         for _ in range(2):
-            chances = 1.0 / (1.0 + np.exp(-features @ self._weights))
+            chances = _logistic(features @ self._weights)
             gradient = features.T @ (chances - stood) + self._PRECISION * (self._weights - self._PRIOR)
             curvature = (features.T * (chances * (1.0 - chances))) @ features + np.diag(self._PRECISION)
             self._weights = self._weights - np.linalg.solve(curvature, gradient)
         lately = features[-50:, :2] @ self._weights[:2]
-        share = float((1.0 / (1.0 + np.exp(-lately))).mean())
+        share = float(_logistic(lately).mean())
         self._typical = log(share / (1.0 - share))
 
     def _odds(self, confidence: float) -> float:
         p = min(max(confidence, 1e-6), 1.0 - 1e-6)
         return min(max(log(p / (1.0 - p)), -self._CLIP), self._CLIP)
+
+
+def _logistic(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1.0 / (1.0 + np.exp(-np.clip(scores, -_SURE, _SURE)))
 
 
 class Mean:

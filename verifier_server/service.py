@@ -204,12 +204,6 @@ class Service:
     def _load(self) -> None:
         try:
             backend = self._backend or load(self.settings.backend, self.settings.load_options(), self._report)
-        except BackendError as error:
-            self.failure = str(error)
-        except Exception as error:  # an engine's own crash must reach the user too
-            _log.exception("loading the model failed")
-            self.failure = f"{type(error).__name__}: {error}"
-        else:
             _log.info(
                 "%s: %d rows of %d tokens, %.1f MiB of KV cache",
                 backend.model_name,
@@ -221,6 +215,11 @@ class Service:
             engine.start()
             self._engine = engine
             return
+        except BackendError as error:
+            self.failure = str(error)
+        except Exception as error:  # an engine's own crash must reach the user too
+            _log.exception("loading the model failed")
+            self.failure = f"{type(error).__name__}: {error}"
         _log.error("the model could not be loaded: %s", self.failure)
         if self._on_failure is not None:
             self._on_failure()

@@ -72,9 +72,7 @@ class Engine:
 @pytest.fixture
 def engine() -> Iterator[Callable[..., Engine]]:
     """Open a model file with llama.cpp; it is closed when the test ends."""
-    llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python judges the files")
-    quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)
-    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+    pytest.importorskip("backends.llama_library", reason="llama-cpp-python judges the files")  # and quietens it
     opened: list[Engine] = []
 
     def open_model(path: Path, threads: int = 1) -> Engine:
