@@ -7,7 +7,7 @@ from benchmarks.harness import ROOT, padded_target, step_ms, verifier
 from models import DEFAULT_TWIN
 
 STEP_MS = 40
-PROMPT = '"""Read and write comma separated values."""\n\nimport io\n\n\nclass Reader:\n    def __init__(self, '
+PROMPT = "import unittest\n\n\nclass TestQueue(unittest.TestCase):\n    def test_put(self):\n"
 
 
 def main() -> int:
@@ -23,7 +23,7 @@ def main() -> int:
     with verifier(model=target, threads=1, rows=2, context=1024) as server:
         command = [sys.executable, "-m", "drafter_client", "--verifier", server.url, "--threads", "1"]
         command += ["--draft-model", str(DEFAULT_TWIN), "--prompt", PROMPT, "--max-tokens", "120"]
-        command += ["--temperature", "0.8", "--seed", "1", "--baseline"]
+        command += ["--temperature", "0.8", "--seed", "3", "--baseline"]
         print("demo: the drafter is the same model in 4 bits, the text is sampled at temperature 0.8\n", flush=True)
         return subprocess.run(command, cwd=ROOT, check=False).returncode
 
