@@ -52,8 +52,10 @@ def main() -> None:
     options = parser.parse_args()
     report = Report("end_to_end", options)
     target = padded_target(options.step_ms)
-    curve = step_ms(target, widths=WIDTHS)
-    report.line("verify cost, ms by tokens in the pass: " + "  ".join(f"{w}: {ms:.1f}" for w, ms in curve.items()))
+    for name, in_turn in (("same width again", False), ("another width each time", True)):
+        curve = step_ms(target, widths=WIDTHS, in_turn=in_turn)
+        figures = "  ".join(f"{width}: {ms:.1f}" for width, ms in curve.items())
+        report.line(f"verify cost, ms by tokens in the pass, {name}: {figures}")
     with verifier(model=target, threads=1, rows=2, context=1024) as server:
         client = VerifierClient(server.url)
         client.wait_until_ready()

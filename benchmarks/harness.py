@@ -21,20 +21,23 @@ CACHE = ROOT / ".cache"
 _MOST_LAYERS = 500  # llama.cpp takes 512 in all
 
 
-def step_ms(model: Path, *, widths: Sequence[int] = (1,), threads: int = 1, repeats: int = 9) -> dict[int, float]:
-    """Median milliseconds of a forward pass over so many tokens, logits for each, behind a prompt of 64 tokens."""
+def step_ms(
+    model: Path, *, widths: Sequence[int] = (1,), threads: int = 1, repeats: int = 9, in_turn: bool = False
+) -> dict[int, float]:
+    """Median milliseconds of a forward pass over so many tokens, logits for each, behind a prompt of 64 tokens.
+
+    Each width by itself, pass after pass; or `in_turn`, so that no pass has the width of the one before.
+    """
     backend = load("llama_cpp", LoadOptions(model=model, rows=1, context_length=512, threads=threads))
     try:
         backend.extend([Entry(0, 0, list(range(2, 66)), 64)])
-        result = {}
-        for width in widths:
-            times = []
-            for _ in range(repeats):
-                began = time.perf_counter()
-                backend.extend([Entry(0, 64, list(range(2, 2 + width)), 0)])
-                times.append(time.perf_counter() - began)
-            result[width] = 1e3 * median(times)
-        return result
+        once = [width for width in widths for _ in range(repeats)]
+        times: dict[int, list[float]] = {width: [] for width in widths}
+        for width in list(widths) * repeats if in_turn else once:
+            began = time.perf_counter()
+            backend.extend([Entry(0, 64, list(range(2, 2 + width)), 0)])
+            times[width].append(1e3 * (time.perf_counter() - began))
+        return {width: median(taken) for width, taken in times.items()}
     finally:
         backend.close()
 
