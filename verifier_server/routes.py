@@ -4,7 +4,7 @@ import codecs
 import ipaddress
 import json
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -26,7 +26,6 @@ from verifier_server.service import Service
 from verifier_server.sessions import Session
 
 SESSION_HEADER = "X-Session-Id"
-Endpoint = Callable[[Request], Awaitable[Response]]
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 

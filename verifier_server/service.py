@@ -41,11 +41,9 @@ class Service:
         self._engine: Engine | None = None
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._on_failure: Callable[[], None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, on_failure: Callable[[], None] | None = None) -> None:
         """Begin to load the model; `on_failure` is called from the loader's thread when that fails."""
-        self._loop = asyncio.get_running_loop()
         self._on_failure = on_failure
         self._loader.start()
 
