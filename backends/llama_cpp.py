@@ -27,7 +27,7 @@ from backends.contract import (
 )
 from backends.llama_library import last_words, lib
 from backends.llama_vocabulary import LlamaVocabulary
-from backends.memory import available_bytes, default_threads, rows_that_fit
+from backends.machine import available_bytes, rows_that_fit, threads_for
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
@@ -92,7 +92,7 @@ class LlamaBackend(Backend):
 
     def _open_context(self, options: LoadOptions) -> Any:
         params = lib.llama_context_default_params()
-        threads = options.threads or default_threads()
+        threads = options.threads or threads_for(lib.llama_model_size(self._model))
         params.n_seq_max = self.rows
         params.n_ctx = self.rows * (self.context_length + 1)  # one more: see `_pass`
         params.n_batch = self.max_batch_tokens + 1

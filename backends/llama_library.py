@@ -5,9 +5,13 @@ import logging
 import os
 from collections import deque
 
-# Both must be set before the library is loaded. OpenMP threads that spin at barriers starve a second process
-# on the same box (a token took 90 times as long); an abort would otherwise start a debugger.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# All must be set before the library is loaded. OpenMP threads that spin at barriers starve a second process on the
+# same box (a token took 90 times as long); threads that sleep at once are woken thousands of times a pass (twice the
+# time of a step, and 12 times with very many layers). So GNU's spin for a moment, some microseconds, and then sleep
+# (`benchmarks.threads`). An abort would otherwise start a debugger.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 import llama_cpp as lib  # noqa: E402 - after the environment is set

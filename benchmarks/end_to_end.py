@@ -1,7 +1,8 @@
 """Tokens per second of the default pair with real compute: every fixed draft length, `auto`, and the target alone.
 
-Method. The verifier runs in its own process, one thread, and serves the default target padded with idle layers
-until a step costs `--step-ms` here; this process drafts, one thread, over loopback HTTP. For each drafter and
+Method. The verifier runs in its own process, one thread, and serves the default target padded to 32 layers so wide
+that a step costs `--step-ms` here (or `--target`); this process drafts, one thread, over loopback HTTP. Prompts
+are four lines each out of files of the standard library that the pair was not trained on. For each drafter and
 temperature, every prompt is generated in turn by the target alone (`/generate`, streamed by the same server) and
 by the pair with k = 1 … 8 and `auto`, so that a slow moment of the machine falls on all of them alike; `auto`
 begins each text knowing nothing. Text differs from prompt to prompt, not from method to method: one seed a prompt.
@@ -9,7 +10,7 @@ A column's figure is all its tokens over all its seconds, prefill included, divi
 range is that ratio's smallest and largest over `--repeats` passes. The verify-cost curve is measured first, in a
 process with nothing else to do.
 
-    python -m benchmarks.end_to_end [--tokens 96] [--prompts 4] [--repeats 2]
+    python -m benchmarks.end_to_end [--tokens 128] [--prompts 4] [--repeats 2]
 """
 
 import argparse
@@ -20,7 +21,7 @@ from typing import Any
 
 from backends.contract import LoadOptions
 from backends.registry import load
-from benchmarks.harness import padded_target, step_ms, verifier
+from benchmarks.harness import held_out_prompts, padded_target, step_ms, verifier
 from benchmarks.report import Report
 from drafter_client.baseline import run_baseline
 from drafter_client.client import VerifierClient
@@ -31,27 +32,20 @@ from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from speculation.draft_length import Adaptive, Fixed
 from speculation.sampling import Sampling
 
-PROMPTS = (
-    '"""Read and write comma separated values."""\n\nimport io\n\n\nclass Reader:\n',
-    "def parse_header(line):\n    key, _, value = line.partition(",
-    "import unittest\n\n\nclass TestQueue(unittest.TestCase):\n    def test_put(self):\n",
-    "    def __repr__(self):\n        return '%s(%r)' % (",
-    "class Error(Exception):\n    pass\n\n\ndef main():\n    parser = argparse.ArgumentParser()\n",
-    "# Find the longest common prefix of two paths.\ndef common_path(a, b):\n",
-)
 LENGTHS: tuple[int | str, ...] = (1, 2, 3, 4, 5, 6, 7, 8, "auto")
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--prompts", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--step-ms", type=float, default=30.0)
+    parser.add_argument("--target", type=Path, help="a padded target of your own making")
     options = parser.parse_args()
     report = Report("end_to_end", options)
-    target = padded_target(options.step_ms)
+    target = options.target or padded_target(options.step_ms)
     for name, in_turn in (("same width again", False), ("another width each time", True)):
         curve = step_ms(target, widths=WIDTHS, in_turn=in_turn)
         figures = "  ".join(f"{width}: {ms:.1f}" for width, ms in curve.items())
@@ -76,7 +70,7 @@ def _compare(
     judged: dict[int | str, list[int]] = defaultdict(lambda: [0, 0, 0])
     differing = 0
     for repeat in range(options.repeats):
-        for at, prompt in enumerate(PROMPTS[: options.prompts]):
+        for at, prompt in enumerate(held_out_prompts(options.prompts)):
             sampling = Sampling(seed=1000 * repeat + at, temperature=temperature)
             request: dict[str, Any] = {"max_tokens": options.tokens, "temperature": temperature, "seed": sampling.seed}
             prompt_ids = backend.vocabulary.encode(prompt)

@@ -1,9 +1,10 @@
-"""What several measurements need: a target that costs what a large one does, and a verifier in its own process."""
+"""What several measurements need: a target that costs what a large one does, prompts, a verifier as a process."""
 
 import os
 import re
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -14,11 +15,13 @@ from statistics import median
 from backends.contract import Entry, LoadOptions
 from backends.registry import load
 from models import DEFAULT_TARGET
+from models.corpus import HELD_OUT
 from models.export import pad_layers
 
 ROOT = Path(__file__).resolve().parent.parent
+_PROMPT_FILES = ("configparser.py", "fractions.py", "_osx_support.py")
 CACHE = ROOT / ".cache"
-_MOST_LAYERS = 500  # llama.cpp takes 512 in all
+_PROBE_WIDTH, _MOST_WIDTH = 8, 128  # times; the second is a file of 2.6 GB
 
 
 def step_ms(
@@ -42,18 +45,37 @@ def step_ms(
         backend.close()
 
 
-def padded_target(milliseconds: float, threads: int = 1) -> Path:
-    """The default target with idle layers until a step costs about so many milliseconds here; made once, then kept."""
+def padded_target(milliseconds: float, threads: int = 1, layers: int = 24) -> Path:
+    """The default target padded until a step costs about so many milliseconds here; made once, then kept.
+
+    With `layers` more layers, 32 in all as an 8B model has, and all of them wider.
+    """
     CACHE.mkdir(exist_ok=True)
-    kept = CACHE / f"target-{milliseconds:g}ms.gguf"
+    kept = CACHE / f"target-{milliseconds:g}ms-{threads}t-{layers}l.gguf"
     if not kept.exists():
-        probe = CACHE / "probe.gguf"
-        pad_layers(DEFAULT_TARGET, probe, 32)
-        plain, more = step_ms(DEFAULT_TARGET, threads=threads)[1], step_ms(probe, threads=threads)[1]
-        probe.unlink()
-        layers = round((milliseconds - plain) / max((more - plain) / 32, 1e-3))
-        pad_layers(DEFAULT_TARGET, kept, max(0, min(_MOST_LAYERS, layers)))
+
+        def cost(width: int) -> float:
+            probe = CACHE / "probe.gguf"
+            pad_layers(DEFAULT_TARGET, probe, layers, width)
+            measured = step_ms(probe, threads=threads, repeats=15)[1]
+            probe.unlink()
+            return measured
+
+        plain, wide = cost(1), cost(_PROBE_WIDTH)
+        per_width = max((wide - plain) / (_PROBE_WIDTH - 1), 1e-3)
+        pad_layers(
+            DEFAULT_TARGET, kept, layers, max(1, min(_MOST_WIDTH, 1 + round((milliseconds - plain) / per_width)))
+        )
     return kept
+
+
+def held_out_prompts(count: int) -> list[str]:
+    """So many prompts of 4 lines, out of files that the default pair was not trained on and every Python has."""
+    assert HELD_OUT.issuperset(_PROMPT_FILES)
+    library = Path(sysconfig.get_path("stdlib"))
+    texts = [(library / name).read_text(encoding="utf-8").splitlines(keepends=True) for name in _PROMPT_FILES]
+    places = [(lines, (part * len(lines)) // 7) for part in range(1, 7) for lines in texts]
+    return ["".join(lines[at : at + 4]) for lines, at in places[:count]]
 
 
 class Server:

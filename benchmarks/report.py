@@ -5,7 +5,7 @@ import datetime
 import platform
 from pathlib import Path
 
-from backends.memory import default_threads
+from backends.machine import cores
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -17,9 +17,11 @@ class Report:
         self._name = name
         self._lines: list[str] = []
         today = datetime.datetime.now(tz=datetime.UTC).date()
-        given = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in vars(options).items())
+        given = " ".join(
+            f"--{key.replace('_', '-')} {value}" for key, value in vars(options).items() if value is not None
+        )
         self.line(f"# python -m benchmarks.{name} {given}")
-        self.line(f"# {today}, {_processor()}, {default_threads()} cores, Python {platform.python_version()}")
+        self.line(f"# {today}, {_processor()}, {cores()} cores, Python {platform.python_version()}")
 
     def line(self, text: str) -> None:
         """Print a line and keep it."""

@@ -1,7 +1,7 @@
 """Write GGUF files: from a Hugging Face folder, or from a GGUF file in another precision or with more layers.
 
     python -m models.export out/target target.gguf --type q8_0
-    python -m models.export target.gguf heavy.gguf --pad-layers 48
+    python -m models.export target.gguf heavy.gguf --pad-layers 24 --pad-width 16
 
 Needs ``numpy`` and ``gguf`` only.
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 from models.errors import ExportError
 from models.gguf_file import Gguf, read_gguf, write_gguf
 from models.huggingface import read_huggingface
-from models.transform import MAX_LAYERS, TYPES, padded, quantised
+from models.padding import MAX_LAYERS, padded, widened
+from models.quantise import TYPES, quantised
 
 __all__ = ["ExportError", "convert_gguf", "export_hf", "main", "pad_layers"]
 
@@ -25,20 +26,23 @@ def export_hf(
     kind: str = "q8_0",
     *,
     pad: int = 0,
+    width: int = 1,
     name: str | None = None,
     license_id: str | None = None,
     description: str | None = None,
 ) -> None:
-    """Write the Llama model of a Hugging Face folder as GGUF with matrices of type ``kind`` and ``pad`` idle layers.
+    """Write the Llama model of a Hugging Face folder as GGUF with matrices of type ``kind``.
+
+    With ``pad`` idle layers more and all layers ``width`` times as wide, see ``pad_layers``.
 
     Raises ExportError when the folder is no such model, the kind unknown, or the destination not writable.
     """
     model = read_huggingface(folder, name=name, license_id=license_id, description=description)
-    write_gguf(padded(quantised(model, kind), pad), destination)
+    write_gguf(widened(padded(quantised(model, kind), pad), width), destination)
 
 
-def convert_gguf(source: Path, destination: Path, *, kind: str | None = None, pad: int = 0) -> None:
-    """Write a GGUF model again, requantised to ``kind`` unless that is None, with ``pad`` idle layers more.
+def convert_gguf(source: Path, destination: Path, *, kind: str | None = None, pad: int = 0, width: int = 1) -> None:
+    """Write a GGUF model again, requantised to ``kind`` unless that is None, padded as ``pad_layers`` does.
 
     Raises ExportError as ``pad_layers`` does, and for a source too coarse to requantise.
     """
@@ -47,16 +51,18 @@ def convert_gguf(source: Path, destination: Path, *, kind: str | None = None, pa
         raise ExportError(f"{destination} is the source itself: give another name")
     if kind is not None:
         model = quantised(model, kind)
-    write_gguf(padded(model, pad), destination)
+    write_gguf(widened(padded(model, pad), width), destination)
 
 
-def pad_layers(source: Path, destination: Path, layers: int) -> None:
+def pad_layers(source: Path, destination: Path, layers: int, width: int = 1) -> None:
     """Write the model of ``source`` with ``layers`` more layers that change nothing but the cost of a step.
+
+    And with the MLP of every layer ``width`` times as wide, which changes nothing else either.
 
     The destination appears whole or not at all, and an existing file is replaced. Raises ExportError for a missing or
     damaged source, more than 512 layers in all, or an architecture whose layers are not known.
     """
-    convert_gguf(source, destination, pad=layers)
+    convert_gguf(source, destination, pad=layers, width=width)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,6 +86,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"add N layers that cost time and memory but leave the output the same (at most {MAX_LAYERS} in all)",
     )
+    parser.add_argument(
+        "--pad-width",
+        type=int,
+        default=1,
+        metavar="N",
+        help="make the MLP of every layer N times as wide, which costs and changes nothing else either",
+    )
     parser.add_argument("--name", help="name of the model, for a folder (default: the folder's name)")
     parser.add_argument("--license", dest="license_id", help="licence of the weights, for a folder: an SPDX identifier")
     parser.add_argument("--description", help="one sentence about the model, for a folder")
@@ -94,14 +107,15 @@ def _summary(path: Path, model: Gguf) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit status: 0, or 1 after one line on stderr."""
     options = _parser().parse_args(arguments)
+    padding = {"pad": options.pad_layers, "width": options.pad_width}
     about = {key: getattr(options, key) for key in ("name", "license_id", "description")}
     try:
         if options.source.is_dir():
-            export_hf(options.source, options.destination, options.kind or "q8_0", pad=options.pad_layers, **about)
+            export_hf(options.source, options.destination, options.kind or "q8_0", **padding, **about)
         elif any(about.values()):
             raise ExportError("--name, --license and --description are for a folder: a GGUF file keeps its own")
         else:
-            convert_gguf(options.source, options.destination, kind=options.kind, pad=options.pad_layers)
+            convert_gguf(options.source, options.destination, kind=options.kind, **padding)
         print(_summary(options.destination, read_gguf(options.destination)))
     except ExportError as error:
         print(f"error: {error}", file=sys.stderr)

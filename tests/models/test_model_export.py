@@ -230,8 +230,8 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
 def test_the_command_line_exports_and_pads(tmp_path: Path, tiny: Any, capsys: pytest.CaptureFixture[str]) -> None:
     out, padded = tmp_path / "o.gguf", tmp_path / "p.gguf"
     assert main([str(tiny().folder), str(out), "--type", "f16", "--name", "a model", "--license", "PSF-2.0"]) == 0
-    assert main([str(out), str(padded), "--type", "q8_0", "--pad-layers", "3"]) == 0
-    assert capsys.readouterr().out == (f"wrote {out}: 0.2 MB, 2 layers, F16\nwrote {padded}: 0.2 MB, 5 layers, Q8_0\n")
+    assert main([str(out), str(padded), "--type", "q8_0", "--pad-layers", "3", "--pad-width", "2"]) == 0
+    assert capsys.readouterr().out == (f"wrote {out}: 0.2 MB, 2 layers, F16\nwrote {padded}: 0.3 MB, 5 layers, Q8_0\n")
 
 
 def test_the_command_line_reports_errors_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,4 +246,4 @@ def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    assert all(flag in text for flag in ("--type", "--pad-layers", "--name", "--license", "--description"))
+    assert all(flag in text for flag in ("--type", "--pad-layers", "--pad-width", "--name", "--license", "--description"))

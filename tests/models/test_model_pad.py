@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType, GGUFValueType
 from models import DEFAULT_TARGET, DEFAULT_TWIN
 from models.export import ExportError, export_hf, pad_layers
 from models.gguf_file import Field, Gguf, Tensor, read_gguf, write_gguf
-from models.transform import padded
+from models.padding import padded, widened
 
 
 def bare(architecture: str = "llama", fields: Mapping[str, Field] = MappingProxyType({})) -> Gguf:
@@ -29,7 +29,7 @@ def bare(architecture: str = "llama", fields: Mapping[str, Field] = MappingProxy
 @pytest.mark.parametrize("source", [DEFAULT_TARGET, DEFAULT_TWIN], ids=["q8_0", "q4_0"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_logits_are_the_same_to_the_bit(tmp_path: Path, engine: Any, source: Path, threads: int) -> None:
-    pad_layers(source, tmp_path / "heavy.gguf", 5)
+    pad_layers(source, tmp_path / "heavy.gguf", 5, 3)
     light, heavy = engine(source, threads), engine(tmp_path / "heavy.gguf", threads)
     ids = light.encode("def read(path):\n    with open(path) as file:\n        return file.", special=True)
     np.testing.assert_array_equal(light.logits(ids), heavy.logits(ids))
@@ -42,7 +42,7 @@ def test_logits_are_the_same_to_the_bit(tmp_path: Path, engine: Any, source: Pat
 
 def test_float_models_stay_the_same_too(tmp_path: Path, tiny: Any, engine: Any) -> None:
     export_hf(tiny().folder, tmp_path / "light.gguf", "f16")
-    pad_layers(tmp_path / "light.gguf", tmp_path / "heavy.gguf", 3)
+    pad_layers(tmp_path / "light.gguf", tmp_path / "heavy.gguf", 3, 2)
     ids = [0, 5, 9, 200]
     light, heavy = engine(tmp_path / "light.gguf"), engine(tmp_path / "heavy.gguf")
     np.testing.assert_array_equal(light.logits(ids), heavy.logits(ids))
@@ -85,6 +85,30 @@ def test_padding_twice_adds_up_and_padding_by_none_changes_nothing(tmp_path: Pat
     assert (tmp_path / "same.gguf").read_bytes() == (tmp_path / "light.gguf").read_bytes()
 
 
+def test_neurons_are_copied_with_silent_outputs() -> None:
+    def part(name: str, *shape: int) -> Tensor:
+        data = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        return Tensor(f"blk.0.{name}", data, GGMLQuantizationType.F32)
+
+    tensors = [part("ffn_gate.weight", 4, 2), part("ffn_up.bias", 4), part("ffn_down.weight", 2, 4)]
+    tensors += [part("ffn_down.bias", 2), part("attn_output.weight", 2, 2)]
+    fields = {"block_count": 1, "feed_forward_length": 4}
+    name = {"general.name": Field("a model", GGUFValueType.STRING)}
+    counts = {f"llama.{key}": Field(value, GGUFValueType.UINT32) for key, value in fields.items()}
+    light = Gguf("llama", {**name, **counts}, tensors)
+    heavy = widened(light, 3)
+    gate, up_bias, down, down_bias, attention = (tensor.data for tensor in heavy.tensors)
+    np.testing.assert_array_equal(gate, np.tile(tensors[0].data, (3, 1)))
+    np.testing.assert_array_equal(up_bias, np.tile(tensors[1].data, 3))
+    np.testing.assert_array_equal(down, np.hstack([tensors[2].data, np.zeros((2, 8), np.float32)]))
+    assert down_bias is tensors[3].data
+    assert attention is tensors[4].data
+    assert heavy.get("feed_forward_length") == 12
+    assert heavy.fields["general.name"].value == "a model x3 width"
+    assert widened(heavy, 2).fields["specpair.pad_width"].value == 6
+    assert widened(light, 1) is light
+
+
 def test_an_existing_file_is_replaced_whole(tmp_path: Path, tiny: Any) -> None:
     export_hf(tiny().folder, tmp_path / "light.gguf", "q8_0")
     (tmp_path / "heavy.gguf").write_bytes(b"old")
@@ -106,6 +130,13 @@ def test_an_existing_file_is_replaced_whole(tmp_path: Path, tiny: Any) -> None:
 def test_what_cannot_be_padded_is_refused(model: Gguf, layers: int, message: str) -> None:
     with pytest.raises(ExportError, match=message):
         padded(model, layers)
+
+
+def test_a_width_below_one_is_refused() -> None:
+    with pytest.raises(ExportError, match="cannot make the layers 0 times as wide: give a number from 1 up"):
+        widened(bare(), 0)
+    with pytest.raises(ExportError, match="cannot pad a mamba model"):
+        widened(bare("mamba"), 2)
 
 
 def test_a_part_of_a_split_model_is_refused(tmp_path: Path) -> None:

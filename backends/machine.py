@@ -1,9 +1,10 @@
-"""How many rows fit into memory."""
+"""What this machine offers a model: memory for rows, cores for threads."""
 
 import os
 
 AUTO_ROWS_AT_MOST = 16
 _SHARE = 0.25  # of what is free: the weights may still be paged in, and others live here too
+_BYTES_A_THREAD = 16 * 2**20
 
 
 def available_bytes() -> int:
@@ -23,7 +24,16 @@ def rows_that_fit(bytes_per_row: int, available: int) -> int:
     return max(1, min(AUTO_ROWS_AT_MOST, int(available * _SHARE) // max(1, bytes_per_row)))
 
 
-def default_threads() -> int:
-    """One thread a core; beyond four logical cores, half of them (the other half are usually siblings)."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if cores <= 4 else cores // 2
+def cores() -> int:
+    """Logical cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_for(model_bytes: int) -> int:
+    """One thread a core; beyond four logical cores, half of them (the other half are usually siblings).
+
+    Fewer for a small model, whose threads would wait for each other longer than they work: on two cores, two threads
+    begin to gain at some 16 MB of weights (`benchmarks.threads`).
+    """
+    have = cores()
+    return max(1, min(have if have <= 4 else have // 2, model_bytes // _BYTES_A_THREAD))

@@ -1,0 +1,124 @@
+"""A model that costs more and computes the same: layers and neurons that add nothing."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from gguf import GGUFValueType
+
+from models.errors import ExportError
+from models.gguf_file import Field, Gguf, Tensor
+
+MAX_LAYERS: Final = 512  # LLAMA_MAX_LAYERS: llama.cpp ends the process, rather than the load, beyond it
+
+_PADDABLE: Final = ("llama", "qwen2", "qwen3")  # a layer is: x += attention(norm(x)); x += mlp(norm(x))
+_OUTPUTS: Final = ("attn_output", "ffn_down")
+_NEURONS: Final = ("ffn_gate", "ffn_up")
+_LAYER: Final = re.compile(r"blk\.(\d+)\.(.+)")
+_PAD_COUNT: Final = "specpair.pad_layers"
+_PAD_WIDTH: Final = "specpair.pad_width"
+
+
+def padded(model: Gguf, layers: int) -> Gguf:
+    """Return the model with ``layers`` more layers that add nothing to the residual stream.
+
+    Each copies the weights of an existing layer, in turn, except that the two projections that write to the residual
+    stream are zero. So the function computed is the same, to the bit, while the time and the memory traffic per token
+    grow as they would in a deeper model: every added layer has its own bytes in the file and its own KV cache.
+
+    Raises ExportError for a negative count, more than 512 layers in all, or an architecture with other layers.
+    """
+    if layers < 0:
+        raise ExportError(f"cannot add {layers} layers: give a number from 0 up")
+    if layers == 0:
+        return model
+    originals = _layers(model)
+    have = len(originals)
+    if have + layers > MAX_LAYERS:
+        raise ExportError(
+            f"{have} + {layers} layers are too many: llama.cpp takes {MAX_LAYERS}, so add at most {MAX_LAYERS - have}"
+        )
+    added = [tensor for index in range(have, have + layers) for tensor in _copy(originals[index % have], index)]
+    return replace(model, fields=dict(_grown(model, have, layers)), tensors=[*model.tensors, *added])
+
+
+def widened(model: Gguf, times: int) -> Gguf:
+    """Return the model with the MLP of every layer ``times`` as wide, the further neurons idle.
+
+    They copy the input weights of the others, and their output weights are zero: so the function computed is the same,
+    to the bit, while the layers cost what those of a larger model do.
+
+    Raises ExportError for a factor below one, or an architecture with other layers.
+    """
+    if times < 1:
+        raise ExportError(f"cannot make the layers {times} times as wide: give a number from 1 up")
+    if times == 1:
+        return model
+    _layers(model)
+    return replace(model, fields=dict(_wide(model, times)), tensors=[_wider(tensor, times) for tensor in model.tensors])
+
+
+def _layers(model: Gguf) -> list[list[tuple[str, Tensor]]]:
+    """The parts of each layer by name. Raises ExportError where a layer is not of the known form."""
+    if model.architecture not in _PADDABLE:
+        raise ExportError(f"cannot pad a {model.architecture} model: only {', '.join(_PADDABLE)} have known layers")
+    layers: list[list[tuple[str, Tensor]]] = [[] for _ in range(model.layers)]
+    for tensor in model.tensors:
+        if (match := _LAYER.fullmatch(tensor.name)) and int(match[1]) < len(layers):
+            layers[int(match[1])].append((match[2], tensor))
+    for index, parts in enumerate(layers):
+        missing = {f"{output}.weight" for output in _OUTPUTS} - {part for part, _ in parts}
+        if missing:
+            raise ExportError(f"cannot pad: layer {index} has no {' and no '.join(sorted(missing))}")
+    return layers
+
+
+def _copy(parts: list[tuple[str, Tensor]], index: int) -> Iterator[Tensor]:
+    for part, tensor in parts:
+        # Zero bytes are zero weights in every GGML type: a block of them has scale zero.
+        silent = part.split(".")[0] in _OUTPUTS
+        data = np.zeros(tensor.data.shape, tensor.data.dtype) if silent else tensor.data
+        yield Tensor(f"blk.{index}.{part}", data, tensor.kind)
+
+
+def _grown(model: Gguf, have: int, layers: int) -> Iterator[tuple[str, Field]]:
+    """The metadata for ``layers`` more layers: the count, the name, and any list with one entry per layer."""
+    prefix = f"{model.architecture}."
+    earlier = model.fields.get(_PAD_COUNT)
+    for name, field in model.fields.items():
+        value: Any = field.value
+        if name == f"{prefix}block_count":
+            value = have + layers
+        elif name.startswith(prefix) and isinstance(value, list) and len(value) == have:
+            value = value + [value[index % have] for index in range(layers)]
+        elif name == "general.name":
+            value = f"{value} +{layers} pad layers"
+        yield name, replace(field, value=value)
+    yield _PAD_COUNT, Field((earlier.value if earlier else 0) + layers, GGUFValueType.UINT32)
+
+
+def _wider(tensor: Tensor, times: int) -> Tensor:
+    match = _LAYER.fullmatch(tensor.name)
+    part, _, what = match[2].partition(".") if match else ("", "", "")
+    data = tensor.data
+    if part in _NEURONS:  # (neurons, inputs), or (neurons) for a bias
+        return replace(tensor, data=np.concatenate([data] * times))
+    if part == "ffn_down" and what == "weight":  # (outputs, neurons); a row is whole blocks
+        idle = np.zeros((data.shape[0], data.shape[1] * (times - 1)), data.dtype)
+        return replace(tensor, data=np.concatenate([data, idle], axis=1))
+    return tensor
+
+
+def _wide(model: Gguf, times: int) -> Iterator[tuple[str, Field]]:
+    """The metadata for layers ``times`` as wide."""
+    earlier = model.fields.get(_PAD_WIDTH)
+    for name, field in model.fields.items():
+        value: Any = field.value
+        if name == f"{model.architecture}.feed_forward_length":
+            value = [one * times for one in value] if isinstance(value, list) else value * times
+        elif name == "general.name":
+            value = f"{value} x{times} width"
+        yield name, replace(field, value=value)
+    yield _PAD_WIDTH, Field((earlier.value if earlier else 1) * times, GGUFValueType.UINT32)

