@@ -80,7 +80,7 @@ def _compare(
                 run = speculate(
                     client,
                     ModelDrafter(backend, sampling, info.vocabulary.size),
-                    Adaptive() if length == "auto" else Fixed(int(length)),
+                    Adaptive(info.pass_ms) if length == "auto" else Fixed(int(length)),
                     prompt_ids,
                     request,
                     info.max_drafts,

@@ -83,7 +83,7 @@ def _run(
     }
     stats = Stats(model=info.name, draft_model=backend.model_name)
     drafter = ModelDrafter(backend, sampling, info.vocabulary.size)
-    length: DraftLength = Adaptive() if options.draft_n == "auto" else Fixed(options.draft_n)
+    length: DraftLength = Adaptive(info.pass_ms) if options.draft_n == "auto" else Fixed(options.draft_n)
     readout.begin()
     run = speculate(client, drafter, length, prompt_ids, request, info.max_drafts, stats, time.perf_counter)
     status = 0

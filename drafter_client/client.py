@@ -35,6 +35,7 @@ class ModelInfo:
     name: str
     context_length: int
     max_drafts: int
+    pass_ms: list[float]  # what a pass over 1, 2, … tokens takes it; may be empty
     vocabulary: Fingerprint
     chat_template: str | None
 
@@ -121,6 +122,7 @@ class VerifierClient:
                 name=body["model"],
                 context_length=body["context_length"],
                 max_drafts=body["max_draft_tokens"],
+                pass_ms=[float(ms) for ms in body["pass_ms"]],
                 vocabulary=Fingerprint(**vocabulary),
                 chat_template=body["chat_template"],
             )

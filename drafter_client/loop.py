@@ -90,7 +90,6 @@ def _outcome(drafts: list[Draft], committed: list[int], judged: int, draft_s: fl
         agreed=agreed,
         compared=min(agreed + 1, len(drafts), len(committed)),
         judged=judged,
-        gained=len(committed),
         draft_ms=1e3 * draft_s,
         exchange_ms=1e3 * exchange_s,
     )

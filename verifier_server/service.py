@@ -23,6 +23,7 @@ from speculation.errors import (
     TokenOutOfRange,
 )
 from verifier_server.engine import Answer, Engine, Job
+from verifier_server.pass_cost import measure
 from verifier_server.sessions import Session, SessionTable
 from verifier_server.settings import Settings
 
@@ -86,6 +87,7 @@ class Service:
             "rows": backend.rows,
             "kv_bytes": backend.kv_bytes,
             "max_draft_tokens": self.engine.max_drafts,
+            "pass_ms": [round(ms, 3) for ms in self.engine.pass_cost.curve()],
             "strategies": [str(strategy) for strategy in Strategy],
             "noise": noise.NAME,
             "vocabulary": asdict(vocabulary.fingerprint_below(vocabulary.size if below is None else below)),
@@ -209,7 +211,12 @@ class Service:
                 backend.context_length,
                 backend.kv_bytes / 2**20,
             )
-            engine = Engine(backend, self.settings.max_drafts)
+            clock = time.perf_counter
+            try:
+                engine = Engine(backend, self.settings.max_drafts, clock, measure(backend, clock))
+            except BaseException:
+                backend.close()
+                raise
             engine.start()
             self._engine = engine
             return

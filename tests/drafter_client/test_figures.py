@@ -50,7 +50,7 @@ def test_origins_tell_drafts_corrections_and_free_tokens_apart(client: VerifierC
 
 def test_the_draft_length_learns_how_every_round_went(client: VerifierClient) -> None:
     text = plain(ScriptedBackend(Script(seed=1)), PROMPT, 13)
-    learned: list[tuple[int, int, int, int, int]] = []
+    learned: list[tuple[int, int, int, int]] = []
 
     class HoldsBack(Fixed):
         """Makes four drafts and sends two."""
@@ -61,7 +61,7 @@ def test_the_draft_length_learns_how_every_round_went(client: VerifierClient) ->
         def learn(self, outcome: Round) -> None:
             assert outcome.draft_ms > 0 and outcome.exchange_ms > 0
             made = len(outcome.confidences)
-            learned.append((made, outcome.judged, outcome.agreed, outcome.compared, outcome.gained))
+            learned.append((made, outcome.judged, outcome.agreed, outcome.compared))
 
     def wrong_at_four_and_seven(tokens: Sequence[int]) -> int:
         at = len(tokens) - len(PROMPT)
@@ -69,11 +69,11 @@ def test_the_draft_length_learns_how_every_round_went(client: VerifierClient) ->
 
     generate(client, Scenario(wrong_at_four_and_seven), HoldsBack(4), max_tokens=13)
     assert learned == [
-        (4, 2, 3, 3, 3),  # 1 to 4: the third was not sent and is what came; nothing came to compare the fourth with
-        (4, 2, 0, 1, 1),  # 4 to 7: wrong at once
-        (4, 2, 2, 3, 3),  # 5 to 8: what came third is not what was drafted
-        (4, 2, 3, 3, 3),  # 8 to 11
-        (1, 1, 1, 1, 2),  # 11; the last token is the target's by the limit
+        (4, 2, 3, 3),  # 1 to 4: the third was not sent and is what came; nothing came to compare the fourth with
+        (4, 2, 0, 1),  # 4 to 7: wrong at once
+        (4, 2, 2, 3),  # 5 to 8: what came third is not what was drafted
+        (4, 2, 3, 3),  # 8 to 11
+        (1, 1, 1, 1),  # 11; the last token is the target's by the limit
     ]
 
 

@@ -246,4 +246,6 @@ def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    assert all(flag in text for flag in ("--type", "--pad-layers", "--pad-width", "--name", "--license", "--description"))
+    assert all(
+        flag in text for flag in ("--type", "--pad-layers", "--pad-width", "--name", "--license", "--description")
+    )

@@ -99,10 +99,16 @@ class Watched(ScriptedBackend):
         super()._release(row)
         self.released.set()
 
+    def forget(self) -> None:
+        """What the start of the server did."""
+        self.began.clear()
+        self.released.clear()
+
 
 def test_leaving_a_stream_early_stops_the_decoding_and_frees_the_row(serve: Serve) -> None:
     backend = Watched()
     live = serve(backend)
+    backend.forget()
     with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
         lines = response.iter_lines()
         assert "event: tokens" in [next(lines) for _ in range(30)]
@@ -117,6 +123,7 @@ def test_leaving_a_stream_early_stops_the_decoding_and_frees_the_row(serve: Serv
 def test_leaving_a_plain_reply_early_stops_the_decoding_too(serve: Serve) -> None:
     backend = Watched()
     live = serve(backend)
+    backend.forget()
     request = b'POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{"prompt": "x"}'
     with socket.create_connection(live.address) as connection:
         connection.sendall(request)
@@ -139,12 +146,16 @@ def test_a_guess_is_answered_while_a_text_is_streamed(serve: Serve) -> None:
 
 def test_a_stream_that_fails_says_so_in_an_event(serve: Serve) -> None:
     class Failing(ScriptedBackend):
+        last_pass = -1
+
         def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-            if self.passes == 3:
+            if self.passes == self.last_pass:
                 raise EngineFailure("a device went away")
             return super()._forward(batch)
 
-    live = serve(Failing(SCRIPT))
+    backend = Failing(SCRIPT)
+    live = serve(backend)
+    backend.last_pass = backend.passes + 3
     *parts, (name, body) = events(live, {"prompt": PROMPT})
     assert [part["tokens"] for _, part in parts] == [[token] for token in plain(SCRIPT, PROMPT_IDS, 3)]
     assert (name, body["error"]["code"]) == ("error", "engine_error")

@@ -10,6 +10,8 @@ import pytest
 from backends.contract import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.scripted import ScriptedBackend
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from verifier_server.service import Service
+from verifier_server.settings import Settings
 
 REQUESTS: list[tuple[str, str, Any]] = [
     ("POST", "/prefill", {"prompt": "x"}),
@@ -102,21 +104,31 @@ def test_stopping_while_the_model_loads(serve: Serve, slow: SlowLoad) -> None:
 
 
 class Dying(ScriptedBackend):
-    """A backend whose first pass fails, as the contract foresees or with a bug."""
+    """A backend whose next pass fails once it has a `fault`: one that the contract foresees, or a bug."""
 
-    def __init__(self, fault: Exception) -> None:
-        super().__init__(SCRIPT)
-        self.fault = fault
+    fault: Exception | None = None
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         logits = super()._forward(batch)
-        if self.passes == 1:
-            raise self.fault
+        fault, self.fault = self.fault, None
+        if fault is not None:
+            raise fault
         return logits
 
 
+def test_an_engine_that_fails_when_tried_is_not_served() -> None:
+    backend = Dying(SCRIPT)
+    backend.fault = EngineFailure("out of memory")
+    service = Service(Settings(backend="scripted"), backend)
+    service.start()
+    service.stop()
+    assert service.health() == {"status": "failed", "reason": "out of memory"}
+
+
 def test_a_failed_pass_is_an_error_and_the_same_request_works_afterwards(serve: Serve) -> None:
-    live = serve(Dying(EngineFailure("out of memory")))
+    backend = Dying(SCRIPT)
+    live = serve(backend)
+    backend.fault = EngineFailure("out of memory")
     body = {"session_id": "s", "prompt": "x"}
     response = live.http.post("/prefill", json=body)
     assert response.status_code == 500
@@ -130,7 +142,9 @@ def test_a_failed_pass_is_an_error_and_the_same_request_works_afterwards(serve: 
 
 
 def test_an_engine_that_died_is_seen_from_outside(serve: Serve) -> None:
-    live = serve(Dying(RuntimeError("a bug")))
+    backend = Dying(SCRIPT)
+    live = serve(backend)
+    backend.fault = RuntimeError("a bug")
     response = live.http.post("/prefill", json={"prompt": "x"})
     assert (response.status_code, response.json()["error"]["code"]) == (500, "engine_error")
     health = live.http.get("/health")

@@ -30,6 +30,9 @@ def test_model(server: LiveServer) -> None:
     fingerprint = body.pop("vocabulary")
     template = body.pop("chat_template")
     assert template is None
+    pass_ms = body.pop("pass_ms")
+    assert len(pass_ms) == 17
+    assert min(pass_ms) > 0.0
     assert body == {
         "model": "scripted-2",
         "backend": "scripted",

@@ -1,0 +1,72 @@
+"""How likely a draft is to stand, learnt from how drafts of such confidence fared."""
+
+from collections.abc import Sequence
+from math import exp, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SURE = 30.0  # log-odds that are as good as certain
+
+
+class Calibration:
+    """Chance that a draft stands: a logistic regression on the drafter's confidence and on how the last drafts went.
+
+    Confidence alone does not tell: a text has stretches that a drafter follows and others that it does not, and a
+    draft behind one that stood is likelier to stand itself. Fitted to the latest outcomes, from a prior that
+    believes the drafter about half (a good drafter's agreement is higher than its confidence, a bad one's lower).
+    """
+
+    _WINDOW = 200  # outcomes
+    _LATEST = 50  # of them, for what is typical
+    _CLIP = 4.0  # log-odds; beyond it confidences differ in nothing that matters
+    _MEMORY = 0.7  # weight of the past in `_recent`
+    _PRIOR = np.array([1.0, 0.5, 0.8])  # bias, gain of the log-odds, gain of `_recent`
+    _PRECISION = np.array([0.5, 3.0, 1.0])  # of the prior
+
+    def __init__(self) -> None:
+        self._outcomes = np.empty((self._WINDOW, 4))  # a ring of (1, log-odds, `_recent`, whether it stood)
+        self._count = 0
+        self._weights = self._PRIOR.copy()
+        self._recent = 0.0  # fading mean over the last outcomes, from -1 (all fell) to 1 (all stood)
+        self._typical = float(self._PRIOR[0])  # log-odds that a draft not made yet stands, `_recent` aside
+
+    def path(self, confidences: Sequence[float], ahead: int = 0) -> list[float]:
+        """Chance, for each draft and for so many more behind them, that it stands with all before it."""
+        bias, gain, habit = self._weights.tolist()
+        recent, chance, chances = self._recent, 1.0, []
+        made = [bias + gain * self._odds(confidence) for confidence in confidences]
+        for score in [*made, *[self._typical] * ahead]:
+            chance /= 1.0 + exp(-max(score + habit * recent, -_SURE))
+            recent = self._MEMORY * recent + 1.0 - self._MEMORY
+            chances.append(chance)
+        return chances
+
+    def learn(self, confidence: float, stood: bool) -> None:
+        """Take in one outcome; `fit` makes it count."""
+        self._outcomes[self._count % self._WINDOW] = 1.0, self._odds(confidence), self._recent, stood
+        self._count += 1
+        self._recent = self._MEMORY * self._recent + (1.0 - self._MEMORY) * (1.0 if stood else -1.0)
+
+    def fit(self) -> None:
+        """Two Newton steps from the last fit: it moves little from round to round."""
+        if not self._count:
+            return
+        outcomes = self._outcomes[: self._count]
+        features, stood = outcomes[:, :3], outcomes[:, 3]
+        for _ in range(2):
+            chances = _logistic(features @ self._weights)
+            gradient = features.T @ (chances - stood) + self._PRECISION * (self._weights - self._PRIOR)
+            curvature = (features.T * (chances * (1.0 - chances))) @ features + np.diag(self._PRECISION)
+            self._weights = self._weights - np.linalg.solve(curvature, gradient)
+        latest = np.arange(max(0, self._count - self._LATEST), self._count) % self._WINDOW
+        share = float(_logistic(self._outcomes[latest, :2] @ self._weights[:2]).mean())
+        self._typical = log(share / (1.0 - share))
+
+    def _odds(self, confidence: float) -> float:
+        p = min(max(confidence, 1e-6), 1.0 - 1e-6)
+        return min(max(log(p / (1.0 - p)), -self._CLIP), self._CLIP)
+
+
+def _logistic(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1.0 / (1.0 + np.exp(-np.clip(scores, -_SURE, _SURE)))
