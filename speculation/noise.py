@@ -82,9 +82,18 @@ def row_key(seed: int, position: int, purpose: Purpose = Purpose.TOKEN) -> RowKe
     return RowKey(*keys)
 
 
-def high_words(key: RowKey, spread: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """First 32 bits of the noise of many ids; `spread` is `spread_ids(ids)`, uint32 of any shape."""
-    return _permute(spread ^ np.uint32(key.k0), key.k1, np.empty_like(spread))
+def high_words(
+    key: RowKey,
+    spread: NDArray[np.uint32],
+    out: NDArray[np.uint32] | None = None,
+    scratch: NDArray[np.uint32] | None = None,
+) -> NDArray[np.uint32]:
+    """First 32 bits of the noise of many ids; `spread` is `spread_ids(ids)`, uint32 of any shape.
+
+    `out` takes the result and `scratch` is overwritten, both of that shape; made here when not given.
+    """
+    words = np.bitwise_xor(spread, np.uint32(key.k0), out=out)
+    return _permute(words, key.k1, np.empty_like(spread) if scratch is None else scratch)
 
 
 def spread_ids(ids: NDArray[np.integer]) -> NDArray[np.uint32]:
