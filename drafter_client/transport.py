@@ -66,12 +66,13 @@ class HttpTransport:
         if parts.scheme not in ("http", "https") or not parts.hostname or odd:
             raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
         self._url = url.rstrip("/")
-        self._authority = parts.netloc.rpartition("@")[2]
+        self._authority = _authority(parts.hostname, port)
         self._secure = parts.scheme == "https"
         self._host, self._port = parts.hostname, port or (443 if self._secure else 80)
         self._prefix = parts.path.rstrip("/")
         self._proxy = None if _is_loopback(self._host) else _proxy_for(parts.scheme, self._host)
         self._connection: http.client.HTTPConnection | None = None
+        self._response: http.client.HTTPResponse | None = None
         self._last_used = 0.0
         self._traffic = Traffic()
 
@@ -108,6 +109,9 @@ class HttpTransport:
             yield "reply", refused
 
     def close(self) -> None:
+        if self._response is not None:  # which may be read in part only
+            self._response.close()
+            self._response = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -133,13 +137,24 @@ class HttpTransport:
     ) -> http.client.HTTPResponse:
         connection = self._connected()
         connection.sock.settimeout(timeout)
+        # Head and body in one packet: http.client would send two, and checks every header anew each time.
+        connection.sock.sendall(self._head(method, path, headers, body) + (body or b""))
+        self._response = response = http.client.HTTPResponse(connection.sock, method=method)
+        response.begin()
+        if response.will_close:
+            connection.close()  # the response keeps the socket until it is read
+        self._last_used = time.monotonic()
+        return response
+
+    def _head(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> bytes:
         target = self._prefix + path
         if self._proxy is not None and not self._secure:
             target = f"http://{self._authority}{target}"
-        connection.request(method, target, body, headers)
-        response = connection.getresponse()
-        self._last_used = time.monotonic()
-        return response
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self._authority}", "Accept-Encoding: identity"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if body is not None:
+            lines.append(f"Content-Length: {len(body)}")
+        return "\r\n".join([*lines, "\r\n"]).encode("ascii")
 
     def _connected(self) -> http.client.HTTPConnection:
         if self._connection is not None:
@@ -185,6 +200,14 @@ class HttpTransport:
             return json.loads(data)
         except ValueError:
             raise BadReply(f"{self._url} answered with something that is not JSON: is it a verifier?") from None
+
+
+def _authority(host: str, port: int | None) -> str:
+    """What the Host header says."""
+    with suppress(UnicodeError):  # a name that cannot be one: connecting will say so
+        host = host.encode("idna").decode()
+    name = f"[{host}]" if ":" in host else host
+    return name if port is None else f"{name}:{port}"
 
 
 def _is_loopback(host: str) -> bool:

@@ -23,10 +23,11 @@ class PassCost:
 
     def learn(self, width: int, milliseconds: float) -> None:
         """Take in what a pass over so many tokens took; wider ones than `WIDEST` are not kept."""
-        if width <= WIDEST:
-            mean = self._seen.get(width) or Mean(0.9)
-            mean.learn(milliseconds)
-            self._seen = {**self._seen, width: mean}
+        if width > WIDEST:
+            return
+        if width not in self._seen:
+            self._seen = {**self._seen, width: Mean(0.9)}  # a new one: `curve` may be reading the other
+        self._seen[width].learn(milliseconds)
 
     def curve(self) -> list[float]:
         """Milliseconds for 1, 2, … tokens; between two widths seen, a straight line. Empty before two are known."""
