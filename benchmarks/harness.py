@@ -21,6 +21,7 @@ from models.export import pad_layers
 ROOT = Path(__file__).resolve().parent.parent
 _PROMPT_FILES = ("configparser.py", "fractions.py", "_osx_support.py")
 CACHE = ROOT / ".cache"
+_PAD_LAYERS = 24
 _PROBE_WIDTH, _MOST_WIDTH = 8, 128  # times; the second is a file of 2.6 GB
 
 
@@ -45,28 +46,28 @@ def step_ms(
         backend.close()
 
 
-def padded_target(milliseconds: float, threads: int = 1, layers: int = 24) -> Path:
-    """The default target padded until a step costs about so many milliseconds here; made once, then kept.
+def padded_target(milliseconds: float) -> Path:
+    """The default target padded until a step costs about so many milliseconds here on one thread; made once and kept.
 
-    With `layers` more layers, 32 in all as an 8B model has, and all of them wider.
+    It has 32 layers, as an 8B model has, all of them wider than the target's own.
     """
     CACHE.mkdir(exist_ok=True)
-    kept = CACHE / f"target-{milliseconds:g}ms-{threads}t-{layers}l.gguf"
+    kept = CACHE / f"padded-{milliseconds:g}ms.gguf"
     if not kept.exists():
-
-        def cost(width: int) -> float:
-            probe = CACHE / "probe.gguf"
-            pad_layers(DEFAULT_TARGET, probe, layers, width)
-            measured = step_ms(probe, threads=threads, repeats=15)[1]
-            probe.unlink()
-            return measured
-
-        plain, wide = cost(1), cost(_PROBE_WIDTH)
-        per_width = max((wide - plain) / (_PROBE_WIDTH - 1), 1e-3)
-        pad_layers(
-            DEFAULT_TARGET, kept, layers, max(1, min(_MOST_WIDTH, 1 + round((milliseconds - plain) / per_width)))
-        )
+        narrow, wide = _padded_cost(1), _padded_cost(_PROBE_WIDTH)
+        per_width = max((wide - narrow) / (_PROBE_WIDTH - 1), 1e-3)
+        width = 1 + round((milliseconds - narrow) / per_width)
+        pad_layers(DEFAULT_TARGET, kept, _PAD_LAYERS, max(1, min(_MOST_WIDTH, width)))
     return kept
+
+
+def _padded_cost(width: int) -> float:
+    probe = CACHE / "probe.gguf"
+    pad_layers(DEFAULT_TARGET, probe, _PAD_LAYERS, width)
+    try:
+        return step_ms(probe, repeats=15)[1]
+    finally:
+        probe.unlink()
 
 
 def held_out_prompts(count: int) -> list[str]:

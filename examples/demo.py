@@ -12,12 +12,12 @@ PROMPT = "import unittest\n\n\nclass TestQueue(unittest.TestCase):\n    def test
 
 def main() -> int:
     """Exit status of the drafter."""
-    print(f"demo: looking for the depth at which a step of the target takes some {STEP_MS} ms here …", flush=True)
+    print(f"demo: looking for the size at which a step of the target takes some {STEP_MS} ms here …", flush=True)
     target = padded_target(STEP_MS)
     cost = step_ms(target)[1]
     print(
         f"demo: the shipped target is so small that the network would cost more than drafting saves, so it is served "
-        f"with idle layers: same text, {cost:.0f} ms a step, as a large model would take.",
+        f"with idle layers and neurons: same text, {cost:.0f} ms a step, as a large model would take.",
         flush=True,
     )
     with verifier(model=target, threads=1, rows=2, context=1024) as server:

@@ -6,6 +6,7 @@ import pytest
 
 from drafter_client import transport
 from drafter_client.errors import BadUrl
+from drafter_client.traffic import CountedSocket
 from drafter_client.transport import HttpTransport
 from tests.drafter_client.raw_server import CHUNKED, Peer, answering, chunk, echo
 
@@ -36,6 +37,39 @@ def test_one_connection_serves_request_after_request() -> None:
         assert [_ask(sender, b"[%d]" % n) for n in range(5)] == [[n] for n in range(5)]
     assert server.connections == 1
     assert [request.body for request in server.requests] == [b"[%d]" % n for n in range(5)]
+
+
+def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[bytes] = []
+    send = CountedSocket.sendall
+
+    def record(self: CountedSocket, data: bytes) -> None:
+        pieces.append(data)
+        send(self, data)
+
+    monkeypatch.setattr(CountedSocket, "sendall", record)
+    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+        _ask(sender, b"[1,2]")
+        sender.exchange("GET", "/health", None, {}, 10.0)
+    host = server.url.removeprefix("http://").encode()
+    assert pieces == [
+        b"POST /x HTTP/1.1\r\nHost: " + host + b"\r\nAccept-Encoding: identity\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 5\r\n\r\n[1,2]",
+        b"GET /health HTTP/1.1\r\nHost: " + host + b"\r\nAccept-Encoding: identity\r\n\r\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "authority"),
+    [
+        ("bigbox", None, "bigbox"),
+        ("bigbox", 8000, "bigbox:8000"),
+        ("::1", 8000, "[::1]:8000"),
+        ("b\u00fccher.example", 80, "xn--bcher-kva.example:80"),
+    ],
+)
+def test_the_host_is_named_as_http_wants_it(host: str, port: int | None, authority: str) -> None:
+    assert transport._authority(host, port) == authority
 
 
 def test_every_byte_is_counted_in_both_directions() -> None:
