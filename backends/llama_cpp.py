@@ -245,6 +245,18 @@ def _chat_template(model: Any) -> str | None:
 
 
 def _kv_bytes_per_token(model: Any, kv_type: str) -> int:
-    head = lib.llama_model_n_embd(model) // max(1, lib.llama_model_n_head(model))
-    values = 2 * lib.llama_model_n_layer(model) * lib.llama_model_n_head_kv(model) * head
+    width = lib.llama_model_n_embd(model) // max(
+        1, lib.llama_model_n_head(model)
+    )  # of a head, where nothing else is said
+    widths = sum(_metadata(model, f"attention.{part}_length") or width for part in ("key", "value"))
+    values = lib.llama_model_n_layer(model) * lib.llama_model_n_head_kv(model) * widths
     return int(values * _KV_BYTES[kv_type])
+
+
+def _metadata(model: Any, key: str) -> int | None:
+    """An integer of the model file, by its key behind the architecture's name."""
+    text = ctypes.create_string_buffer(64)
+    lib.llama_model_meta_val_str(model, b"general.architecture", text, len(text))
+    name = text.value + b"." + key.encode()
+    found = lib.llama_model_meta_val_str(model, name, text, len(text))
+    return int(text.value) if found > 0 else None

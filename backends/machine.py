@@ -1,22 +1,41 @@
 """What this machine offers a model: memory for rows, cores for threads."""
 
+import math
 import os
+from pathlib import Path
 
 AUTO_ROWS_AT_MOST = 16
+_CGROUP = Path("/sys/fs/cgroup")
 _SHARE = 0.25  # of what is free: the weights may still be paged in, and others live here too
 _BYTES_A_THREAD = 16 * 2**20
 
 
 def available_bytes() -> int:
-    """Memory free for use now where the system tells (Linux), else all of the machine's."""
+    """Memory free for use now where the system tells (Linux), else all of the machine's; a container's share of it."""
+    return min([_free_of_the_machine(), *_free_of_the_container()])
+
+
+def _free_of_the_machine() -> int:
+    for line in _lines(Path("/proc/meminfo")):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # no procfs: macOS and others
+
+
+def _free_of_the_container() -> list[int]:
+    """What a control group (version 2) leaves, if it sets a limit."""
+    limit, used = _lines(_CGROUP / "memory.max"), _lines(_CGROUP / "memory.current")
+    if not (limit and used and limit[0].isdecimal()):  # none, or "max"
+        return []
+    return [max(0, int(limit[0]) - int(used[0]))]
+
+
+def _lines(path: Path) -> list[str]:
+    """Lines of a file that not every system has."""
     try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
+        return path.read_text(encoding="ascii").splitlines()
     except OSError:
-        pass  # no procfs: macOS and others, answered below
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return []
 
 
 def rows_that_fit(bytes_per_row: int, available: int) -> int:
@@ -25,8 +44,13 @@ def rows_that_fit(bytes_per_row: int, available: int) -> int:
 
 
 def cores() -> int:
-    """Logical cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Logical cores that this process may use, a container's limit included."""
+    have = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for line in _lines(_CGROUP / "cpu.max"):  # "quota period" in microseconds, or "max period"
+        quota, _, period = line.partition(" ")
+        if quota.isdecimal() and period.isdecimal():
+            have = min(have, max(1, math.ceil(int(quota) / int(period))))
+    return have
 
 
 def threads_for(model_bytes: int) -> int:

@@ -1,14 +1,14 @@
 """Tokens per second of the default pair with real compute: every fixed draft length, `auto`, and the target alone.
 
 Method. The verifier runs in its own process, one thread, and serves the default target padded to 32 layers so wide
-that a step costs `--step-ms` here (or `--target`); this process drafts, one thread, over loopback HTTP. Prompts
-are four lines each out of files of the standard library that the pair was not trained on. For each drafter and
-temperature, every prompt is generated in turn by the target alone (`/generate`, streamed by the same server) and
-by the pair with k = 1 … 8 and `auto`, so that a slow moment of the machine falls on all of them alike; `auto`
-begins each text knowing nothing. Text differs from prompt to prompt, not from method to method: one seed a prompt.
-A column's figure is all its tokens over all its seconds, prefill included, divided by the target-only figure. The
-range is that ratio's smallest and largest over `--repeats` passes. The verify-cost curve is measured first, in a
-process with nothing else to do.
+that a step costs `--step-ms` here (or `--target`); this process drafts, one thread, over loopback HTTP. Prompts are
+four lines each out of files of the standard library that the pair was not trained on. For each drafter and
+temperature, every prompt is generated in turn by the target alone (`/generate`, streamed by the same server) and by
+the pair with k = 1 … 8 and `auto`, so that a slow moment of the machine falls on all of them alike; `auto` begins
+each text knowing what the verifier says its passes cost, and nothing of the text or the drafter. Text differs from
+prompt to prompt, not from method to method: one seed a prompt. A column's figure is all its tokens over all its
+seconds, prefill included, divided by the target-only figure. The range is that ratio's smallest and largest over
+`--repeats` passes. The verify-cost curve is measured first, in a process with nothing else to do.
 
     python -m benchmarks.end_to_end [--tokens 128] [--prompts 4] [--repeats 2]
 """

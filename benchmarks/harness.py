@@ -104,10 +104,14 @@ class Server:
 
 @contextmanager
 def serve(application: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
-    """Serve `module:attribute` with uvicorn on a free loopback port while the block lasts."""
+    """Serve `module:attribute` with uvicorn on a free loopback port while the block lasts.
+
+    With the settings given and no others: what the user's own environment sets for a verifier is left out.
+    """
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("VERIFIER_")}
     command = [sys.executable, "-m", "uvicorn", application, "--port", "0", "--no-access-log"]
     process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, **(environment or {})}, stderr=subprocess.PIPE, text=True
+        command, cwd=ROOT, env=inherited | (environment or {}), stderr=subprocess.PIPE, text=True
     )
     try:
         yield Server(process)

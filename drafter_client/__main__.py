@@ -86,16 +86,32 @@ def _run(
     length: DraftLength = Adaptive(info.pass_ms) if options.draft_n == "auto" else Fixed(options.draft_n)
     readout.begin()
     run = speculate(client, drafter, length, prompt_ids, request, info.max_drafts, stats, time.perf_counter)
-    status = 0
-    try:
+
+    def work() -> None:
         with closing(run):  # releases the session, whatever happens
             for committed in run:
                 readout.add(committed.tokens)
         if options.baseline:
             stats.baseline = run_baseline(client, prompt_ids, request, stats.token_ids, time.perf_counter)
+
+    return _shown(work, readout, stats)
+
+
+def _shown(work: Callable[[], None], readout: Readout, stats: Stats) -> int:
+    """Do the work and show what came of it, also when it was interrupted or failed half-way."""
+    status = 0
+    failure: Exception | None = None
+    try:
+        work()
     except KeyboardInterrupt:
         status = INTERRUPTED
+    except (SpecPairError, DrafterError, BackendError) as error:
+        if not stats.token_ids:
+            raise
+        failure = error
     readout.end(stats)
+    if failure is not None:
+        raise failure
     return status
 
 
@@ -106,15 +122,13 @@ def _solo(options: argparse.Namespace) -> int:
         stats = Stats(model=backend.model_name)
         prompt_ids = backend.vocabulary.encode(prompt)
         run = run_solo(backend, prompt_ids, options.max_tokens, _sampling(options), stats, time.perf_counter)
-        status = 0
-        try:
+
+        def work() -> None:
             with closing(run):
                 for committed in run:
                     readout.add(committed)
-        except KeyboardInterrupt:
-            status = INTERRUPTED
-        readout.end(stats)
-        return status
+
+        return _shown(work, readout, stats)
 
 
 def _show_progress() -> Callable[[float | None], None]:

@@ -23,7 +23,7 @@ from speculation.errors import NotFound, Overloaded, RequestError, SpecPairError
 # Seconds without an answer after which it will not come. A prefill may queue behind others and be long; asking
 # again would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0, "/generate": 900.0}
-_ATTEMPTS = 6  # at a broken connection: some 6 s of outage are bridged
+_ATTEMPTS = 7  # at a broken connection: some 6 s of outage are bridged
 _OVERLOAD_PATIENCE = 60.0  # seconds of asking an overloaded verifier again, at the pace it names
 _FIRST_PAUSE = 0.1  # seconds, doubled with every attempt
 
@@ -80,6 +80,7 @@ class VerifierClient:
         self.url = url
         self.transport: Transport = transport or HttpTransport(url)
         self._sleep, self._clock = sleep, clock
+        self._reached = False  # whether there ever was a connection
         self._headers = {"Content-Type": "application/json"}
         if api_key is not None:
             if not (api_key.isascii() and api_key.isprintable()):
@@ -154,7 +155,7 @@ class VerifierClient:
         with self._promised("/prefill"):
             timing = reply["timing"]
             return Opened(
-                session_id=reply["session_id"],
+                session_id=session_id,  # ours: what comes back belongs in no header unchecked
                 prompt_ids=reply["prompt_ids"],
                 tokens=reply["tokens"],
                 finish_reason=reply["finish_reason"],
@@ -220,12 +221,15 @@ class VerifierClient:
         pause = _FIRST_PAUSE
         for attempt in range(_ATTEMPTS):
             try:
-                return self.transport.exchange(method, path, body, headers, timeout)
+                reply = self.transport.exchange(method, path, body, headers, timeout)
+                self._reached = True
+                return reply
             except ConnectionLost:
+                self._reached = True
                 if attempt + 1 == _ATTEMPTS:
                     raise
             except VerifierUnreachable:
-                if attempt in (0, _ATTEMPTS - 1):  # never there: say so at once; lost and not back: give up
+                if attempt + 1 == _ATTEMPTS or not self._reached:  # never there: say so at once
                     raise
             self._sleep(pause)
             pause *= 2

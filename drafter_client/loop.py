@@ -3,14 +3,13 @@
 In lockstep: one guess at a time. A guess always starts at the last position that is known to be committed.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import Any
 
-from drafter_client.client import VerifierClient
+from drafter_client.client import Verdict, VerifierClient
 from drafter_client.drafter import Draft, Drafter
 from drafter_client.errors import DrafterError
 from drafter_client.stats import Stats
@@ -60,14 +59,16 @@ def speculate(
         while finish_reason is None:
             # The last token before the limit is the target's own: nothing is drafted for its place.
             room = max_drafts if limit is None else min(max_drafts, limit - len(tokens) - 1)
+            asked = _Asked(draft_length, room, clock)
             round_began = clock()
-            drafts = drafter.draft(tokens, partial(draft_length.another, room=room))
+            drafts = drafter.draft(tokens, asked)
             sent = draft_length.to_send([draft.confidence for draft in drafts])
             sent_at = clock()
             guess = [draft.token for draft in drafts[:sent]]
             verdict = client.verify(opened.session_id, len(tokens), guess)
             answered = clock()
-            outcome = _outcome(drafts, verdict.tokens, verdict.judged, sent_at - round_began, answered - sent_at)
+            first_at = asked.times[1] if len(asked.times) > 1 else sent_at
+            outcome = _outcome(drafts, verdict, sent_at - round_began, first_at - round_began, answered - sent_at)
             draft_length.learn(outcome)
             stats.round(verdict, sent, outcome)
             tokens += verdict.tokens
@@ -83,14 +84,27 @@ def speculate(
             client.release(opened.session_id)
 
 
-def _outcome(drafts: list[Draft], committed: list[int], judged: int, draft_s: float, exchange_s: float) -> Round:
-    agreed = common_prefix([draft.token for draft in drafts], committed)
+class _Asked:
+    """`DraftLength.another` for one round; notes when it is asked: before the first draft, after it, and so on."""
+
+    def __init__(self, draft_length: DraftLength, room: int, clock: Callable[[], float]) -> None:
+        self.times: list[float] = []
+        self._draft_length, self._room, self._clock = draft_length, room, clock
+
+    def __call__(self, confidences: Sequence[float]) -> bool:
+        self.times.append(self._clock())
+        return self._draft_length.another(confidences, self._room)
+
+
+def _outcome(drafts: list[Draft], verdict: Verdict, draft_s: float, first_s: float, exchange_s: float) -> Round:
+    agreed = common_prefix([draft.token for draft in drafts], verdict.tokens)
     return Round(
         confidences=[draft.confidence for draft in drafts],
         agreed=agreed,
-        compared=min(agreed + 1, len(drafts), len(committed)),
-        judged=judged,
+        compared=min(agreed + 1, len(drafts), len(verdict.tokens)),
+        judged=verdict.judged,
         draft_ms=1e3 * draft_s,
+        first_ms=1e3 * first_s,
         exchange_ms=1e3 * exchange_s,
     )
 

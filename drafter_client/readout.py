@@ -23,10 +23,6 @@ class Readout:
         self._notes = Console(stderr=True, highlight=False)
         self._pieces: list[str] = []
 
-    def note(self, message: str) -> None:
-        """A line for a person."""
-        self._notes.print(Text(message, "dim"))
-
     def begin(self) -> None:
         """Explain the colours where there are any."""
         if self._stream and self._out.is_terminal:

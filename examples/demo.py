@@ -25,7 +25,11 @@ def main() -> int:
         command += ["--draft-model", str(DEFAULT_TWIN), "--prompt", PROMPT, "--max-tokens", "120"]
         command += ["--temperature", "0.8", "--seed", "3", "--baseline"]
         print("demo: the drafter is the same model in 4 bits, the text is sampled at temperature 0.8\n", flush=True)
-        return subprocess.run(command, cwd=ROOT, check=False).returncode
+        with subprocess.Popen(command, cwd=ROOT) as drafter:
+            try:
+                return drafter.wait()
+            except KeyboardInterrupt:  # it got that too, and ends by itself
+                return drafter.wait()
 
 
 if __name__ == "__main__":

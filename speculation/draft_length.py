@@ -29,6 +29,7 @@ class Round:
     compared: int  # drafts that could be compared: agreed, and one more where the text went on differently
     judged: int  # drafts that the verifier ran its model on
     draft_ms: float
+    first_ms: float  # of `draft_ms`, until the first draft was there: the drafter may have much to read before it
     exchange_ms: float
 
 
@@ -72,7 +73,7 @@ class Adaptive:
 
     def __init__(self, pass_ms: Sequence[float] = ()) -> None:
         """`pass_ms`: what the verifier says a pass over 1, 2, … tokens takes it; a single one tells nothing."""
-        self._quiet_ms = 0.0  # exchanges since the last draft
+        self._quiet_ms, self._quiet_rounds = 0.0, 0  # exchanges since the last draft
         self._chances = Calibration()
         self._draft_ms = Mean(0.9)
         self._exchange = Curve(pass_ms)
@@ -111,13 +112,24 @@ class Adaptive:
         if outcome.agreed >= self._most:
             self._most = min(2 * self._most, MAX_AUTO)
         if outcome.confidences:
-            self._draft_ms.learn(outcome.draft_ms / len(outcome.confidences))
+            self._learn_draft_ms(outcome)
             self._quiet_ms = 0.0
+            self._quiet_rounds = 0
         self._quiet_ms += outcome.exchange_ms
+        self._quiet_rounds += 1
         self._exchange.learn(outcome.judged, outcome.exchange_ms)
         self._price = self._best_rate()
 
+    def _learn_draft_ms(self, outcome: Round) -> None:
+        """Take in what one more draft takes, without what comes before the first: a prompt, a text to catch up on."""
+        more = len(outcome.confidences) - 1
+        if more:
+            self._draft_ms.learn((outcome.draft_ms - outcome.first_ms) / more)
+        elif self._draft_ms.weight:  # a draft alone: how much of its time was reading can only be guessed
+            self._draft_ms.learn(min(outcome.draft_ms, self._draft_ms.value * (1.0 if self._quiet_rounds > 1 else 2.0)))
+
     def _shadow_is_due(self) -> bool:
+        # Catching up is not in this account: every token is read once, whether early or late.
         return self._quiet_ms * self._SHADOW >= self._draft_ms.value
 
     def _best_rate(self) -> float:

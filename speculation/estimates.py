@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
+_SPIKE = 3.0  # times the time expected
+
 
 class Mean:
     """Mean of what came in, past values fading by `keep` with each new one."""
@@ -15,6 +17,11 @@ class Mean:
     def value(self) -> float:
         """0.0 before the first."""
         return self._sum / self.weight if self.weight else 0.0
+
+    def fade(self, keep: float) -> None:
+        """Let what was seen count for less."""
+        self._sum *= keep
+        self.weight *= keep
 
     def learn(self, value: float) -> None:
         self._sum = self._sum * self._keep + value
@@ -49,8 +56,13 @@ class Curve:
         return (own.value * own.weight + line * self._TRUST) / (own.weight + self._TRUST)
 
     def learn(self, count: int, milliseconds: float) -> None:
-        self._line.learn(self._place(count), milliseconds)
-        self._own.setdefault(count, Mean(0.9)).learn(milliseconds)
+        """Take in one exchange; a sudden tenfold (a network's hiccup) counts as threefold."""
+        known = self.at(count)
+        usual = min(milliseconds, _SPIKE * known) if known else milliseconds
+        self._line.learn(self._place(count), usual)
+        for own in self._own.values():  # times change for all lengths, whichever is in use
+            own.fade(0.98)
+        self._own.setdefault(count, Mean(0.9)).learn(usual)
 
     def _place(self, count: int) -> float:
         return self._places[count] if count < len(self._places) else float(count)
@@ -64,6 +76,7 @@ class Line:
     """
 
     _GUESS = 0.1  # slope over mean y
+    _DRIFT = 0.1  # share of a surprise that is taken for a change with time
     _TRUST = 2.0  # spread of x (sum of squared deviations) that the guess counts for
 
     def __init__(self, keep: float, guess: float | None = None) -> None:
@@ -88,5 +101,9 @@ class Line:
         return max(0.1 * mean, mean + self.slope * (x - self._x / self._n))
 
     def learn(self, x: float, y: float) -> None:
+        if self._n:  # what changes with time changes for every x: move the points seen along a little
+            drift = self._DRIFT * (y - self.at(x))
+            self._y += drift * self._n
+            self._xy += drift * self._x
         self._n, self._x, self._y = self._n * self._keep + 1.0, self._x * self._keep + x, self._y * self._keep + y
         self._xx, self._xy = self._xx * self._keep + x * x, self._xy * self._keep + x * y

@@ -128,14 +128,15 @@ def _choose_unsorted(logits: Logits, sampling: Sampling, key: noise.RowKey, best
             massed = True
         ahead = np.greater(logits, logits[winner], out=work.chosen)
         ahead[:winner] |= logits[:winner] == logits[winner]  # ties go by id
-        np.copyto(work.weight, ahead)
-        before = float(np.dot(work.mass, work.weight))
+        np.multiply(work.mass, ahead, out=work.weight)
+        before = float(work.weight.sum())  # pairwise: a dot product in float32 rounds more than the slack
         if abs(before - limit) < _MASS_SLACK * limit:
             ids = np.lexsort((_ids(len(logits)), -logits.astype(np.float64)))
             return _exact_winner(logits[ids], ids, sampling, key)
         if before < limit:
             return winner
         # Out of reach for all that is not ahead; by arithmetic, since a masked write takes ten times as long.
+        np.copyto(work.weight, ahead)
         work.weight -= 1.0
         work.weight *= _OUT_OF_REACH
         bound += work.weight

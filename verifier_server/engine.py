@@ -14,7 +14,6 @@ from backends.contract import Backend, BackendError, Entry, Logits
 from speculation.acceptance import common_prefix, effective_sampling, judge
 from speculation.errors import EngineError, SpecPairError, TooManyDrafts, UnknownSession
 from speculation.positions import fresh_drafts
-from verifier_server.pass_cost import PassCost
 from verifier_server.rows import RowPool
 from verifier_server.sessions import Session
 
@@ -58,15 +57,8 @@ class Job:
 class Engine:
     """Owns the backend and, with its thread, every session's committed tokens."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        max_drafts: int,
-        clock: Callable[[], float] = time.perf_counter,
-        pass_cost: PassCost | None = None,
-    ) -> None:
+    def __init__(self, backend: Backend, max_drafts: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self.backend = backend
-        self.pass_cost = pass_cost or PassCost()
         self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a guess is judged in one pass
         self.failure: str | None = None  # why the thread died, if it did
         self._clock = clock
@@ -152,7 +144,6 @@ class Engine:
             self._refill(chosen, error)
             return
         took = self._clock() - began
-        self.pass_cost.learn(sum(len(entry.tokens) for entry in batch), 1e3 * took)
         for job, entry, rows in zip(chosen, batch, logits, strict=True):
             job.forward += took
             job.session.held = entry.start + len(entry.tokens)

@@ -1,13 +1,13 @@
-"""What a forward pass takes by the tokens in it: tried out at the start, then kept up to date by real passes.
+"""What a forward pass takes by the tokens in it, tried out once when the model is there.
 
-Drafters ask for it (`GET /model`) to know from their first guess on how much a longer one costs.
+Drafters ask for it (`GET /model`) to know from their first guess on how much a longer one costs; what theirs really
+take, they see for themselves.
 """
 
 from collections.abc import Callable
 from itertools import pairwise
 
 from backends.contract import Backend, Entry
-from speculation.estimates import Mean
 
 WIDEST = 17  # tokens; no automatic guess is longer than 16
 _TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)
@@ -15,45 +15,33 @@ _ROUNDS = 3
 _PATIENCE = 2.0  # seconds after which no further pass is tried, once two widths are known
 
 
-class PassCost:
-    """Milliseconds of a pass over 1 … `WIDEST` tokens. `learn` is for one thread, `curve` for any."""
+def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
+    """Milliseconds of a pass over 1, 2, … `WIDEST` tokens, tried in the first row, which is released again.
 
-    def __init__(self) -> None:
-        self._seen: dict[int, Mean] = {}
-
-    def learn(self, width: int, milliseconds: float) -> None:
-        """Take in what a pass over so many tokens took; wider ones than `WIDEST` are not kept."""
-        if width > WIDEST:
-            return
-        if width not in self._seen:
-            self._seen = {**self._seen, width: Mean(0.9)}  # a new one: `curve` may be reading the other
-        self._seen[width].learn(milliseconds)
-
-    def curve(self) -> list[float]:
-        """Milliseconds for 1, 2, … tokens; between two widths seen, a straight line. Empty before two are known."""
-        known = sorted((width, mean.value) for width, mean in self._seen.items())
-        if len(known) < 2:
-            return []
-        segments = list(pairwise(known))
-        curve = []
-        for width in range(1, WIDEST + 1):
-            (left, low), (right, high) = next((s for s in segments if width <= s[1][0]), segments[-1])
-            curve.append(max(0.0, low + (high - low) * (width - left) / (right - left)))
-        return curve
-
-
-def measure(backend: Backend, clock: Callable[[], float]) -> PassCost:
-    """Try passes of several widths in the first row, which is released again. Some two seconds at most."""
-    cost = PassCost()
+    The least of several passes, since the first of a width may also prepare what later ones use; straight lines
+    between the widths tried. Takes some two seconds, or four passes of a very slow engine. Empty for an engine that
+    takes no two tokens at once.
+    """
     token = backend.vocabulary.begin or 0
-    widest = min(backend.max_batch_tokens, backend.context_length)
-    backend.extend([Entry(0, 0, [token], 0)])  # the very first pass also makes what later ones reuse
+    widths = [width for width in _TRIED if width <= min(backend.max_batch_tokens, backend.context_length)]
+    least: dict[int, float] = {}
     began = clock()
-    for width in [width for width in _TRIED if width <= widest] * _ROUNDS:
+    for width in widths[:2] + widths * _ROUNDS:
         started = clock()
-        if started - began > _PATIENCE and cost.curve():
+        if started - began > _PATIENCE and len(least) > 1:
             break
         backend.extend([Entry(0, 0, [token] * width, 0)])
-        cost.learn(width, 1e3 * (clock() - started))
+        least[width] = min(1e3 * (clock() - started), least.get(width, float("inf")))
     backend.release(0)
-    return cost
+    return _lines(sorted(least.items()))
+
+
+def _lines(points: list[tuple[int, float]]) -> list[float]:
+    if len(points) < 2:
+        return []
+    segments = list(pairwise(points))
+    curve = []
+    for width in range(1, WIDEST + 1):
+        (left, low), (right, high) = next((segment for segment in segments if width <= segment[1][0]), segments[-1])
+        curve.append(max(0.0, low + (high - low) * (width - left) / (right - left)))
+    return curve

@@ -23,7 +23,7 @@ from speculation.errors import (
     TokenOutOfRange,
 )
 from verifier_server.engine import Answer, Engine, Job
-from verifier_server.pass_cost import measure
+from verifier_server.pass_cost import pass_cost
 from verifier_server.sessions import Session, SessionTable
 from verifier_server.settings import Settings
 
@@ -40,6 +40,7 @@ class Service:
         self.failure: str | None = None
         self._backend = backend
         self._engine: Engine | None = None
+        self._pass_ms: list[float] = []
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._on_failure: Callable[[], None] | None = None
 
@@ -87,7 +88,7 @@ class Service:
             "rows": backend.rows,
             "kv_bytes": backend.kv_bytes,
             "max_draft_tokens": self.engine.max_drafts,
-            "pass_ms": [round(ms, 3) for ms in self.engine.pass_cost.curve()],
+            "pass_ms": [round(ms, 3) for ms in self._pass_ms],
             "strategies": [str(strategy) for strategy in Strategy],
             "noise": noise.NAME,
             "vocabulary": asdict(vocabulary.fingerprint_below(vocabulary.size if below is None else below)),
@@ -211,12 +212,12 @@ class Service:
                 backend.context_length,
                 backend.kv_bytes / 2**20,
             )
-            clock = time.perf_counter
             try:
-                engine = Engine(backend, self.settings.max_drafts, clock, measure(backend, clock))
+                self._pass_ms = pass_cost(backend, time.perf_counter)
             except BaseException:
                 backend.close()
                 raise
+            engine = Engine(backend, self.settings.max_drafts)
             engine.start()
             self._engine = engine
             return

@@ -1,10 +1,12 @@
 """How many rows fit, and how many threads pay."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from backends.machine import AUTO_ROWS_AT_MOST, available_bytes, rows_that_fit, threads_for
+from backends import machine
+from backends.machine import AUTO_ROWS_AT_MOST, available_bytes, cores, rows_that_fit, threads_for
 
 MIB = 2**20
 
@@ -41,5 +43,21 @@ def test_memory_of_this_machine() -> None:
     ],
 )
 def test_threads(cores: int, model_bytes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_CGROUP", Path("/nowhere"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     assert threads_for(model_bytes) == threads
+
+
+def test_a_container_is_as_large_as_it_may_become(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    everything = available_bytes()
+    assert cores() == 64
+    for name, text in {"memory.max": "5000000", "memory.current": "2000000", "cpu.max": "250000 100000"}.items():
+        (tmp_path / name).write_text(text + "\n")
+    assert available_bytes() == 3_000_000
+    assert cores() == 3
+    for name, text in {"memory.max": "max", "cpu.max": "max 100000"}.items():
+        (tmp_path / name).write_text(text + "\n")
+    assert available_bytes() == pytest.approx(everything, rel=0.2)
+    assert cores() == 64

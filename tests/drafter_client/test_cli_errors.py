@@ -1,5 +1,6 @@
 """The command line where something is wrong: one plain sentence on standard error, and a status that says the kind."""
 
+import json
 import socket
 from collections.abc import Sequence
 from contextlib import closing
@@ -11,6 +12,7 @@ from backends.contract import BackendError
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import __main__ as program
 from drafter_client.drafter import Draft, ModelDrafter
+from drafter_client.errors import ConnectionLost
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, running, serving
 from verifier_server.settings import Settings
@@ -163,5 +165,20 @@ def test_an_engine_that_fails_in_the_middle_is_told_and_the_session_released(
 
     monkeypatch.setattr(program, "ModelDrafter", Failing)
     ran = drafter(*_flags(verifier, "--json"))
-    assert (ran.status, ran.out, ran.err) == (1, "", "drafter: the GPU fell out\n")
+    assert (ran.status, ran.err) == (1, "drafter: the GPU fell out\n")
+    told = json.loads(ran.out)  # what was generated until then
+    assert (told["generated_tokens"], told["finish_reason"]) == (1, None)
     assert verifier.sessions == 0
+
+
+def test_a_baseline_that_fails_takes_nothing_of_the_text(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ConnectionLost("the connection broke")
+
+    monkeypatch.setattr(program, "run_baseline", fail)
+    ran = drafter(*_flags(verifier, "--json", "--baseline"))
+    assert (ran.status, ran.err) == (1, "drafter: the connection broke\n")
+    told = json.loads(ran.out)
+    assert (told["finish_reason"], told["baseline"]) == ("length", None)

@@ -4,13 +4,14 @@ A world fixes beforehand which places of a text a draft would get right, so that
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 import pytest
 
 from speculation.draft_length import Adaptive, DraftLength, Fixed, Round
+from speculation.estimates import Curve
 
 TOKENS, ROUNDS = 600, 200  # a run is as long as both ask for
 FIXED_LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
@@ -30,6 +31,8 @@ class World:
     agreement: tuple[tuple[int, float, float], ...]
     confidence: tuple[float, float] = (0.5, 0.5)
     spikes: float = 0.0  # share of rounds in which the network takes ten times as long
+    reading_ms: float = 0.0  # for each committed token that the drafter has not read yet, before its next draft
+    prompt: int = 0  # tokens that it has not read at the start
     steps: tuple[float, ...] = ()  # for each number of drafts that is verified, on top
 
 
@@ -64,7 +67,7 @@ def live(world: World, length: DraftLength, *, room: int = 64, rounds: int = ROU
     right = luck < chance
     confidence = np.where(hard, world.confidence[1], world.confidence[0])
     outcome = Outcome([], [], [])
-    place, now = 0, 0.0
+    place, now, unread = 0, 0.0, world.prompt
     while place < TOKENS or len(outcome.made) < rounds:
         confidences: list[float] = []
         while length.another(confidences, room):
@@ -76,8 +79,11 @@ def live(world: World, length: DraftLength, *, room: int = 64, rounds: int = ROU
         exchange = world.exchange_ms + world.wider_ms * sent + (world.steps[sent] if world.steps else 0.0)
         if late[len(outcome.made)] < world.spikes:
             exchange += 9 * world.exchange_ms
-        drafting = world.draft_ms * made
-        length.learn(Round(confidences, agreed, min(agreed + 1, made, gained), sent, drafting, exchange))
+        reading = world.reading_ms * unread if made else 0.0
+        drafting = reading + world.draft_ms * made
+        first = reading + world.draft_ms if made else 0.0
+        length.learn(Round(confidences, agreed, min(agreed + 1, made, gained), sent, drafting, first, exchange))
+        unread = gained if made else unread + gained
         place, now = place + gained, now + drafting + exchange
         outcome.tokens.append(place)
         outcome.milliseconds.append(now)
@@ -227,3 +233,37 @@ def test_nonsense_about_passes_is_seen_through(costs: tuple[float, float, float]
     world = World(*costs, _steady(0.7, 0.7))
     for nonsense in ([500.0, 1.0, 700.0] * 6, [1.0] * 17, [1.0, 1000.0], [3.0], [0.0] * 17):
         assert live(world, Adaptive(nonsense)).rate() >= 0.85 * _best_fixed(world)
+
+
+@pytest.mark.parametrize("prompt", [0, 100, 1000, 8000])
+def test_a_long_prompt_does_not_make_drafts_look_dear(prompt: int) -> None:
+    """A drafter reads 300 tokens a second and drafts one in 8 ms, for a verifier of 60 ms a step."""
+    world = World(8.0, 60.0, 3.0, _steady(0.8, 0.8), reading_ms=3.3, prompt=prompt)
+    told, best = live(world, Adaptive()), _best_fixed(replace(world, prompt=0))
+    assert told.tokens[-1] / (told.milliseconds[-1] - 3.3 * prompt) >= 0.93 * best
+
+
+def test_reading_up_after_a_silence_does_not_make_drafts_look_dear() -> None:
+    """For 400 tokens nothing stands; after that nearly all does, and drafting comes back."""
+    world = World(8.0, 60.0, 3.0, ((0, 0.02, 0.02), (400, 0.9, 0.9)), reading_ms=3.3, prompt=100)
+    told = live(world, Adaptive(), rounds=600)
+    assert told.rate(since=500) >= 0.85 * _best_fixed(world, since=500)
+
+
+def test_other_lengths_are_not_judged_by_slower_days() -> None:
+    """An exchange takes 100 ms and 10 a draft for a while, then a fifth of both."""
+    curve = Curve()
+    for _ in range(5):
+        for count in (2, 5, 8):
+            curve.learn(count, 100.0 + 10.0 * count)
+    for _ in range(100):
+        curve.learn(2, 24.0)
+    assert curve.at(5) < 100.0
+
+
+def test_a_hiccup_is_no_price() -> None:
+    curve = Curve()
+    for count in (1, 2, 3, 4) * 5:
+        curve.learn(count, 80.0)
+    curve.learn(5, 8000.0)
+    assert curve.at(5) < 200.0

@@ -115,10 +115,13 @@ def test_a_stream_that_falls_silent_ends_at_the_limit(said: bytes) -> None:
         assert _ask(sender, b"[7]") == [7]
 
 
-@pytest.mark.parametrize("cut", [1, 9, 31])
+@pytest.mark.parametrize("cut", range(70))
 def test_a_stream_that_breaks_off_is_not_taken_for_a_whole_one(cut: int) -> None:
     events = chunk(b"event: tokens\ndata: 1\n\n") + chunk(b"event: end\ndata: 2\n\n")
-    with answering(_says(CHUNKED + events[:-cut]), echo) as server, closing(HttpTransport(server.url)) as sender:
+    with (
+        answering(_says(CHUNKED + events[: max(0, len(events) - cut)]), echo) as server,
+        closing(HttpTransport(server.url)) as sender,
+    ):
         with pytest.raises(ConnectionLost):
             _read(sender)
         assert _ask(sender, b"[7]") == [7]
