@@ -94,8 +94,9 @@ class Engine:
     def forget(self, session: Session) -> None:
         """Give up the row of a session that is gone. From any thread."""
         with self._wake:
-            self._forgotten.append(session)
-            self._wake.notify()
+            if not self._stopping:
+                self._forgotten.append(session)
+                self._wake.notify()
 
     def _run(self) -> None:
         reason = "the verifier is shutting down"

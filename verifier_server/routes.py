@@ -61,7 +61,7 @@ async def prefill(request: Request) -> Response:
         "total_tokens": answer.total_tokens,
         "finish_reason": answer.finish_reason,
         "model": backend.model_name,
-        "vocabulary": service.model()["vocabulary"],
+        "vocabulary": service.vocabulary(),
         "sampling": wire.sampling_body(session.sampling, session.strategy),
         "timing": _timing(answer),
     }
@@ -114,7 +114,7 @@ async def health(request: Request) -> Response:
 
 
 async def model(request: Request) -> Response:
-    """What is served: limits, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
+    """What is served: limits, costs, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
     service = _service(request)
     below = request.query_params.get("below")
     if below is None:

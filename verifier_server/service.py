@@ -18,6 +18,7 @@ from speculation.errors import (
     InvalidRequest,
     ModelFailed,
     ModelLoading,
+    Overloaded,
     PromptTooLong,
     SpecPairError,
     TokenOutOfRange,
@@ -41,6 +42,7 @@ class Service:
         self._backend = backend
         self._engine: Engine | None = None
         self._pass_ms: list[float] = []
+        self._decoding = 0  # texts that `/generate` is at
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._on_failure: Callable[[], None] | None = None
 
@@ -80,7 +82,6 @@ class Service:
     def model(self, below: int | None = None) -> dict[str, Any]:
         """Body of `/model`; with `below`, fingerprints of the first so many ids."""
         backend = self.engine.backend
-        vocabulary = backend.vocabulary
         return {
             "model": backend.model_name,
             "backend": backend.name,
@@ -91,9 +92,14 @@ class Service:
             "pass_ms": [round(ms, 3) for ms in self._pass_ms],
             "strategies": [str(strategy) for strategy in Strategy],
             "noise": noise.NAME,
-            "vocabulary": asdict(vocabulary.fingerprint_below(vocabulary.size if below is None else below)),
+            "vocabulary": self.vocabulary(below),
             "chat_template": backend.chat_template,
         }
+
+    def vocabulary(self, below: int | None = None) -> dict[str, Any]:
+        """Fingerprints, of the first `below` ids or of all."""
+        vocabulary = self.engine.backend.vocabulary
+        return asdict(vocabulary.fingerprint_below(vocabulary.size if below is None else below))
 
     async def prefill(
         self, request: wire.PrefillRequest, session_id: str | None, caller: str
@@ -123,6 +129,8 @@ class Service:
     async def generate(self, request: wire.GenerateRequest) -> tuple[Session, AsyncGenerator[Answer]]:
         """Plain decoding on the server: the session and its answers as passes end. Closing the iterator stops it."""
         engine = self.engine
+        if self._decoding + len(self.sessions) >= self.sessions.capacity:
+            raise Overloaded(f"all {self.sessions.capacity} sessions are taken: try again later, or raise max_sessions")
         session = self._session(secrets.token_hex(16), request)
         return session, self._decode(engine, session)
 
@@ -135,6 +143,7 @@ class Service:
 
         job = Job(session, session.prompt_len, [], done, until_end=True)
         engine.submit(job)
+        self._decoding += 1
         try:
             finished = False
             while not finished:
@@ -144,6 +153,7 @@ class Service:
                 finished = answer.finish_reason is not None
                 yield answer
         finally:
+            self._decoding -= 1
             job.cancelled = True
             engine.forget(session)
 

@@ -70,7 +70,9 @@ class SessionTable:
         """The caller's most recent session. Raises UnknownSession."""
         session_id = self._latest.get(caller)
         if session_id is None:
-            raise UnknownSession("no session_id was given and you have no session yet: POST /prefill first")
+            raise UnknownSession(
+                "no session_id was given, and you have no latest session (yet, or any more): POST /prefill first"
+            )
         return self.get(session_id)
 
     def open(self, session_id: str | None, caller: str, request: Any, make: Callable[[str], Session]) -> Session:

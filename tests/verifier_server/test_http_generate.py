@@ -138,10 +138,21 @@ def test_a_guess_is_answered_while_a_text_is_streamed(serve: Serve) -> None:
     ids = [256, *b"other"]
     text = plain(SCRIPT, ids, 5)
     with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
-        next(response.iter_lines())
+        lines = response.iter_lines()  # kept: to drop it is to leave
+        next(lines)
         session = live.post("/prefill", {"prompt": "other"})["session_id"]
         reply = live.post("/verify", {"session_id": session, "position": 6, "draft_tokens": text[:4]})
         assert reply["tokens"] == text
+
+
+def test_texts_under_way_count_as_sessions(serve: Serve) -> None:
+    live = serve(Watched(), max_sessions=1)
+    with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
+        lines = response.iter_lines()  # kept: to drop it is to leave
+        next(lines)
+        refused = live.http.post("/generate", json={"prompt": "x"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+        assert refused.headers["retry-after"] == "1"
 
 
 def test_a_stream_that_fails_says_so_in_an_event(serve: Serve) -> None:

@@ -87,7 +87,7 @@ def test_the_latest_session_is_the_caller_s_own() -> None:
     table.open("a", caller="me")
     assert table.sessions.latest("me").id == "a", "a repeated prefill counts"
     table.sessions.remove("a")
-    with pytest.raises(UnknownSession, match="you have no session yet: POST /prefill first"):
+    with pytest.raises(UnknownSession, match="you have no latest session"):
         table.sessions.latest("me")
     assert table.sessions.latest("you").id == "b"
 
