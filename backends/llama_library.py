@@ -6,9 +6,9 @@ import os
 from collections import deque
 
 # All must be set before the library is loaded. OpenMP threads that spin at barriers starve a second process on the
-# same box (a token took 90 times as long); threads that sleep at once are woken thousands of times a pass (twice the
-# time of a step, and 12 times with very many layers). So GNU's spin for a moment, some microseconds, and then sleep
-# (`benchmarks.threads`). An abort would otherwise start a debugger.
+# same box (a token took 90 times as long); threads that sleep at once are woken thousands of times a pass, which then
+# takes two to ten times as long. So GNU's spin for a moment, some microseconds, and then sleep (`benchmarks.threads`).
+# An abort would otherwise start a debugger.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ["OMP_WAIT_POLICY"] = "passive"
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
