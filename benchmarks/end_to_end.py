@@ -11,6 +11,7 @@ seconds, prefill included, divided by the target-only figure. The range is that 
 `--repeats` passes. The verify-cost curve is measured first, in a process with nothing else to do.
 
     python -m benchmarks.end_to_end [--tokens 128] [--prompts 4] [--repeats 2]
+    python -m benchmarks.end_to_end --drafters twin --temperatures 0 --lengths 3 5 7 --skip 6 --prompts 12  # a part
 """
 
 import argparse
@@ -32,7 +33,7 @@ from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from speculation.draft_length import Adaptive, Fixed
 from speculation.sampling import Sampling
 
-LENGTHS: tuple[int | str, ...] = (1, 2, 3, 4, 5, 6, 7, 8, "auto")
+DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 
 
@@ -43,8 +44,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--step-ms", type=float, default=30.0)
     parser.add_argument("--target", type=Path, help="a padded target of your own making")
+    parser.add_argument("--skip", type=int, default=0, help="prompts to leave out at the beginning")
+    parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
+    parser.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 0.8])
+    parser.add_argument("--lengths", nargs="+", type=int, default=list(range(1, 9)), help="fixed draft lengths")
     options = parser.parse_args()
-    report = Report("end_to_end", options)
+    partly = any(getattr(options, name) != parser.get_default(name) for name in ("drafters", "temperatures", "lengths"))
+    report = Report("end_to_end", options, "end_to_end_part" if partly else "end_to_end")
     target = options.target or padded_target(options.step_ms)
     for name, in_turn in (("same width again", False), ("another width each time", True)):
         curve = step_ms(target, widths=WIDTHS, in_turn=in_turn)
@@ -53,9 +59,9 @@ def main() -> None:
     with verifier(model=target, threads=1, rows=2, context=1024) as server:
         client = VerifierClient(server.url)
         client.wait_until_ready()
-        for drafter in (DEFAULT_DRAFT, DEFAULT_TWIN):
-            for temperature in (0.0, 0.8):
-                _compare(report, client, drafter, temperature, options)
+        for drafter in options.drafters:
+            for temperature in options.temperatures:
+                _compare(report, client, DRAFTERS[drafter], temperature, options)
     report.save()
 
 
@@ -69,13 +75,14 @@ def _compare(
     counts: dict[tuple[int, int | str], int] = defaultdict(int)
     judged: dict[int | str, list[int]] = defaultdict(lambda: [0, 0, 0])
     differing = 0
+    lengths: list[int | str] = [*options.lengths, "auto"]
     for repeat in range(options.repeats):
-        for at, prompt in enumerate(held_out_prompts(options.prompts)):
+        for at, prompt in enumerate(held_out_prompts(options.skip + options.prompts)[options.skip :]):
             sampling = Sampling(seed=1000 * repeat + at, temperature=temperature)
             request: dict[str, Any] = {"max_tokens": options.tokens, "temperature": temperature, "seed": sampling.seed}
             prompt_ids = backend.vocabulary.encode(prompt)
             texts = []
-            for length in LENGTHS:
+            for length in lengths:
                 stats = Stats()
                 run = speculate(
                     client,
@@ -105,7 +112,7 @@ def _compare(
         return sum(counts[r, length] for r in chosen) / sum(seconds[r, length] for r in chosen)
 
     report.line(f"\n{backend.model_name}, temperature {temperature}; target alone {rate('target'):.1f} tokens/s")
-    for length in LENGTHS:
+    for length in lengths:
         ratios = [rate(length, range(r, r + 1)) / rate("target", range(r, r + 1)) for r in repeats]
         rounds, drafted, accepted = judged[length]
         report.line(
@@ -113,7 +120,7 @@ def _compare(
             f"  ({min(ratios):.2f} … {max(ratios):.2f})  acceptance {accepted / max(1, drafted):.2f}"
             f"  tokens a round {1 + accepted / max(1, rounds):.2f}  drafted a round {drafted / max(1, rounds):.2f}"
         )
-    best = max((length for length in LENGTHS if length != "auto"), key=rate)
+    best = max((length for length in lengths if length != "auto"), key=rate)
     report.line(f"  auto / best fixed (k={best}): {rate('auto') / rate(best):.3f}; texts that differ: {differing}")
 
 

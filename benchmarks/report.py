@@ -13,12 +13,14 @@ RESULTS = Path(__file__).resolve().parent / "results"
 class Report:
     """Lines of one measurement, under a head that says when, where and with which options."""
 
-    def __init__(self, name: str, options: argparse.Namespace) -> None:
-        self._name = name
+    def __init__(self, name: str, options: argparse.Namespace, file: str | None = None) -> None:
+        self._file = file or name
         self._lines: list[str] = []
         today = datetime.datetime.now(tz=datetime.UTC).date()
         given = " ".join(
-            f"--{key.replace('_', '-')} {value}" for key, value in vars(options).items() if value is not None
+            f"--{key.replace('_', '-')} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+            for key, value in vars(options).items()
+            if value is not None
         )
         self.line(f"# python -m benchmarks.{name} {given}")
         self.line(f"# {today}, {_processor()}, {cores()} cores, Python {platform.python_version()}")
@@ -31,7 +33,7 @@ class Report:
     def save(self) -> None:
         """Write all lines to the results folder."""
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{self._name}.txt").write_text("\n".join(self._lines) + "\n", encoding="utf-8")
+        (RESULTS / f"{self._file}.txt").write_text("\n".join(self._lines) + "\n", encoding="utf-8")
 
 
 def _processor() -> str:
