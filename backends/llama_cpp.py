@@ -245,10 +245,8 @@ def _chat_template(model: Any) -> str | None:
 
 
 def _kv_bytes_per_token(model: Any, kv_type: str) -> int:
-    width = lib.llama_model_n_embd(model) // max(
-        1, lib.llama_model_n_head(model)
-    )  # of a head, where nothing else is said
-    widths = sum(_metadata(model, f"attention.{part}_length") or width for part in ("key", "value"))
+    usual = lib.llama_model_n_embd(model) // max(1, lib.llama_model_n_head(model))  # width of a head, if none is stated
+    widths = sum(_metadata(model, f"attention.{part}_length") or usual for part in ("key", "value"))
     values = lib.llama_model_n_layer(model) * lib.llama_model_n_head_kv(model) * widths
     return int(values * _KV_BYTES[kv_type])
 

@@ -49,7 +49,8 @@ def main() -> None:
     parser.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 0.8])
     parser.add_argument("--lengths", nargs="+", type=int, default=list(range(1, 9)), help="fixed draft lengths")
     options = parser.parse_args()
-    partly = any(getattr(options, name) != parser.get_default(name) for name in ("drafters", "temperatures", "lengths"))
+    narrowed = ("drafters", "temperatures", "lengths", "skip")
+    partly = any(getattr(options, name) != parser.get_default(name) for name in narrowed)
     report = Report("end_to_end", options, "end_to_end_part" if partly else "end_to_end")
     target = options.target or padded_target(options.step_ms)
     for name, in_turn in (("same width again", False), ("another width each time", True)):

@@ -115,17 +115,16 @@ def _choose_unsorted(logits: Logits, sampling: Sampling, key: noise.RowKey, best
     """Full vocabulary, or top-p alone: the best score; while it lies outside the nucleus, the best ahead of it."""
     work = _work.arrays(len(logits))
     bound = _score_bounds(logits, sampling.temperature, key, work)
-    massed = False
+    limit: float | None = None  # of the nucleus; with it, the mass of each id is known
     while True:
         winner = _leader(logits, bound, sampling.temperature, key, work)
         if sampling.top_p >= 1.0 or winner == best:
             return winner
-        if not massed:
+        if limit is None:
             np.subtract(logits, logits[best], out=work.mass)
             work.mass *= np.float32(1.0 / sampling.temperature)
             np.exp(work.mass, out=work.mass)
             limit = sampling.top_p * float(work.mass.sum())
-            massed = True
         ahead = np.greater(logits, logits[winner], out=work.chosen)
         ahead[:winner] |= logits[:winner] == logits[winner]  # ties go by id
         np.multiply(work.mass, ahead, out=work.weight)

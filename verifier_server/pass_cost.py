@@ -8,8 +8,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from backends.contract import Backend, Entry
+from speculation.draft_length import MAX_AUTO
 
-WIDEST = 17  # tokens; no automatic guess is longer than 16
+WIDEST = MAX_AUTO + 1  # tokens: the longest automatic guess, and the token before it
 _TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)
 _ROUNDS = 3
 _PATIENCE = 2.0  # seconds after which no further pass is tried, once two widths are known
@@ -19,7 +20,7 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
     """Milliseconds of a pass over 1, 2, … `WIDEST` tokens, tried in the first row, which is released again.
 
     The least of several passes, since the first of a width may also prepare what later ones use; straight lines
-    between the widths tried. Takes some two seconds, or four passes of a very slow engine. Empty for an engine that
+    between the widths tried. Takes some two seconds, or two passes of a very slow engine. Empty for an engine that
     takes no two tokens at once.
     """
     token = backend.vocabulary.begin or 0

@@ -18,7 +18,6 @@ from speculation.errors import (
     InvalidRequest,
     ModelFailed,
     ModelLoading,
-    Overloaded,
     PromptTooLong,
     SpecPairError,
     TokenOutOfRange,
@@ -129,8 +128,7 @@ class Service:
     async def generate(self, request: wire.GenerateRequest) -> tuple[Session, AsyncGenerator[Answer]]:
         """Plain decoding on the server: the session and its answers as passes end. Closing the iterator stops it."""
         engine = self.engine
-        if self._decoding + len(self.sessions) >= self.sessions.capacity:
-            raise Overloaded(f"all {self.sessions.capacity} sessions are taken: try again later, or raise max_sessions")
+        self.sessions.check_room(self._decoding)
         session = self._session(secrets.token_hex(16), request)
         return session, self._decode(engine, session)
 

@@ -81,8 +81,7 @@ class SessionTable:
         session_id = session_id or secrets.token_hex(16)
         session = self._sessions.get(session_id)
         if session is None:
-            if len(self._sessions) >= self.capacity:
-                raise Overloaded(f"all {self.capacity} sessions are taken: try again later, or raise max_sessions")
+            self.check_room()
             session = make(session_id)
             session.request, session.cursor = request, session.prompt_len
             self._sessions[session_id] = session
@@ -91,6 +90,11 @@ class SessionTable:
         session.last_used = self.clock()
         self._latest[caller] = session_id
         return session
+
+    def check_room(self, others: int = 0) -> None:
+        """Raises Overloaded when the sessions here, and `others` that are not in the table, leave room for no more."""
+        if len(self._sessions) + others >= self.capacity:
+            raise Overloaded(f"all {self.capacity} sessions are taken: try again later, or raise max_sessions")
 
     @contextmanager
     def in_use(self, session: Session) -> Iterator[None]:
