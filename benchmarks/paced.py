@@ -1,0 +1,155 @@
+"""An engine that takes as long as a large model on its own hardware would, for measuring everything around it.
+
+`Paced` wraps any engine: logits and bookkeeping are the engine's, only a pass ends no sooner than its cost says. What
+is left of that time is slept, which releases the interpreter as llama.cpp does while it computes. `time.sleep` ended
+0.11 to 0.18 ms late in the median and 0.26 ms at p95 where this was written (2 virtual cores, sleeps of 4 to 80 ms).
+
+The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as `str(Cost(…))` is:
+
+    PACED_TARGET=80,1.6,0.6 .venv/bin/uvicorn benchmarks.paced:app --port 8000
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+from backends.contract import Backend, Entry, Logits
+from backends.registry import load
+from verifier_server.app import create_app
+from verifier_server.settings import from_environment
+
+if TYPE_CHECKING:
+    app: FastAPI
+
+_log = logging.getLogger("specpair.paced")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a forward pass takes, in milliseconds. Linear, as measured for passes of up to some 16 tokens."""
+
+    decode_ms: float  # one token in one row
+    per_token_ms: float  # each further token, in whichever row
+    per_row_ms: float  # each further row, beside its tokens
+
+    @classmethod
+    def parse(cls, text: str) -> "Cost":
+        """Read "decode_ms,per_token_ms,per_row_ms". Raises ValueError."""
+        parts = [float(part) for part in text.split(",")]
+        if len(parts) != 3 or min(parts) < 0:
+            raise ValueError(f"a cost is three numbers, none of them negative, got {text!r}")
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return ",".join(f"{part:g}" for part in astuple(self))
+
+    def of(self, batch: Sequence[Entry]) -> float:
+        """Milliseconds of a pass over `batch`."""
+        tokens = sum(len(entry.tokens) for entry in batch)
+        return self.decode_ms + self.per_token_ms * (tokens - 1) + self.per_row_ms * (len(batch) - 1)
+
+
+# Targets. Decoding reads all weights once a token: 7.54 GiB of Qwen2.5 7B Q8_0 take 29.7 ms at the 273 GB/s of a DGX
+# Spark [1] and 34.1 ms measured (29.30 tokens/s [2]), which is 87 % of the bandwidth.
+#   25 ms: 25 ms * 273 GB/s * 87 % = 5.9 GB, an 8B model in 5 to 6 bits on that machine.
+#   80 ms: Llama 3 70B Q4_K_M (39.59 GiB) decodes 12.48 tokens/s on an M2 Ultra = 80 ms [3]; dense 27B to 31B models
+#          in Q4_K_M decode 10 to 12 tokens/s on a DGX Spark = 83 to 100 ms [4].
+# A further token, on the DGX Spark: a pass of Llama 3.2 3B Q4_K takes 9.16 ms for 1 and 10.49 ms for 8 [5], 2.1 % of a
+# step each; a long prompt of Qwen2.5 7B 0.44 ms a token (2276 tokens/s [2]), 1.3 % of its step. Taken: 2 %.
+# A further row: 1 and 8 sequences of Qwen2.5 7B with 512 tokens each take 34.2 and 40.9 ms a step [2], 2.8 % of a step
+# for each with its token. Taken: 0.8 % beside the token.
+#   [1] https://github.com/NVIDIA/dgx-spark-playbooks/pull/91
+#   [2] https://github.com/ggml-org/llama.cpp/blob/4c7e9893c4ca8eec35d032726d14b74fae76cff8/benches/dgx-spark.md
+#   [3] https://github.com/XiongjieDai/GPU-Benchmarks-on-LLM-Inference
+#   [4] https://github.com/nabe2030/dense-27b-31b-dgx-spark
+#   [5] https://github.com/ggml-org/llama.cpp/pull/26705
+TARGET_80 = Cost(80.0, 1.6, 0.6)
+TARGET_25 = Cost(25.0, 0.5, 0.2)
+
+# Drafters, 1B models in 4 bits.
+#   8 ms: Llama 1B Q4_0 on an M1 Pro, 140 tokens/s = 7.1 ms [6].
+#   4 ms: Llama 1.1B Q4_K_M on an M1 Ultra, 242.6 tokens/s = 4.1 ms [7].
+# A further token on Apple's GPUs: on the faster machine of [6] Llama 1B Q4_0 takes 3.33 ms for 1 and 4.91 ms for 4,
+# 16 % of a step each; with a row of its own 15 % (M2 Ultra, Gemma 3 4B Q8_0: 10.2 ms for 1, 14.9 for 4 sequences [8]).
+# Taken: 15 %. (On the M1 Pro of [6] it was 36 %; the kernels are others by now.)
+# A further row, beside its token: its KV cache is read, 16 MiB for 512 tokens of Llama 3.2 1B (16 layers of 8 heads of
+# 64 values, K and V in 16 bits), so 0.08 ms at the 200 GB/s of an M1 Pro [9], 0.02 ms at the 800 of an M1 Ultra [10].
+#   [6] https://github.com/ggml-org/llama.cpp/pull/10491
+#   [7] https://github.com/geerlingguy/ai-benchmarks/issues/48
+#   [8] https://github.com/ggml-org/llama.cpp/pull/15916
+#   [9] https://gist.github.com/andrewginns/cf95867c2d79458bd894c07b9e7d5cbd
+#   [10] https://github.com/antirez/ds4/pull/706
+DRAFTER_8 = Cost(8.0, 1.2, 0.1)
+DRAFTER_4 = Cost(4.0, 0.6, 0.02)
+
+
+class Paced(Backend):
+    """`backend` at the pace of `cost`. It must be used through this alone from now on."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        cost: Cost,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.name, self.model_name, self.vocabulary = backend.name, backend.model_name, backend.vocabulary
+        self.rows, self.context_length = backend.rows, backend.context_length
+        self.max_batch_tokens, self.max_rollback = backend.max_batch_tokens, backend.max_rollback
+        self.can_copy, self.chat_template, self.kv_bytes = backend.can_copy, backend.chat_template, backend.kv_bytes
+        super().__init__()
+        self._lengths = [backend.length(row) for row in range(backend.rows)]
+        self._backend, self._clock, self._sleep = backend, clock, sleep
+        self._closed = False
+        self.cost = cost
+        self.passes = 0
+        self.late_passes = 0  # that took longer than their cost
+        self.worst_overrun_ms = 0.0
+
+    def close(self) -> None:
+        self._backend.close()
+        if self.late_passes and not self._closed:
+            _log.warning(
+                "%d of %d passes took longer than they cost, at worst by %.2f ms",
+                self.late_passes,
+                self.passes,
+                self.worst_overrun_ms,
+            )
+        self._closed = True
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        began = self._clock()
+        logits = self._backend.extend(batch)
+        left = self.cost.of(batch) / 1e3 - (self._clock() - began)
+        self.passes += 1
+        if left >= 0:
+            self._sleep(left)
+        else:
+            self.late_passes += 1
+            self.worst_overrun_ms = max(self.worst_overrun_ms, -1e3 * left)
+        return logits
+
+    def _copy(self, source: int, destination: int, length: int) -> None:
+        self._backend.copy(source, destination, length)
+
+    def _release(self, row: int) -> None:
+        self._backend.release(row)
+
+
+def application() -> FastAPI:
+    """A verifier by the environment, its target paced to `PACED_TARGET`."""
+    settings = from_environment()
+    backend = load(settings.backend, settings.load_options())
+    return create_app(settings, Paced(backend, Cost.parse(os.environ["PACED_TARGET"])))
+
+
+def __getattr__(name: str) -> FastAPI:
+    # Made when uvicorn asks for it, so that importing this module loads no model.
+    if name == "app":
+        return application()
+    raise AttributeError(name)
