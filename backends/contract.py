@@ -61,6 +61,7 @@ class LoadOptions:
     model: Path | None = None
     rows: int | None = 1  # None: as many as memory allows, where an engine can tell
     context_length: int | None = None  # tokens per row
+    shared_cells: int | None = None  # rows share one context and so many tokens beyond it; None: each has its own
     batch_tokens: int = 512  # tokens in one forward pass
     gpu_layers: int = -1  # -1: all that the build can offload
     threads: int | None = None

@@ -61,6 +61,8 @@ class LlamaBackend(Backend):
             if self.context_length < 2:
                 raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")
             self.kv_bytes = per_row * self.rows
+            if options.shared_cells is not None and not options.deterministic:
+                self.kv_bytes = per_row + per_row * options.shared_cells // self.context_length
             self._check_memory()
             self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
             self._deterministic = options.deterministic
@@ -95,6 +97,8 @@ class LlamaBackend(Backend):
         threads = options.threads or threads_for(lib.llama_model_size(self._model))
         params.n_seq_max = self.rows
         params.n_ctx = self.rows * (self.context_length + 1)  # one more: see `_pass`
+        if options.shared_cells is not None and not options.deterministic:
+            params.n_ctx = self.context_length + 1 + options.shared_cells
         params.n_batch = self.max_batch_tokens + 1
         params.n_ubatch = min(params.n_batch, _DETERMINISTIC_UBATCH if self._deterministic else 512)
         params.n_threads = params.n_threads_batch = threads

@@ -1,13 +1,14 @@
-"""Tokens per second of the default pair with real compute: every fixed draft length, `auto`, and the target alone.
+"""Tokens per second of the default pair with real compute: fixed draft lengths, `auto`, and the target alone.
 
 Method. The verifier runs in its own process, one thread, and serves the default target padded to 32 layers so wide
 that a step costs `--step-ms` here (or `--target`); this process drafts, one thread, over loopback HTTP. Prompts are
 four lines each out of files of the standard library that the pair was not trained on. For each drafter and
-temperature, every prompt is generated in turn by the target alone (`/generate`, streamed by the same server) and by
-the pair with k = 1 … 8 and `auto`, so that a slow moment of the machine falls on all of them alike; `auto` begins
-each text knowing what the verifier says its passes cost, and nothing of the text or the drafter. Text differs from
-prompt to prompt, not from method to method: one seed a prompt. A column's figure is all its tokens over all its
-seconds, prefill included, divided by the target-only figure. The range is that ratio's smallest and largest over
+temperature, every prompt is generated in turn by the target alone (`/generate`, streamed by the same server), by the
+pair in lockstep with k = 1 … 8 and with as many as pay (`lockstep`), and as users get it (`auto`): a slow moment
+of the machine falls on all of them alike. Each text begins knowing what the verifier says its passes cost, and nothing
+of the text or the drafter. Text differs from prompt to prompt, not from method to method: one seed a prompt. A column's
+figure is all its tokens over all its seconds, prefill included, divided by the target-only figure. The range is that
+ratio's smallest and largest over
 `--repeats` passes. The verify-cost curve is measured first, in a process with nothing else to do.
 
     python -m benchmarks.end_to_end [--tokens 128] [--prompts 4] [--repeats 2]
@@ -26,14 +27,15 @@ from benchmarks.harness import held_out_prompts, padded_target, step_ms, verifie
 from benchmarks.report import Report
 from drafter_client.baseline import run_baseline
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import ModelDrafter
+from drafter_client.drafter import BRANCH_CELLS, ModelDrafter
 from drafter_client.loop import speculate
 from drafter_client.stats import Stats
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
-from speculation.draft_length import Adaptive, Fixed
+from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
 
 DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}
+BRANCHES = 6
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 
 
@@ -70,13 +72,16 @@ def _compare(
     report: Report, client: VerifierClient, model: Path, temperature: float, options: argparse.Namespace
 ) -> None:
     """One drafter at one temperature: all draft lengths against the target alone."""
-    backend = load("llama_cpp", LoadOptions(model=model, rows=1, context_length=1024, threads=1))
+    loading = LoadOptions(
+        model=model, rows=BRANCHES, shared_cells=BRANCH_CELLS * (BRANCHES - 1), context_length=1024, threads=1
+    )
+    backend = load("llama_cpp", loading)
     info = client.check_vocabulary(backend.vocabulary, backend.model_name)
     seconds: dict[tuple[int, int | str], float] = defaultdict(float)
     counts: dict[tuple[int, int | str], int] = defaultdict(int)
     judged: dict[int | str, list[int]] = defaultdict(lambda: [0, 0, 0])
     differing = 0
-    lengths: list[int | str] = [*options.lengths, "auto"]
+    lengths: list[int | str] = [*options.lengths, "lockstep", "auto"]
     for repeat in range(options.repeats):
         for at, prompt in enumerate(held_out_prompts(options.skip + options.prompts)[options.skip :]):
             sampling = Sampling(seed=1000 * repeat + at, temperature=temperature)
@@ -88,12 +93,13 @@ def _compare(
                 run = speculate(
                     client,
                     ModelDrafter(backend, sampling, info.vocabulary.size),
-                    Adaptive(info.pass_ms) if length == "auto" else Fixed(int(length)),
                     prompt_ids,
                     request,
-                    info.max_drafts,
+                    info,
                     stats,
                     time.perf_counter,
+                    length=length if isinstance(length, int) else None,
+                    mechanisms=Mechanisms() if length == "auto" else LOCKSTEP,
                 )
                 for _ in run:
                     pass
@@ -116,13 +122,17 @@ def _compare(
     for length in lengths:
         ratios = [rate(length, range(r, r + 1)) / rate("target", range(r, r + 1)) for r in repeats]
         rounds, drafted, accepted = judged[length]
+        name = f"k={length}" if isinstance(length, int) else length
         report.line(
-            f"  k={length!s:>4}  {rate(length):6.1f} tokens/s  {rate(length) / rate('target'):.2f}x"
+            f"  {name:>8}  {rate(length):6.1f} tokens/s  {rate(length) / rate('target'):.2f}x"
             f"  ({min(ratios):.2f} … {max(ratios):.2f})  acceptance {accepted / max(1, drafted):.2f}"
             f"  tokens a round {1 + accepted / max(1, rounds):.2f}  drafted a round {drafted / max(1, rounds):.2f}"
         )
-    best = max((length for length in lengths if length != "auto"), key=rate)
-    report.line(f"  auto / best fixed (k={best}): {rate('auto') / rate(best):.3f}; texts that differ: {differing}")
+    best = max(options.lengths, key=rate)
+    report.line(
+        f"  of the best fixed (k={best}): lockstep {rate('lockstep') / rate(best):.3f}, "
+        f"auto {rate('auto') / rate(best):.3f}; texts that differ: {differing}"
+    )
 
 
 if __name__ == "__main__":

@@ -15,23 +15,25 @@ from drafter_client.arguments import drafter_parser, solo_parser
 from drafter_client.baseline import run_baseline
 from drafter_client.chat import chat_ids
 from drafter_client.client import ModelInfo, VerifierClient
-from drafter_client.drafter import ModelDrafter
+from drafter_client.drafter import BRANCH_CELLS, ModelDrafter
 from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.loop import speculate
 from drafter_client.readout import Readout
 from drafter_client.solo import run_solo
 from drafter_client.stats import Stats
 from speculation import noise
-from speculation.draft_length import Adaptive, DraftLength, Fixed
 from speculation.errors import SpecPairError
+from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
 
+SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a thread that computes holds answers back that long
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 an error said on standard error, 2 bad flags, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         if arguments[:1] == ["solo"]:
             return _solo(solo_parser().parse_args(arguments[1:]))
@@ -55,7 +57,8 @@ def _draft(options: argparse.Namespace) -> int:
     prompt = _prompt(options)
     with closing(VerifierClient(options.verifier, api_key=options.api_key)) as client:
         client.wait_until_ready(on_wait=_show_progress())
-        with closing(_load(options, options.draft_model)) as backend:
+        rows = 1 if options.lockstep else options.branches
+        with closing(_load(options, options.draft_model, rows)) as backend:
             info = client.check_vocabulary(backend.vocabulary, backend.model_name)
             readout = Readout(backend.vocabulary, as_json=options.json, stream=not options.no_stream)
             return _run(options, prompt, client, backend, info, readout)
@@ -83,9 +86,18 @@ def _run(
     }
     stats = Stats(model=info.name, draft_model=backend.model_name)
     drafter = ModelDrafter(backend, sampling, info.vocabulary.size)
-    length: DraftLength = Adaptive(info.pass_ms) if options.draft_n == "auto" else Fixed(options.draft_n)
+    run = speculate(
+        client,
+        drafter,
+        prompt_ids,
+        request,
+        info,
+        stats,
+        time.perf_counter,
+        length=None if options.draft_n == "auto" else options.draft_n,
+        mechanisms=LOCKSTEP if options.lockstep else Mechanisms(self_continue=info.self_continue),
+    )
     readout.begin()
-    run = speculate(client, drafter, length, prompt_ids, request, info.max_drafts, stats, time.perf_counter)
 
     def work() -> None:
         with closing(run):  # releases the session, whatever happens
@@ -145,12 +157,13 @@ def _show_progress() -> Callable[[float | None], None]:
     return show
 
 
-def _load(options: argparse.Namespace, model: Path) -> Backend:
+def _load(options: argparse.Namespace, model: Path, rows: int = 1) -> Backend:
     return load(
         options.backend,
         LoadOptions(
             model=model,
-            rows=1,
+            rows=rows,
+            shared_cells=BRANCH_CELLS * (rows - 1),
             context_length=options.context,
             threads=options.threads,
             gpu_layers=options.gpu_layers,

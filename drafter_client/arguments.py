@@ -30,6 +30,13 @@ def drafter_parser() -> argparse.ArgumentParser:
     draft.add_argument(
         "--draft-n", metavar="auto|N", type=_draft_n, default="auto", help="drafts a round (default: auto)"
     )
+    draft.add_argument(
+        "--branches",
+        type=_at_least(1),
+        default=6,
+        help="continuations that it may follow at once, to be ready for corrections (default: %(default)s)",
+    )
+    draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: nothing side by side")
     _engine(draft)
     _prompt(parser)
     parser.add_argument("--chat", action="store_true", help="apply the target's chat template to the prompt")

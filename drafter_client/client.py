@@ -2,11 +2,12 @@
 
 import json
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from backends.vocabulary import Fingerprint, Vocabulary, difference
 from drafter_client.errors import (
@@ -23,9 +24,12 @@ from speculation.errors import NotFound, Overloaded, RequestError, SpecPairError
 # Seconds without an answer after which it will not come. A prefill may queue behind others and be long; asking
 # again would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0, "/generate": 900.0}
+_STREAM_TIMEOUT = 60.0  # a verifier with nothing to say says so every 15 s
 _ATTEMPTS = 7  # at a broken connection: some 6 s of outage are bridged
 _OVERLOAD_PATIENCE = 60.0  # seconds of asking an overloaded verifier again, at the pace it names
 _FIRST_PAUSE = 0.1  # seconds, doubled with every attempt
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class ModelInfo:
     context_length: int
     max_drafts: int
     pass_ms: list[float]  # what a pass over 1, 2, … tokens takes it; may be empty
+    self_continue: bool  # whether it can go on by itself
     vocabulary: Fingerprint
     chat_template: str | None
 
@@ -66,7 +71,10 @@ class Verdict:
 
 
 class VerifierClient:
-    """One verifier. `transport`, `sleep` and `clock` are arguments so that tests need no network and no waiting."""
+    """One connection to a verifier; used by one thread at a time.
+
+    `transport`, `connect`, `sleep` and `clock` are arguments so that tests need no network and no waiting.
+    """
 
     def __init__(
         self,
@@ -74,13 +82,17 @@ class VerifierClient:
         *,
         api_key: str | None = None,
         transport: Transport | None = None,
+        connect: Callable[[str], Transport] = HttpTransport,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.url = url
-        self.transport: Transport = transport or HttpTransport(url)
-        self._sleep, self._clock = sleep, clock
+        self.transport: Transport = transport or connect(url)
+        self._sleep, self._clock, self._connect = sleep, clock, connect
+        self._api_key = api_key
+        self.round_trip_ms = 0.0  # of the least request, as of the last `ping`
         self._reached = False  # whether there ever was a connection
+        self._aborted = threading.Event()
         self._headers = {"Content-Type": "application/json"}
         if api_key is not None:
             if not (api_key.isascii() and api_key.isprintable()):
@@ -89,6 +101,21 @@ class VerifierClient:
 
     def close(self) -> None:
         self.transport.close()
+
+    def another(self) -> "VerifierClient":
+        """A further connection to the same verifier."""
+        other = VerifierClient(self.url, api_key=self._api_key, connect=self._connect, clock=self._clock)
+        other._sleep = other._wait
+        other._reached = True
+        return other
+
+    def abort(self) -> None:
+        """Make what is under way fail, and all that comes after it. From any thread."""
+        self._aborted.set()
+        self.transport.abort()
+
+    def _wait(self, seconds: float) -> None:
+        self._aborted.wait(seconds)
 
     def wait_until_ready(self, patience: float = 900.0, on_wait: Callable[[float | None], None] | None = None) -> None:
         """Return when the model is loaded. `on_wait` hears the progress, 0 … 1. Raises what stands in the way."""
@@ -124,6 +151,7 @@ class VerifierClient:
                 context_length=body["context_length"],
                 max_drafts=body["max_draft_tokens"],
                 pass_ms=[float(ms) for ms in body["pass_ms"]],
+                self_continue=body["self_continue"],
                 vocabulary=Fingerprint(**vocabulary),
                 chat_template=body["chat_template"],
             )
@@ -140,7 +168,14 @@ class VerifierClient:
             raise VocabularyMismatch(
                 f"{name} cannot draft for {info.name}: {differs}. Choose a draft model of the target's own family"
             )
+        self.ping()
         return info
+
+    def ping(self) -> None:
+        """Measure `round_trip_ms`."""
+        began = self._clock()
+        self._exchange("GET", "/health", None)
+        self.round_trip_ms = 1e3 * (self._clock() - began)
 
     def prefill(self, prompt_ids: list[int], options: dict[str, Any]) -> Opened:
         """Open a session. Its id is made here, so that a retry finds the session the lost reply had opened."""
@@ -164,9 +199,13 @@ class VerifierClient:
                 forward_ms=timing["forward_ms"],
             )
 
-    def verify(self, session_id: str, position: int, drafts: list[int]) -> Verdict:
-        """Ask which of `drafts`, guessed from `position` on, stand. The position makes it safe to repeat."""
-        body = b'{"position":%d,"draft_tokens":[%s]}' % (position, ",".join(map(str, drafts)).encode())
+    def verify(self, session_id: str, position: int, drafts: list[int], next_in_ms: float | None = None) -> Verdict:
+        """Ask which of `drafts`, guessed from `position` on, stand. The position makes it safe to repeat.
+
+        `next_in_ms`: how long after the answer the next guess is to be expected.
+        """
+        body = b'{"position":%d,"draft_tokens":[%s]' % (position, ",".join(map(str, drafts)).encode())
+        body += b"}" if next_in_ms is None else b',"next_in_ms":%.1f}' % next_in_ms
         reply = self._call("POST", "/verify", body, session_id)
         with self._promised("/verify"):
             timing = reply["timing"]
@@ -179,10 +218,19 @@ class VerifierClient:
                 forward_ms=timing["forward_ms"],
             )
 
+    def stream(self, session_id: str, position: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Committed tokens from `position` on as they come: ("tokens", …) events, then ("end", …)."""
+        path = f"/sessions/{session_id}/stream?from={position}"
+        return self._events(path, None, {**self._headers, "X-Session-Id": session_id})
+
     def generate(self, prompt_ids: list[int], options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Target-only decoding on the server: ("tokens", …) events, then ("end", summary)."""
         body = json.dumps({"prompt_ids": prompt_ids, "stream": True, **options}).encode()
-        for name, data in self.transport.stream("/generate", body, self._headers, _TIMEOUTS["/generate"]):
+        return self._events("/generate", body, self._headers)
+
+    def _events(self, path: str, body: bytes | None, headers: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        timeout = _TIMEOUTS.get(path, _STREAM_TIMEOUT)
+        for name, data in self.transport.stream(path, body, headers, timeout):
             if name == "reply":
                 raise from_body(data.status, data.body)
             if name == "error":
@@ -218,12 +266,18 @@ class VerifierClient:
     def _exchange(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Reply:
         headers = self._headers if session_id is None else {**self._headers, "X-Session-Id": session_id}
         timeout = _TIMEOUTS.get(path.partition("?")[0], 30.0)
+        return self.persist(lambda: self.transport.exchange(method, path, body, headers, timeout))
+
+    def persist(self, exchange: Callable[[], T]) -> T:
+        """Try again while connections break, for some six seconds. What is tried must be safe to repeat."""
         pause = _FIRST_PAUSE
         for attempt in range(_ATTEMPTS):
+            if self._aborted.is_set():
+                raise ConnectionLost(f"the exchange with {self.url} was broken off")
             try:
-                reply = self.transport.exchange(method, path, body, headers, timeout)
+                result = exchange()
                 self._reached = True
-                return reply
+                return result
             except ConnectionLost:
                 self._reached = True
                 if attempt + 1 == _ATTEMPTS:

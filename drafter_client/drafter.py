@@ -1,80 +1,196 @@
-"""The draft model at work: guesses what comes next, and keeps its KV cache in step with the committed text."""
+"""The draft model at work: looks beyond several continuations of the committed text in one pass."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from backends.contract import Backend, Entry
+from backends.contract import Backend, BackendError, Entry, OutOfRoom
 from speculation.acceptance import common_prefix
 from speculation.sampling import Logits, Sampling, choose
+from speculation.tree import Prediction
+
+_SURE = 0.97  # confidence above which no second choice is looked for: it takes as long as the first
+BRANCH_CELLS = 128  # tokens that a continuation holds at most beyond what it shares with the text
 
 
-class Draft(NamedTuple):
-    """One guessed token and the drafter's own probability of it."""
+class Expansion(NamedTuple):
+    """What is expected behind each tail, and how many tokens the model read to know it."""
 
-    token: int
-    confidence: float
+    predictions: list[Prediction]
+    read: int
 
 
 class Drafter(Protocol):
-    """Whatever can guess: a model, a table, a test's junk."""
+    """Whatever can guess: a model, a table, a test's junk. Used by one thread at a time."""
 
-    def draft(self, tokens: Sequence[int], another: Callable[[Sequence[float]], bool]) -> list[Draft]:
-        """Guess tokens after `tokens`, one by one while `another(confidences so far)`."""
+    width: int  # tails that it can look beyond at once
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        """The next token behind `text` and each of `tails` (1 to `width`, likeliest first), all in one step.
+
+        From call to call `text` may only grow. `runners_up`: name second choices, too.
+        """
+
+
+@dataclass(slots=True)
+class _Row:
+    """What a row of the engine holds: committed text up to `stem`, then `tail`, which is no committed text yet."""
+
+    number: int
+    stem: int
+    tail: list[int] = field(default_factory=list)
+    used: int = 0
 
 
 class ModelDrafter:
-    """Drafts with a model in one row of a backend, under the verifier's own noise.
+    """Drafts with a model in the rows of a backend, under the verifier's own noise.
 
-    The row holds a prefix of `tokens[base:]`; what it holds is never computed again, except when the text
-    outgrows the model's context: then the window slides on to the last half of it.
+    What a row holds is never computed again, and a tail that forks off another one's is copied. Only when the text
+    outgrows the model's context does the window slide on to the last half of it, and is read anew.
     """
 
-    def __init__(self, backend: Backend, sampling: Sampling, vocabulary_size: int | None = None, row: int = 0) -> None:
+    def __init__(self, backend: Backend, sampling: Sampling, vocabulary_size: int | None = None) -> None:
         """`vocabulary_size`: the verifier's; ids beyond the smaller vocabulary are never drafted."""
-        self._backend, self._sampling, self._row = backend, sampling, row
+        self._backend, self._sampling = backend, sampling
         self._ids = min(backend.vocabulary.size, vocabulary_size or backend.vocabulary.size)
         self._fewer_ids = (vocabulary_size or 0) > self._ids
-        self._held: list[int] = []
-        self._base = 0
+        self.width = backend.rows if backend.can_copy else 1
+        self._rows = [_Row(number, 0) for number in range(self.width)]
+        self._length = 0  # of the text at the last call
+        self._base = 0  # where the window begins
+        self._calls = 0
 
-    def draft(self, tokens: Sequence[int], another: Callable[[Sequence[float]], bool]) -> list[Draft]:
-        drafts: list[Draft] = []
-        confidences: list[float] = []
-        feed = list(tokens)
-        if self._fewer_ids:  # in place of one that only the target knows, any will do
-            feed = [token if token < self._ids else 0 for token in feed]
-        while another(confidences):
-            logits = self._after(feed)[: self._ids]
-            token = choose(logits, self._sampling, len(feed))
-            confidence = _probability(logits, token, self._sampling)
-            drafts.append(Draft(token, confidence))
-            confidences.append(confidence)
-            if token in self._backend.vocabulary.ends:
-                break
-            feed.append(token)
-        return drafts
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        try:
+            return self._expand(text, tails, runners_up)
+        except OutOfRoom:  # what rows still hold of dead continuations takes room: forget it all, and read anew
+            for row in self._rows:
+                self._backend.release(row.number)
+            return self._expand(text, tails, runners_up)
 
-    def _after(self, tokens: list[int]) -> Logits:
-        """Logits that follow `tokens`, feeding only what the row does not hold."""
-        context = self._backend.context_length
-        if not self._base < len(tokens) <= self._base + context:  # outgrown; or cut back to before the window
-            self._base = max(0, len(tokens) - context // 2)
-            self._held = []
-        window = tokens[self._base :]
-        held = len(self._held)
-        if window[:held] != self._held:  # the rare case: comparing token by token takes longer
-            held = common_prefix(self._held, window)
-        start = min(held, len(window) - 1)
-        self._held = []  # should the engine fail, nothing is certain
+    def _expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        self._calls += 1
+        self._follow(text)
+        longest = max(len(tail) for tail in tails)
+        if longest >= self._backend.context_length:
+            return self._far_ahead(text, tails, runners_up)
+        self._slide(longest)
+        limit = self._backend.max_batch_tokens
+        read = self._catch_up(text, limit // 2 if len(tails) == 1 else 0)
+        chosen: list[_Row] = []
+        batch: list[Entry] = []
+        predictions: list[Prediction] = []
+
+        def look() -> None:
+            for rows, entry in zip(self._forward(batch), batch, strict=True):
+                place = self._base + entry.start + len(entry.tokens)
+                predictions.append(self._predict(rows[0][: self._ids], place, runners_up))
+            batch.clear()
+
+        for tail in tails:
+            row, held = self._row_for(tail, chosen)
+            chosen.append(row)
+            start = min(held, self._length + len(tail) - 1)
+            feed = self._readable([*text[start:], *tail[max(0, start - self._length) :]])
+            read += len(feed)
+            if batch and len(feed) > limit - sum(len(entry.tokens) for entry in batch):
+                look()
+            while len(feed) > limit:
+                self._forward([Entry(row.number, start - self._base, feed[:limit], limit)])
+                start, feed = start + limit, feed[limit:]
+            batch.append(Entry(row.number, start - self._base, feed, len(feed) - 1))
+        look()
+        for row, tail in zip(chosen, tails, strict=True):
+            row.stem, row.tail, row.used = self._length, list(tail), self._calls
+        return Expansion(predictions, read)
+
+    def _follow(self, text: Sequence[int]) -> None:
+        """The text has grown: what stood of each tail is text now."""
+        new = text[self._length :]
+        for row in self._rows:
+            if row.tail:
+                stood = common_prefix(new, row.tail)
+                row.stem += stood
+                row.tail = row.tail[stood:] if stood == len(new) else []
+        self._length = len(text)
+
+    def _slide(self, tail: int) -> None:
+        """Make room for the text and `tail` tokens more, which are fewer than the context holds."""
+        context, longest = self._backend.context_length, self._length + tail
+        if longest - self._base > context:
+            self._base = max(0, min(longest - context // 2, self._length - 1))
+            self._forget()
+
+    def _far_ahead(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        """Behind tails that fill the whole context: what is known of their ends, nothing of it kept."""
+        window = min(self._backend.context_length, self._backend.max_batch_tokens + 1) // 2
+        predictions = []
+        for tail in tails:
+            feed = self._readable([*text, *tail][-window:])
+            logits = self._forward([Entry(0, 0, feed, len(feed) - 1)])[0][0][: self._ids]
+            predictions.append(self._predict(logits, len(text) + len(tail), runners_up))
+        self._forget()
+        return Expansion(predictions, window * len(tails))
+
+    def _forget(self) -> None:
+        for row in self._rows:
+            row.stem, row.tail = min(self._base, self._length), []
+
+    def _catch_up(self, text: Sequence[int], most: int) -> int:
+        """Read what no row holds of the text before its last token, if more than `most`; returns how many tokens."""
         step = self._backend.max_batch_tokens
-        for at in range(start, len(window), step):
-            chunk = window[at : at + step]
-            rows = self._backend.extend([Entry(self._row, at, chunk, len(chunk) - 1)])
-        self._held = window
-        last: Logits = rows[0][0]
-        return last
+        row = max(self._rows, key=lambda row: row.stem)
+        read = 0
+        while self._length - 1 - row.stem > most:
+            feed = self._readable(text[row.stem : min(row.stem + step, self._length - 1)])
+            self._forward([Entry(row.number, row.stem - self._base, feed, len(feed))])
+            row.stem, row.tail = row.stem + len(feed), []
+            read += len(feed)
+        return read
+
+    def _row_for(self, tail: Sequence[int], taken: Sequence[_Row]) -> tuple[_Row, int]:
+        """The row to look beyond `tail` in, and how many positions it holds of text and tail."""
+        best = max(self._rows, key=lambda row: (self._held(row, tail), -len(row.tail), row not in taken))
+        held = self._held(best, tail)
+        surplus = best.stem + len(best.tail) > held  # of another continuation, which may still be wanted
+        if best not in taken and not (surplus and self.width > 1):
+            return best, held
+        row = min((row for row in self._rows if row not in taken), key=lambda row: row.used)
+        if row is best:
+            return best, held
+        if held > self._base:
+            self._backend.copy(best.number, row.number, held - self._base)
+            row.stem, row.tail = min(held, self._length), list(tail[: max(0, held - self._length)])
+        return row, held
+
+    def _held(self, row: _Row, tail: Sequence[int]) -> int:
+        if row.stem < self._length:
+            return row.stem
+        return self._length + common_prefix(row.tail, tail)
+
+    def _readable(self, tokens: Sequence[int]) -> list[int]:
+        if self._fewer_ids:  # in place of one that only the target knows, any will do
+            return [token if token < self._ids else 0 for token in tokens]
+        return list(tokens)
+
+    def _forward(self, batch: list[Entry]) -> list[Logits]:
+        try:
+            return self._backend.extend(batch)
+        except BackendError:  # nothing is certain of the rows
+            self._forget()
+            raise
+
+    def _predict(self, logits: Logits, position: int, runner_up: bool) -> Prediction:
+        token = choose(logits, self._sampling, position)
+        confidence = _probability(logits, token, self._sampling)
+        if not runner_up or confidence > _SURE:
+            return Prediction(token, confidence)
+        kept, logits[token] = float(logits[token]), -np.inf
+        second = choose(logits, self._sampling, position)
+        logits[token] = kept
+        return Prediction(token, confidence, second)
 
 
 def _probability(logits: Logits, token: int, sampling: Sampling) -> float:

@@ -1,21 +1,21 @@
-"""The draft loop: draft, verify, commit, again; as a generator of what was committed.
+"""The draft loop: what the pilot decides, done; as a generator of what was committed."""
 
-In lockstep: one guess at a time. A guess always starts at the last position that is known to be committed.
-"""
-
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from drafter_client.client import Verdict, VerifierClient
-from drafter_client.drafter import Draft, Drafter
+from drafter_client.client import ModelInfo, VerifierClient
+from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Threads
+from drafter_client.drafter import Drafter
 from drafter_client.errors import DrafterError
 from drafter_client.stats import Stats
-from speculation.acceptance import common_prefix
-from speculation.draft_length import DraftLength, Round
 from speculation.errors import SpecPairError
+from speculation.forecast import Flight
+from speculation.operation import Mechanisms
+from speculation.pilot import Pilot
+from speculation.timing import Times
 
 
 class Origin(Enum):
@@ -36,79 +36,132 @@ class Committed:
 def speculate(
     client: VerifierClient,
     drafter: Drafter,
-    draft_length: DraftLength,
     prompt_ids: list[int],
     options: dict[str, Any],
-    max_drafts: int,
+    info: ModelInfo,
     stats: Stats,
     clock: Callable[[], float],
+    *,
+    length: int | None = None,
+    mechanisms: Mechanisms = Mechanisms(),
 ) -> Generator[Committed, None, None]:
     """Generate with one session, which is released at the end, also when the caller stops early.
 
     `options` are the prefill's (max_tokens, temperature, …). `clock` is in seconds. `stats` is filled on the way.
+    `length`: fixed drafts a guess; None: as many as pay.
     """
     began = clock()
     sent_before, received_before = client.transport.sent, client.transport.received
-    opened = client.prefill(prompt_ids, options)
+    crew: Crew = Alone(client, drafter)
+    if mechanisms.overlap:
+        crew = Threads(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
+    session_id: str | None = None
     try:
+        times = Times(info.pass_ms)
+        if client.round_trip_ms:
+            times.exchanged(client.round_trip_ms, 0.0, 0.0)
+        told = times.link
+        if mechanisms.self_continue:
+            options = {**options, "self_continue": True, "next_in_ms": told}
+        asked = clock()
+        opened = client.prefill(prompt_ids, options)
+        session_id = opened.session_id
+        now = clock()
+        times.exchanged(1e3 * (now - asked), opened.queue_ms, opened.forward_ms)
         tokens = opened.prompt_ids + opened.tokens
-        stats.opened(opened, clock() - began)
+        crew.open(opened.session_id, len(tokens))
+        stats.opened(opened, now - began)
         yield Committed([(token, Origin.FREE) for token in opened.tokens])
-        limit = len(opened.prompt_ids) + options["max_tokens"] if options.get("max_tokens") else None
-        finish_reason = opened.finish_reason
-        while finish_reason is None:
-            # The last token before the limit is the target's own: nothing is drafted for its place.
-            room = max_drafts if limit is None else min(max_drafts, limit - len(tokens) - 1)
-            asked = _Asked(draft_length, room, clock)
-            round_began = clock()
-            drafts = drafter.draft(tokens, asked)
-            sent = draft_length.to_send([draft.confidence for draft in drafts])
-            sent_at = clock()
-            guess = [draft.token for draft in drafts[:sent]]
-            verdict = client.verify(opened.session_id, len(tokens), guess)
-            answered = clock()
-            first_at = asked.times[1] if len(asked.times) > 1 else sent_at
-            outcome = _outcome(drafts, verdict, sent_at - round_began, first_at - round_began, answered - sent_at)
-            draft_length.learn(outcome)
-            stats.round(verdict, sent, outcome)
-            tokens += verdict.tokens
-            finish_reason = verdict.finish_reason
-            if verdict.tokens:
-                yield Committed(_origins(verdict.tokens, verdict.accepted, sent))
-        stats.finish_reason = finish_reason
+        limit = info.context_length
+        if options.get("max_tokens"):
+            limit = min(limit, len(opened.prompt_ids) + options["max_tokens"])
+        pilot = Pilot(
+            tokens,
+            limit,
+            frozenset(info.vocabulary.ends),
+            times,
+            max_drafts=info.max_drafts,
+            width=drafter.width,
+            length=length,
+            mechanisms=mechanisms,
+            next_in_ms=told,
+            now=1e3 * now,
+        )
+        run = _Run(pilot, crew, stats, clock, opened.finish_reason)
+        while run.finish_reason is None:
+            yield from run.turn()
+        stats.finish_reason = run.finish_reason
     finally:
         stats.total_ms = 1e3 * (clock() - began)
-        stats.bytes_sent = client.transport.sent - sent_before
-        stats.bytes_received = client.transport.received - received_before
-        with suppress(SpecPairError, DrafterError):  # it expires by itself; the text is already here
-            client.release(opened.session_id)
+        crew.close()
+        sent, received = crew.traffic()
+        stats.bytes_sent = sent + client.transport.sent - sent_before
+        stats.bytes_received = received + client.transport.received - received_before
+        if session_id is not None:
+            with suppress(SpecPairError, DrafterError):  # it expires by itself; the text is already here
+                client.release(session_id)
 
 
-class _Asked:
-    """`DraftLength.another` for one round; notes when it is asked: before the first draft, after it, and so on."""
+class _Run:
+    """The pilot and its crew at work on one text."""
 
-    def __init__(self, draft_length: DraftLength, room: int, clock: Callable[[], float]) -> None:
-        self.times: list[float] = []
-        self._draft_length, self._room, self._clock = draft_length, room, clock
+    def __init__(
+        self, pilot: Pilot, crew: Crew, stats: Stats, clock: Callable[[], float], finish_reason: str | None
+    ) -> None:
+        self.finish_reason = finish_reason
+        self._pilot, self._crew, self._stats, self._clock = pilot, crew, stats, clock
+        self._guesses: list[Flight] = []  # that cover what is not known yet: where tokens come from
 
-    def __call__(self, confidences: Sequence[float]) -> bool:
-        self.times.append(self._clock())
-        return self._draft_length.another(confidences, self._room)
+    def turn(self) -> list[Committed]:
+        """Order what is to be done now, wait for something to happen, and take in all that did."""
+        now = 1e3 * self._clock()
+        while (flight := self._pilot.next_guess(now)) is not None:
+            self._guesses.append(flight)
+            self._crew.send(flight)
+        step = self._pilot.next_step(now)
+        if step is not None:
+            self._crew.draft(step, self._pilot.known)
+        wake = self._pilot.wake_at(now)
+        event = self._crew.next(None if wake is None else max(0.0, wake - 1e3 * self._clock()) / 1e3)
+        news = []
+        while event is not None:
+            committed = self._take_in(event, 1e3 * self._clock())
+            if committed is not None:
+                news.append(committed)
+            event = self._crew.next(0.0) if self.finish_reason is None else None
+        return news
 
+    def _take_in(self, event: Event, now: float) -> Committed | None:
+        if isinstance(event, Failed):
+            raise event.error
+        if isinstance(event, Drafted):
+            self._stats.drafted_for(self._pilot.drafted(event.expansion.predictions, event.expansion.read, now))
+            return None
+        if isinstance(event, Answered):
+            verdict, flight = event.verdict, event.flight
+            self._stats.round(verdict, flight, now)
+            self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now)
+            return self._commit(flight.position, verdict.tokens, verdict.finish_reason, False, now)
+        return self._commit(event.position, event.tokens, event.finish_reason, event.own, now)
 
-def _outcome(drafts: list[Draft], verdict: Verdict, draft_s: float, first_s: float, exchange_s: float) -> Round:
-    agreed = common_prefix([draft.token for draft in drafts], verdict.tokens)
-    return Round(
-        confidences=[draft.confidence for draft in drafts],
-        agreed=agreed,
-        compared=min(agreed + 1, len(drafts), len(verdict.tokens)),
-        judged=verdict.judged,
-        draft_ms=1e3 * draft_s,
-        first_ms=1e3 * first_s,
-        exchange_ms=1e3 * exchange_s,
-    )
+    def _commit(
+        self, position: int, tokens: list[int], finish_reason: str | None, own: bool, now: float
+    ) -> Committed | None:
+        start = len(self._pilot.known)
+        new = self._pilot.committed(position, tokens, finish_reason is not None, now)
+        self.finish_reason = self.finish_reason or finish_reason
+        if not new:
+            return None
+        self._stats.committed(new, own, self._pilot.operation)
+        self._stats.misses, self._stats.prepared = self._pilot.misses, self._pilot.prepared
+        return Committed([(token, self._origin(at, token)) for at, token in enumerate(new, start)])
 
-
-def _origins(tokens: list[int], accepted: int, sent: int) -> list[tuple[int, Origin]]:
-    own = Origin.CORRECTION if accepted < sent else Origin.FREE
-    return [(token, Origin.ACCEPTED if at < accepted else own) for at, token in enumerate(tokens)]
+    def _origin(self, position: int, token: int) -> Origin:
+        """Asked position by position: a guess that said something else says nothing more."""
+        self._guesses = [guess for guess in self._guesses if position < guess.end]
+        covering = [guess for guess in self._guesses if guess.position <= position]
+        right = [guess for guess in covering if guess.drafts[position - guess.position] == token]
+        self._guesses = [guess for guess in self._guesses if guess not in covering or guess in right]
+        if right:
+            return Origin.ACCEPTED
+        return Origin.CORRECTION if covering else Origin.FREE

@@ -48,8 +48,22 @@ def _figures(stats: Stats) -> Group:
         "mean acceptance length",
         _unit(stats.mean_acceptance_length),
     )
+    if stats.operations:
+        share = stats.prepared / stats.misses if stats.misses else None
+        table.add_row("operation", _operations(stats), "drafts ready after a miss", _share(share))
+        table.add_row(
+            "target by itself", f"{stats.own} tokens", "guesses out of date", str(stats.guesses - stats.rounds)
+        )
     table.add_row("sent", _bytes(stats.bytes_sent), "received", _bytes(stats.bytes_received))
     return Group(table, Text(), _times(stats), *_baseline(stats))
+
+
+def _operations(stats: Stats) -> str:
+    """Where the pair changed its way of working: shares, by tokens."""
+    total = sum(stats.operations.values())
+    if len(stats.operations) == 1:
+        return next(iter(stats.operations)).value
+    return ", ".join(f"{operation.value} {count / total:.0%}" for operation, count in stats.operations.most_common())
 
 
 def _times(stats: Stats) -> Table:

@@ -1,15 +1,20 @@
 """What a run came to: counted as it goes, reported as one flat object."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from drafter_client.client import Opened, Verdict
-from speculation.draft_length import Round
+from speculation.forecast import Flight
+from speculation.operation import Operation
 
 
 @dataclass(slots=True)
 class Times:
-    """Where the time went, milliseconds. `network` is what an exchange took beyond the verifier's own times."""
+    """Where the time went, milliseconds. `network` is what exchanges took beyond the verifier's own times.
+
+    What happens side by side counts for each, so that the sum may exceed the whole.
+    """
 
     prefill: float = 0.0
     drafting: float = 0.0
@@ -36,9 +41,14 @@ class Stats:
     draft_model: str = ""
     prompt_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
-    rounds: int = 0
+    rounds: int = 0  # guesses that the verifier ran its model for
+    guesses: int = 0  # sent, those included that were out of date when they came
     drafted: int = 0
     accepted: int = 0
+    own: int = 0  # tokens that the verifier committed by itself, no guess being there
+    misses: int = 0  # committed tokens that were not the drafter's choice
+    prepared: int = 0  # of them, those behind which drafts were ready at once
+    operations: Counter[Operation] = field(default_factory=Counter)  # tokens committed under each
     ttft_ms: float = 0.0
     total_ms: float = 0.0
     times: Times = field(default_factory=Times)
@@ -58,16 +68,26 @@ class Stats:
         self.times.queue += opened.queue_ms
         self.times.network += max(0.0, 1e3 * seconds - opened.forward_ms - opened.queue_ms)
 
-    def round(self, verdict: Verdict, sent: int, outcome: Round) -> None:
-        """Count one verify."""
-        self.rounds += 1
+    def drafted_for(self, milliseconds: float) -> None:
+        """Count a draft step."""
+        self.times.drafting += milliseconds
+
+    def round(self, verdict: Verdict, flight: Flight, now: float) -> None:
+        """Count the answer to a guess."""
+        self.guesses += 1
+        if verdict.forward_ms > 0.0 and (verdict.judged or not flight.drafts):
+            self.rounds += 1
         self.drafted += verdict.judged
-        self.accepted += min(verdict.accepted, verdict.judged)
-        self.token_ids += verdict.tokens
-        self.times.drafting += outcome.draft_ms
+        self.accepted += max(0, verdict.accepted - (len(flight.drafts) - verdict.judged)) if verdict.judged else 0
         self.times.queue += verdict.queue_ms
         self.times.verify += verdict.forward_ms
-        self.times.network += max(0.0, outcome.exchange_ms - verdict.queue_ms - verdict.forward_ms)
+        self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
+
+    def committed(self, tokens: list[int], own: bool, operation: Operation) -> None:
+        """Count tokens that became known."""
+        self.token_ids += tokens
+        self.own += len(tokens) if own else 0
+        self.operations[operation] += len(tokens)
 
     @property
     def generated_tokens(self) -> int:
@@ -105,10 +125,15 @@ class Stats:
             "prompt_tokens": self.prompt_tokens,
             "generated_tokens": self.generated_tokens,
             "rounds": self.rounds,
+            "guesses": self.guesses,
             "drafted": self.drafted,
             "accepted": self.accepted,
             "acceptance_rate": _rounded(self.acceptance_rate, 4),
             "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
+            "own_tokens": self.own,
+            "misses": self.misses,
+            "prepared": self.prepared,
+            "operations": {operation.value: count for operation, count in self.operations.items()},
             "tokens_per_second": _rounded(self.tokens_per_second, 2),
             "ttft_ms": round(self.ttft_ms, 2),
             "total_ms": round(self.total_ms, 2),

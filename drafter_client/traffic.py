@@ -30,6 +30,9 @@ class CountedSocket:
     def settimeout(self, seconds: float) -> None:
         self._sock.settimeout(seconds)
 
+    def shutdown(self, how: int) -> None:
+        self._sock.shutdown(how)
+
     def close(self) -> None:
         self._sock.close()
 

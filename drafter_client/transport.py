@@ -45,8 +45,19 @@ class Transport(Protocol):
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
         """One request and its answer. Raises a VerifierUnreachable, ConnectionLost, VerifierTimeout or BadReply."""
 
-    def stream(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> Iterator[tuple[str, Any]]:
-        """POST, then server-sent events as (name, parsed data); an error reply is one event ("reply", Reply)."""
+    def stream(
+        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
+    ) -> Iterator[tuple[str, Any]]:
+        """POST (GET without a body), then server-sent events as (name, parsed data).
+
+        An error reply is one event ("reply", Reply).
+        """
+
+    def connect(self) -> None:
+        """Have a connection ready for what comes. Raises VerifierUnreachable."""
+
+    def abort(self) -> None:
+        """Break off what is under way. From any thread."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -91,11 +102,13 @@ class HttpTransport:
                 raise http.client.IncompleteRead(data)
             return self._reply(response, data)
 
-    def stream(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> Iterator[tuple[str, Any]]:
+    def stream(
+        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
+    ) -> Iterator[tuple[str, Any]]:
         refused: Reply | None = None
         name = ""
         with self._guarded(path, timeout):
-            response = self._send("POST", path, body, headers, timeout)
+            response = self._send("GET" if body is None else "POST", path, body, headers, timeout)
             if response.status != 200:
                 refused = self._reply(response, response.read())
             line = b""
@@ -110,6 +123,17 @@ class HttpTransport:
                 raise http.client.IncompleteRead(b"")
         if refused is not None:
             yield "reply", refused
+
+    def connect(self) -> None:
+        self._connected()
+        self._last_used = time.monotonic()
+
+    def abort(self) -> None:
+        connection = self._connection
+        sock = connection.sock if connection is not None else None
+        if sock is not None:
+            with suppress(OSError):  # it may just have been closed
+                sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         if self._response is not None:  # which may be read in part only

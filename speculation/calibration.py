@@ -31,6 +31,25 @@ class Calibration:
         self._recent = 0.0  # fading mean over the last outcomes, from -1 (all fell) to 1 (all stood)
         self._typical = float(self._PRIOR[0])  # log-odds that a draft not made yet stands, `_recent` aside
 
+    @property
+    def recent(self) -> float:
+        """How the last drafts went: a fading mean, from -1 (all fell) to 1 (all stood)."""
+        return self._recent
+
+    @property
+    def typical(self) -> float:
+        """Chance that a draft stands of which nothing is known."""
+        return float(1.0 / (1.0 + exp(-max(self._typical, -_SURE))))
+
+    def then(self, recent: float, stood: bool) -> float:
+        """`recent` after one more draft."""
+        return self._MEMORY * recent + (1.0 - self._MEMORY) * (1.0 if stood else -1.0)
+
+    def chance(self, confidence: float, recent: float) -> float:
+        """Chance that a draft stands where all before it are right."""
+        bias, gain, habit = self._weights.tolist()
+        return float(1.0 / (1.0 + exp(-max(bias + gain * self._odds(confidence) + habit * recent, -_SURE))))
+
     def path(self, confidences: Sequence[float], ahead: int = 0) -> list[float]:
         """Chance, for each draft and for so many more behind them, that it stands with all before it."""
         bias, gain, habit = self._weights.tolist()
@@ -38,7 +57,7 @@ class Calibration:
         made = [bias + gain * self._odds(confidence) for confidence in confidences]
         for score in [*made, *[self._typical] * ahead]:
             chance /= 1.0 + exp(-max(score + habit * recent, -_SURE))
-            recent = self._MEMORY * recent + 1.0 - self._MEMORY
+            recent = self.then(recent, True)
             chances.append(chance)
         return chances
 
@@ -46,7 +65,7 @@ class Calibration:
         """Take in one outcome; `fit` makes it count."""
         self._outcomes[self._count % self._WINDOW] = 1.0, self._odds(confidence), self._recent, stood
         self._count += 1
-        self._recent = self._MEMORY * self._recent + (1.0 - self._MEMORY) * (1.0 if stood else -1.0)
+        self._recent = self.then(self._recent, stood)
 
     def fit(self) -> None:
         """Two Newton steps from the last fit: it moves little from round to round."""

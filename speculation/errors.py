@@ -4,7 +4,7 @@ SpecPairError
 +-- RequestError                 what was asked cannot be answered
 |   +-- InvalidRequest, BodyTooLarge, Unauthorized, NotFound, MethodNotAllowed
 |   +-- EmptyPrompt, PromptTooLong, TokenOutOfRange, TooManyDrafts
-|   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused
+|   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
 +-- ServerError                  what was asked is fine, the verifier cannot do it now
     +-- ModelLoading, ModelFailed, Overloaded, EngineError, InternalError
@@ -85,6 +85,10 @@ class SessionMismatch(RequestError):
 
 class ImplicitSessionRefused(RequestError):
     code = "implicit_session_refused"
+
+
+class SelfContinueRefused(RequestError):
+    code = "self_continue_refused"
 
 
 class PositionInsidePrompt(RequestError):

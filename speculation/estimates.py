@@ -32,7 +32,8 @@ class Curve:
     """Milliseconds of an exchange by the drafts in it: a line through all that was seen, bent to each own mean.
 
     Real costs have steps (a kernel takes two tokens at a time, say), which a line alone would miss. Where the
-    verifier says what its passes take, the line is drawn over those times instead of over the number of drafts.
+    verifier says what its passes take, the line is drawn over those times instead of over the number of drafts, and
+    their proportions are believed until others are seen.
     """
 
     _TRUST = 2.0  # outcomes of one length that the line counts for there
@@ -44,7 +45,7 @@ class Curve:
         per_draft = (rising[-1] - rising[0]) / (len(rising) - 1) if len(rising) > 1 else 0.0
         # How far along the line each count lies: its cost in drafts of average cost.
         self._places = [(ms - rising[0]) / per_draft for ms in rising] if per_draft else []
-        self._line = Line(0.98, per_draft if len(rising) > 1 else None)
+        self._line = Line(0.98, per_draft / rising[0] if len(rising) > 1 and rising[0] else None)
         self._own: dict[int, Mean] = {}
 
     def at(self, count: int) -> float:
@@ -71,16 +72,17 @@ class Curve:
 class Line:
     """Least-squares line through points (x, y), past points fading by `keep` with each new one.
 
-    Before points of different x are seen the slope is a guess: the one given, else a tenth of the height, an engine
-    whose passes are neither free nor dear to widen.
+    Before points of different x are seen the slope is a guess: that of a line as steep as given, for its height at 0,
+    else a tenth of the mean height, an engine whose passes are neither free nor dear to widen.
     """
 
     _GUESS = 0.1  # slope over mean y
     _DRIFT = 0.1  # share of a surprise that is taken for a change with time
     _TRUST = 2.0  # spread of x (sum of squared deviations) that the guess counts for
 
-    def __init__(self, keep: float, guess: float | None = None) -> None:
-        self._keep, self._guess = keep, guess
+    def __init__(self, keep: float, steepness: float | None = None) -> None:
+        """`steepness`: slope over the height at 0."""
+        self._keep, self._steepness = keep, steepness
         self._n = self._x = self._y = self._xx = self._xy = 0.0
 
     @property
@@ -90,7 +92,8 @@ class Line:
             return 0.0
         spread = self._xx - self._x * self._x / self._n
         tilt = self._xy - self._x * self._y / self._n
-        guess = self._GUESS * self._y / self._n if self._guess is None else self._guess
+        x, y, steep = self._x / self._n, self._y / self._n, self._steepness
+        guess = self._GUESS * y if steep is None else steep * y / (1.0 + steep * x)
         return max(0.0, (tilt + self._TRUST * guess) / (spread + self._TRUST))
 
     def at(self, x: float) -> float:

@@ -18,7 +18,18 @@ def fresh_drafts(
     It may be empty: one plain step is asked for. None when the record holds the whole answer.
     Raises PositionInsidePrompt and PositionBeyondCommitted, both carrying the number of committed tokens.
     """
-    total = len(tokens)
+    check_position(len(tokens), prompt_len, position)
+    known = tokens[position:]
+    if finished or common_prefix(known, drafts) < len(known):
+        return None  # ended, contradicted, or contained with at least one token more to tell
+    return list(drafts[len(known) :])
+
+
+def check_position(total: int, prompt_len: int, position: int) -> None:
+    """Raise PositionInsidePrompt or PositionBeyondCommitted for a place where no answer can begin.
+
+    `total` tokens are committed, the first `prompt_len` of them the prompt; both errors carry `total`.
+    """
     if position < prompt_len:
         raise PositionInsidePrompt(
             f"position {position} lies inside the prompt of {prompt_len} tokens", total_tokens=total
@@ -29,7 +40,3 @@ def fresh_drafts(
             "send the last position a reply gave, with the whole guess from there",
             total_tokens=total,
         )
-    known = tokens[position:]
-    if finished or common_prefix(known, drafts) < len(known):
-        return None  # ended, contradicted, or contained with at least one token more to tell
-    return list(drafts[len(known) :])

@@ -13,6 +13,9 @@ from speculation.sampling import Sampling
 TokenId = Annotated[int, Field(strict=True)]  # range is checked against the model's vocabulary
 _SESSION_ID = r"^[A-Za-z0-9._:-]{1,128}$"
 SessionId = Annotated[str, Field(pattern=_SESSION_ID)]
+# Milliseconds from the moment the answer leaves until the next guess arrives, as the client expects, should this one
+# fall. Behind a guess that stands the next is expected at once: a client that says this is one that drafts on.
+NextInMs = Annotated[float, Field(strict=True, ge=0.0, le=1e7, allow_inf_nan=False)]
 
 
 class Message(BaseModel):
@@ -47,14 +50,27 @@ class _Prompted(Message):
         return Sampling(seed=seed, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
 
 
+# With other rules of acceptance the text would depend on which of the tokens came from guesses, and so on timing.
+SELF_CONTINUING = frozenset({Strategy.COUPLED, Strategy.DETERMINISTIC})
+
+
 class PrefillRequest(_Prompted):
     session_id: SessionId | None = None
+    self_continue: Annotated[bool, Field(strict=True)] = False
+    next_in_ms: NextInMs | None = None
+
+    @model_validator(mode="after")
+    def _may_self_continue(self) -> "PrefillRequest":
+        if self.self_continue and self.strategy not in SELF_CONTINUING:
+            raise ValueError(f"self_continue is not possible with the strategy {self.strategy}")
+        return self
 
 
 class VerifyRequest(Message):
     session_id: SessionId | None = None
     position: Annotated[int, Field(strict=True, ge=0)] | None = None
     draft_tokens: list[TokenId]
+    next_in_ms: NextInMs | None = None
 
 
 class GenerateRequest(_Prompted):

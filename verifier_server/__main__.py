@@ -12,6 +12,7 @@ from verifier_server.app import create_app
 from verifier_server.settings import SettingsError, from_flags
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that they close first
+PATIENCE = 5  # seconds that requests under way are given at the end; a stream of tokens may go on for ever
 
 
 def main() -> int:
@@ -24,7 +25,13 @@ def main() -> int:
         return 2
     app = create_app(settings, on_failure=lambda: os.kill(os.getpid(), signal.SIGINT))
     config = uvicorn.Config(
-        app, host=options.host, port=options.port, timeout_keep_alive=KEEP_ALIVE, access_log=False, workers=1
+        app,
+        host=options.host,
+        port=options.port,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=PATIENCE,
+        access_log=False,
+        workers=1,
     )
     with suppress(KeyboardInterrupt):  # uvicorn has shut down in order and passes the signal on
         uvicorn.Server(config).run()

@@ -1,9 +1,11 @@
 """The application that `uvicorn verifier_server.app:app` serves."""
 
+import asyncio
 import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -37,14 +39,21 @@ SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a busy engine thread
 
 
 def create_app(
-    settings: Settings, backend: Backend | None = None, on_failure: Callable[[], None] | None = None
+    settings: Settings,
+    backend: Backend | None = None,
+    on_failure: Callable[[], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> FastAPI:
-    """A verifier with `settings`; with a `backend` already loaded, or loading its own in the background."""
+    """A verifier with `settings`; with a `backend` already loaded, or loading its own in the background.
+
+    `clock`, in seconds, is what the scheduler goes by.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
         service: Service = app.state.service
+        service.outbox.attach(asyncio.get_running_loop())
         service.start(on_failure)
         try:
             yield
@@ -57,7 +66,7 @@ def create_app(
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    app.state.service = Service(settings, backend)
+    app.state.service = Service(settings, backend, clock)
     routes.add_to(app)
     app.add_middleware(ShortCut)
     app.add_exception_handler(SpecPairError, _reply_error)
@@ -89,7 +98,9 @@ class ShortCut:
 
 async def _reply_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, SpecPairError)
-    headers = {"Retry-After": "1"} if isinstance(error, ModelLoading | Overloaded) else None
+    headers = None
+    if isinstance(error, ModelLoading | Overloaded):
+        headers = {"Retry-After": str(error.details.get("retry_after", 1))}  # whole seconds
     return JSONResponse(error.body(), status_code=error.status, headers=headers)
 
 

@@ -1,15 +1,11 @@
 """The REST endpoints: HTTP in, HTTP out. Bodies are read and written by hand where a round trip counts."""
 
-import codecs
 import ipaddress
-import json
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from speculation import wire
@@ -18,15 +14,15 @@ from speculation.errors import (
     ImplicitSessionRefused,
     InvalidRequest,
     SessionMismatch,
-    SpecPairError,
     Unauthorized,
 )
-from verifier_server.engine import Answer
+from speculation.positions import check_position
+from verifier_server.events import HEADERS, MEDIA_TYPE, CommittedStream, encode
 from verifier_server.service import Service
 from verifier_server.sessions import Session
+from verifier_server.texts import summary, text_events
 
 SESSION_HEADER = "X-Session-Id"
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def add_to(app: FastAPI) -> None:
@@ -39,6 +35,7 @@ def add_to(app: FastAPI) -> None:
         ("/model", "GET", model, None),
         ("/sessions", "GET", list_sessions, None),
         ("/sessions/{session_id}", "DELETE", delete_session, None),
+        ("/sessions/{session_id}/stream", "GET", stream, None),
     ):
         described = _body_schema(schema) if schema is not None else None
         app.add_api_route(path, endpoint, methods=[method], openapi_extra=described, summary=endpoint.__doc__)
@@ -50,7 +47,7 @@ async def prefill(request: Request) -> Response:
     service = _service(request)
     message = wire.parse(wire.PrefillRequest, await _body(request))
     session_id = _session_id(request, message.session_id)
-    session, answer = await service.prefill(message, session_id, _caller(request))
+    session, answer = await service.prefill(message, session_id, _caller(request), request.receive)
     backend = service.engine.backend
     body = {
         "session_id": session.id,
@@ -63,9 +60,10 @@ async def prefill(request: Request) -> Response:
         "model": backend.model_name,
         "vocabulary": service.vocabulary(),
         "sampling": wire.sampling_body(session.sampling, session.strategy),
-        "timing": _timing(answer),
+        "self_continue": session.self_continue,
+        "timing": answer.timing,
     }
-    return _json(body, session)
+    return _json(encode(body), session)
 
 
 async def verify(request: Request) -> Response:
@@ -75,18 +73,17 @@ async def verify(request: Request) -> Response:
     session_id = _session_id(request, message.session_id)
     if session_id is None:
         _allow_implicit(request)
-    session = service.session(session_id, _caller(request))
-    answer = await service.verify(message, session)
-    body = {
-        "position": answer.position,
-        "accepted_prefix_len": answer.accepted,
-        "judged": answer.judged,
-        "tokens": answer.tokens,
-        "preds": answer.tokens,
-        "total_tokens": answer.total_tokens,
-        "finish_reason": answer.finish_reason,
-        "timing": _timing(answer),
-    }
+        session = service.latest(_caller(request))
+    else:
+        session = service.session(session_id)
+    answer = await service.verify(message, session, request.receive)
+    tokens = ",".join(map(str, answer.tokens))
+    ended = "null" if answer.finish_reason is None else f'"{answer.finish_reason}"'
+    body = (
+        f'{{"position":{answer.position},"accepted_prefix_len":{answer.accepted},"judged":{answer.judged},'
+        f'"tokens":[{tokens}],"preds":[{tokens}],"total_tokens":{answer.total_tokens},"finish_reason":{ended},'
+        f'"timing":{{"queue_ms":{answer.queue_ms:.3f},"forward_ms":{answer.forward_ms:.3f}}}}}'
+    )
     return _json(body, session)
 
 
@@ -94,17 +91,22 @@ async def generate(request: Request) -> Response:
     """Plain decoding by the target model alone: JSON, or server-sent events with `stream`."""
     service = _service(request)
     message = wire.parse(wire.GenerateRequest, await _body(request))
-    session, answers = await service.generate(message)
     if message.stream:
-        return StreamingResponse(_events(service, session, answers), media_type="text/event-stream")
-    last: Answer | None = None
-    async with aclosing(answers):
-        async for answer in answers:
-            last = answer
-            if await request.is_disconnected():
-                break
-    assert last is not None
-    return JSONResponse(_summary(service, session, last))
+        session, answers = service.stream(message)
+        return StreamingResponse(text_events(service, session, answers), media_type=MEDIA_TYPE, headers=HEADERS)
+    session, last = await service.generate(message, request.receive)
+    return JSONResponse(summary(service, session, last))
+
+
+async def stream(request: Request) -> Response:
+    """Committed tokens of a session from the position `from` on (the prompt's end), as server-sent events."""
+    service = _service(request)
+    session = service.session(request.path_params["session_id"])
+    position = _number(request, "from", "position")
+    if position is None:
+        position = session.prompt_len
+    check_position(len(session.tokens), session.prompt_len, position)
+    return CommittedStream(service, session, position)
 
 
 async def health(request: Request) -> Response:
@@ -116,12 +118,7 @@ async def health(request: Request) -> Response:
 async def model(request: Request) -> Response:
     """What is served: limits, costs, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
     service = _service(request)
-    below = request.query_params.get("below")
-    if below is None:
-        return JSONResponse(service.model())
-    if not (below.isascii() and below.isdigit() and len(below) < 10):
-        raise InvalidRequest(f"below: {below[:20]!r} is not a number of token ids", param="below")
-    return JSONResponse(service.model(int(below)))
+    return JSONResponse(service.model(_number(request, "below", "number of token ids")))
 
 
 async def list_sessions(request: Request) -> Response:
@@ -146,6 +143,14 @@ async def delete_session(request: Request) -> Response:
     return JSONResponse({"session_id": session.id, "deleted": True})
 
 
+def _number(request: Request, field: str, what: str) -> int | None:
+    """A whole number from the query; None when it is not there."""
+    given = request.query_params.get(field)
+    if given is not None and not (given.isascii() and given.isdigit() and len(given) < 10):
+        raise InvalidRequest(f"{field}: {given[:20]!r} is not a {what}", param=field)
+    return None if given is None else int(given)
+
+
 def _service(request: Request) -> Service:
     """The service, for a caller who may use it."""
     service: Service = request.app.state.service
@@ -162,14 +167,15 @@ async def _body(request: Request) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise BodyTooLarge(f"the body has {declared} bytes, this verifier takes at most {limit}", limit=limit)
-    body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise BodyTooLarge(f"the body is larger than the {limit} bytes this verifier takes", limit=limit)
-    except ClientDisconnect:  # nobody is left to read this, but nothing is wrong with the verifier either
-        raise InvalidRequest("the connection was closed before the body was complete") from None
+    body, more = bytearray(), True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":  # nobody is left to read this, but nothing is wrong here either
+            raise InvalidRequest("the connection was closed before the body was complete")
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise BodyTooLarge(f"the body is larger than the {limit} bytes this verifier takes", limit=limit)
+        more = message.get("more_body", False)
     return bytes(body)
 
 
@@ -204,49 +210,8 @@ def _allow_implicit(request: Request) -> None:
         )
 
 
-def _timing(answer: Answer) -> dict[str, float]:
-    return {"queue_ms": round(answer.queue_ms, 3), "forward_ms": round(answer.forward_ms, 3)}
-
-
-def _json(body: dict[str, Any], session: Session) -> Response:
-    data = _encode(body).encode()
-    return Response(data, media_type="application/json", headers={SESSION_HEADER: session.id})
-
-
-def _summary(service: Service, session: Session, last: Answer) -> dict[str, Any]:
-    backend = service.engine.backend
-    generated = session.tokens[session.prompt_len :]
-    return {
-        "text": backend.vocabulary.decode(generated).decode(errors="replace"),
-        "token_ids": generated,
-        "prompt_tokens": session.prompt_len,
-        "generated_tokens": len(generated),
-        "finish_reason": session.finish_reason,
-        "model": backend.model_name,
-        "sampling": wire.sampling_body(session.sampling, session.strategy),
-        "timing": _timing(last),
-    }
-
-
-async def _events(service: Service, session: Session, answers: AsyncGenerator[Answer]) -> AsyncIterator[bytes]:
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    vocabulary = service.engine.backend.vocabulary
-    last: Answer | None = None
-    try:
-        async with aclosing(answers):  # a reader who leaves stops the decoding at once
-            async for answer in answers:
-                last = answer
-                text = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
-                yield _event("tokens", {"position": answer.position, "tokens": answer.tokens, "text": text})
-    except SpecPairError as error:
-        yield _event("error", error.body())
-        return
-    assert last is not None
-    yield _event("end", _summary(service, session, last))
-
-
-def _event(name: str, body: dict[str, Any]) -> bytes:
-    return f"event: {name}\ndata: {_encode(body)}\n\n".encode()
+def _json(body: str, session: Session) -> Response:
+    return Response(body.encode(), media_type="application/json", headers={SESSION_HEADER: session.id})
 
 
 def _body_schema(schema: type[wire.Message]) -> dict[str, Any]:

@@ -1,29 +1,32 @@
 """The verifier without HTTP: prompts to sessions, guesses to answers."""
 
-import asyncio
 import logging
 import secrets
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import asdict
 from typing import Any
+
+from starlette.types import Receive
 
 from backends.contract import Backend, BackendError
 from backends.registry import load
 from speculation import noise, wire
 from speculation.acceptance import Strategy
 from speculation.errors import (
-    EmptyPrompt,
-    InvalidRequest,
     ModelFailed,
     ModelLoading,
-    PromptTooLong,
-    SpecPairError,
-    TokenOutOfRange,
+    SelfContinueRefused,
 )
-from verifier_server.engine import Answer, Engine, Job
+from verifier_server.asking import Asking
+from verifier_server.engine import Engine
+from verifier_server.hold import LONGEST
+from verifier_server.jobs import Answer
+from verifier_server.outbox import Outbox
 from verifier_server.pass_cost import pass_cost
+from verifier_server.prompts import check_ids, make_session
 from verifier_server.sessions import Session, SessionTable
 from verifier_server.settings import Settings
 
@@ -33,12 +36,17 @@ _log = logging.getLogger("specpair.verifier")
 class Service:
     """One model and its sessions. Everything but `_load` runs in the event loop's thread."""
 
-    def __init__(self, settings: Settings, backend: Backend | None = None) -> None:
+    def __init__(
+        self, settings: Settings, backend: Backend | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """`clock`: the engine's, in seconds."""
         self.settings = settings
+        self.outbox = Outbox()
+        self._asking = Asking(self.outbox)
         self.sessions = SessionTable(time.monotonic, settings.session_ttl, settings.max_sessions, self._removed)
         self.progress = 0.0
         self.failure: str | None = None
-        self._backend = backend
+        self._backend, self._clock = backend, clock
         self._engine: Engine | None = None
         self._pass_ms: list[float] = []
         self._decoding = 0  # texts that `/generate` is at
@@ -90,6 +98,7 @@ class Service:
             "max_draft_tokens": self.engine.max_drafts,
             "pass_ms": [round(ms, 3) for ms in self._pass_ms],
             "strategies": [str(strategy) for strategy in Strategy],
+            "self_continue": True,
             "noise": noise.NAME,
             "vocabulary": self.vocabulary(below),
             "chat_template": backend.chat_template,
@@ -101,110 +110,82 @@ class Service:
         return asdict(vocabulary.fingerprint_below(vocabulary.size if below is None else below))
 
     async def prefill(
-        self, request: wire.PrefillRequest, session_id: str | None, caller: str
+        self, request: wire.PrefillRequest, session_id: str | None, caller: str, receive: Receive
     ) -> tuple[Session, Answer]:
-        """Open a session (or find the one this very request opened) and generate its first token."""
-        engine = self.engine
+        """Open a session (or find the one this very request opened) and generate its first token.
+
+        Here and below, a client that hangs up (`receive` says so) is waited for no more; its session stays.
+        """
+        engine, backend = self.engine, self.engine.backend
         request = request.model_copy(update={"session_id": None})
-        session = self.sessions.open(session_id, caller, request, lambda new_id: self._session(new_id, request))
-        return session, await self._ask(engine, session, session.prompt_len, [])
+        session = self.sessions.open(session_id, caller, request, lambda new_id: make_session(backend, new_id, request))
+        with self.sessions.in_use(session):
+            next_in = _seconds(request.next_in_ms)
+            return session, await self._asking.answer(engine, receive, session, session.prompt_len, next_in=next_in)
 
-    def session(self, session_id: str | None, caller: str) -> Session:
-        """The session meant by a request: by its id, or the caller's latest. Raises UnknownSession."""
+    def session(self, session_id: str) -> Session:
+        """The session of this id. Raises UnknownSession."""
         _ = self.engine  # while the model loads there are no sessions yet, and that is the better answer
-        return self.sessions.latest(caller) if session_id is None else self.sessions.get(session_id)
+        return self.sessions.get(session_id)
 
-    async def verify(self, request: wire.VerifyRequest, session: Session) -> Answer:
+    def latest(self, caller: str) -> Session:
+        """The caller's most recent session. Raises UnknownSession, and SelfContinueRefused: it must be named."""
+        _ = self.engine
+        session = self.sessions.latest(caller)
+        if session.self_continue:
+            raise _implicit("session_id")
+        return session
+
+    async def verify(self, request: wire.VerifyRequest, session: Session, receive: Receive) -> Answer:
         """Judge a guess. Without a position, the session's cursor stands in and moves on."""
         engine = self.engine
-        self._check_ids("draft_tokens", request.draft_tokens)
+        check_ids(engine.backend, "draft_tokens", request.draft_tokens)
         implicit = request.position is None
+        if implicit and session.self_continue:
+            raise _implicit("position")
         position = session.cursor if request.position is None else request.position
-        answer = await self._ask(engine, session, position, request.draft_tokens)
+        next_in = _seconds(request.next_in_ms)
+        with self.sessions.in_use(session):
+            answer = await self._asking.answer(
+                engine, receive, session, position, request.draft_tokens, next_in=next_in
+            )
         if implicit:
             session.cursor = min(position + max(answer.accepted, 1), answer.total_tokens)
         return answer
 
-    async def generate(self, request: wire.GenerateRequest) -> tuple[Session, AsyncGenerator[Answer]]:
+    async def generate(self, request: wire.GenerateRequest, receive: Receive) -> tuple[Session, Answer]:
+        """Plain decoding on the server, to the end: the session and its last answer."""
+        engine = self.engine
+        session = self._text(request)
+        with self._decoded(engine, session):
+            return session, await self._asking.answer(engine, receive, session, session.prompt_len, until_end=True)
+
+    def stream(self, request: wire.GenerateRequest) -> tuple[Session, AsyncGenerator[Answer]]:
         """Plain decoding on the server: the session and its answers as passes end. Closing the iterator stops it."""
         engine = self.engine
-        self.sessions.check_room(self._decoding)
-        session = self._session(secrets.token_hex(16), request)
+        session = self._text(request)
         return session, self._decode(engine, session)
 
     async def _decode(self, engine: Engine, session: Session) -> AsyncGenerator[Answer]:
-        loop = asyncio.get_running_loop()
-        answers: asyncio.Queue[Answer | SpecPairError] = asyncio.Queue()
+        with self._decoded(engine, session):
+            async with aclosing(self._asking.answers(engine, session)) as answers:
+                async for answer in answers:
+                    yield answer
 
-        def done(answer: Answer | SpecPairError) -> None:
-            loop.call_soon_threadsafe(answers.put_nowait, answer)
+    def _text(self, request: wire.GenerateRequest) -> Session:
+        """A session of no table."""
+        self.sessions.check_room(self._decoding)
+        return make_session(self.engine.backend, secrets.token_hex(16), request)
 
-        job = Job(session, session.prompt_len, [], done, until_end=True)
-        engine.submit(job)
+    @contextmanager
+    def _decoded(self, engine: Engine, session: Session) -> Iterator[None]:
+        """While this block runs, `session` counts as one; then its row is free, and what waits of it is dropped."""
         self._decoding += 1
         try:
-            finished = False
-            while not finished:
-                answer = await answers.get()
-                if isinstance(answer, SpecPairError):
-                    raise answer
-                finished = answer.finish_reason is not None
-                yield answer
+            yield
         finally:
             self._decoding -= 1
-            job.cancelled = True
             engine.forget(session)
-
-    async def _ask(self, engine: Engine, session: Session, position: int, drafts: list[int]) -> Answer:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer | SpecPairError] = loop.create_future()
-
-        def settle(answer: Answer | SpecPairError) -> None:
-            if not future.done():  # the client may be gone
-                future.set_result(answer)
-
-        def done(answer: Answer | SpecPairError) -> None:
-            loop.call_soon_threadsafe(settle, answer)
-
-        with self.sessions.in_use(session):
-            engine.submit(Job(session, position, drafts, done))
-            answer = await future
-        if isinstance(answer, SpecPairError):
-            raise answer
-        return answer
-
-    def _session(self, session_id: str, request: wire.PrefillRequest | wire.GenerateRequest) -> Session:
-        backend = self.engine.backend
-        if request.prompt_ids is not None:
-            ids = request.prompt_ids
-            self._check_ids("prompt_ids", ids)
-        else:
-            try:
-                ids = backend.vocabulary.encode(request.prompt or "")
-            except UnicodeEncodeError as error:
-                raise InvalidRequest(f"prompt: not valid Unicode text: {error.reason}", param="prompt") from None
-        if not ids or request.prompt == "":
-            raise EmptyPrompt("the prompt is empty: give at least one token to continue")
-        if len(ids) >= backend.context_length:
-            raise PromptTooLong(
-                f"the prompt has {len(ids)} tokens, the context holds {backend.context_length} with the answer: "
-                "shorten the prompt, or start the verifier with a larger context",
-                prompt_len=len(ids),
-                context_length=backend.context_length,
-            )
-        sampling = request.sampling(secrets.randbelow(noise.SEED_LIMIT) if request.seed is None else request.seed)
-        limit = backend.context_length
-        if request.max_tokens is not None:
-            limit = min(limit, len(ids) + request.max_tokens)
-        return Session(session_id, list(ids), len(ids), sampling, request.strategy, limit)
-
-    def _check_ids(self, field: str, ids: list[int]) -> None:
-        size = self.engine.backend.vocabulary.size
-        if ids and not (0 <= min(ids) and max(ids) < size):
-            at = next(at for at, token in enumerate(ids) if not 0 <= token < size)
-            raise TokenOutOfRange(
-                f"{field}.{at}: token id {ids[at]} is outside of the vocabulary of {size} ids", param=f"{field}.{at}"
-            )
 
     def _removed(self, session: Session) -> None:
         if self._engine is not None:
@@ -225,7 +206,16 @@ class Service:
             except BaseException:
                 backend.close()
                 raise
-            engine = Engine(backend, self.settings.max_drafts)
+            engine = Engine(
+                backend,
+                self.settings.max_drafts,
+                self._clock,
+                prefill_chunk=self.settings.prefill_chunk,
+                max_queue=self.settings.max_queue,
+                hold=LONGEST,
+                pass_ms=self._pass_ms,
+                deliver=self.outbox.deliver,
+            )
             engine.start()
             self._engine = engine
             return
@@ -240,3 +230,13 @@ class Service:
 
     def _report(self, fraction: float) -> None:
         self.progress = fraction
+
+
+def _implicit(field: str) -> SelfContinueRefused:
+    return SelfContinueRefused(
+        f"{field} is missing: the verifier goes on with this session by itself, so say what is meant", param=field
+    )
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1e3

@@ -29,9 +29,18 @@ class Session:
     finish_reason: str | None = None
     row: int | None = None  # where its KV lives; the engine's
     held: int = 0  # how many of `tokens` the row holds; the engine's
+    self_continue: bool = False  # whether the verifier goes on by itself while it waits for guesses
+    own_from: list[int] = field(default_factory=list)  # where its own steps' tokens begin, end, begin again, …
+    gone: bool = False  # deleted, expired, or done with; the engine's
+    watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread when there is news
 
-    def commit(self, tokens: list[int], ends: AbstractSet[int]) -> None:
-        """Append the target's tokens, and end the text at an end token or at the limit."""
+    def commit(self, tokens: list[int], ends: AbstractSet[int], own: bool = False) -> None:
+        """Append the target's tokens, and end the text at an end token or at the limit.
+
+        `own`: they come of a step that no guess asked for.
+        """
+        if own != (len(self.own_from) % 2 == 1):
+            self.own_from.append(len(self.tokens))  # before the tokens: other threads read while this one writes
         self.tokens.extend(tokens[: self.limit - len(self.tokens)])
         if self.tokens[-1] in ends:
             self.finish_reason = "stop"

@@ -37,6 +37,9 @@ class Settings(BaseModel):
     gpu_layers: Annotated[int, Field(ge=-1, description="layers on the GPU; -1: all (a CPU build ignores it)")] = -1
     threads: Annotated[Literal["auto"] | Positive, Field(description="CPU threads of a forward pass")] = "auto"
     batch_tokens: Annotated[int, Field(ge=8, description="tokens in one forward pass, over all sessions")] = 512
+    prefill_chunk: Annotated[
+        Positive, Field(description="tokens of prompts in a pass while other sessions are active")
+    ] = 128
     kv_type: Annotated[Literal["f32", "f16", "q8_0", "q4_0"], Field(description="number type of the KV cache")] = "f16"
     mmap: Annotated[bool, Field(description="map the model file instead of reading it")] = True
     flash_attention: Annotated[bool, Field(description="use flash attention")] = True
@@ -45,6 +48,7 @@ class Settings(BaseModel):
         Field(description="same logits whatever other sessions do (Q8_0 on a CPU); slower: a pass for each"),
     ] = False
     max_drafts: Annotated[int, Field(ge=1, description="drafts judged in one verify")] = 64
+    max_queue: Annotated[Positive, Field(description="guesses waiting at once; beyond, 503 with Retry-After")] = 256
     max_body_bytes: Annotated[int, Field(ge=1024, description="size of a request body")] = 4 * 1024 * 1024
     max_sessions: Annotated[Positive, Field(description="sessions remembered at once")] = 1024
     session_ttl: Annotated[float, Field(gt=0, description="seconds after which an idle session is forgotten")] = 900.0

@@ -41,8 +41,16 @@ class Faulty:
             self._after(number, path)
         return reply
 
-    def stream(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> Iterator[tuple[str, Any]]:
+    def stream(
+        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
+    ) -> Iterator[tuple[str, Any]]:
         return self._inner.stream(path, body, headers, timeout)
+
+    def connect(self) -> None:
+        self._inner.connect()
+
+    def abort(self) -> None:
+        self._inner.abort()
 
     def close(self) -> None:
         self._inner.close()
@@ -56,10 +64,13 @@ class Canned:
         self.sent = self.received = 0
         self.asked: list[Exchange] = []
         self.headers: list[dict[str, str]] = []
+        self.bodies: list[bytes | None] = []
         self.timeouts: list[float] = []
+        self.aborted = False
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
         self.asked.append((method, path))
+        self.bodies.append(body)
         self.headers.append(headers)
         self.timeouts.append(timeout)
         answer = self._answers.pop(0)
@@ -67,8 +78,16 @@ class Canned:
             raise answer
         return answer
 
-    def stream(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> Iterator[tuple[str, Any]]:
-        yield "reply", self.exchange("POST", path, body, headers, timeout)
+    def stream(
+        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
+    ) -> Iterator[tuple[str, Any]]:
+        yield "reply", self.exchange("GET" if body is None else "POST", path, body, headers, timeout)
+
+    def connect(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.aborted = True
 
     def close(self) -> None:
         pass

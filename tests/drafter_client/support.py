@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -11,12 +12,13 @@ import uvicorn
 
 from backends.contract import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.client import VerifierClient
-from drafter_client.drafter import Draft
+from drafter_client.client import ModelInfo, VerifierClient
+from drafter_client.drafter import Drafter, Expansion
 from drafter_client.loop import Committed, speculate
 from drafter_client.stats import Stats
-from speculation.draft_length import DraftLength
+from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling, choose
+from speculation.tree import Prediction
 from verifier_server.app import create_app
 from verifier_server.service import Service
 from verifier_server.settings import Settings
@@ -79,15 +81,22 @@ class _Signalling(uvicorn.Server):
 class Scenario:
     """Drafts of a fixed rule: `guess(tokens)` names the next token."""
 
+    width = 1
+    reach = 96
+
     def __init__(self, guess: Callable[[Sequence[int]], int], confidence: float = 0.5) -> None:
         self._guess, self._confidence = guess, confidence
 
-    def draft(self, tokens: Sequence[int], another: Callable[[Sequence[float]], bool]) -> list[Draft]:
-        drafts: list[Draft] = []
-        while another([draft.confidence for draft in drafts]):
-            made = [*tokens, *(draft.token for draft in drafts)]
-            drafts.append(Draft(self._guess(made), self._confidence))
-        return drafts
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        return Expansion([Prediction(self._guess([*text, *tail]), self._confidence) for tail in tails], len(tails))
+
+
+def drafts_of(drafter: Drafter, text: Sequence[int], count: int) -> list[Prediction]:
+    """What a drafter expects behind a text, draft by draft along its own choices."""
+    made: list[Prediction] = []
+    for _ in range(count):
+        made += drafter.expand(text, [[each.token for each in made]], False).predictions
+    return made
 
 
 class Ticks:
@@ -128,19 +137,45 @@ class Run:
         return [token for piece in self.committed for token, _ in piece.tokens]
 
 
+def model_info(max_drafts: int = 64, context_length: int = 1024) -> ModelInfo:
+    """What the toy verifier says of itself."""
+    vocabulary = ScriptedBackend().vocabulary
+    return ModelInfo(
+        name="scripted-1",
+        context_length=context_length,
+        max_drafts=max_drafts,
+        pass_ms=[],
+        self_continue=True,
+        vocabulary=vocabulary.fingerprint_below(vocabulary.size),
+        chat_template=None,
+    )
+
+
 def generate(
     client: VerifierClient,
     drafter: Any,
-    length: DraftLength,
+    length: int | None = None,
     prompt: Sequence[int] = PROMPT,
     *,
-    max_drafts: int = 64,
+    info: ModelInfo | None = None,
     clock: Callable[[], float] | None = None,
+    mechanisms: Mechanisms = LOCKSTEP,
     **options: Any,
 ) -> Run:
-    """Run the loop to its end."""
+    """Run the loop to its end. `length`: drafts a guess, None for automatic."""
     run = Run(Stats(), [])
-    loop = speculate(client, drafter, length, list(prompt), options, max_drafts, run.stats, clock or Ticks())
+    clock = clock or (Ticks() if mechanisms is LOCKSTEP else time.perf_counter)
+    loop = speculate(
+        client,
+        drafter,
+        list(prompt),
+        options,
+        info or model_info(),
+        run.stats,
+        clock,
+        length=length,
+        mechanisms=mechanisms,
+    )
     with closing(loop):
         run.committed += loop
     return run

@@ -2,13 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from backends.contract import LoadOptions
 from backends.scripted import Script, ScriptedBackend
+from drafter_client import __main__ as program
+from drafter_client.drafter import BRANCH_CELLS
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 
@@ -16,7 +20,7 @@ PROMPT = "def f(x):"
 ASKED_FOR = {
     *("text", "token_ids", "prompt_tokens", "generated_tokens", "rounds", "drafted", "accepted", "acceptance_rate"),
     *("mean_acceptance_length", "tokens_per_second", "ttft_ms", "times_ms", "bytes_sent", "bytes_received"),
-    *("finish_reason", "sampling", "baseline"),
+    *("finish_reason", "sampling", "baseline", "guesses", "own_tokens", "misses", "prepared", "operations"),
 }
 
 
@@ -50,7 +54,7 @@ def test_a_character_that_the_text_breaks_off_in_is_marked(drafter: Command, ver
 
 
 def test_json_is_one_object_and_nothing_else(drafter: Command, verifier: Verifier) -> None:
-    ran = drafter(*_flags(verifier, "--json", "--draft-n", "3"))
+    ran = drafter(*_flags(verifier, "--json", "--draft-n", "3", "--lockstep"))
     report = json.loads(ran.out)
     assert (ran.status, ran.err, ran.out.count("\n")) == (0, "", 1)
     assert ASKED_FOR <= report.keys()
@@ -64,6 +68,49 @@ def test_json_is_one_object_and_nothing_else(drafter: Command, verifier: Verifie
     assert 0 < report["ttft_ms"] <= report["total_ms"]
     assert report["tokens_per_second"] == pytest.approx(24e3 / report["total_ms"], rel=1e-2)
     assert 0 < report["bytes_sent"] < report["bytes_received"]
+
+
+def test_json_says_how_the_two_worked_together(drafter: Command, verifier: Verifier) -> None:
+    report = json.loads(drafter(*_flags(verifier, "--json", "--max-tokens", "200")).out)
+    assert report["token_ids"] == _expected(200)
+    assert report["operations"].keys() <= {"overlapped", "self-continued"}
+    assert sum(report["operations"].values()) == 199, "all but the first, which comes with the prompt"
+    assert 0 <= report["prepared"] <= report["misses"] <= 199 and 0 <= report["own_tokens"] <= 199
+    assert 0 <= report["accepted"] <= report["drafted"] and report["rounds"] <= report["guesses"]
+    assert verifier.sessions == 0
+
+
+def test_in_lockstep_the_two_work_in_turns(drafter: Command, verifier: Verifier) -> None:
+    report = json.loads(drafter(*_flags(verifier, "--json", "--lockstep")).out)
+    assert report["token_ids"] == _expected(24)
+    assert report["operations"] == {"lockstep": 23} and report["guesses"] == report["rounds"]
+    assert report["own_tokens"] == report["misses"] == report["prepared"] == 0
+
+
+@pytest.mark.parametrize("lockstep", [[], ["--lockstep"]], ids=["overlapped", "lockstep"])
+def test_the_panel_names_the_way_of_working(drafter: Command, verifier: Verifier, lockstep: list[str]) -> None:
+    ran = drafter(*_flags(verifier, "--max-tokens", "200", *lockstep))
+    operation = re.search(r"operation +(\S.*?) +drafts ready after a miss", ran.err)
+    assert operation is not None and "target by itself" in ran.err and "guesses out of date" in ran.err
+    assert (operation[1] == "lockstep") == bool(lockstep)
+
+
+@pytest.mark.parametrize(
+    ("flags", "rows", "beyond"), [([], 6, 5), (["--branches", "3"], 3, 2), (["--lockstep"], 1, 0)], ids=str
+)
+def test_the_draft_model_gets_a_row_for_each_branch_and_little_memory_for_it(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, flags: list[str], rows: int, beyond: int
+) -> None:
+    asked: list[LoadOptions] = []
+
+    def load(name: str, options: LoadOptions) -> ScriptedBackend:
+        asked.append(options)
+        return ScriptedBackend(Script(seed=1), rows=options.rows or 1)
+
+    monkeypatch.setattr(program, "load", load)
+    assert drafter(*_flags(verifier, *flags)).status == 0
+    (options,) = asked
+    assert (options.rows, options.shared_cells) == (rows, beyond * BRANCH_CELLS)
 
 
 def test_json_is_readable_whatever_the_locale(drafter: Command, verifier: Verifier) -> None:
@@ -144,7 +191,7 @@ def test_colours_say_where_tokens_came_from(
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    ran = drafter(*_flags(verifier, "--draft-n", "2"))
+    ran = drafter(*_flags(verifier, "--draft-n", "2", "--lockstep"))
     legend, _, text = ran.out.partition("\n")
     assert "accepted draft" in legend and "correction by the target" in legend
     assert "\x1b[32m" in text and "\x1b[36m" in text  # accepted drafts in green, free tokens in cyan

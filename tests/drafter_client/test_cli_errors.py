@@ -11,7 +11,7 @@ import pytest
 from backends.contract import BackendError
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import __main__ as program
-from drafter_client.drafter import Draft, ModelDrafter
+from drafter_client.drafter import Expansion, ModelDrafter
 from drafter_client.errors import ConnectionLost
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, running, serving
@@ -27,6 +27,7 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
     [
         (["--draft-n", "many"], "argument --draft-n: 'many' is not a whole number"),
         (["--draft-n", "-1"], "argument --draft-n: must be at least 0, got -1"),
+        (["--branches", "0"], "argument --branches: must be at least 1, got 0"),
         (["--max-tokens", "0"], "argument --max-tokens: must be at least 1, got 0"),
         (["--max-tokens", "1.5"], "argument --max-tokens: '1.5' is not a whole number"),
         (["--temperature", "-0.1"], "argument --temperature: must be at least 0.0 and at most 100.0"),
@@ -45,6 +46,7 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (["--max", "3"], "unrecognized arguments: --max 3"),
         (["solo", "--verifier", "http://v"], "drafter solo: error: unrecognized arguments: --verifier http://v"),
         (["solo", "--baseline"], "drafter solo: error: unrecognized arguments: --baseline"),
+        (["solo", "--lockstep"], "drafter solo: error: unrecognized arguments: --lockstep"),
     ],
 )
 def test_a_bad_flag_is_named_with_what_it_takes(drafter: Command, flags: list[str], complaint: str) -> None:
@@ -156,18 +158,20 @@ def test_a_verifier_that_failed_to_load_is_told_with_its_reason(drafter: Command
     )
 
 
+@pytest.mark.parametrize("flags", [["--lockstep"], []], ids=["lockstep", "overlapped"])
 def test_an_engine_that_fails_in_the_middle_is_told_and_the_session_released(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, flags: list[str]
 ) -> None:
     class Failing(ModelDrafter):
-        def draft(self, tokens: Sequence[int], another: object) -> list[Draft]:
+        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
             raise BackendError("the GPU fell out")
 
     monkeypatch.setattr(program, "ModelDrafter", Failing)
-    ran = drafter(*_flags(verifier, "--json"))
+    ran = drafter(*_flags(verifier, "--json", "--max-tokens", "900", *flags))
     assert (ran.status, ran.err) == (1, "drafter: the GPU fell out\n")
     told = json.loads(ran.out)  # what was generated until then
-    assert (told["generated_tokens"], told["finish_reason"]) == (1, None)
+    assert 1 <= told["generated_tokens"] < 900 and told["finish_reason"] is None
+    assert told["generated_tokens"] == 1 or not flags, "in lockstep nothing else goes on"
     assert verifier.sessions == 0
 
 

@@ -42,6 +42,8 @@ verifier:
 draft model:
 --draft-model PATH (default: the small one)
 --draft-n auto|N drafts a round (default: auto)
+--branches BRANCHES continuations that it may follow at once, to be ready for corrections (default: 6)
+--lockstep draft, send, wait: nothing side by side
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
 'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.
 """

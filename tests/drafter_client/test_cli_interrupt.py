@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import __main__ as program
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import Draft, ModelDrafter
+from drafter_client.drafter import Expansion, ModelDrafter
 from drafter_client.readout import Readout
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
@@ -28,22 +29,22 @@ def _expected(count: int) -> list[int]:
 
 
 class InterruptedAfter(ModelDrafter):
-    """Ctrl-C in the second round."""
+    """Ctrl-C in the second round of three drafts."""
 
-    rounds = 0
+    steps = 0
 
-    def draft(self, tokens: Sequence[int], another: Callable[[Sequence[float]], bool]) -> list[Draft]:
-        if self.rounds == 1:
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        if self.steps == 3:
             raise KeyboardInterrupt
-        self.rounds += 1
-        return super().draft(tokens, another)
+        self.steps += 1
+        return super().expand(text, tails, runners_up)
 
 
 def test_an_interrupt_keeps_the_text_and_releases_the_session(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "ModelDrafter", InterruptedAfter)
-    ran = drafter(*_flags(verifier))
+    ran = drafter(*_flags(verifier, "--lockstep"))
     assert ran.status == 130
     assert ran.out == bytes(_expected(5)).decode(errors="replace") + "\n"
     assert "ended by" in ran.err and "interrupt" in ran.err
@@ -54,11 +55,25 @@ def test_an_interrupted_run_still_reports_its_json(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "ModelDrafter", InterruptedAfter)
-    ran = drafter(*_flags(verifier, "--json", "--baseline"))
+    ran = drafter(*_flags(verifier, "--json", "--baseline", "--lockstep"))
     report = json.loads(ran.out)
     assert (ran.status, ran.err) == (130, "")
     assert (report["token_ids"], report["finish_reason"], report["baseline"]) == (_expected(5), None, None)
     assert report["total_ms"] > 0
+
+
+def test_an_interrupt_while_much_is_under_way_keeps_the_text_and_releases_the_session(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "ModelDrafter", InterruptedAfter)
+    threads = set(threading.enumerate())
+    ran = drafter(*_flags(verifier, "--json", "--max-tokens", "900"))
+    report = json.loads(ran.out)
+    assert (ran.status, ran.err, report["finish_reason"]) == (130, "", None)
+    written = report["token_ids"]
+    assert 0 < len(written) < 900 and written == _expected(900)[: len(written)]
+    assert verifier.sessions == 0
+    assert set(threading.enumerate()) <= threads
 
 
 def test_an_interrupt_while_text_is_shown_releases_the_session(

@@ -13,6 +13,7 @@ from speculation.errors import (
     ModelLoading,
     NotFound,
     Overloaded,
+    PositionBeyondCommitted,
     RequestError,
     ServerError,
     SpecPairError,
@@ -228,6 +229,92 @@ def test_the_session_id_is_the_clients_own_long_and_in_the_header_from_the_first
     client.verify("abc", 3, [])
     first, second, third = (headers["X-Session-Id"] for headers in transport.headers)
     assert first != second and len(first) == len(second) == 32 and third == "abc"
+
+
+def test_when_the_next_guess_will_come_is_told_where_it_is_known() -> None:
+    client, transport, _ = _client(*[Reply(200, VERDICT)] * 2)
+    client.verify("s", 3, [5, 7])
+    client.verify("s", 4, [], 12.345)
+    first, second = (json.loads(body or b"") for body in transport.bodies)
+    assert first == {"position": 3, "draft_tokens": [5, 7]}
+    assert second == {"position": 4, "draft_tokens": [], "next_in_ms": 12.3}
+
+
+def test_the_least_round_trip_is_measured() -> None:
+    time = Sleeper()
+
+    class Slow(Canned):
+        def exchange(self, *request: Any) -> Reply:
+            time.now += 0.025
+            return super().exchange(*request)
+
+    client = VerifierClient("http://v", transport=Slow(Reply(200, {"status": "ready"})), clock=time.clock)
+    assert client.round_trip_ms == 0.0
+    client.ping()
+    assert client.round_trip_ms == pytest.approx(25.0)
+
+
+def test_another_connection_goes_to_the_same_place_with_the_same_key() -> None:
+    made: list[Canned] = []
+
+    def connect(url: str) -> Canned:
+        assert url == "http://v"
+        made.append(Canned(Reply(200, VERDICT)))
+        return made[-1]
+
+    client = VerifierClient("http://v", api_key="sesame", connect=connect)
+    other = client.another()
+    other.verify("s", 3, [5])
+    first, second = made
+    assert (first.asked, second.asked) == ([], [("POST", "/verify")])
+    assert second.headers[0]["Authorization"] == "Bearer sesame"
+
+
+def test_another_connection_is_patient_from_the_start_since_the_verifier_was_there() -> None:
+    answers: list[Reply | Exception] = [GONE, Reply(200, VERDICT)]
+    other = VerifierClient("http://v", connect=lambda url: Canned(*answers)).another()
+    other._sleep = lambda seconds: None
+    assert other.verify("s", 3, [5, 7]).tokens == [5, 6]
+
+
+def test_what_is_broken_off_is_not_tried_again() -> None:
+    client, transport, _ = _client(Reply(200, VERDICT))
+    client.abort()
+    assert transport.aborted
+    with pytest.raises(ConnectionLost, match="broken off"):
+        client.verify("s", 3, [5])
+    assert transport.asked == []
+
+
+def test_breaking_off_ends_the_pause_between_two_attempts() -> None:
+    """The pauses of a further connection are true ones; this one would last for half a minute."""
+    busy = _refusal(Overloaded("all sessions are taken"), 30.0)
+
+    class Breaking(Canned):
+        def exchange(self, *request: Any) -> Reply:
+            other.abort()
+            return super().exchange(*request)
+
+    other = VerifierClient("http://v", connect=lambda url: Breaking(busy, Reply(200, VERDICT))).another()
+    with pytest.raises(ConnectionLost, match="broken off"):
+        other.verify("s", 3, [5])
+
+
+def test_a_stream_tells_what_is_committed_from_a_position_on(verifier: Verifier) -> None:
+    with closing(VerifierClient(verifier.url)) as client:
+        opened = client.prefill([1, 2], {"max_tokens": 3})
+        text = opened.tokens + client.verify(opened.session_id, 3, []).tokens
+        text += client.verify(opened.session_id, 4, []).tokens
+        for position in (2, 4):
+            assert list(client.stream(opened.session_id, position)) == [
+                ("tokens", {"position": position, "tokens": text[position - 2 :], "own": False}),
+                ("end", {"total_tokens": 5, "finish_reason": "length"}),
+            ]
+        with pytest.raises(PositionBeyondCommitted):
+            next(client.stream(opened.session_id, 6))
+        client.release(opened.session_id)
+        with pytest.raises(UnknownSession):
+            next(client.stream(opened.session_id, 2))
 
 
 def test_an_error_in_the_stream_is_raised(verifier: Verifier) -> None:

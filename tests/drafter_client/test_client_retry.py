@@ -11,7 +11,6 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.drafter import ModelDrafter
 from drafter_client.errors import ConnectionLost
-from speculation.draft_length import Fixed
 from speculation.sampling import Sampling
 from tests.drafter_client.fake_transports import Faulty
 from tests.drafter_client.support import PROMPT, Verifier, generate, options_of, plain
@@ -75,7 +74,7 @@ def test_the_text_does_not_depend_on_lost_messages(
     transport = Faulty(verifier.url, **{when: _Every(every)})
     with _over(transport, verifier.url) as client:
         drafter = ModelDrafter(ScriptedBackend(Script(seed=1, agreement=0.6)), sampling)
-        run = generate(client, drafter, Fixed(3), **options_of(sampling, 20))
+        run = generate(client, drafter, 3, **options_of(sampling, 20))
     assert run.tokens == plain(ScriptedBackend(Script(seed=1)), PROMPT, 20, sampling)
     repeated = len(transport.asked) - len(set(zip(transport.asked, transport.bodies, strict=True)))
     assert repeated >= len(transport.asked) // every - 1 > 0
@@ -86,7 +85,7 @@ def test_what_was_sent_twice_is_judged_and_counted_once(verifier: Verifier) -> N
     transport = Faulty(verifier.url, after=_Every(2))
     with _over(transport, verifier.url) as client:
         drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
-        stats = generate(client, drafter, Fixed(3), max_tokens=21).stats
+        stats = generate(client, drafter, 3, max_tokens=21).stats
     assert stats.accepted <= stats.drafted
     assert stats.generated_tokens == 21
     assert Counter(transport.asked)["/verify"] > stats.rounds
@@ -100,7 +99,7 @@ def test_ctrl_c_in_a_prefill_does_not_leave_its_session_computing(verifier: Veri
 
     transport = Faulty(verifier.url, after=interrupt)
     with _over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
-        generate(client, None, Fixed(3), max_tokens=21)
+        generate(client, None, 3, max_tokens=21)
     assert verifier.sessions == 0
 
 
@@ -112,7 +111,7 @@ def test_ctrl_c_in_a_verify_releases_the_session(verifier: Verifier) -> None:
     transport = Faulty(verifier.url, after=interrupt)
     drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
     with _over(transport, verifier.url) as client, pytest.raises(KeyboardInterrupt):
-        generate(client, drafter, Fixed(3), max_tokens=21)
+        generate(client, drafter, 3, max_tokens=21)
     assert verifier.sessions == 0
 
 
@@ -124,4 +123,4 @@ def test_a_verifier_that_dies_in_the_middle_is_told_as_such(verifier: Verifier) 
     transport = Faulty(verifier.url, before=dead)
     drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
     with _over(transport, verifier.url) as client, pytest.raises(ConnectionLost):
-        generate(client, drafter, Fixed(3), max_tokens=21)
+        generate(client, drafter, 3, max_tokens=21)

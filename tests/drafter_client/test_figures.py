@@ -9,7 +9,6 @@ from drafter_client.client import VerifierClient
 from drafter_client.drafter import ModelDrafter
 from drafter_client.loop import Origin
 from drafter_client.stats import Baseline, Stats
-from speculation.draft_length import Fixed, Round
 from speculation.sampling import Sampling
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 
@@ -23,7 +22,7 @@ def _half_right() -> ModelDrafter:
 def test_the_target_as_its_own_drafter_has_everything_accepted(client: VerifierClient) -> None:
     for sampling in (Sampling(), Sampling(seed=4, temperature=0.9), Sampling(seed=5, temperature=1.3, top_p=0.8)):
         drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), sampling)
-        stats = generate(client, drafter, Fixed(4), **options_of(sampling, 21)).stats
+        stats = generate(client, drafter, 4, **options_of(sampling, 21)).stats
         assert stats.accepted == stats.drafted == 16
         assert stats.rounds == 4  # one token from the prefill, then five a round
         assert stats.acceptance_rate == 1.0 and stats.mean_acceptance_length == 5.0
@@ -37,7 +36,7 @@ def test_origins_tell_drafts_corrections_and_free_tokens_apart(client: VerifierC
         right = text[at] if at < len(text) else 0
         return right + 1 if at == 6 else right
 
-    run = generate(client, Scenario(wrong_at_six), Fixed(3), max_tokens=13)
+    run = generate(client, Scenario(wrong_at_six), 3, max_tokens=13)
     assert [origin for piece in run.committed for _, origin in piece.tokens] == [
         FREE,  # the prefill's
         *(ACCEPTED, ACCEPTED, ACCEPTED, FREE),  # 1 to 4
@@ -48,37 +47,8 @@ def test_origins_tell_drafts_corrections_and_free_tokens_apart(client: VerifierC
     assert (run.stats.rounds, run.stats.drafted, run.stats.accepted) == (4, 3 + 3 + 3 + 1, 3 + 1 + 3 + 1)
 
 
-def test_the_draft_length_learns_how_every_round_went(client: VerifierClient) -> None:
-    text = plain(ScriptedBackend(Script(seed=1)), PROMPT, 13)
-    learned: list[tuple[int, int, int, int]] = []
-
-    class HoldsBack(Fixed):
-        """Makes four drafts and sends two."""
-
-        def to_send(self, confidences: Sequence[float]) -> int:
-            return min(2, len(confidences))
-
-        def learn(self, outcome: Round) -> None:
-            assert outcome.draft_ms > 0 and outcome.exchange_ms > 0
-            made = len(outcome.confidences)
-            learned.append((made, outcome.judged, outcome.agreed, outcome.compared))
-
-    def wrong_at_four_and_seven(tokens: Sequence[int]) -> int:
-        at = len(tokens) - len(PROMPT)
-        return (text[at] + (at in (4, 7))) % 256
-
-    generate(client, Scenario(wrong_at_four_and_seven), HoldsBack(4), max_tokens=13)
-    assert learned == [
-        (4, 2, 3, 3),  # 1 to 4: the third was not sent and is what came; nothing came to compare the fourth with
-        (4, 2, 0, 1),  # 4 to 7: wrong at once
-        (4, 2, 2, 3),  # 5 to 8: what came third is not what was drafted
-        (4, 2, 3, 3),  # 8 to 11
-        (1, 1, 1, 1),  # 11; the last token is the target's by the limit
-    ]
-
-
 def test_origins_add_up_with_the_counters(client: VerifierClient) -> None:
-    run = generate(client, _half_right(), Fixed(3), max_tokens=40)
+    run = generate(client, _half_right(), 3, max_tokens=40)
     origins = Counter(origin for piece in run.committed for _, origin in piece.tokens)
     assert all(piece.tokens for piece in run.committed)
     assert origins[ACCEPTED] == run.stats.accepted
@@ -88,7 +58,7 @@ def test_origins_add_up_with_the_counters(client: VerifierClient) -> None:
 
 
 def test_the_counters_stay_within_each_other(client: VerifierClient) -> None:
-    stats = generate(client, _half_right(), Fixed(3), max_tokens=40).stats
+    stats = generate(client, _half_right(), 3, max_tokens=40).stats
     assert 0 < stats.accepted < stats.drafted <= 3 * stats.rounds
     assert stats.prompt_tokens == len(PROMPT)
     assert stats.acceptance_rate == stats.accepted / stats.drafted
@@ -97,7 +67,7 @@ def test_the_counters_stay_within_each_other(client: VerifierClient) -> None:
 
 
 def test_the_times_lie_within_the_whole(client: VerifierClient) -> None:
-    stats = generate(client, _half_right(), Fixed(3), clock=time.perf_counter, max_tokens=24).stats
+    stats = generate(client, _half_right(), 3, clock=time.perf_counter, max_tokens=24).stats
     times = stats.times
     parts = (times.prefill, times.drafting, times.network, times.queue, times.verify)
     assert min(parts) >= 0 and times.drafting > 0 and times.verify > 0 and times.network > 0
@@ -106,7 +76,7 @@ def test_the_times_lie_within_the_whole(client: VerifierClient) -> None:
 
 
 def test_bytes_are_those_of_one_run_and_not_of_all_before_it(client: VerifierClient) -> None:
-    first, second = (generate(client, Scenario(lambda _: 0), Fixed(2), max_tokens=20, seed=1).stats for _ in "ab")
+    first, second = (generate(client, Scenario(lambda _: 0), 2, max_tokens=20, seed=1).stats for _ in "ab")
     assert first.bytes_sent == second.bytes_sent > 0
     assert first.bytes_sent + second.bytes_sent < client.transport.sent  # the two releases come on top
     assert 0 < second.bytes_received < client.transport.received / 2

@@ -13,10 +13,9 @@ from drafter_client.client import VerifierClient
 from drafter_client.drafter import ModelDrafter
 from drafter_client.errors import VocabularyMismatch
 from drafter_client.text import TextStream
-from speculation.draft_length import Fixed
 from speculation.sampling import Sampling
 from tests.drafter_client.fake_transports import Faulty
-from tests.drafter_client.support import PROMPT, Verifier, generate, plain, serving
+from tests.drafter_client.support import PROMPT, Verifier, drafts_of, generate, plain, serving
 
 
 def _bytes_but(**changes: object) -> Vocabulary:
@@ -98,7 +97,7 @@ class _Eager(ScriptedBackend):
 def test_ids_beyond_the_targets_vocabulary_are_never_drafted(verifier: Verifier, sampling: Sampling) -> None:
     backend = _Eager(Script(seed=1, vocabulary_size=300))
     drafter = ModelDrafter(backend, sampling, 258)
-    drafts = drafter.draft(PROMPT, lambda confidences: len(confidences) < 20)
+    drafts = drafts_of(drafter, PROMPT, 20)
     assert [draft.token for draft in drafts] == plain(ScriptedBackend(Script(seed=1)), PROMPT, 20, sampling)
     assert all(0.0 < draft.confidence <= 1.0 for draft in drafts)
 
@@ -123,7 +122,7 @@ def test_ids_that_only_the_target_knows_do_not_stop_the_drafter() -> None:
         drafter_backend = ScriptedBackend(Script(seed=1))
         info = client.check_vocabulary(drafter_backend.vocabulary, "draft")
         drafter = ModelDrafter(drafter_backend, Sampling(), info.vocabulary.size)
-        run = generate(client, drafter, Fixed(3), max_tokens=20)
+        run = generate(client, drafter, 3, max_tokens=20)
     assert run.tokens == plain(_Wide(), PROMPT, 20)
     assert max(run.tokens) >= 258
     assert run.stats.accepted > 0  # between them, drafting goes on

@@ -1,12 +1,14 @@
 """The panel at the end of a run, printed into a console of fixed width and read as plain text."""
 
 import io
+from collections import Counter
 
 import pytest
 from rich.console import Console
 
 from drafter_client.panel import legend, show
 from drafter_client.stats import Baseline, Stats, Times
+from speculation.operation import Operation
 
 
 def _lines(stats: Stats) -> list[str]:
@@ -54,6 +56,29 @@ def test_the_figures_of_a_run() -> None:
         "verify 700 ms 35% ██████████",
         "",
     ]
+
+
+def test_how_the_two_worked_together() -> None:
+    operations = Counter({Operation.OVERLAPPED: 80, Operation.SELF_CONTINUED: 20})
+    lines = _lines(_stats(guesses=31, own=24, misses=40, prepared=30, operations=operations))
+    assert lines[6:8] == [
+        "operation overlapped 80%, self-continued 20% drafts ready after a miss 75.0%",
+        "target by itself 24 tokens guesses out of date 6",
+    ]
+
+
+def test_one_way_of_working_needs_no_shares() -> None:
+    lines = _lines(_stats(guesses=25, operations=Counter({Operation.LOCKSTEP: 99})))
+    assert lines[6:8] == [
+        "operation lockstep drafts ready after a miss -",
+        "target by itself 0 tokens guesses out of date 0",
+    ]
+
+
+def test_a_target_that_did_it_all_by_itself_is_told_as_such() -> None:
+    lines = _lines(_stats(rounds=0, drafted=0, own=99, operations=Counter({Operation.SELF_CONTINUED: 99})))
+    assert "operation self-continued drafts ready after a miss -" in lines
+    assert "target by itself 99 tokens guesses out of date 0" in lines
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,22 @@ def test_a_stream_left_in_the_middle_is_not_read_by_the_next_request() -> None:
     assert server.connections == 2
 
 
+def test_a_stream_without_a_body_is_a_get() -> None:
+    with answering(_stream) as server, closing(HttpTransport(server.url)) as sender:
+        assert len(list(sender.stream("/sessions/a/stream?from=3", None, HEADERS, 10.0))) == 2
+    assert server.requests[0].line == "GET /sessions/a/stream?from=3 HTTP/1.1"
+    assert b"Content-Length" not in server.requests[0].head
+
+
+def test_a_connection_made_beforehand_is_the_one_that_is_used() -> None:
+    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+        sender.connect()
+        sender.connect()
+        assert (sender.sent, sender.received) == (0, 0)
+        assert _ask(sender, b"[7]") == [7]
+    assert server.connections == 1
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_connection_that_the_server_announces_to_close_is_replaced(streamed: bool) -> None:
     def last(peer: Peer) -> None:

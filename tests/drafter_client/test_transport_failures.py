@@ -4,6 +4,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -181,6 +182,55 @@ def test_ctrl_c_in_an_exchange_leaves_no_answer_for_the_next_request(said: bytes
             _ask(sender)
         assert _ask(sender, b"[7]") == [7]
     assert server.connections == 2
+
+
+def test_a_connection_cannot_be_made_beforehand_where_nobody_listens() -> None:
+    with pytest.raises(VerifierUnreachable):
+        HttpTransport(f"http://127.0.0.1:{_free_port()}").connect()
+
+
+EVENT = CHUNKED + chunk(b"event: tokens\ndata: 1\n\n")
+LAST = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nevent: tokens\ndata: 1\n\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        HALF,
+        EVENT,
+        pytest.param(
+            LAST, marks=pytest.mark.xfail(strict=True, reason="HttpTransport.abort: the socket is gone by then")
+        ),
+    ],
+    ids=["before the answer", "within it", "within a stream", "within a stream that ends with its connection"],
+)
+def test_what_is_under_way_can_be_broken_off_from_another_thread(said: bytes) -> None:
+    asked, given_up = threading.Event(), threading.Event()
+
+    def silent(peer: Peer) -> None:
+        assert peer.read() is not None
+        peer.send(said)
+        asked.set()
+        assert peer.read() is None  # broken off, and so it ends
+        given_up.set()
+
+    with answering(silent) as server, closing(HttpTransport(server.url)) as sender, ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(_read if b"event" in said else _ask, sender, timeout=2.0)
+        assert asked.wait(10)
+        while b"event" in said and sender.received < len(said):  # it has come here, too
+            pass
+        sender.abort()
+        with pytest.raises(ConnectionLost):
+            pending.result(10)
+        assert given_up.wait(10)
+
+
+def test_breaking_off_nothing_does_nothing() -> None:
+    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+        sender.abort()
+        assert _ask(sender, b"[7]") == [7]
+    sender.abort()
 
 
 def test_every_failure_is_a_drafter_error() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from drafter_client.client import VerifierClient
 from drafter_client.drafter import ModelDrafter
 from models import DEFAULT_DRAFT
-from speculation.draft_length import Fixed
 from speculation.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
@@ -33,7 +32,7 @@ def test_two_drafters_that_take_each_others_row_both_get_the_right_text(
             for text in texts:
                 prompt = backend.vocabulary.encode(text)
                 drafter = ModelDrafter(backend, sampling)
-                run = generate(client, drafter, Fixed(4), prompt, **options_of(sampling, COUNT))
+                run = generate(client, drafter, 4, prompt, **options_of(sampling, COUNT))
                 written.append((prompt, run.tokens))
         return written
 

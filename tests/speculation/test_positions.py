@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from speculation.acceptance import judge
 from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt
-from speculation.positions import fresh_drafts
+from speculation.positions import check_position, fresh_drafts
 from speculation.sampling import Logits, Sampling
 
 PROMPT = (1, 2, 3)
@@ -121,3 +121,14 @@ def test_a_position_beyond_what_is_committed_is_refused(finished: bool) -> None:
     with pytest.raises(PositionBeyondCommitted, match="position 6 lies beyond the 5 committed tokens") as caught:
         fresh_drafts(TOKENS, 3, finished, 6, [])
     assert caught.value.details == {"total_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    ("position", "error"), [(2, PositionInsidePrompt), (3, None), (5, None), (6, PositionBeyondCommitted)]
+)
+def test_where_an_answer_can_begin(position: int, error: type[Exception] | None) -> None:
+    if error is None:
+        check_position(5, 3, position)
+    else:
+        with pytest.raises(error):
+            check_position(5, 3, position)

@@ -39,6 +39,7 @@ def test_everything_given() -> None:
         "top_p": 0.5,
         "seed": 2**53 - 1,
         "strategy": "deterministic",
+        "self_continue": True,
     }
     message = wire.parse(wire.PrefillRequest, json.dumps(given).encode())
     assert message.model_dump(exclude_none=True) == given
@@ -63,6 +64,7 @@ def test_token_ids_are_integers_and_nothing_like_them(field: str, bad: Any) -> N
         *(("temperature", bad) for bad in (-0.1, 100.5, True, "0.5", None, float("nan"), float("inf"))),
         *(("top_p", bad) for bad in (0, 0.0, -1, 1.1, True, "0.5", None, float("nan"))),
         *(("strategy", bad) for bad in ("", "probabilistic", None, 1)),
+        *(("self_continue", bad) for bad in (1, 0, "true", None)),
         *(("session_id", bad) for bad in ("", "a b", "a/b", "a\n", "ä", "x" * 129, 5)),
         ("prompt", 5),
         ("prompt", ["x"]),
@@ -79,6 +81,24 @@ def test_positions_are_whole_numbers(bad: Any) -> None:
     assert refusal(wire.VerifyRequest, {"draft_tokens": [], "position": bad}).details == {"param": "position"}
 
 
+@pytest.mark.parametrize("bad", [-0.1, True, "5", float("nan"), float("inf"), 1.1e7], ids=repr)
+def test_the_time_until_the_next_guess_is_a_number_of_milliseconds(bad: Any) -> None:
+    assert refusal(wire.VerifyRequest, {"draft_tokens": [], "next_in_ms": bad}).details == {"param": "next_in_ms"}
+    for good in (0, 12.5, 1e7, None):
+        body = json.dumps({"draft_tokens": [], "next_in_ms": good}).encode()
+        assert wire.parse(wire.VerifyRequest, body).next_in_ms == good
+
+
+def test_only_strategies_that_are_named_for_it_go_with_self_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are there now all do; a later one is refused until it is put on the list."""
+    body = {"prompt": "x", "self_continue": True, "strategy": "deterministic"}
+    assert wire.parse(wire.PrefillRequest, json.dumps(body).encode()).self_continue
+    monkeypatch.setattr(wire, "SELF_CONTINUING", frozenset({Strategy.COUPLED}))
+    error = refusal(wire.PrefillRequest, body)
+    assert error.message == "self_continue is not possible with the strategy deterministic"
+    assert not wire.parse(wire.PrefillRequest, json.dumps({**body, "self_continue": False}).encode()).self_continue
+
+
 @pytest.mark.parametrize(
     ("schema", "body", "field"),
     [
@@ -86,6 +106,7 @@ def test_positions_are_whole_numbers(bad: Any) -> None:
         (wire.PrefillRequest, {"prompt": "x", "stream": True}, "stream"),
         (wire.VerifyRequest, {"draft_tokens": [1], "draft_token": [2]}, "draft_token"),
         (wire.GenerateRequest, {"prompt": "x", "session_id": "a"}, "session_id"),
+        (wire.GenerateRequest, {"prompt": "x", "self_continue": True}, "self_continue"),
     ],
 )
 def test_unknown_keys_are_refused(schema: type[wire.Message], body: dict[str, Any], field: str) -> None:

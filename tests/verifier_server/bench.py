@@ -1,13 +1,16 @@
 """The engine without its thread and without HTTP, and what plain decoding of the scripted model gives."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.acceptance import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling import Sampling, choose_reference
-from verifier_server.engine import Answer, Engine, Job
+from verifier_server.engine import Engine
+from verifier_server.jobs import Answer, Job
 from verifier_server.sessions import Session
 
 GREEDY = Sampling()
@@ -55,12 +58,13 @@ class Bench:
         max_rollback: int | None = None,
         max_drafts: int = 32,
         backend: ScriptedBackend | None = None,
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        **options: Any,
     ) -> None:
         self.backend = backend or ScriptedBackend(
             script, rows=rows, context_length=context, max_batch_tokens=batch, max_rollback=max_rollback
         )
-        self.engine = Engine(self.backend, max_drafts, **({} if clock is None else {"clock": clock}))
+        self.engine = Engine(self.backend, max_drafts, clock, **options)
         self._opened = 0
 
     def open(
@@ -90,6 +94,7 @@ class Bench:
             if all(each.settled for each in asked):
                 return
             self.engine.step()
+            self.engine.check_integrity()
         raise AssertionError(f"not settled after {steps} steps")
 
     def verify(self, session: Session, position: int, drafts: Sequence[int] = ()) -> Answer:

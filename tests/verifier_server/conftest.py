@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,8 +22,10 @@ SCRIPT = Script(seed=2)
 class LiveServer:
     """One verifier in a thread. The port is bound before the thread starts, so that no request can come too early."""
 
-    def __init__(self, settings: Settings, backend: Backend | None) -> None:
-        self.app = create_app(settings, backend)
+    def __init__(
+        self, settings: Settings, backend: Backend | None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.app = create_app(settings, backend, clock=clock)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self.url = f"http://127.0.0.1:{self.address[1]}"
@@ -81,8 +84,14 @@ def serve() -> Iterator[Serve]:
     """Start verifiers of a test's own: `serve(backend, max_sessions=1, …)`."""
     running: list[LiveServer] = []
 
-    def start(backend: Backend | None = None, *, wait: bool = True, **given: Any) -> LiveServer:
-        running.append(LiveServer(settings(**given), backend))
+    def start(
+        backend: Backend | None = None,
+        *,
+        wait: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+        **given: Any,
+    ) -> LiveServer:
+        running.append(LiveServer(settings(**given), backend, clock))
         if wait:
             running[-1].wait_until_ready()
         return running[-1]

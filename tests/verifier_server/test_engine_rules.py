@@ -79,10 +79,15 @@ def test_duplicates_that_wait_together_run_once(bench: Bench, session: Session) 
 
 
 def test_guesses_of_one_session_are_answered_in_order_of_arrival(bench: Bench, session: Session) -> None:
-    asked = [bench.ask(session, 5, TEXT[1 : 1 + count]) for count in (2, 4, 6)]
+    order: list[int] = []
+    guesses = [[wrong(1)], TEXT[1:4], [TEXT[1], wrong(2)]]  # none is contained in a later one
+    asked = [bench.ask(session, 5, drafts) for drafts in guesses]
+    for number, each in enumerate(asked):
+        each.job.done = lambda result, each=each, number=number: (order.append(number), each.results.append(result))
     bench.run(*asked)
-    assert [each.answer.tokens for each in asked] == [TEXT[1:4], TEXT[1:6], TEXT[1:8]]
-    assert [each.answer.judged for each in asked] == [2, 1, 1], "each position is judged once"
+    assert order == [0, 1, 2]
+    assert [each.answer.tokens for each in asked] == [TEXT[1:2], TEXT[1:5], TEXT[1:5]]
+    assert [each.answer.judged for each in asked] == [1, 2, 0], "each position is judged once"
 
 
 def test_overlapping_stale_and_contained_guesses(bench: Bench, session: Session) -> None:

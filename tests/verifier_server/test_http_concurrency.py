@@ -14,6 +14,7 @@ from speculation.sampling import Sampling
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from verifier_server.app import create_app
+from verifier_server.hold import LONGEST
 
 LENGTH = 40
 
@@ -57,6 +58,19 @@ def test_several_guesses_of_one_session_on_the_way_at_once(serve: Serve) -> None
         for count, tokens in enumerate(threads.map(guess, range(20))):
             assert len(tokens) > count
             assert tokens == text[: len(tokens)]
+
+
+def test_prompts_are_read_in_chunks_of_the_size_that_is_set(serve: Serve) -> None:
+    backend = ScriptedBackend(SCRIPT)
+    live = serve(backend, prefill_chunk=16)
+    live.post("/prefill", {"prompt_ids": [256, 1]})
+    passes = backend.passes
+    live.post("/prefill", {"prompt_ids": [256, *range(63)]})
+    assert backend.passes - passes == 4
+
+
+def test_a_served_engine_holds_passes_open(serve: Serve) -> None:
+    assert serve().service.engine._scheduler._hold == LONGEST
 
 
 class Gated(ScriptedBackend):

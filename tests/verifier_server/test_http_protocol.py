@@ -41,6 +41,7 @@ def test_model(server: LiveServer) -> None:
         "kv_bytes": 0,
         "max_draft_tokens": 64,
         "strategies": ["coupled", "deterministic"],
+        "self_continue": True,
         "noise": "gumbel-1",
     }
     assert (fingerprint["size"], fingerprint["below"], fingerprint["begin"], fingerprint["ends"]) == (
@@ -83,6 +84,7 @@ def test_prefill(server: LiveServer) -> None:
             "strategy": "coupled",
             "noise": "gumbel-1",
         },
+        "self_continue": False,
     }
 
 
@@ -245,6 +247,7 @@ def test_the_openapi_document_describes_the_bodies(server: LiveServer) -> None:
         "/model",
         "/sessions",
         "/sessions/{session_id}",
+        "/sessions/{session_id}/stream",
     }
     schema = paths["/verify"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert schema["properties"].keys() == {"session_id", "position", "draft_tokens"}
+    assert schema["properties"].keys() == {"session_id", "position", "draft_tokens", "next_in_ms"}

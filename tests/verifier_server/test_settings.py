@@ -70,6 +70,8 @@ BAD = [
     ("batch_tokens", "7", "should be greater than or equal to 8"),
     ("kv_type", "q5", "should be 'f32', 'f16', 'q8_0' or 'q4_0'"),
     ("mmap", "perhaps", "should be a valid boolean"),
+    ("prefill_chunk", "0", "should be greater than or equal to 1"),
+    ("max_queue", "0", "should be greater than or equal to 1"),
     ("max_drafts", "0", "should be greater than or equal to 1"),
     ("max_drafts", "512", "512 must be below batch_tokens (512)"),
     ("max_body_bytes", "10", "should be greater than or equal to 1024"),

@@ -1,0 +1,243 @@
+"""Tokens per second over every round-trip time, against the target alone, fixed lockstep, a reference and a bound.
+
+Method. A verifier in its own process serves the default target, each forward pass stretched to what a large model
+takes (`benchmarks.paced`: 80 or 25 ms a step, 2 % more for each further token); this process drafts with a draft model
+stretched to 8 or 4 ms a token; between them lies a relay in a third process that adds the round-trip time
+(`benchmarks.relay`). Tokens and agreement are those of the real models. The text is sampled at temperature 1 from
+prompts out of files that no model here was trained on, 257 tokens each, the same for all columns: one seed a prompt.
+Rates count from the first token known here to the last, the time to the first stands apart. Columns:
+
+    target       the target alone (`/generate`), streamed over the same link
+    k=4          four drafts, send, wait: what public REST pairs do
+    ours         the default of `python -m drafter_client`
+    -overlap … -adaptive   ours with one mechanism off
+    reference    the best static policy in a replay of this text's agreement with the times measured in this cell
+                 (`benchmarks.reference`: chosen with hindsight, and its programs take no time)
+    U            what no chain verification can beat
+
+all but the first as multiples of what the target streams. Each cell is written to `results/latency_sweep.jsonl` as it
+ends, and a cell that is there already is not measured again, so that a sweep can be taken up where it was left.
+
+    python -m benchmarks.latency_sweep [--targets 80 25] [--drafts 8 4] [--rtt 0.2 5 20 50 100] [--prompts 1]
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks import paced
+from benchmarks.drafters import CONTEXT, NAMES, Stable, stable
+from benchmarks.harness import held_out_prompts, serve
+from benchmarks.reference import Times, Trace, best, upper_bound
+from benchmarks.relay import Link, relay
+from benchmarks.report import RESULTS
+from drafter_client.__main__ import SWITCH_INTERVAL
+from drafter_client.client import ModelInfo, VerifierClient
+from drafter_client.loop import speculate
+from drafter_client.stats import Stats
+from speculation.operation import LOCKSTEP, Mechanisms
+from speculation.sampling import Sampling
+
+TARGETS = {80: paced.TARGET_80, 25: paced.TARGET_25}
+DRAFTS = {8: paced.DRAFTER_8, 4: paced.DRAFTER_4}
+TOKENS = 257
+TEMPERATURE = 1.0
+ALL = Mechanisms()
+COLUMNS: dict[str, tuple[Mechanisms, int | None]] = {
+    "k=4": (LOCKSTEP, 4),
+    "ours": (ALL, None),
+    "-overlap": (replace(LOCKSTEP), None),
+    "-in flight": (replace(ALL, in_flight=1), None),
+    "-corrections": (replace(ALL, corrections=False), None),
+    "-self-continue": (replace(ALL, self_continue=False), None),
+    "-adaptive": (ALL, 4),
+}
+FILE = RESULTS / "latency_sweep.jsonl"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One text by one method."""
+
+    tokens: list[int]
+    ttft_ms: float
+    seconds: float  # from the first token to the last
+
+    @property
+    def rate(self) -> float:
+        return (len(self.tokens) - 1) / self.seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", type=int, nargs="+", choices=TARGETS, default=list(TARGETS))
+    parser.add_argument("--drafts", type=int, nargs="+", choices=DRAFTS, default=list(DRAFTS))
+    parser.add_argument("--rtt", type=float, nargs="+", default=[0.2, 5, 20, 50, 100])
+    parser.add_argument("--drafters", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS))
+    parser.add_argument("--prompts", type=int, default=1)
+    options = parser.parse_args()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    measured = {cell_key(cell) for cell in read()}
+    with stable(options.drafters) as models:
+        for target in options.targets:
+            settings = {"PACED_TARGET": str(TARGETS[target]), "VERIFIER_THREADS": "1", "VERIFIER_CONTEXT": str(CONTEXT)}
+            with serve("benchmarks.paced:app", {**settings, "VERIFIER_ROWS": "4"}) as server:
+                for rtt in options.rtt:
+                    with relay(server.url, Link(rtt_ms=rtt)) as url:
+                        for cell in _cells(url, models, target, rtt, options, measured):
+                            _keep(cell)
+
+
+def read() -> list[dict[str, Any]]:
+    """Cells measured so far."""
+    if not FILE.exists():
+        return []
+    return [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+
+
+def cell_key(cell: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells cells apart."""
+    return cell["target_ms"], cell["draft_ms"], cell["rtt_ms"], cell["drafter"], cell["prompt"]
+
+
+def _keep(cell: dict[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    with FILE.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(cell) + "\n")
+    figures = "  ".join(f"{name} {value:.2f}" for name, value in cell["ratios"].items())
+    print(
+        f"{cell['target_ms']} ms target, {cell['draft_ms']} ms drafter {cell['drafter']} ({cell['agreement']:.2f}), "
+        f"RTT {cell['rtt_ms']:g}: target {cell['target_rate']:.2f}/s  {figures}",
+        flush=True,
+    )
+
+
+def _cells(
+    url: str, models: Stable, target: int, rtt: float, options: argparse.Namespace, measured: set[tuple[Any, ...]]
+) -> Iterator[dict[str, Any]]:
+    """Everything at one target and round-trip time."""
+    with closing(VerifierClient(url)) as client:
+        client.wait_until_ready()
+        info = client.model()
+        client.ping()
+        for number, prompt in enumerate(held_out_prompts(options.prompts)):
+            todo = [
+                (draft, name)
+                for draft in options.drafts
+                for name in options.drafters
+                if (target, draft, rtt, name, number) not in measured
+            ]
+            alone: Sample | None = None
+            for draft, name in todo:
+                prompt_ids = models.encode(prompt)
+                alone = alone or _alone(client, prompt_ids, number)
+                cell = _cell(client, info, models, draft, name, prompt_ids, number, alone, rtt, options.columns)
+                yield {"target_ms": target, "draft_ms": draft, "rtt_ms": rtt, "prompt": number, **cell}
+
+
+def _cell(
+    client: VerifierClient,
+    info: ModelInfo,
+    models: Stable,
+    draft: int,
+    name: str,
+    prompt_ids: list[int],
+    number: int,
+    alone: Sample,
+    rtt: float,
+    columns: list[str],
+) -> dict[str, Any]:
+    sampling = Sampling(number, TEMPERATURE)
+    samples: dict[str, Sample] = {}
+    stats: dict[str, Stats] = {}
+    for column in columns:
+        mechanisms, length = COLUMNS[column]
+        stats[column] = Stats()
+        drafter = models.drafter(name, DRAFTS[draft], sampling)
+        samples[column] = _ours(client, info, drafter, prompt_ids, number, mechanisms, length, stats[column])
+    text = [*prompt_ids, *alone.tokens]
+    agrees = models.agrees(name, text, len(prompt_ids), sampling)
+    times = Times(
+        draft_ms=models.step_ms(name, DRAFTS[draft], sampling),
+        verify_ms=lambda drafts: _pass_ms(info.pass_ms, drafts),
+        rtt_ms=rtt,
+        overhead_ms=max(0.0, client.round_trip_ms - rtt),
+    )
+    reference = best(Trace(agrees), times)
+    rates = {column: sample.rate for column, sample in samples.items()}
+    rates |= {"reference": reference.tokens_per_second, "U": upper_bound(Trace(agrees), times)}
+    return {
+        "drafter": name,
+        "agreement": sum(agrees[1:]) / (len(agrees) - 1),
+        "target_rate": alone.rate,
+        "target_ttft_ms": alone.ttft_ms,
+        "ratios": {column: rate / alone.rate for column, rate in rates.items()},
+        "ttft_ms": {column: sample.ttft_ms for column, sample in samples.items()},
+        "same_text": {column: sample.tokens == alone.tokens for column, sample in samples.items()},
+        "policy": f"{reference.policy}, k={reference.k}",
+        "measured": {"draft_ms": times.draft_ms, "verify_ms": info.pass_ms[:9], "round_trip_ms": client.round_trip_ms},
+        "runs": {column: _summary(each) for column, each in stats.items()},
+    }
+
+
+def _summary(stats: Stats) -> dict[str, int]:
+    names = ("rounds", "guesses", "drafted", "accepted", "own", "misses", "prepared", "bytes_sent", "bytes_received")
+    return {name: getattr(stats, name) for name in names}
+
+
+def _pass_ms(measured: list[float], drafts: int) -> float:
+    """What the verifier says a pass takes; a straight line beyond what it says."""
+    if drafts < len(measured):
+        return measured[drafts]
+    slope = (measured[-1] - measured[0]) / (len(measured) - 1)
+    return measured[-1] + slope * (drafts - len(measured) + 1)
+
+
+def _request(number: int) -> dict[str, Any]:
+    return {"max_tokens": TOKENS, "temperature": TEMPERATURE, "seed": number}
+
+
+def _alone(client: VerifierClient, prompt_ids: list[int], number: int) -> Sample:
+    began = time.perf_counter()
+    moments: list[float] = []
+    tokens: list[int] = []
+    for name, data in client.generate(prompt_ids, _request(number)):
+        if name == "tokens":
+            moments.append(time.perf_counter())
+            tokens += data["tokens"]
+    return Sample(tokens, 1e3 * (moments[0] - began), moments[-1] - moments[0])
+
+
+def _ours(
+    client: VerifierClient,
+    info: ModelInfo,
+    drafter: Any,
+    prompt_ids: list[int],
+    number: int,
+    mechanisms: Mechanisms,
+    length: int | None,
+    stats: Stats,
+) -> Sample:
+    run = speculate(
+        client,
+        drafter,
+        prompt_ids,
+        _request(number),
+        info,
+        stats,
+        time.perf_counter,
+        length=length,
+        mechanisms=mechanisms,
+    )
+    moments = [time.perf_counter() for _ in run]
+    return Sample(stats.token_ids, stats.ttft_ms, moments[-1] - moments[0])
+
+
+if __name__ == "__main__":
+    main()

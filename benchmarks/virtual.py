@@ -1,0 +1,260 @@
+"""Drafters and a verifier in virtual time: the real decisions on both sides, with time, network and costs made up.
+
+The verifier's scheduler, its sessions and the acceptance of drafts, the drafters' pilots and their draft models are the
+real ones; only waiting is not. A pass and a draft step take what a cost model says, messages take what a link says, and
+the clock jumps from event to event. What is left out: the time that the programs themselves take, except `overhead`.
+"""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from backends.contract import Backend
+from drafter_client.drafter import Drafter
+from speculation.acceptance import Strategy
+from speculation.errors import SpecPairError
+from speculation.forecast import Flight
+from speculation.operation import Mechanisms
+from speculation.pilot import Pilot, Step
+from speculation.sampling import Sampling
+from speculation.timing import Times
+from verifier_server.jobs import Answer, Job
+from verifier_server.plan import Plan
+from verifier_server.scheduler import Scheduler
+from verifier_server.sessions import Session
+
+_RETRY = 0.1  # seconds after which a lost message is sent again, doubled each time
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A link, the same both ways. Times in seconds."""
+
+    rtt: float = 0.0
+    jitter: float = 0.0  # mean of what a message takes longer than the others
+    loss: float = 0.0  # share of messages that are lost with their connection, and sent again
+    outages: tuple[tuple[float, float], ...] = ()  # (start, end): nothing arrives, all is lost that is sent
+
+    def takes(self, now: float, rng: random.Random) -> float | None:
+        """Seconds that a message sent now takes; None: it is lost."""
+        if any(start <= now < end for start, end in self.outages) or rng.random() < self.loss:
+            return None
+        return self.rtt / 2 + (rng.expovariate(1.0 / self.jitter) if self.jitter else 0.0)
+
+
+class World:
+    """A verifier and the clock that all live by. Times in seconds."""
+
+    def __init__(
+        self, backend: Backend, cost: Callable[[Plan], float], *, check: bool = False, **options: object
+    ) -> None:
+        """`cost`: seconds of a pass. `check`: whether the verifier's books are checked after every event."""
+        self.backend = backend
+        self.scheduler = Scheduler(backend, **options)  # type: ignore[arg-type]
+        self.now = 0.0
+        self.passes = 0
+        self._cost, self._check = cost, check
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._busy = False
+
+    def at(self, when: float, do: Callable[[], None]) -> None:
+        """Have something happen."""
+        heapq.heappush(self._events, (max(when, self.now), next(self._order), do))
+
+    def run(self, until: float = float("inf"), done: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass until nothing happens any more, or `until`, or `done`."""
+        while self._events and self._events[0][0] <= until and not done():
+            self.now, _, do = heapq.heappop(self._events)
+            do()
+            self._look()
+
+    def _look(self) -> None:
+        """What the engine thread does whenever something has happened."""
+        if self._check:
+            self.scheduler.check_integrity()
+        if self._busy:
+            return
+        plan = self.scheduler.plan(self.now)
+        if plan is None:
+            if self.scheduler.wake_at is not None:
+                self.at(self.scheduler.wake_at, lambda: None)
+            return
+        began, logits = self.now, self.backend.extend(plan.batch)
+        self._busy = True
+        self.passes += 1
+
+        def over() -> None:
+            self._busy = False
+            self.scheduler.conclude(plan, logits, began, self.now)
+
+        self.at(began + self._cost(plan), over)
+
+
+@dataclass(slots=True)
+class Course:
+    """How a text came about."""
+
+    opened: float = 0.0  # when its first token was known
+    times: list[float] = field(default_factory=list)  # when each token behind the first was known
+    guesses: int = 0
+    judged: int = 0
+    accepted: int = 0
+    own: int = 0  # tokens that the verifier committed by itself
+    steps: int = 0  # of the drafter
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Behind the first token."""
+        return len(self.times) / (self.times[-1] - self.opened)
+
+
+class VirtualDrafter:
+    """One drafter with its text, from the prompt to the end."""
+
+    def __init__(
+        self,
+        world: World,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        drafter: Drafter,
+        draft_ms: Callable[[int], float],
+        *,
+        max_tokens: int,
+        network: Network = Network(),
+        overhead: float = 0.0,
+        length: int | None = None,
+        mechanisms: Mechanisms = Mechanisms(),
+        pass_ms: Sequence[float] = (),
+        seed: int = 0,
+        name: str = "session",
+    ) -> None:
+        """`draft_ms`: of a step over so many rows. `overhead`: seconds that an exchange takes beside the network."""
+        self.course = Course()
+        self.pilot: Pilot | None = None
+        self._world, self._drafter, self._draft_ms = world, drafter, draft_ms
+        self._network, self._overhead, self._rng = network, overhead, random.Random(seed)
+        self._length, self._mechanisms = length, mechanisms
+        limit = min(len(prompt) + max_tokens, world.backend.context_length)
+        self.session = Session(name, list(prompt), len(prompt), sampling, Strategy.COUPLED, limit)
+        self.session.self_continue = mechanisms.self_continue
+        self._times = Times(pass_ms)
+        self._times.exchanged(1e3 * (network.rtt + overhead), 0.0, 0.0)
+        self._heard = 0  # tokens that the stream has brought
+        self._streamed = 0.0  # when the last news of the stream arrives
+        self._wake: float | None = None
+
+    def start(self) -> None:
+        """Send the prompt."""
+        self._request(len(self.session.tokens), [], self._times.link, self._opened)
+
+    @property
+    def finished(self) -> bool:
+        return self.pilot is not None and self.pilot.finished
+
+    def _carry(self, do: Callable[[], None], retry: float = _RETRY) -> None:
+        """Have something arrive at the other end, however often it must be sent."""
+        takes = self._network.takes(self._world.now, self._rng)
+        if takes is None:
+            self._world.at(self._world.now + retry, lambda: self._carry(do, 2 * retry))
+        else:
+            self._world.at(self._world.now + takes + self._overhead / 2, do)
+
+    def _request(self, position: int, drafts: list[int], next_in_ms: float, then: Callable[[Answer], None]) -> None:
+        def done(result: Answer | SpecPairError) -> None:
+            if isinstance(result, SpecPairError):
+                raise result
+            self._carry(lambda: then(result))
+
+        def arrive() -> None:
+            job = Job(self.session, position, drafts, done, next_in=next_in_ms / 1e3)
+            self._world.scheduler.submit(job, self._world.now)
+
+        self._carry(arrive)
+
+    def _opened(self, answer: Answer) -> None:
+        now = self._world.now
+        self.course.opened = now
+        self.pilot = Pilot(
+            self.session.tokens[: answer.position] + answer.tokens,
+            self.session.limit,
+            self._world.backend.vocabulary.ends,
+            self._times,
+            max_drafts=self._world.scheduler.max_drafts,
+            width=self._drafter.width,
+            length=self._length,
+            mechanisms=self._mechanisms,
+            next_in_ms=self._times.link,
+            now=1e3 * now,
+        )
+        self.pilot.finished = answer.finish_reason is not None
+        self._heard = len(self.pilot.known)
+        if self._mechanisms.self_continue:
+            self.session.watchers = (self._news,)
+            self._news()
+        self._act()
+
+    def _news(self) -> None:
+        """The verifier has committed something: its stream tells."""
+        position, tokens = self._heard, self.session.tokens[self._heard :]
+        finished = self.session.finish_reason is not None
+        self._heard += len(tokens)
+        if tokens:
+            self._stream(lambda: self._learn(position, tokens, finished))
+
+    def _stream(self, do: Callable[[], None]) -> None:
+        """Have something arrive in the order in which it was said; a stream that breaks is taken up again."""
+        now, retry = self._world.now, _RETRY
+        while (takes := self._network.takes(now, self._rng)) is None:
+            now, retry = now + retry, 2 * retry
+        self._streamed = max(self._streamed, now + takes + self._overhead / 2)
+        self._world.at(self._streamed, do)
+
+    def _learn(self, position: int, tokens: list[int], finished: bool) -> None:
+        assert self.pilot is not None
+        new = self.pilot.committed(position, tokens, finished, 1e3 * self._world.now)
+        self.course.times += [self._world.now] * len(new)
+        self._act()
+
+    def _answered(self, flight: Flight, answer: Answer) -> None:
+        assert self.pilot is not None
+        now = 1e3 * self._world.now
+        self.course.judged += answer.judged
+        if answer.judged:
+            self.course.accepted += max(0, answer.accepted - (len(flight.drafts) - answer.judged))
+        self.pilot.answered(flight, answer.judged, answer.queue_ms, answer.forward_ms, now)
+        self._learn(flight.position, answer.tokens, answer.finish_reason is not None)
+
+    def _drafted(self, step: Step) -> None:
+        assert self.pilot is not None
+        text = self.pilot.known[: step.length]
+        expansion = self._drafter.expand(text, step.tails, step.runners_up)
+        self.pilot.drafted(expansion.predictions, len(step.nodes), 1e3 * self._world.now)
+        self._act()
+
+    def _send(self, flight: Flight) -> None:
+        self.course.guesses += 1
+        self._request(flight.position, flight.drafts, flight.next_in_ms, partial(self._answered, flight))
+
+    def _act(self) -> None:
+        """Do what the pilot wants done now."""
+        assert self.pilot is not None
+        now = 1e3 * self._world.now
+        while (flight := self.pilot.next_guess(now)) is not None:
+            self._send(flight)
+        step = self.pilot.next_step(now)
+        if step is not None:
+            self.course.steps += 1
+            self._world.at(self._world.now + self._draft_ms(len(step.nodes)) / 1e3, partial(self._drafted, step))
+        wake = self.pilot.wake_at(now)
+        if wake is not None and wake != self._wake:
+            self._wake = wake
+            self._world.at(wake / 1e3, self._awake)
+
+    def _awake(self) -> None:
+        if not self.finished:
+            self._wake = None
+            self._act()

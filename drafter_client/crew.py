@@ -1,0 +1,214 @@
+"""Who does what the pilot decides: the draft model, the connections, the event stream; each in a thread of its own.
+
+Everything that happens comes back as an event through one queue, so that the pilot itself knows no threads. In
+lockstep nothing ever happens at the same time, and `Alone` does it all in the caller's thread.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from drafter_client.client import Verdict, VerifierClient
+from drafter_client.drafter import Drafter, Expansion
+from drafter_client.errors import BadReply, ConnectionLost, DrafterError
+from speculation.forecast import Flight
+from speculation.pilot import Step
+
+_JOIN = 10.0  # seconds; a draft step or a broken-off exchange is over long before
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A draft step ended."""
+
+    expansion: Expansion
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a guess came."""
+
+    flight: Flight
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """The verifier says what it has committed. `own`: by itself, no guess being there."""
+
+    position: int
+    tokens: list[int]
+    own: bool
+    finish_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Something cannot go on."""
+
+    error: BaseException
+
+
+Event = Drafted | Answered | Streamed | Failed
+
+
+class Crew(Protocol):
+    """Carries out steps and guesses; `next` tells what came of them, in the order in which it happened."""
+
+    def open(self, session_id: str, position: int) -> None:
+        """The session to work for, and from where on its stream is wanted."""
+
+    def draft(self, step: Step, text: list[int]) -> None:
+        """Begin a draft step; `text` is the committed text, which is only appended to."""
+
+    def send(self, flight: Flight) -> None:
+        """Send a guess."""
+
+    def next(self, timeout: float | None) -> Event | None:
+        """The next event; None when none came within `timeout` seconds (None: wait for one)."""
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received so far, beyond the client's own."""
+
+    def close(self) -> None:
+        """End whatever is under way."""
+
+
+class Alone:
+    """One thing after the other, on the client's own connection."""
+
+    def __init__(self, client: VerifierClient, drafter: Drafter) -> None:
+        self._client, self._drafter = client, drafter
+        self._session_id = ""
+        self._events: deque[Event] = deque()
+
+    def open(self, session_id: str, position: int) -> None:
+        self._session_id = session_id
+
+    def draft(self, step: Step, text: list[int]) -> None:
+        self._events.append(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
+
+    def send(self, flight: Flight) -> None:
+        verdict = self._client.verify(self._session_id, flight.position, flight.drafts)
+        self._events.append(Answered(flight, verdict))
+
+    def next(self, timeout: float | None) -> Event | None:
+        return self._events.popleft() if self._events else None
+
+    def traffic(self) -> tuple[int, int]:
+        return 0, 0
+
+    def close(self) -> None:
+        pass  # nothing is ever under way
+
+
+class Threads:
+    """A thread for the draft model, one for each guess that may be under way, and one for the event stream."""
+
+    def __init__(self, client: VerifierClient, drafter: Drafter, lanes: int, stream: bool) -> None:
+        self._drafter = drafter
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._steps: SimpleQueue[tuple[Step, list[int]] | None] = SimpleQueue()
+        self._flights: SimpleQueue[Flight | None] = SimpleQueue()
+        self._session_id, self._position = "", 0
+        self._opened = threading.Event()
+        self._closed = False
+        self._clients = [client.another() for _ in range(lanes)]
+        work: list[Callable[[], None]] = [self._draft]
+        work += [self._lane(each) for each in self._clients]
+        if stream:
+            self._clients.append(client.another())
+            work.append(self._listen(self._clients[-1]))
+        self._threads = [threading.Thread(target=self._guarded(each), daemon=True) for each in work]
+        for thread in self._threads:
+            thread.start()
+
+    def open(self, session_id: str, position: int) -> None:
+        self._session_id, self._position = session_id, position
+        self._opened.set()
+
+    def draft(self, step: Step, text: list[int]) -> None:
+        self._steps.put((step, text))
+
+    def send(self, flight: Flight) -> None:
+        self._flights.put(flight)
+
+    def next(self, timeout: float | None) -> Event | None:
+        try:
+            return self._events.get(timeout=timeout)
+        except Empty:
+            return None
+
+    def traffic(self) -> tuple[int, int]:
+        sent = sum(client.transport.sent for client in self._clients)
+        return sent, sum(client.transport.received for client in self._clients)
+
+    def close(self) -> None:
+        self._closed = True
+        self._opened.set()
+        self._steps.put(None)
+        for client in self._clients:
+            self._flights.put(None)
+            client.abort()
+        for thread in self._threads:
+            thread.join(_JOIN)
+
+    def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # whatever it is, the main thread must not wait for ever
+                if not self._closed:
+                    self._events.put(Failed(error))
+
+        return run
+
+    def _draft(self) -> None:
+        while (order := self._steps.get()) is not None:
+            step, text = order
+            self._events.put(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
+
+    def _lane(self, client: VerifierClient) -> Callable[[], None]:
+        def work() -> None:
+            with closing(client):
+                with suppress(DrafterError):  # the first guess will meet it again, and say so
+                    client.transport.connect()
+                while (flight := self._flights.get()) is not None:
+                    verdict = client.verify(self._session_id, flight.position, flight.drafts, flight.next_in_ms)
+                    self._events.put(Answered(flight, verdict))
+
+        return work
+
+    def _listen(self, client: VerifierClient) -> Callable[[], None]:
+        def work() -> None:
+            with closing(client):
+                with suppress(DrafterError):
+                    client.transport.connect()
+                self._opened.wait()
+                while not client.persist(lambda: self._follow(client)):
+                    pass  # it broke after some news: the next attempt is a first one again
+
+        return work
+
+    def _follow(self, client: VerifierClient) -> bool:
+        """Read the stream from where it was read last; whether the text has ended."""
+        began = self._position
+        try:
+            for name, data in client.stream(self._session_id, self._position):
+                if name == "end":
+                    self._events.put(Streamed(self._position, [], False, str(data["finish_reason"])))
+                    return True
+                position, tokens = int(data["position"]), [int(token) for token in data["tokens"]]
+                self._events.put(Streamed(position, tokens, bool(data["own"]), None))
+                self._position = position + len(tokens)
+        except ConnectionLost:
+            if self._position == began:
+                raise
+            return False
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadReply(f"the event stream of {client.url} is not a verifier's: {error}") from None
+        raise ConnectionLost(f"the event stream of {client.url} ended before the text did")

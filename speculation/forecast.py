@@ -1,0 +1,112 @@
+"""What the verifier will be doing when a guess arrives, as far as the drafter can tell.
+
+All times are on the drafter's clock, in milliseconds; what happens at the verifier is known half a round trip later.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+from speculation.timing import Times
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """A guess under way."""
+
+    position: int  # tokens that were known to be committed
+    drafts: list[int]  # from there on
+    sent_at: float
+    next_in_ms: float  # what the verifier was told: when to expect the next guess after a miss
+    stale: bool = False  # contradicted by what is known since
+
+    @property
+    def end(self) -> int:
+        return self.position + len(self.drafts)
+
+
+class Start(NamedTuple):
+    """When the verifier would begin with a guess, and how long the text would be by then."""
+
+    at: float
+    position: int
+
+
+class Forecast:
+    """Follows the verifier from the last thing that is known of it, through the guesses under way."""
+
+    def __init__(self, times: Times, goes_on: bool, position: int, next_in_ms: float, now: float) -> None:
+        """`goes_on`: the verifier continues by itself. `next_in_ms`: what it was told with the prompt."""
+        self.flights: list[Flight] = []
+        self._times, self._goes_on = times, goes_on
+        self._heard_at, self._position = now, position
+        self._hold = self._patience(next_in_ms)  # ms after the last news in which it starts nothing by itself
+        self._behind: tuple[float, Start, float] | None = None  # as of when, the end of what is under way, and hold
+
+    def news(self, position: int, now: float, next_in_ms: float | None) -> None:
+        """The text is known to reach `position`.
+
+        `next_in_ms`: when the verifier expects a guess after this, None if it does not.
+        """
+        self._heard_at, self._position = now, position
+        self._hold = 0.0 if next_in_ms is None else self._patience(next_in_ms)
+        self._behind = None
+
+    def sent(self, flight: Flight) -> None:
+        """A guess is on its way."""
+        self.flights.append(flight)
+        self._behind = None
+
+    def arrived(self, flight: Flight) -> None:
+        """Its answer has come."""
+        self.flights.remove(flight)
+        self._behind = None
+
+    def committed(self, position: int, token: int) -> None:
+        """Guesses that say something else at `position` are out of date."""
+        for flight in self.flights:
+            if flight.position <= position < flight.end and flight.drafts[position - flight.position] != token:
+                flight.stale = True
+        self._behind = None
+
+    def starts(self, send_at: Sequence[float], now: float) -> list[Start]:
+        """For a guess sent at each of these moments, should all that is under way stand."""
+        half = self._times.link / 2
+        known_until = now - half  # whatever ended before would have been heard of
+        if self._behind is None or self._behind[0] != now:
+            self._behind = now, *self._chain(half, known_until)
+        _, since, hold = self._behind
+        starts = []
+        for at in send_at:
+            free, position = self._alone(since, at + half, known_until, hold)
+            starts.append(Start(max(free, at + half), position))
+        return starts
+
+    def _chain(self, half: float, known_until: float) -> tuple[Start, float]:
+        """When the verifier is through with what is under way, and how long it waits then."""
+        since, hold = Start(self._heard_at - half, self._position), self._hold
+        for flight in self.flights:
+            if flight.stale:
+                continue
+            arrival = flight.sent_at + half
+            free, position = self._alone(since, arrival, known_until, hold)
+            if flight.end >= position:
+                free = max(max(free, arrival) + self._times.verify(flight.end - position), known_until)
+                position = flight.end + 1
+            since, hold = Start(free, position), self._times.verify(0) / 2
+        return since, hold
+
+    def _patience(self, next_in_ms: float) -> float:
+        """How long the verifier, told this, waits before it goes on by itself."""
+        half_step = self._times.verify(0) / 2
+        return 0.0 if next_in_ms >= half_step else next_in_ms + half_step
+
+    def _alone(self, since: Start, until: float, known_until: float, hold: float) -> Start:
+        """The verifier's own steps in between; one that has begun ends before anything else begins."""
+        if not self._goes_on or until <= since.at + hold:
+            return since
+        step = self._times.verify(0)
+        free, position = max(since.at + hold + step, known_until), since.position + 1
+        steps = max(0, ceil((until - free) / step))
+        return Start(free + steps * step, position + steps)

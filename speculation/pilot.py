@@ -1,0 +1,411 @@
+"""What to draft and what to send, moment by moment: the drafter's decisions, without its engine, network or clock.
+
+The pilot knows the committed text, a tree of drafts behind it, and the guesses that are under way. It is told what
+happens (a draft step ended, an answer came, the verifier went on by itself) and asked what to do next. Times are
+milliseconds on one clock, the caller's. Positions count tokens from the prompt's first.
+
+One more draft pays if it adds more chance of a token than its time costs (`draft_length`), and its time costs nothing
+as long as the guess still comes before the verifier is through with what it has (`forecast`). So a guess leaves just in
+time to be there when the verifier becomes free: after its drafts in lockstep; before the last answer when there is one
+under way; several at once when the way is long. With the time left, the drafter looks behind likely corrections, so
+that after a miss the next guess is often ready (SpecEdge, arXiv 2505.17052; SSD, arXiv 2603.03251; PEARL, 2408.11850).
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from speculation.calibration import Calibration
+from speculation.draft_length import MAX_AUTO, prospects, worth_sending
+from speculation.forecast import Flight, Forecast, Start
+from speculation.operation import Mechanisms, Operation
+from speculation.timing import Times
+from speculation.tree import Node, Prediction, Tree
+
+_AHEAD = 6  # further drafts that are thought about
+_LONGEST = 96  # drafts behind the committed text at most
+_WORTH = 0.01  # tokens that a guess must bring by leaving before the last answer is there
+_TICK_MS = 0.05  # a moment that has come but for so much has come: timers are no finer
+_MARGIN_MS = 1.0  # that a guess is to be early
+_SPEAK_MS, _SPEAK_TOKENS = 500.0, 16  # after which the verifier is told how far we know the text
+_NOT_SOON_MS = 1e6  # says: do not wait for us
+_SHADOW = 8  # committed tokens after which one is drafted although no guess pays, to see whether it would
+_FLOOR = 0.02  # chance below which nothing is looked behind
+_FIRST_MOST = 6  # drafts in a guess at first, until it is known that so many pay
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A draft step: one look behind each of `nodes`."""
+
+    nodes: list[Node]
+    tails: list[list[int]]  # the tokens that lead to each node from the committed text
+    length: int  # of the committed text that the tails follow
+    runners_up: bool
+    began: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """The best that can be done about the next guess."""
+
+    more: int  # drafts to wait for before it is sent
+    skip: int  # drafts of the path that will be committed by then, should it stand
+
+
+class Pilot:
+    """See the module."""
+
+    def __init__(
+        self,
+        tokens: Sequence[int],
+        limit: int,
+        ends: AbstractSet[int],
+        times: Times,
+        *,
+        max_drafts: int,
+        width: int = 1,
+        length: int | None = None,
+        mechanisms: Mechanisms = Mechanisms(),
+        next_in_ms: float = 0.0,
+        now: float = 0.0,
+    ) -> None:
+        """`tokens`: prompt and what is committed. `limit`: tokens at which the text ends. `ends`: tokens that end it.
+
+        `max_drafts`: that the verifier judges at once. `width`: continuations that the drafter can look behind at once.
+        `length`: fixed drafts a guess, None for automatic. `next_in_ms`: what the verifier was told with the prompt.
+        """
+        self.known = list(tokens)
+        self.finished = False
+        self.mechanisms = mechanisms
+        self.misses = self.prepared = 0  # tokens that were not expected; of them, those with drafts ready behind them
+        self._limit, self._max_drafts, self._width, self._length = limit, max_drafts, width, length
+        self._times = times
+        self._tree = Tree(ends)
+        self._calibration = Calibration()
+        self._forecast = Forecast(times, mechanisms.self_continue, len(self.known), next_in_ms, now)
+        self._flights = self._forecast.flights
+        self._step: Step | None = None
+        self._answered: tuple[Flight, bool] | None = None  # and whether it was judged
+        self._spoke_at, self._told = now, len(self.known)
+        self._most = _FIRST_MOST
+        self._untested = 0  # tokens committed since one was compared with a draft
+        self._runner_up, self._ready = 0.4, 0.0  # fading shares of misses: the runner-up was right, drafts were ready
+        self._seen: tuple[float, _Outlook | None] | None = None
+        self._weigh()
+
+    @property
+    def operation(self) -> Operation:
+        """What pays at present."""
+        if not self.mechanisms.overlap:
+            return Operation.LOCKSTEP
+        if self.mechanisms.self_continue and not self._aim:
+            return Operation.SELF_CONTINUED
+        return Operation.OVERLAPPED
+
+    # What happened.
+
+    def drafted(self, predictions: Sequence[Prediction], read: int, now: float) -> float:
+        """The draft step under way ended; `read` tokens went through the model. Returns how long it took."""
+        step, self._step, self._seen = self._step, None, None
+        assert step is not None
+        if read <= len(step.nodes):
+            self._times.drafted(len(step.nodes), now - step.began)
+        for node, prediction in zip(step.nodes, predictions, strict=True):
+            self._tree.grow(node, prediction)
+        return now - step.began
+
+    def answered(self, flight: Flight, judged: int, queue_ms: float, forward_ms: float, now: float) -> None:
+        """The answer to a guess came; `committed` is told its tokens next."""
+        first = flight is self._flights[0]
+        self._forecast.arrived(flight)
+        self._seen = None
+        self._times.exchanged(now - flight.sent_at, queue_ms, forward_ms)
+        if forward_ms > 0.0:
+            self._times.verified(judged, forward_ms)
+            if first and not self.mechanisms.self_continue:
+                self._times.queued(queue_ms)
+        self._answered = (flight, judged > 0) if flight.drafts else None
+
+    def committed(self, position: int, tokens: Sequence[int], finished: bool, now: float) -> list[int]:
+        """Committed tokens from `position` on became known; returns those that are new."""
+        if position > len(self.known):  # what lies between will come, and this with it
+            return []
+        new = list(tokens[len(self.known) - position :])
+        missed = [token for token in new if self._advance(token)]
+        if new or self._answered is not None:
+            self._seen = None
+            self._forecast.news(len(self.known), now, self._expected(self._answered))
+        if new:
+            self._calibration.fit()
+            if missed:
+                ready = bool(self._tree.root.children)
+                self.misses += 1
+                self.prepared += ready
+                self._ready += 0.1 * (ready - self._ready)
+            self._weigh()
+        self._answered = None
+        self.finished = self.finished or finished
+        return new
+
+    # What to do.
+
+    def next_guess(self, now: float) -> Flight | None:
+        """A guess to send now, which counts as under way from here on."""
+        if self.finished or len(self._flights) >= self.mechanisms.in_flight:
+            return None
+        if self._flights and not self.mechanisms.overlap:
+            return None
+        drafts = self._guess(now)
+        if drafts is None and self._must_speak(now):
+            drafts = []
+        if drafts is None:
+            return None
+        flight = Flight(len(self.known), drafts, now, self._next_in() if drafts else _NOT_SOON_MS)
+        self._seen = None
+        self._forecast.sent(flight)
+        self._spoke_at, self._told = now, len(self.known)
+        return flight
+
+    def next_step(self, now: float) -> Step | None:
+        """A draft step to begin now, which counts as under way from here on."""
+        if self.finished or self._step is not None or (self._flights and not self.mechanisms.overlap):
+            return None
+        nodes = self._nodes(now)
+        if not nodes:
+            return None
+        tails = [self._tree.tail(node) or [] for node in nodes]
+        self._step = Step(nodes, tails, len(self.known), self.mechanisms.corrections, now)
+        self._seen = None
+        return self._step
+
+    def wake_at(self, now: float) -> float | None:
+        """When to ask again although nothing has happened; None: not before something has."""
+        if self.finished:
+            return None
+        times = []
+        if self.mechanisms.self_continue and not self._flights:
+            times.append(self._spoke_at + _SPEAK_MS)
+        times.append(self._soonest(now))
+        return min((at for at in times if at > now + _TICK_MS), default=None)
+
+    # How it decides.
+
+    @property
+    def _waited_for(self) -> bool:
+        """Whether the verifier does nothing until a guess comes."""
+        return not self._flights and not self.mechanisms.self_continue
+
+    @property
+    def _aim(self) -> int:
+        """Drafts a guess that pay best, as far as can be told."""
+        return self._prospects.length if self._length is None else self._length
+
+    @property
+    def _cap(self) -> int:
+        """Drafts of a guess that are judged, at most."""
+        return min(self._most if self._length is None else self._length, self._max_drafts)
+
+    @property
+    def _room(self) -> int:
+        """Drafts that may be sent: the last token before the limit is the target's own."""
+        return min(self._limit - len(self.known) - 1, self._max_drafts, _LONGEST)
+
+    def _weigh(self) -> None:
+        chances = [1.0, *self._calibration.path((), MAX_AUTO + 1)]
+        self._prospects = prospects(self._times, chances, self.mechanisms, self._ready)
+        if self._prospects.length >= self._most:
+            self._most = min(2 * self._most, MAX_AUTO)
+
+    def _advance(self, token: int) -> bool:
+        """Take in one committed token; whether it was expected to be another."""
+        expected = self._tree.advance(token)
+        position = len(self.known)
+        self.known.append(token)
+        self._forecast.committed(position, token)
+        if not expected:
+            self._untested += 1
+            return False
+        self._untested = 0
+        stood = expected[0].token == token
+        self._calibration.learn(expected[0].confidence, stood)
+        if not stood and len(expected) > 1:
+            self._runner_up += 0.05 * ((expected[1].token == token) - self._runner_up)
+        return not stood
+
+    def _expected(self, answered: tuple[Flight, bool] | None) -> float | None:
+        """When the verifier expects the next guess: at once behind one that stood, else when it was told."""
+        if answered is None:
+            return None
+        flight, judged = answered
+        if self.known[flight.position : flight.end] != flight.drafts:
+            return flight.next_in_ms
+        return 0.0 if judged else None
+
+    def _next_in(self) -> float:
+        """How long after the answer to a guess that falls the next one will be there, if that is worth waiting for.
+
+        Should the verifier wait, the guess begins after the gap; should it take a step of its own, after that, and of
+        use only if it foresaw what the step says. Per unit of time the first brings more exactly while
+        gap + V(k) < V(0) + chance x V(k - 1), a guess of k drafts taking V(k).
+        """
+        times, drafts = self._times, max(1, self._prospects.anew)
+        gap = times.link + (1.0 - self._ready) * drafts * times.draft()
+        step, chance = times.verify(0), self._calibration.typical
+        if gap + times.verify(drafts) < step + chance * times.verify(drafts - 1):
+            return min(gap, 0.49 * step)
+        return _NOT_SOON_MS
+
+    def _must_speak(self, now: float) -> bool:
+        """Whether to let a verifier that goes on by itself know that we follow."""
+        if self._flights or not self.mechanisms.self_continue:
+            return False
+        return now - self._spoke_at >= _SPEAK_MS - _TICK_MS or len(self.known) - self._told >= _SPEAK_TOKENS
+
+    def _outlook(self, now: float) -> _Outlook | None:
+        """The best to do about the next guess; None where none pays."""
+        if self._seen is None or self._seen[0] != now:
+            self._seen = now, self._look_out(now)
+        return self._seen[1]
+
+    def _look_out(self, now: float) -> _Outlook | None:
+        main = self._tree.main()
+        made, draft, rate = len(main), self._times.draft(), self._prospects.rate
+        tip = main[-1] if main else self._tree.root
+        ahead = min(self._reach_ahead(now) - made, _AHEAD) if self._tree.is_open(tip) else 0
+        chances = [1.0, *self._calibration.path([node.confidence for node in main], max(0, ahead))]
+        if not self._waited_for and chances[made] < _FLOOR:
+            ahead = 0
+        first = now + draft
+        if self._step is not None:
+            over = max(now, self._step.began + self._times.draft(len(self._step.nodes)))
+            first = over if tip in self._step.nodes else over + draft
+        moments = [now, *(first + number * draft for number in range(ahead))]
+        starts = self._forecast.starts(moments, now)
+        if self._length is not None:
+            return self._fixed_outlook(made, ahead, starts[0])
+        sums = [0.0]
+        for chance in chances:
+            sums.append(sums[-1] + chance)
+        plain = self._times.verify(0)
+        # A draft that does not go with this guess goes with the next one, unless that is full without it.
+        loss = min(1.0, plain / (draft * max(1, self._prospects.unhurried))) if self.mechanisms.overlap else 1.0
+        best: _Outlook | None = None
+        best_value, at_once, cap, known = 0.0, None, self._cap, len(self.known)
+        for more, start in enumerate(starts):
+            skip = start.position - known
+            fresh = made + more - skip
+            if fresh > cap:
+                break
+            if fresh < 0 or (not fresh and not self._waited_for):
+                continue
+            given = chances[min(skip, made)]
+            gain = sums[made + more + 1] - sums[skip + 1]
+            at_once = gain if at_once is None else at_once
+            waiting = rate * (start.at - starts[0].at) - (start.position - starts[0].position)
+            widening = rate * (self._times.verify(fresh) - plain)
+            value = at_once + loss * (gain - at_once) - given * (widening + waiting)
+            if value > best_value or (best is None and self._waited_for):
+                best, best_value = _Outlook(more, skip), value
+        return best
+
+    def _fixed_outlook(self, made: int, ahead: int, start: Start) -> _Outlook | None:
+        skip = start.position - len(self.known)
+        missing = min(self._cap, self._room - skip) - (made - skip)
+        if self._cap and missing > 0 and ahead > 0:
+            return _Outlook(min(missing, ahead), skip)
+        if made < skip or (made == skip and not self._waited_for):
+            return None
+        return _Outlook(0, skip)
+
+    def _reach_ahead(self, now: float) -> int:
+        """Drafts behind the committed text that the next guess could hold."""
+        return min(self._forecast.starts([now], now)[0].position - len(self.known) + self._cap, self._room)
+
+    def _soonest(self, now: float) -> float:
+        """When a guess has to leave to be there as the verifier becomes free; before that there is no hurry."""
+        return self._forecast.starts([now], now)[0].at - self._times.link / 2 - _MARGIN_MS
+
+    def _guess(self, now: float) -> list[int] | None:
+        """The drafts of a guess that should leave now."""
+        if now < self._soonest(now) - _TICK_MS:
+            return None
+        outlook = self._outlook(now)
+        if outlook is None or outlook.more or (self._waited_for and self._shadow_is_due()):
+            return None
+        path = self._tree.main()[: max(0, self._room)]
+        if self._length is None:
+            chances = [1.0, *self._calibration.path([node.confidence for node in path])]
+            count = worth_sending(self._times, chances, outlook.skip, self._cap, self._prospects.rate)
+            if (
+                self._flights
+                and chances[min(outlook.skip, len(path))] * self._times.link * self._prospects.rate < _WORTH
+            ):
+                return None  # hardly anything would be lost by waiting to see whether it is of use
+        else:
+            count = min(len(path), outlook.skip + self._cap)
+        if count <= outlook.skip and not self._waited_for:
+            return None
+        if any(flight.end >= len(self.known) + count for flight in self._flights if not flight.stale):
+            return None  # it is on its way already
+        return [node.token for node in path[:count]]
+
+    def _nodes(self, now: float) -> list[Node]:
+        """Where to look further, the likeliest first."""
+        if self._waited_for or not self.mechanisms.overlap:
+            outlook = self._outlook(now)
+            if outlook is not None and outlook.more:
+                main = self._tree.main()
+                return [main[-1] if main else self._tree.root]
+        elif self._aim:
+            ranked = self._ranked(self._reach_ahead(now))
+            if ranked:
+                return self._together(ranked)
+            return []
+        return [self._tree.root] if self._shadow_is_due() else []
+
+    def _shadow_is_due(self) -> bool:
+        """Whether to draft one token although no guess pays, to see whether it would have stood."""
+        if self._length is not None or self._room <= 0 or self._step is not None:
+            return False
+        if not self._tree.is_open(self._tree.root):
+            return False
+        patience = float(_SHADOW)
+        if self._waited_for:  # it takes the time of a verifier that waits
+            patience = max(patience, _SHADOW * self._times.draft() / (0.16 * self._times.verify(0)))
+        return self._untested >= patience
+
+    def _ranked(self, deepest: int) -> list[tuple[float, Node]]:
+        """Open places with the chance that the text goes through them; as deep as a guess would go."""
+        ranked = []
+        for node, place in self._tree.open_nodes():
+            forked = max((at + 1 for at, rank in enumerate(place) if rank), default=0)
+            if forked and (not self.mechanisms.corrections or len(place) - forked >= self._cap):
+                continue
+            if len(place) < deepest and (chance := self._chance(node, place)) >= _FLOOR:
+                ranked.append((chance, node))
+        ranked.sort(key=lambda pair: pair[0], reverse=True)
+        return ranked
+
+    def _together(self, ranked: Sequence[tuple[float, Node]]) -> list[Node]:
+        """As many places as a wider step is worth: a place half as likely, if it adds less than half of a step."""
+        nodes = [ranked[0][1]]
+        for chance, node in ranked[1 : self._width]:
+            wider = self._times.draft(len(nodes) + 1) - self._times.draft(len(nodes))
+            if chance / ranked[0][0] < wider / self._times.draft():
+                break
+            nodes.append(node)
+        return nodes
+
+    def _chance(self, node: Node, place: Sequence[int]) -> float:
+        """That the text goes through `node`, which lies at `place`."""
+        choices = []
+        while node.parent is not None and node.parent.children is not None:
+            choices.append(node.parent.children[0].confidence)
+            node = node.parent
+        recent, chance = self._calibration.recent, 1.0
+        for confidence, rank in zip(reversed(choices), place, strict=True):
+            stands = self._calibration.chance(confidence, recent)
+            chance *= (1.0 - stands) * self._runner_up if rank else stands
+            recent = self._calibration.then(recent, rank == 0)
+        return chance

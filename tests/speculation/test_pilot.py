@@ -1,0 +1,321 @@
+"""What to draft and what to send, moment by moment, told what happens and asked what to do next."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from speculation.forecast import Flight
+from speculation.operation import LOCKSTEP, Mechanisms, Operation
+from speculation.pilot import Pilot, Step
+from speculation.timing import Times
+from speculation.tree import Prediction
+
+ALL = Mechanisms()
+WAITING = replace(ALL, self_continue=False)
+END = 999
+
+
+def _times(link: float = 20.0, draft: float = 2.0, step: float = 50.0) -> Times:
+    times = Times([step, step + 1.0, step + 2.0])
+    times.exchanged(link, 0.0, 0.0)
+    times.drafted(1, draft)
+    return times
+
+
+def _pilot(mechanisms: Mechanisms = WAITING, times: Times | None = None, **options: Any) -> Pilot:
+    """Behind a prompt of three tokens and the first generated one. The drafter counts on from the last token."""
+    return Pilot(
+        [10, 11, 12, 13],
+        options.pop("limit", 1000),
+        frozenset({END}),
+        times or _times(),
+        **{"max_drafts": 64, "width": 6, "mechanisms": mechanisms, **options},
+    )
+
+
+def _draft(pilot: Pilot, now: float, confidence: float = 0.9, took: float = 2.0) -> Step | None:
+    """A draft step, if one is wanted: each draft is one more than what it follows, the second choice is two more."""
+    step = pilot.next_step(now)
+    if step is not None:
+        before = [[*pilot.known[: step.length], *tail][-1] for tail in step.tails]
+        predictions = [Prediction(last + 1, confidence, last + 2 if step.runners_up else None) for last in before]
+        pilot.drafted(predictions, len(step.nodes), now + took)
+    return step
+
+
+def _answer(pilot: Pilot, flight: Flight, tokens: list[int], now: float, judged: int | None = None) -> list[int]:
+    pilot.answered(flight, len(flight.drafts) if judged is None else judged, 0.0, 50.0, now)
+    return pilot.committed(flight.position, tokens, False, now)
+
+
+def _sent(pilot: Pilot, now: float) -> Flight:
+    flight = pilot.next_guess(now)
+    assert flight is not None
+    return flight
+
+
+@pytest.mark.parametrize("length", [0, 1, 5])
+def test_in_lockstep_it_drafts_then_sends_then_waits(length: int) -> None:
+    pilot, now = _pilot(LOCKSTEP, length=length), 0.0
+    for _ in range(length):
+        assert pilot.next_guess(now) is None
+        assert _draft(pilot, now) is not None
+        now += 2.0
+    flight = _sent(pilot, now)
+    assert flight.drafts == list(range(14, 14 + length)) and flight.position == 4
+    assert pilot.next_guess(now) is None and pilot.next_step(now) is None
+    assert pilot.operation is Operation.LOCKSTEP
+    assert _answer(pilot, flight, [*flight.drafts, 77], now + 70.0) == [*flight.drafts, 77]
+    assert pilot.known == [10, 11, 12, 13, *flight.drafts, 77]
+
+
+def test_with_overlap_it_drafts_on_while_an_answer_is_under_way() -> None:
+    pilot, now = _pilot(length=3), 0.0
+    while (flight := pilot.next_guess(now)) is None:
+        assert _draft(pilot, now) is not None
+        now += 2.0
+    step = pilot.next_step(now)
+    assert step is not None and flight.drafts == [14, 15, 16]
+    assert [14, 15, 16] in step.tails, "behind what is under way"
+    assert pilot.next_step(now) is None, "one step at a time"
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 4])
+def test_there_are_never_more_guesses_under_way_than_it_may(in_flight: int) -> None:
+    pilot, now, flights = _pilot(replace(WAITING, in_flight=in_flight), _times(link=300.0), length=2), 0.0, []
+    while now < 200.0:
+        if (flight := pilot.next_guess(now)) is not None:
+            flights.append(flight)
+        _draft(pilot, now)
+        now += 2.0
+    assert len(flights) == in_flight
+    assert [len(flight.drafts) for flight in flights] == [2 + 3 * number for number in range(in_flight)], (
+        "each carries the whole way from the known text, and two beyond the last one's free token"
+    )
+
+
+def test_a_guess_that_is_on_its_way_is_not_sent_again() -> None:
+    pilot, now, ends = _pilot(times=_times(link=300.0), length=4), 0.0, []
+    while now < 250.0:
+        if (flight := pilot.next_guess(now)) is not None:
+            ends.append(flight.end)
+        _draft(pilot, now)
+        now += 2.0
+    assert len(ends) > 2 and ends == sorted(set(ends))
+
+
+@pytest.mark.parametrize("mechanisms", [LOCKSTEP, WAITING])
+def test_nothing_is_drafted_or_sent_for_the_last_place(mechanisms: Mechanisms) -> None:
+    pilot, now, deepest = _pilot(mechanisms, length=9, limit=8), 0.0, 0
+    while (flight := pilot.next_guess(now)) is None:
+        step = _draft(pilot, now)
+        assert step is not None
+        deepest, now = max(deepest, *(len(tail) for tail in step.tails)), now + 2.0
+    assert len(flight.drafts) == 3 and deepest == 2, "four places are left, the last is the target's"
+    assert _answer(pilot, flight, [*flight.drafts, 5], now + 70.0)[-1] == 5
+
+
+def test_no_guess_holds_more_fresh_drafts_than_the_verifier_judges() -> None:
+    pilot, now = _pilot(LOCKSTEP, length=9, max_drafts=2), 0.0
+    while (flight := pilot.next_guess(now)) is None:
+        assert _draft(pilot, now) is not None
+        now += 2.0
+    assert len(flight.drafts) == 2
+
+
+def test_no_guess_is_longer_than_the_verifier_judges_though_others_precede_it() -> None:
+    """Behind a connection that broke the last of several may arrive first; all of it is fresh then."""
+    pilot, now, flights = _pilot(times=_times(link=300.0), length=4, max_drafts=4), 0.0, []
+    while now < 250.0:
+        if (flight := pilot.next_guess(now)) is not None:
+            flights.append(flight)
+        _draft(pilot, now)
+        now += 2.0
+    assert flights and max(len(flight.drafts) for flight in flights) <= 4
+
+
+def test_an_answer_tells_only_what_is_new() -> None:
+    pilot = _pilot()
+    assert pilot.committed(4, [14, 15], False, 1.0) == [14, 15]
+    assert pilot.committed(4, [14, 15, 16], False, 2.0) == [16]
+    assert pilot.committed(3, [13, 14], False, 3.0) == []
+    assert pilot.known == [10, 11, 12, 13, 14, 15, 16]
+
+
+def test_news_from_beyond_a_gap_wait_for_what_lies_between() -> None:
+    pilot = _pilot()
+    assert pilot.committed(6, [16], False, 1.0) == []
+    assert pilot.committed(4, [14, 15, 16, 17], False, 2.0) == [14, 15, 16, 17]
+
+
+def test_at_the_end_of_the_text_there_is_nothing_left_to_do() -> None:
+    pilot = _pilot(ALL, length=2)
+    assert _draft(pilot, 0.0) is not None
+    assert pilot.committed(4, [14, END], True, 5.0) == [14, END]
+    assert pilot.finished
+    assert pilot.next_guess(5.0) is None and pilot.next_step(5.0) is None and pilot.wake_at(5.0) is None
+
+
+def test_nothing_is_drafted_behind_an_end_of_the_text() -> None:
+    pilot, now = _pilot(LOCKSTEP, length=9), 0.0
+    for token in (14, END):
+        step = pilot.next_step(now)
+        assert step is not None
+        pilot.drafted([Prediction(token, 0.9)], 1, now + 2.0)
+        now += 2.0
+    assert pilot.next_step(now) is None
+    assert _sent(pilot, now).drafts == [14, END]
+
+
+def test_a_step_that_ends_when_the_text_has_gone_elsewhere_is_of_no_use_and_no_harm() -> None:
+    pilot = _pilot()
+    assert _draft(pilot, 0.0) is not None
+    late = pilot.next_step(2.0)
+    assert late is not None and [14] in late.tails
+    assert pilot.committed(4, [77], False, 3.0) == [77]
+    assert pilot.drafted([Prediction(1, 0.9)] * len(late.nodes), len(late.nodes), 4.0) == 2.0
+    step = pilot.next_step(4.0)
+    assert step is not None and (step.tails, step.length) == ([[]], 5)
+
+
+def test_a_step_that_had_to_read_up_tells_nothing_of_what_a_draft_takes() -> None:
+    times = _times(draft=2.0)
+    pilot = _pilot(LOCKSTEP, times)
+    assert pilot.next_step(0.0) is not None
+    assert pilot.drafted([Prediction(14, 0.9)], 1000, 800.0) == 800.0
+    assert times.draft() == 2.0
+    assert pilot.next_step(800.0) is not None
+    pilot.drafted([Prediction(15, 0.9)], 1, 806.0)
+    assert times.draft() > 2.0
+
+
+def test_what_was_drafted_is_compared_with_the_text_whether_or_not_it_was_sent() -> None:
+    pilot = _pilot(ALL)
+    for now in (0.0, 2.0, 4.0):
+        assert _draft(pilot, now) is not None
+    before = pilot.misses
+    assert pilot.committed(4, [14, 15, 99], False, 6.0) == [14, 15, 99]  # the verifier's own steps
+    assert (before, pilot.misses, pilot.prepared) == (0, 1, 0)
+
+
+def test_a_miss_is_prepared_where_something_was_drafted_behind_what_came_instead() -> None:
+    pilot = _pilot()
+    now = 0.0
+    while True:  # until a step has looked behind a second choice
+        step = _draft(pilot, now, confidence=0.5)
+        assert step is not None and step.runners_up
+        now += 2.0
+        if [15] in step.tails:
+            break
+        pilot.next_guess(now)
+    pilot.committed(4, [15], False, now)
+    assert (pilot.misses, pilot.prepared) == (1, 1)
+
+
+@pytest.mark.parametrize("corrections", [False, True])
+def test_second_choices_are_looked_for_only_where_corrections_are_prepared(corrections: bool) -> None:
+    pilot = _pilot(replace(WAITING, corrections=corrections))
+    step = _draft(pilot, 0.0)
+    assert step is not None and step.runners_up is corrections
+
+
+def test_a_step_is_no_wider_than_the_drafter_and_free_width_is_used() -> None:
+    for width in (1, 3):
+        times = _times(link=100.0)
+        times.drafted(3, 2.0)  # further rows take nothing
+        pilot, now, widest = _pilot(times=times, width=width), 0.0, 0
+        while now < 60.0:
+            pilot.next_guess(now)
+            step = _draft(pilot, now, confidence=0.5)
+            widest, now = max(widest, len(step.nodes) if step else 0), now + 2.0
+        assert widest == width
+
+
+def test_where_rows_are_dear_unlikely_corrections_are_not_prepared() -> None:
+    times = _times(link=100.0)
+    times.drafted(3, 6.0)  # a further row takes as long as the first
+    pilot, now = _pilot(times=times), 0.0
+    while now < 60.0:
+        pilot.next_guess(now)
+        step = _draft(pilot, now, confidence=0.95)
+        assert step is None or len(step.nodes) == 1
+        now += 2.0
+
+
+def test_a_verifier_that_goes_on_is_told_from_time_to_time_how_far_we_are() -> None:
+    """Of a drafter that never agrees: no guess is worth its time."""
+    pilot, now, spoke = _pilot(ALL, length=0), 0.0, []
+    while now < 2000.0:
+        if now and not now % 100:
+            pilot.committed(len(pilot.known), [0], False, now)
+        flight = pilot.next_guess(now)
+        if flight is not None:
+            assert flight.drafts == [] and flight.position == len(pilot.known)
+            spoke.append(now)
+            pilot.answered(flight, 0, 0.0, 0.0, now + 20.0)
+            pilot.committed(flight.position, [], False, now + 20.0)
+        now += 10.0
+    assert spoke == [500.0, 1000.0, 1500.0]
+    wake = pilot.wake_at(1600.0)
+    assert wake is not None and 1600.0 < wake <= 2000.0
+    assert pilot.operation is Operation.SELF_CONTINUED
+
+
+def test_it_is_told_sooner_where_much_has_come() -> None:
+    pilot = _pilot(ALL, length=0)
+    pilot.committed(4, [0] * 15, False, 5.0)
+    assert pilot.next_guess(5.0) is None
+    pilot.committed(19, [0], False, 6.0)
+    assert _sent(pilot, 6.0).drafts == []
+    assert pilot.next_guess(6.0) is None, "once"
+
+
+def test_a_guess_leaves_just_in_time_for_the_verifier_to_become_free() -> None:
+    pilot, now = _pilot(replace(WAITING, corrections=False), _times(link=20.0, step=100.0), length=2), 0.0
+    while pilot.next_guess(now) is None:
+        assert _draft(pilot, now) is not None
+        now += 2.0
+    first = now  # it is judged from 10 ms on, for some 102
+    for _ in range(4):
+        _draft(pilot, now)
+        now += 2.0
+    assert pilot.next_guess(now) is None, "there is time"
+    due = pilot.wake_at(now)
+    assert due is not None and first + 85.0 < due < first + 103.0
+    assert len(_sent(pilot, due).drafts) == 5
+
+
+@pytest.mark.parametrize("mechanisms", [WAITING, ALL], ids=["waited for", "going on by itself"])
+def test_a_drafter_that_never_agrees_is_tried_again_from_time_to_time(mechanisms: Mechanisms) -> None:
+    pilot, now, steps = _pilot(mechanisms, _times(link=30.0, step=20.0)), 0.0, []
+    for _ in range(400):
+        flight = pilot.next_guess(now)
+        step = _draft(pilot, now)  # its drafts are above all that comes
+        if step is not None:
+            steps.append(len(pilot.known))
+        now += 20.0
+        if flight is not None:
+            _answer(pilot, flight, [0], now)
+        elif mechanisms.self_continue:
+            pilot.committed(len(pilot.known), [0], False, now)
+    tried = [known for known in steps if known > 200]
+    assert 10 < len(tried) < 60, "about one token in eight"
+    assert pilot.misses > 20
+
+
+def test_a_drafter_that_always_agrees_makes_guesses_as_long_as_they_pay() -> None:
+    pilot, now, longest = _pilot(times=_times(link=20.0, draft=2.0, step=50.0)), 0.0, 0
+    flights: list[tuple[float, Flight]] = []
+    while now < 1000.0:
+        while (flight := pilot.next_guess(now)) is not None:
+            flights.append((now + 70.0, flight))
+            longest = max(longest, len(flight.drafts))
+        _draft(pilot, now)
+        now += 2.0
+        while flights and flights[0][0] <= now:
+            _, flight = flights.pop(0)
+            _answer(pilot, flight, [*flight.drafts, flight.end + 10], now)
+    assert pilot.known == list(range(10, 10 + len(pilot.known))), "all that it counted up stood"
+    assert longest > 10 and pilot.operation is Operation.OVERLAPPED
+    assert pilot.misses == 0

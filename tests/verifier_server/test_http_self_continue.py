@@ -1,0 +1,129 @@
+"""Sessions that go on by themselves, as their clients see them."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from backends.contract import Entry, Logits
+from backends.scripted import ScriptedBackend
+from speculation.acceptance import common_prefix
+from speculation.sampling import Sampling
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.test_http_stream import read, tokens_of
+from verifier_server.seats import LEAD
+
+PROMPT_IDS = [256, 1, 2]
+TEXT = plain(SCRIPT, PROMPT_IDS, 200)
+PREFILL = {"session_id": "s", "prompt_ids": PROMPT_IDS, "self_continue": True}
+
+
+class Stepping(ScriptedBackend):
+    """Takes as many passes as it is let take, once it is told to mind."""
+
+    def __init__(self) -> None:
+        super().__init__(SCRIPT)
+        self.minds, self.entered, self.allowed = False, threading.Semaphore(0), threading.Semaphore(0)
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self.minds:
+            self.entered.release()
+            assert self.allowed.acquire(timeout=20)
+        return super()._forward(batch)
+
+    def step(self, count: int) -> None:
+        """Let `count` passes end, each after it has begun."""
+        for _ in range(count):
+            assert self.entered.acquire(timeout=20)
+            self.allowed.release()
+
+
+def come_to_rest(live: LiveServer) -> int:
+    """Tokens of the session when two looks between passes find the same."""
+    session, seen = live.service.sessions.get("s"), -1
+    while seen != len(session.tokens):
+        seen = len(session.tokens)
+        live.service.engine.check_integrity()
+        live.service.engine.check_integrity()
+    return seen
+
+
+def test_it_writes_the_target_s_text_as_far_as_its_client_may_follow(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
+    reply = live.post("/prefill", PREFILL)
+    assert (reply["self_continue"], reply["tokens"][:1]) == (True, TEXT[:1])
+    with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
+        stream, found = read(response), []
+        while sum(len(data["tokens"]) for _, data in found) < LEAD:
+            found.append(next(stream))
+    assert tokens_of(found, 3) == TEXT[:LEAD]
+    assert [data["own"] for _, data in found] == [False] + [True] * (len(found) - 1)
+    assert come_to_rest(live) == 3 + LEAD
+    body = {"session_id": "s", "position": 20, "draft_tokens": [*TEXT[17:19], 0], "next_in_ms": 1e6}
+    reply = live.post("/verify", body)
+    assert (reply["accepted_prefix_len"], reply["judged"]) == (2, 0)
+    assert reply["tokens"] == TEXT[17 : 17 + len(reply["tokens"])]
+    assert come_to_rest(live) == 20 + LEAD
+
+
+def test_it_stops_after_two_silent_seconds_and_goes_on_when_something_is_heard(serve: Serve) -> None:
+    now, backend = [0.0], Stepping()
+    live = serve(backend, clock=lambda: now[0])
+    live.post("/prefill", {**PREFILL, "self_continue": False, "session_id": "other"})
+    backend.minds = True
+    opened: list[Any] = []
+    opener = threading.Thread(target=lambda: opened.append(live.post("/prefill", PREFILL)))
+    opener.start()
+    backend.step(6)  # the prompt's, and five of its own
+    opener.join(20)
+    assert backend.entered.acquire(timeout=20)
+    now[0] = 2.1
+    backend.allowed.release()
+    assert come_to_rest(live) == 3 + 7
+    backend.minds = False
+    assert (
+        live.post("/verify", {"session_id": "s", "position": 4, "draft_tokens": [], "next_in_ms": 1e6})["judged"] == 0
+    )
+    assert come_to_rest(live) == 4 + LEAD
+
+
+def test_who_does_not_ask_for_it_does_not_get_it(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
+    assert live.post("/prefill", {**PREFILL, "self_continue": False})["self_continue"] is False
+    assert come_to_rest(live) == 4
+    conflict = live.http.post("/prefill", json=PREFILL)
+    assert (conflict.status_code, conflict.json()["error"]["code"]) == (409, "session_conflict")
+
+
+@pytest.mark.parametrize("missing", ["session_id", "position"])
+def test_it_must_be_said_what_is_meant(serve: Serve, missing: str) -> None:
+    live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
+    live.post("/prefill", PREFILL)
+    body: dict[str, Any] = {"session_id": "s", "position": 4, "draft_tokens": []}
+    del body[missing]
+    response = live.http.post("/verify", json=body)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (422, "self_continue_refused", missing)
+    in_header = live.http.post("/verify", json={"position": 4, "draft_tokens": []}, headers={"X-Session-Id": "s"})
+    assert in_header.status_code == 200
+
+
+@pytest.mark.parametrize("strategy", ["coupled", "deterministic"])
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_drafting_client_gets_the_text_whatever_the_verifier_has_done_meanwhile(
+    serve: Serve, strategy: str, temperature: float
+) -> None:
+    live = serve(ScriptedBackend(SCRIPT))
+    sampling = Sampling(5, temperature if strategy == "coupled" else 0.0)
+    expected = plain(SCRIPT, PROMPT_IDS, 60, sampling)
+    body = {**PREFILL, "temperature": temperature, "seed": 5, "strategy": strategy, "max_tokens": 60}
+    text: list[int] = live.post("/prefill", body)["tokens"]
+    while len(text) < 60:
+        drafts = [*expected[len(text) : len(text) + 3], 0]
+        reply = live.post("/verify", {"session_id": "s", "position": 3 + len(text), "draft_tokens": drafts})
+        assert reply["accepted_prefix_len"] == common_prefix(reply["tokens"], drafts)
+        text += reply["tokens"]
+    assert text == expected
+    live.service.engine.check_integrity()

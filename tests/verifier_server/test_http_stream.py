@@ -1,0 +1,268 @@
+"""`GET /sessions/{id}/stream`: what is committed, as it comes, to any number of readers."""
+
+import json
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from backends.contract import Entry, Logits
+from backends.scripted import ScriptedBackend
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from verifier_server import events
+
+PROMPT_IDS = [256, 1, 2]
+TEXT = plain(SCRIPT, PROMPT_IDS, 60)
+Event = tuple[str, Any]
+
+
+def read(response: httpx.Response) -> Iterator[Event]:
+    """Events one by one, as they come; comments as events named `:`."""
+    name = ""
+    for line in response.iter_lines():
+        if line.startswith(":"):
+            yield ":", None
+        elif line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, json.loads(line.removeprefix("data: "))
+
+
+def tokens_of(found: Sequence[Event], start: int) -> list[int]:
+    """What the events say from `start` on, which must be without a gap."""
+    tokens: list[int] = []
+    for name, data in found:
+        assert name == "tokens"
+        assert data.keys() == {"position", "tokens", "own"}
+        assert data["position"] == start + len(tokens)
+        assert data["tokens"]
+        tokens += data["tokens"]
+    return tokens
+
+
+@pytest.fixture
+def live(serve: Serve) -> LiveServer:
+    live = serve(ScriptedBackend(SCRIPT))
+    live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS, "max_tokens": 20})
+    return live
+
+
+def verify(live: LiveServer, position: int, drafts: list[int]) -> Any:
+    return live.post("/verify", {"session_id": "s", "position": position, "draft_tokens": drafts})
+
+
+def watchers(live: LiveServer) -> int:
+    return len(live.service.sessions.get("s").watchers)
+
+
+def wait_until_watched(live: LiveServer, count: int) -> None:
+    """Some requests later, at the latest, so many read."""
+    for _ in range(2000):
+        if watchers(live) == count:
+            return
+        live.http.get("/health")
+    raise AssertionError(f"{watchers(live)} watch, not {count}")
+
+
+def test_from_the_start_to_the_end(live: LiveServer) -> None:
+    with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert (response.headers["cache-control"], response.headers["x-accel-buffering"]) == ("no-cache", "no")
+        assert "content-length" not in response.headers
+        stream = read(response)
+        assert next(stream) == ("tokens", {"position": 3, "tokens": TEXT[:1], "own": False}), "what is there already"
+        verify(live, 4, TEXT[1:4])
+        assert next(stream) == ("tokens", {"position": 4, "tokens": TEXT[1:5], "own": False})
+        verify(live, 8, [0])
+        assert next(stream) == ("tokens", {"position": 8, "tokens": TEXT[5:6], "own": False})
+        verify(live, 9, TEXT[6:40])
+        assert next(stream) == ("tokens", {"position": 9, "tokens": TEXT[6:20], "own": False})
+        assert list(stream) == [("end", {"total_tokens": 23, "finish_reason": "length"})], "and it is closed"
+
+
+@pytest.mark.parametrize("start", [3, 5, 8])
+def test_from_a_position(live: LiveServer, start: int) -> None:
+    verify(live, 4, TEXT[1:5])  # 9 are committed
+    with live.client() as client, client.stream("GET", f"/sessions/s/stream/?from={start}") as response:
+        stream = read(response)
+        assert next(stream) == ("tokens", {"position": start, "tokens": TEXT[start - 3 : 6], "own": False})
+
+
+def test_from_what_is_committed_there_is_nothing_until_something_is(live: LiveServer) -> None:
+    with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
+        wait_until_watched(live, 1)
+        verify(live, 4, [])
+        assert next(read(response)) == ("tokens", {"position": 4, "tokens": TEXT[1:2], "own": False})
+
+
+@pytest.mark.parametrize("position", [3, 23])
+def test_a_text_that_has_ended(live: LiveServer, position: int) -> None:
+    verify(live, 4, TEXT[1:40])
+    with live.client() as client, client.stream("GET", f"/sessions/s/stream?from={position}") as response:
+        *parts, last = read(response)
+    assert tokens_of(parts, position) == TEXT[position - 3 : 20]
+    assert last == ("end", {"total_tokens": 23, "finish_reason": "length"})
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code", "more"),
+    [
+        ("s/stream?from=2", 422, "position_inside_prompt", {"total_tokens": 4}),
+        ("s/stream?from=5", 409, "position_beyond_committed", {"total_tokens": 4}),
+        ("s/stream?from=-1", 422, "invalid_request", {"param": "from"}),
+        ("s/stream?from=x", 422, "invalid_request", {"param": "from"}),
+        ("s/stream?from=", 422, "invalid_request", {"param": "from"}),
+        ("s/stream?from=%C2%B2", 422, "invalid_request", {"param": "from"}),
+        ("s/stream?from=" + "9" * 5000, 422, "invalid_request", {"param": "from"}),
+        ("nobody/stream", 404, "unknown_session", {}),
+    ],
+)
+def test_errors_are_replies(live: LiveServer, path: str, status: int, code: str, more: dict[str, Any]) -> None:
+    response = live.http.get(f"/sessions/{path}")
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (status, code)
+    assert {key: error[key] for key in more} == more
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_a_session_that_is_deleted(live: LiveServer, slash: str) -> None:
+    with live.client() as client, client.stream("GET", f"/sessions/s/stream{slash}") as response:
+        stream = read(response)
+        assert next(stream)[0] == "tokens"
+        live.http.delete("/sessions/s")
+        ((name, body),) = stream
+    assert (name, body["error"]["code"]) == ("error", "unknown_session")
+
+
+def test_an_engine_that_dies(serve: Serve) -> None:
+    class Dying(ScriptedBackend):
+        dead = False
+
+        def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+            if self.dead:
+                raise RuntimeError("a bug")
+            return super()._forward(batch)
+
+    backend = Dying(SCRIPT)
+    live = serve(backend)
+    live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
+    with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
+        stream = read(response)
+        next(stream)
+        backend.dead = True
+        assert live.http.post("/verify", json={"session_id": "s", "position": 4, "draft_tokens": []}).status_code == 500
+        ((name, body),) = stream
+    assert (name, body["error"]["code"]) == ("error", "engine_error")
+
+
+def test_several_readers_and_one_that_leaves(live: LiveServer) -> None:
+    with live.client() as stays, stays.stream("GET", "/sessions/s/stream?from=4") as response:
+        with live.client() as leaves, leaves.stream("GET", "/sessions/s/stream?from=4") as other:
+            wait_until_watched(live, 2)
+            verify(live, 4, TEXT[1:3])
+            first = ("tokens", {"position": 4, "tokens": TEXT[1:4], "own": False})
+            assert next(read(other)) == first
+        wait_until_watched(live, 1)
+        stream = read(response)
+        assert next(stream) == first
+        verify(live, 7, [])
+        assert next(stream)[1]["tokens"] == TEXT[4:5]
+    wait_until_watched(live, 0)
+
+
+def test_a_reader_who_leaves_in_silence_is_noticed(live: LiveServer) -> None:
+    with socket.create_connection(live.address) as connection:
+        connection.sendall(b"GET /sessions/s/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200 OK" in connection.recv(100)
+        wait_until_watched(live, 1)
+    wait_until_watched(live, 0)
+
+
+def test_silence_is_filled_with_comments(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "HEARTBEAT", 0.01)
+    with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
+        stream = read(response)
+        assert [next(stream) for _ in range(3)] == [(":", None)] * 3
+        verify(live, 4, [])
+        while (found := next(stream)) == (":", None):
+            pass
+        assert found[1]["tokens"] == TEXT[1:2]
+
+
+def test_a_session_that_is_read_does_not_expire(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), session_ttl=60.0)
+    now = [0.0]
+    live.service.sessions.clock = lambda: now[0]
+    live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
+    with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
+        stream = read(response)  # kept: to drop it is to leave
+        assert next(stream)[0] == "tokens"
+        now[0] = 1000.0
+        assert len(live.http.get("/sessions").json()["sessions"]) == 1
+    for _ in range(2000):
+        if not live.service.sessions.all()[0].requests:
+            break
+        live.http.get("/health")
+    now[0] = 2000.0
+    assert live.http.get("/sessions").json()["sessions"] == []
+
+
+def test_a_reader_that_does_not_read_holds_nobody_up(serve: Serve) -> None:
+    """Nothing waits for it but the record: when it reads on, what was committed meanwhile comes in one piece."""
+    commits, width = 60, 200_000  # 24 MB on the wire: more than sockets hold
+    live = serve(ScriptedBackend(SCRIPT, context_length=commits * width + 10))
+    live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
+    session = live.service.sessions.get("s")
+    with socket.create_connection(live.address) as connection:
+        connection.sendall(b"GET /sessions/s/stream?from=4 HTTP/1.0\r\n\r\n")
+        wait_until_watched(live, 1)
+        for _ in range(commits):
+            session.commit([7] * width, frozenset())
+            for watcher in session.watchers:
+                watcher()
+            live.service.outbox.deliver()
+            assert live.http.get("/health").json()["status"] == "ready"
+        session.finish_reason = "stop"
+        received = bytearray()
+        while b"event: end" not in received[-1000:]:
+            received += connection.recv(1_000_000)
+    assert received.count(b"7") >= commits * width
+    assert received.count(b"event: tokens") < commits / 2
+
+
+def test_one_wake_up_is_under_way_at_most(live: LiveServer) -> None:
+    """However many passes end while the event loop is busy with something else."""
+    with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
+        wait_until_watched(live, 1)
+        outbox, (watcher,) = live.service.outbox, live.service.sessions.get("s").watchers
+        for _ in range(50):
+            watcher()
+        assert len(outbox._calls) == 1
+        outbox.deliver()
+        verify(live, 4, [])
+        assert next(read(response))[1]["tokens"] == TEXT[1:2]
+
+
+def test_own_steps_are_told_apart(serve: Serve) -> None:
+    """One event for each stretch, even where they are read at once."""
+    live = serve(ScriptedBackend(SCRIPT))
+    live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
+    session = live.service.sessions.get("s")
+    session.commit(TEXT[1:4], frozenset(), own=True)
+    session.commit(TEXT[4:6], frozenset(), own=True)
+    session.commit(TEXT[6:8], frozenset())
+    session.commit(TEXT[8:9], frozenset(), own=True)
+    for start, expected in (
+        (3, [(3, 1, False), (4, 5, True), (9, 2, False), (11, 1, True)]),
+        (6, [(6, 3, True), (9, 2, False), (11, 1, True)]),
+        (9, [(9, 2, False), (11, 1, True)]),
+        (11, [(11, 1, True)]),
+    ):
+        with live.client() as client, client.stream("GET", f"/sessions/s/stream?from={start}") as response:
+            stream = read(response)
+            found = [next(stream)[1] for _ in expected]
+        assert [(event["position"], len(event["tokens"]), event["own"]) for event in found] == expected

@@ -1,0 +1,183 @@
+"""Whatever clients do, in whatever order and at whatever times: every text is that of plain decoding, every guess is
+answered, and the books add up after each event."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from backends.contract import EngineFailure, Entry, Logits
+from backends.scripted import Script, ScriptedBackend
+from speculation.acceptance import common_prefix
+from speculation.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession
+from speculation.sampling import Sampling
+from tests.verifier_server.bench import plain
+from tests.verifier_server.virtual import World
+from verifier_server.jobs import Answer, Job
+from verifier_server.seats import LEAD
+from verifier_server.sessions import Session
+
+SCRIPT = Script(seed=3, support=40, end_bias=5.0)
+LENGTH = 60
+SYSTEM = list(range(1, 40))
+TEXTS: dict[tuple[tuple[int, ...], Sampling], list[int]] = {}
+
+
+def text_of(prompt: Sequence[int], sampling: Sampling) -> list[int]:
+    key = (tuple(prompt), sampling)
+    if key not in TEXTS:
+        TEXTS[key] = plain(SCRIPT, prompt, LENGTH, sampling)
+    return TEXTS[key]
+
+
+class Fragile(ScriptedBackend):
+    """Fails a pass now and then."""
+
+    chance: random.Random | None = None
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self.chance is not None and self.chance.random() < 0.03:
+            raise EngineFailure("a device went away")
+        return super()._forward(batch)
+
+
+@dataclass
+class Client:
+    """One session, and somebody who does whatever comes to mind with it."""
+
+    world: World
+    chance: random.Random
+    session: Session
+    known: int  # the highest position an answer gave
+    waiting: list[Job] = field(default_factory=list)
+
+    @property
+    def text(self) -> list[int]:
+        return text_of(self.session.tokens[: self.session.prompt_len], self.session.sampling)
+
+    def act(self) -> None:
+        """A guess: right, wrong, stale, contained in another, too long; then something later again."""
+        if self.session.gone or self.world.now > 6.0:
+            return
+        kind = self.chance.choice(["right", "right", "wrong", "stale", "plain", "double", "too long", "cancel", "rest"])
+        at = self.known - self.session.prompt_len
+        right = self.text[at : at + self.chance.randint(0, 9)]
+        if kind == "stale":
+            back = self.chance.randint(0, at)
+            self.guess(self.known - back, self.text[at - back :][: self.chance.randint(0, 12)])
+        elif kind == "cancel" and self.waiting:
+            self.waiting.pop().cancelled = True
+        elif kind == "too long":
+            self.guess(self.known, right + [0] * 40)
+        elif kind != "rest":
+            wrong = [self.chance.randrange(40) for _ in range(3)] if kind == "wrong" else []
+            self.guess(self.known, [] if kind == "plain" else right + wrong)
+            if kind == "double":
+                self.guess(self.known, self.text[at : at + 12])
+        self.world.after(self.chance.choice([0.0, 0.001, 0.01, 0.05, 0.3, 3.0]), self.act)
+
+    def guess(self, position: int, drafts: Sequence[int]) -> None:
+        def done(result: Answer | SpecPairError) -> None:
+            self.waiting.remove(job)
+            if isinstance(result, Answer):
+                self.check(job, result)
+            else:
+                assert isinstance(result, EngineError | UnknownSession | TooManyDrafts)
+
+        next_in = self.chance.choice([None, None, 0.0, 0.01, 0.1])
+        job = Job(self.session, position, list(drafts), done, next_in=next_in)
+        self.waiting.append(job)
+        try:
+            self.world.scheduler.submit(job, self.world.now)
+        except Overloaded:
+            self.waiting.remove(job)
+
+    def check(self, job: Job, answer: Answer) -> None:
+        at = job.position - self.session.prompt_len
+        assert answer.tokens == self.text[at : answer.total_tokens - self.session.prompt_len]
+        assert answer.accepted == common_prefix(job.drafts, answer.tokens)
+        assert answer.judged <= min(len(job.drafts), 32)
+        assert answer.tokens or answer.finish_reason
+        assert answer.queue_ms >= 0.0
+        self.known = max(self.known, answer.total_tokens)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_interleaving(seed: int) -> None:
+    chance = random.Random(seed)
+    backend = Fragile(
+        SCRIPT,
+        rows=chance.randint(1, 6),
+        context_length=256,
+        max_batch_tokens=chance.choice([34, 64, 200]),
+        max_rollback=chance.choice([None, None, 0, 3]),
+        can_copy=chance.random() < 0.7,
+    )
+    backend.chance = chance if seed % 3 == 0 else None
+    world = World(
+        backend,
+        cost=lambda plan: chance.uniform(0.001, 0.03) + 0.0002 * plan.tokens,
+        max_drafts=32,
+        prefill_chunk=chance.choice([8, 32, 128]),
+        max_queue=chance.choice([6, 256]),
+        hold=chance.choice([0.0, 0.1, 0.6]),
+    )
+    clients: list[Client] = []
+
+    def come() -> None:
+        shared = SYSTEM[: chance.choice([0, 20, 39])]
+        prompt = [256, *shared, *(chance.randrange(40) for _ in range(chance.randint(1, 60)))]
+        sampling = Sampling(len(clients), chance.choice([0.0, 0.8]))
+        session = world.open(prompt, max_tokens=LENGTH, sampling=sampling, self_continue=chance.random() < 0.5)
+        client = Client(world, chance, session, len(prompt))
+        clients.append(client)
+        client.guess(len(prompt), [])
+        world.after(0.05, client.act)
+        if chance.random() < 0.3:
+            world.after(chance.uniform(0.0, 3.0), lambda: world.scheduler.forget(session, world.now))
+
+    for _ in range(8):
+        world.at(chance.uniform(0.0, 1.0), come)
+    world.run(6.0)
+    backend.chance = None
+    world.run(60.0)
+    assert world.scheduler.wake_at is None, "it has come to rest"
+    for client in clients:
+        assert [job for job in client.waiting if not job.cancelled] == [], "every guess was answered"
+        generated = client.session.tokens[client.session.prompt_len :]
+        assert generated == client.text[: len(generated)]
+        if not client.session.gone:
+            finish(world, client)
+
+
+def finish(world: World, client: Client) -> None:
+    """The rest of a text, as if nothing had been."""
+    done: list[Answer] = []
+    world.ask(client.session, client.session.prompt_len, [], done.append, until_end=True)
+    world.run(world.now + 60.0)
+    assert client.session.tokens[client.session.prompt_len :] == client.text
+    assert done[-1].finish_reason is not None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nobody_goes_further_by_itself_than_allowed(seed: int) -> None:
+    """In the midst of other work, too: never more than so many tokens beyond what the client is known to know."""
+    chance = random.Random(seed)
+    world = World(ScriptedBackend(Script(seed=3), rows=4, context_length=2048))
+    sessions = [world.open([256, number], self_continue=True) for number in range(4)]
+    known = {session: session.prompt_len for session in sessions}
+
+    def look() -> None:
+        session = chance.choice(sessions)
+        if len(session.tokens) > session.prompt_len:
+            known[session] = len(session.tokens)
+            world.ask(session)
+        assert all(len(each.tokens) <= known[each] + LEAD for each in sessions)
+        world.after(chance.uniform(0.0, 0.5), look)
+
+    for session in sessions:
+        world.ask(session)
+    world.after(0.1, look)
+    world.run(20.0)
+    assert any(len(session.tokens) > 200 for session in sessions)

@@ -1,0 +1,106 @@
+"""Who is part of the next pass, in which order, and who has to give up a row for it.
+
+Guesses first, in order of arrival; then prompts (and texts whose row was taken), the least recently served first and
+together no more than a chunk, so that they hold no guess up for longer; then steps that sessions take by themselves.
+"""
+
+from backends.contract import Backend
+from verifier_server.plan import Part, Plan
+from verifier_server.queue import Queue
+from verifier_server.rows import RowPool
+from verifier_server.seats import Seat
+
+_TURN = 16  # answers that a session gets out of its row before another that waits may have it: recomputing is dear
+_PATIENCE = 8  # passes that prompts find no room in before they go first
+
+
+class Composer:
+    """Fills passes. `chunk`: tokens of prompts in a pass while other sessions are active."""
+
+    def __init__(self, backend: Backend, rows: RowPool, queue: Queue, chunk: int, max_drafts: int) -> None:
+        self._backend, self._rows, self._queue = backend, rows, queue
+        self._chunk, self._max_drafts = min(chunk, backend.max_batch_tokens), max_drafts
+        self._left_out = 0  # passes since a prompt that waits was fed
+
+    def compose(self, waiting: list[Seat], going_on: list[Seat]) -> Plan:
+        """The next pass for sessions that wait (by arrival) and such that may take a step of their own.
+
+        It holds something whenever a session waits: some row belongs to one that waits, or to one that does not and
+        can be taken from it.
+        """
+        plan = Plan(self._backend.max_batch_tokens)
+        guesses: list[Part] = []
+        prompts: list[Part] = []
+        for seat in self._after_turns(waiting):
+            run, jobs = seat.choose(self._max_drafts)
+            (guesses if seat.lacking == 1 else prompts).append(Part(seat, run, jobs, run.fresh))
+        if prompts and self._left_out >= _PATIENCE:
+            self._add_prompts(plan, prompts)
+            self._add_guesses(plan, guesses)
+        else:
+            self._add_guesses(plan, guesses)
+            self._add_prompts(plan, prompts)
+        for seat in sorted(going_on, key=lambda seat: seat.served):
+            if plan.room and seat.session.row is not None:  # a guess may just have taken it
+                plan.add(Part(seat, None, [], []), plan.room)
+        return plan
+
+    def width(self, seats: list[Seat]) -> int:
+        """Tokens that a pass over these feeds, roughly."""
+        read = min(sum(seat.lacking - 1 for seat in seats), self._chunk)
+        return min(read + sum(seat.width - seat.lacking + 1 for seat in seats), self._backend.max_batch_tokens)
+
+    def _add_guesses(self, plan: Plan, parts: list[Part]) -> None:
+        for part in parts:
+            if self._seated(part.seat):
+                plan.add(part, plan.room)
+
+    def _add_prompts(self, plan: Plan, parts: list[Part]) -> None:
+        if not parts:
+            self._left_out = 0
+            return
+        budget = plan.room if self._alone(parts) else self._chunk
+        fed = 0
+        for part in sorted(parts, key=lambda part: part.seat.served):
+            if plan.room and budget > fed and self._seated(part.seat):
+                self._rows.share(part.seat.session)
+                fed += plan.add(part, budget - fed)
+        self._left_out = 0 if fed else self._left_out + 1
+
+    def _alone(self, parts: list[Part]) -> bool:
+        """Whether these are of a single session, and no other one is active."""
+        active = {seat for seat in self._queue.recent if seat.session.finish_reason is None}
+        active.update(self._queue.waiting)
+        return len(active) == 1 and len(parts) == 1
+
+    def _seated(self, seat: Seat) -> bool:
+        """Whether `seat` has a row, or gets one: a free one, or that of a session for which nothing waits.
+
+        Nobody loses a row that is part of this pass, since something waits for all that are.
+        """
+        if seat.session.row is None:
+            idle = next((owner for owner in self._rows.owners() if not self._queue[owner].jobs), None)
+            if self._rows.free:
+                self._rows.give(seat.session)
+            elif idle is not None:
+                self._rows.take_over(idle, seat.session)
+            else:
+                return False
+            seat.answers = 0
+        return True
+
+    def _after_turns(self, waiting: list[Seat]) -> list[Seat]:
+        """`waiting`, less one session whose turn is over if somebody waits for a row and none else can be had.
+
+        One a pass, and it is no part of this pass: so that taking rows does not go round in circles.
+        """
+        lacking = sum(seat.session.row is None for seat in waiting)
+        if lacking > self._rows.free:
+            owners = [self._queue[owner] for owner in self._rows.owners()]
+            if lacking <= self._rows.free + sum(not owner.jobs for owner in owners):
+                return waiting
+            for owner in owners:
+                if owner.jobs and owner.answers >= _TURN:
+                    self._rows.drop(owner.session)
+                    return [seat for seat in waiting if seat is not owner]
+        return waiting

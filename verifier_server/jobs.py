@@ -1,0 +1,86 @@
+"""A guess on its way through the verifier, and what it came to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from speculation.acceptance import common_prefix
+from speculation.errors import SpecPairError, TooManyDrafts
+from speculation.positions import fresh_drafts
+from verifier_server.sessions import Session
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a guess came to; the reply to `/verify` says the same."""
+
+    position: int
+    tokens: list[int]  # committed from `position` on
+    accepted: int  # leading drafts equal to committed tokens
+    judged: int  # drafts the model ran for this answer
+    total_tokens: int
+    finish_reason: str | None
+    queue_ms: float
+    forward_ms: float
+
+    @property
+    def timing(self) -> dict[str, float]:
+        """The times as replies carry them."""
+        return {"queue_ms": round(self.queue_ms, 3), "forward_ms": round(self.forward_ms, 3)}
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """A guess waiting for its answer. `done` is called once, from the engine's thread.
+
+    With `until_end` the session is decoded to its end, and `done` is called after every pass. Times in seconds.
+    """
+
+    session: Session
+    position: int
+    drafts: list[int]
+    done: Callable[[Answer | SpecPairError], None]
+    until_end: bool = False
+    next_in: float | None = None  # from the answer to the arrival of the session's next guess, as its client expects
+    cancelled: bool = False  # nobody waits for the answer any more; set from any thread
+    submitted: float = 0.0
+    started: float | None = None  # when its first pass began
+    forward: float = 0.0  # in passes
+    number: int = 0  # its place in the order of arrival
+    fresh: list[int] = field(default_factory=list)  # what of it goes beyond the record, as of the last placing
+    closed: bool = False  # its last answer was given
+
+    def place(self, max_drafts: int, first: bool) -> bool:
+        """Compare the guess with what is committed by now; False where the record holds the whole answer.
+
+        `fresh` may stay longer than `max_drafts` while the guess is not `first` of its session: what an earlier one
+        will have committed does not count. Raises TooManyDrafts, PositionInsidePrompt, PositionBeyondCommitted.
+        """
+        session = self.session
+        finished = session.finish_reason is not None
+        fresh = fresh_drafts(session.tokens, session.prompt_len, finished, self.position, self.drafts)
+        if fresh is None:
+            return False
+        if len(fresh) <= max_drafts:
+            # The last place before the limit is the target's own: a draft there would be judged for nothing.
+            fresh = fresh[: session.limit - len(session.tokens) - 1]
+        elif first:
+            raise TooManyDrafts(
+                f"{len(fresh)} new drafts, this verifier judges at most {max_drafts} at once", limit=max_drafts
+            )
+        self.fresh = fresh
+        return True
+
+    def answer(self, now: float, judged: int) -> Answer:
+        """What the record says to this guess."""
+        session = self.session
+        tokens = session.tokens[self.position :]
+        return Answer(
+            position=self.position,
+            tokens=tokens,
+            accepted=common_prefix(tokens, self.drafts),
+            judged=judged,
+            total_tokens=len(session.tokens),
+            finish_reason=session.finish_reason,
+            queue_ms=1e3 * ((now if self.started is None else self.started) - self.submitted),
+            forward_ms=1e3 * self.forward,
+        )

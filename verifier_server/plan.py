@@ -1,0 +1,51 @@
+"""One forward pass: what it feeds, and whose guesses it answers."""
+
+from dataclasses import dataclass, field
+
+from backends.contract import Entry
+from verifier_server.jobs import Job
+from verifier_server.seats import Seat
+
+
+@dataclass(slots=True)
+class Part:
+    """What a pass does for one session. Without a `run` it is a step of the session's own."""
+
+    seat: Seat
+    run: Job | None  # the guess whose drafts are run
+    jobs: list[Job]  # all that are answered with it
+    fresh: list[int]  # drafts to judge
+
+
+@dataclass(slots=True)
+class Plan:
+    """The next pass: `parts[i]` is about `batch[i]`. `room`: tokens that may still be added."""
+
+    room: int
+    batch: list[Entry] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """How many the pass feeds."""
+        return sum(len(entry.tokens) for entry in self.batch)
+
+    def add(self, part: Part, most: int) -> int:
+        """Feed what the row lacks of the session's tokens, then the drafts; returns the tokens taken, `most` at most.
+
+        What is judged (the last committed token and the drafts) goes whole into one pass: where there is no room for
+        it, as much of the rest as there is room for goes alone, and is judged in a later pass.
+        """
+        session = part.seat.session
+        assert session.row is not None
+        feed = session.tokens[session.held :] + part.fresh
+        judged_from = len(feed) - len(part.fresh) - 1
+        most = min(most, self.room)
+        if len(feed) > most:
+            feed = feed[: min(most, judged_from)]
+            judged_from = len(feed)
+        if feed:
+            self.batch.append(Entry(session.row, session.held, feed, judged_from))
+            self.parts.append(part)
+            self.room -= len(feed)
+        return len(feed)

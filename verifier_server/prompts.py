@@ -1,0 +1,45 @@
+"""From a request to a session: its prompt in tokens, checked against what the model takes."""
+
+import secrets
+
+from backends.contract import Backend
+from speculation import noise, wire
+from speculation.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
+from verifier_server.sessions import Session
+
+
+def make_session(backend: Backend, session_id: str, request: wire.PrefillRequest | wire.GenerateRequest) -> Session:
+    """A new session. Raises EmptyPrompt, PromptTooLong, TokenOutOfRange, and InvalidRequest for what is no text."""
+    if request.prompt_ids is not None:
+        ids = request.prompt_ids
+        check_ids(backend, "prompt_ids", ids)
+    else:
+        try:
+            ids = backend.vocabulary.encode(request.prompt or "")
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"prompt: not valid Unicode text: {error.reason}", param="prompt") from None
+    if not ids or request.prompt == "":
+        raise EmptyPrompt("the prompt is empty: give at least one token to continue")
+    if len(ids) >= backend.context_length:
+        raise PromptTooLong(
+            f"the prompt has {len(ids)} tokens, the context holds {backend.context_length} with the answer: "
+            "shorten the prompt, or start the verifier with a larger context",
+            prompt_len=len(ids),
+            context_length=backend.context_length,
+        )
+    sampling = request.sampling(secrets.randbelow(noise.SEED_LIMIT) if request.seed is None else request.seed)
+    limit = backend.context_length
+    if request.max_tokens is not None:
+        limit = min(limit, len(ids) + request.max_tokens)
+    goes_on = isinstance(request, wire.PrefillRequest) and request.self_continue
+    return Session(session_id, list(ids), len(ids), sampling, request.strategy, limit, self_continue=goes_on)
+
+
+def check_ids(backend: Backend, field: str, ids: list[int]) -> None:
+    """Raise TokenOutOfRange for the first id that the model does not have."""
+    size = backend.vocabulary.size
+    if ids and not (0 <= min(ids) and max(ids) < size):
+        at = next(at for at, token in enumerate(ids) if not 0 <= token < size)
+        raise TokenOutOfRange(
+            f"{field}.{at}: token id {ids[at]} is outside of the vocabulary of {size} ids", param=f"{field}.{at}"
+        )

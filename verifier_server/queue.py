@@ -1,0 +1,164 @@
+"""The guesses that wait: taken in within bounds, placed against the record, answered in order of arrival."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from speculation.errors import SpecPairError, UnknownSession
+from verifier_server.jobs import Answer, Job
+from verifier_server.seats import SILENCE, Seat
+from verifier_server.sessions import Session
+
+PER_SESSION = 16  # guesses of one session that may wait
+
+
+class Queue:
+    """Sessions by what waits of them. Times in seconds."""
+
+    def __init__(self, max_drafts: int, max_queue: int) -> None:
+        self._max_drafts, self._max_queue = max_drafts, max_queue
+        self._seats: dict[Session, Seat] = {}
+        self._waiting: dict[Seat, None] = {}  # those with a guess
+        self._recent: OrderedDict[Seat, None] = OrderedDict()  # heard of lately, the longest silent first
+        self._arrivals = 0
+        self._count = 0
+
+    def __getitem__(self, session: Session) -> Seat:
+        return self._seats[session]
+
+    def __len__(self) -> int:
+        """Guesses that wait."""
+        return self._count
+
+    @property
+    def seats(self) -> Iterable[Seat]:
+        """All sessions that are known."""
+        return self._seats.values()
+
+    @property
+    def waiting(self) -> list[Seat]:
+        """Sessions with a guess, by the arrival of their first."""
+        return sorted(self._waiting, key=lambda seat: seat.jobs[0].number)
+
+    @property
+    def recent(self) -> Iterable[Seat]:
+        """Sessions heard of within the last seconds, as of the last `drop_silent`."""
+        return self._recent
+
+    def has_room(self, session: Session) -> bool:
+        """Whether one more guess of `session` may wait."""
+        seat = self._seats.get(session)
+        if self._count < self._max_queue and (seat is None or len(seat.jobs) < PER_SESSION):
+            return True
+        before = self._count
+        for each in list(self._waiting):
+            self._remove(each, [job for job in each.jobs if job.cancelled])
+        return self._count < before and self.has_room(session)
+
+    def add(self, job: Job, now: float) -> Seat:
+        """Take in a guess: the seat of its session. Raises UnknownSession when its session was forgotten."""
+        if job.session.gone:
+            raise UnknownSession(f"session {job.session.id} was deleted before its guess came")
+        seat = self._seats.get(job.session)
+        if seat is None:
+            seat = self._seats[job.session] = Seat(job.session)
+        job.submitted = now
+        self._line_up(job)
+        seat.hear(job, now)
+        self._count += 1
+        self._waiting[seat] = None
+        self._recent[seat] = None
+        self._recent.move_to_end(seat)
+        return seat
+
+    def drop_silent(self, now: float) -> None:
+        """Let sessions that nothing was heard of for a while count as recent no more."""
+        while self._recent:
+            seat = next(iter(self._recent))
+            if now - seat.heard <= SILENCE:
+                return
+            del self._recent[seat]
+
+    def settle(self, seat: Seat, now: float, ran: Job | None = None, judged: int = 0) -> None:
+        """Answer, in order of arrival, what the record answers: `ran` too, if a pass has just judged its drafts."""
+        for job in list(seat.jobs):
+            if job.cancelled:
+                self._remove(seat, [job])
+                continue
+            try:
+                waits = job is not ran and job.place(self._max_drafts, first=job is seat.jobs[0])
+            except SpecPairError as error:
+                self.fail(seat, [job], error)
+                continue
+            if not waits:
+                self._answer(seat, job, now, judged if job is ran else 0)
+
+    def fail(self, seat: Seat, jobs: list[Job], error: SpecPairError) -> None:
+        """Answer `jobs` with an error."""
+        seat.rhythm.over()
+        for job in self._remove(seat, jobs):
+            job.done(error)
+
+    def forget(self, session: Session) -> None:
+        """Let go of a session; what waits of it fails."""
+        seat = self._seats.pop(session, None)
+        if seat is not None:
+            error = UnknownSession(f"session {session.id} was deleted while its guess was waiting")
+            self.fail(seat, list(seat.jobs), error)
+            self._recent.pop(seat, None)
+
+    def check(self) -> Iterable[str]:
+        """What does not add up, in words."""
+        if self._count != sum(len(seat.jobs) for seat in self._seats.values()):
+            yield f"{self._count} guesses are counted, {sum(len(seat.jobs) for seat in self._seats.values())} wait"
+        for session, seat in self._seats.items():
+            if session is not seat.session or session.gone:
+                yield f"session {session.id} is gone and still known"
+            if bool(seat.jobs) != (seat in self._waiting):
+                yield f"session {session.id} has {len(seat.jobs)} guesses and waits: {seat in self._waiting}"
+            if any(job.closed or job.session is not session for job in seat.jobs):
+                yield f"session {session.id}: an answered guess waits, or another session's"
+            if [job.number for job in seat.jobs] != sorted(job.number for job in seat.jobs):
+                yield f"session {session.id}: its guesses are out of order"
+            if session.own_from != sorted(set(session.own_from)):
+                yield f"session {session.id}: its own steps overlap"
+        for seat in [*self._waiting, *self._recent]:
+            if self._seats.get(seat.session) is not seat:
+                yield f"session {seat.session.id} is unknown, and waits or counts as recent"
+
+    def _line_up(self, job: Job) -> None:
+        self._arrivals += 1
+        job.number = self._arrivals
+
+    def _answer(self, seat: Seat, job: Job, now: float, judged: int) -> None:
+        answer = job.answer(now, judged)
+        if job.until_end and answer.finish_reason is None:
+            job.position, job.fresh = answer.total_tokens, []
+            seat.jobs.remove(job)  # behind those who have waited longer, like a client that asks again at once
+            seat.jobs.append(job)
+            self._line_up(job)
+        else:
+            self._remove(seat, [job])
+            if answer.finish_reason is None:
+                _expect_next(seat, job, answer, now)
+            else:
+                seat.rhythm.over()
+        job.done(answer)
+
+    def _remove(self, seat: Seat, jobs: list[Job]) -> list[Job]:
+        for job in jobs:
+            seat.jobs.remove(job)
+            job.closed = True
+        self._count -= len(jobs)
+        if not seat.jobs:
+            self._waiting.pop(seat, None)
+        return jobs
+
+
+def _expect_next(seat: Seat, job: Job, answer: Answer, now: float) -> None:
+    """What an answered guess says of the next one."""
+    if job.next_in is None or not job.drafts or answer.accepted < len(job.drafts):
+        seat.rhythm.answered(now, job.next_in)
+    elif answer.judged:  # all of it stood: a client that can tell what comes next has sent on
+        seat.rhythm.answered(now, 0.0)
+    else:  # overtaken by what was committed meanwhile: when the next will be in time, nobody knows
+        seat.rhythm.over()

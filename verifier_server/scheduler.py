@@ -1,0 +1,199 @@
+"""What the next forward pass holds: guesses first, then chunks of prompts, then steps that sessions take by themselves.
+
+All sessions share each pass (continuous batching). Prefill, verify, plain decoding and recomputing an evicted row are
+one thing here: feed what the row lacks of the session's tokens, then the fresh drafts; judge from the last committed
+token on. Nothing here waits, reads a clock or runs the model, so that the same code runs in virtual time:
+
+    plan = scheduler.plan(now)        None: ask again when something was submitted, or at `scheduler.wake_at`
+    logits = backend.extend(plan.batch)
+    scheduler.conclude(plan, logits, began, ended)
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+
+from backends.contract import Backend, Logits
+from speculation.acceptance import effective_sampling, judge
+from speculation.errors import EngineError, Overloaded, SpecPairError
+from verifier_server.composer import Composer
+from verifier_server.hold import LONGEST, hold_until
+from verifier_server.jobs import Job
+from verifier_server.plan import Part, Plan
+from verifier_server.queue import Queue
+from verifier_server.rows import RowPool
+from verifier_server.seats import Seat
+from verifier_server.sessions import Session
+from verifier_server.step_time import StepTime
+
+_log = logging.getLogger("specpair.engine")
+
+
+class Inconsistent(Exception):
+    """The scheduler's books do not add up; the message says where."""
+
+
+class Scheduler:
+    """Owns what waits and which session has which row. Used by one thread at a time; times in seconds, on any clock."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        max_drafts: int = 64,
+        prefill_chunk: int = 128,
+        max_queue: int = 256,
+        hold: float = LONGEST,
+        pass_ms: Sequence[float] = (),
+    ) -> None:
+        """`prefill_chunk`: tokens of prompts in a pass that others share. `hold`: how long a pass may wait for guesses
+        about to come, as a share of what it takes. `pass_ms[n]`: milliseconds of a pass over n + 1 tokens, if known."""
+        self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a guess is judged in one pass
+        self.wake_at: float | None = None  # when to plan again at the latest, though nothing was submitted
+        self._backend = backend
+        self._hold = hold
+        self._step_time = StepTime(pass_ms)
+        self._queue = Queue(self.max_drafts, max_queue)
+        self._rows = RowPool(backend)
+        self._composer = Composer(backend, self._rows, self._queue, prefill_chunk, self.max_drafts)
+        self._running: Plan | None = None
+        self._passes = 0
+        self._opened: float | None = None  # when the next pass could first have started
+
+    def submit(self, job: Job, now: float) -> None:
+        """Take in a guess. Raises Overloaded, with `retry_after` in seconds, and UnknownSession if it is forgotten."""
+        if not self._queue.has_room(job.session):
+            raise Overloaded(
+                f"{len(self._queue)} guesses wait already: try again later", retry_after=math.ceil(self._backlog())
+            )
+        seat = self._queue.add(job, now)
+        if len(seat.jobs) == 1:
+            seat.served = self._passes  # whoever comes queues behind those who are here
+
+    def forget(self, session: Session, now: float) -> None:
+        """Give up the row of a session that is gone; what waits of it fails with UnknownSession."""
+        self._queue.forget(session)
+        session.gone = True
+        if self._running is None or all(part.seat.session is not session for part in self._running.parts):
+            self._rows.drop(session)  # else when the pass under way is over
+        _tell(session)
+
+    def plan(self, now: float) -> Plan | None:
+        """The next pass, or None when there is nothing to run now. What the record answers is answered."""
+        if self._running is not None:
+            raise RuntimeError("the pass under way has not been concluded")
+        self.wake_at = None
+        self._queue.drop_silent(now)
+        for seat in self._queue.waiting:
+            self._queue.settle(seat, now)
+        waiting, quiet = self._queue.waiting, [seat for seat in self._queue.recent if not seat.jobs]
+        going_on = [seat for seat in quiet if seat.goes_on]
+        ready = waiting or self._due(going_on, now)
+        if not ready:
+            self._opened = None
+            return None
+        others = quiet if waiting else [seat for seat in quiet if seat not in going_on]
+        if self._held_open(ready, others, now):
+            return None
+        self._opened = None
+        self._running = plan = self._composer.compose(waiting, going_on)
+        self._passes += 1
+        for part in plan.parts:
+            part.seat.served = self._passes
+            self._rows.use(part.seat.session)
+        return plan
+
+    def conclude(self, plan: Plan, logits: Sequence[Logits], began: float, ended: float) -> None:
+        """Judge and commit what a pass over `plan.batch` brought, answer the guesses, tell those who watch."""
+        self._running = None
+        for part, entry, rows in zip(plan.parts, plan.batch, logits, strict=True):
+            session = part.seat.session
+            if session.gone:
+                self._rows.drop(session)
+                continue
+            session.held = entry.start + len(entry.tokens)
+            for job in part.jobs:
+                job.started = began if job.started is None else job.started
+                job.forward += ended - began
+            if not len(rows):
+                continue
+            try:
+                self._commit(part, rows)
+            except ValueError as error:  # logits that hold a NaN, say; the other sessions are sound
+                self._refill([part], error)
+                continue
+            self._queue.settle(part.seat, ended, part.run, len(part.fresh))
+        self._step_time.learn(plan.tokens, ended - began)
+
+    def failed(self, plan: Plan, error: Exception, now: float) -> None:
+        """Fail the guesses of a pass that the engine could not run; what its rows hold will be computed anew."""
+        self._running = None
+        self._refill(plan.parts, error)
+
+    def abandon(self, error: SpecPairError) -> None:
+        """Fail everything that waits, and tell those who watch: there will be no more passes."""
+        for seat in self._queue.seats:
+            self._queue.fail(seat, list(seat.jobs), error)
+            _tell(seat.session)
+
+    def check_integrity(self) -> None:
+        """Raises Inconsistent when sessions, rows and guesses do not add up."""
+        faults = [*self._rows.check(), *self._queue.check()]
+        owners = set(self._rows.owners())
+        for seat in self._queue.seats:
+            if (seat.session.row is not None) != (seat.session in owners):
+                faults.append(f"session {seat.session.id} has row {seat.session.row}, which the rows do not know")
+        if self._running is None and not owners <= {seat.session for seat in self._queue.seats}:
+            faults.append("a row belongs to a session that nobody knows")
+        if faults:
+            raise Inconsistent("; ".join(faults))
+
+    def _due(self, going_on: list[Seat], now: float) -> list[Seat]:
+        """Sessions that a pass of their own steps alone may start for: all, once one of them expects no guess soon."""
+        half_step = self._step_time.at(1) / 2
+        blocked = [seat.blocked_until(now, half_step) for seat in going_on]
+        if None in blocked:
+            return going_on
+        self.wake_at = min((until for until in blocked if until is not None), default=None)
+        return []
+
+    def _held_open(self, ready: list[Seat], others: list[Seat], now: float) -> bool:
+        """Whether the pass that `ready` could have now waits for `others` a little longer, until `wake_at`."""
+        expected = [
+            seat.rhythm.latest for seat in others if seat.rhythm.latest is not None and seat.session.row is not None
+        ]
+        if expected:
+            self._opened = now if self._opened is None else self._opened
+            step = self._step_time.at(self._composer.width(ready))
+            self.wake_at = hold_until(now, self._opened + self._hold * step, step, len(ready), expected)
+        return self.wake_at is not None
+
+    def _commit(self, part: Part, rows: Logits) -> None:
+        session, ends = part.seat.session, self._backend.vocabulary.ends
+        sampling = effective_sampling(session.strategy, session.sampling)
+        tokens = judge(part.fresh, rows, sampling, len(session.tokens), ends)
+        session.commit(tokens, ends, own=part.run is None)
+        part.seat.answers += part.run is not None
+        rejected = session.held - (len(session.tokens) - 1)
+        session.held -= rejected
+        if self._backend.max_rollback is not None and rejected > self._backend.max_rollback:
+            self._rows.drop(session)
+        _tell(session)
+
+    def _refill(self, parts: Sequence[Part], error: Exception) -> None:
+        """Fail the guesses of `parts`; what their rows hold is in doubt and will be computed anew."""
+        _log.error("a forward pass failed for %d sessions: %s", len(parts), error)
+        for part in parts:
+            self._rows.drop(part.seat.session)
+            waiting = [job for job in part.jobs if not job.closed]
+            self._queue.fail(part.seat, waiting, EngineError(f"the engine failed: {error}"))
+
+    def _backlog(self) -> float:
+        """Seconds that what waits will take, roughly: at least one."""
+        tokens, most = sum(seat.width for seat in self._queue.waiting), self._backend.max_batch_tokens
+        return max(1.0, math.ceil(tokens / most) * self._step_time.at(min(tokens, most)))
+
+
+def _tell(session: Session) -> None:
+    for watcher in session.watchers:
+        watcher()

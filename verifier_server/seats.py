@@ -1,0 +1,72 @@
+"""A session as the scheduler sees it: which guesses of it wait, when it was heard of, what a pass would feed for it."""
+
+from verifier_server.jobs import Job
+from verifier_server.rhythm import Rhythm
+from verifier_server.sessions import Session
+
+LEAD = 64  # tokens that a session may be ahead, by itself, of what its client knows
+SILENCE = 2.0  # seconds after which a session that nothing is heard of counts as left
+
+
+class Seat:
+    """What is known of one session besides its text."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.jobs: list[Job] = []  # waiting, in order of arrival
+        self.rhythm = Rhythm()
+        self.heard = 0.0  # arrival of the last request
+        self.acknowledged = session.prompt_len  # the highest position its client has sent
+        self.answers = 0  # that the model ran for since it has its row
+        self.served = 0  # the last pass that it was part of
+
+    def hear(self, job: Job, now: float) -> None:
+        """A guess has come."""
+        self.rhythm.arrived(now)
+        self.heard = now
+        self.acknowledged = max(self.acknowledged, min(job.position, len(self.session.tokens)))
+        self.jobs.append(job)
+
+    @property
+    def lacking(self) -> int:
+        """Committed tokens that the row does not hold: one, the pending token, unless there is something to read."""
+        return len(self.session.tokens) - self.session.held
+
+    @property
+    def width(self) -> int:
+        """Tokens that a pass feeds to answer the first guess, or for a step of the session's own."""
+        return self.lacking + (len(self.jobs[0].fresh) if self.jobs else 0)
+
+    def choose(self, max_drafts: int) -> tuple[Job, list[Job]]:
+        """The guess to run next, and all that are answered with it.
+
+        That is the first one, unless a later one begins with the same drafts and goes on: then the longest such.
+        """
+        run = first = self.jobs[0]
+        for job in self.jobs[1:]:
+            if len(run.fresh) < len(job.fresh) <= max_drafts and job.fresh[: len(first.fresh)] == first.fresh:
+                run = job
+        return run, [job for job in self.jobs if run.fresh[: len(job.fresh)] == job.fresh]
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it may take steps of its own, if no guess waits and it was heard of lately.
+
+        Its row must lack nothing but the pending token: a session without one (after a failed pass, too) would take
+        it from others and read its text again, unasked.
+        """
+        session = self.session
+        return (
+            session.self_continue
+            and session.finish_reason is None
+            and self.lacking == 1
+            and session.prompt_len < len(session.tokens) < self.acknowledged + LEAD
+        )
+
+    def blocked_until(self, now: float, half_step: float) -> float | None:
+        """When a step of its own may start a pass, for a guess is expected sooner; None: now."""
+        soonest = self.rhythm.soonest
+        if soonest is None or soonest - now >= half_step:
+            return None
+        void = soonest + half_step  # it has not come when it was expected, so nothing is known any more
+        return void if now < void else None
