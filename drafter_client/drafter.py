@@ -85,13 +85,14 @@ class ModelDrafter:
 
         def look() -> None:
             for rows, entry in zip(self._forward(batch), batch, strict=True):
+                row, tail = chosen[len(predictions)], tails[len(predictions)]
+                row.stem, row.tail, row.used = self._length, list(tail), self._calls
                 place = self._base + entry.start + len(entry.tokens)
                 predictions.append(self._predict(rows[0][: self._ids], place, runners_up))
             batch.clear()
 
         for tail in tails:
             row, held = self._row_for(tail, chosen)
-            chosen.append(row)
             start = min(held, self._length + len(tail) - 1)
             feed = self._readable([*text[start:], *tail[max(0, start - self._length) :]])
             read += len(feed)
@@ -100,10 +101,10 @@ class ModelDrafter:
             while len(feed) > limit:
                 self._forward([Entry(row.number, start - self._base, feed[:limit], limit)])
                 start, feed = start + limit, feed[limit:]
+                row.stem, row.tail = min(start, self._length), list(tail[: max(0, start - self._length)])
+            chosen.append(row)
             batch.append(Entry(row.number, start - self._base, feed, len(feed) - 1))
         look()
-        for row, tail in zip(chosen, tails, strict=True):
-            row.stem, row.tail, row.used = self._length, list(tail), self._calls
         return Expansion(predictions, read)
 
     def _follow(self, text: Sequence[int]) -> None:

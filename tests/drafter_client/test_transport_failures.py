@@ -189,41 +189,59 @@ def test_a_connection_cannot_be_made_beforehand_where_nobody_listens() -> None:
         HttpTransport(f"http://127.0.0.1:{_free_port()}").connect()
 
 
-EVENT = CHUNKED + chunk(b"event: tokens\ndata: 1\n\n")
-LAST = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nevent: tokens\ndata: 1\n\n"
+def _silent_after(said: bytes, asked: threading.Event) -> Script:
+    """Takes a request, says so, and waits for the client to give up."""
+
+    def script(peer: Peer) -> None:
+        assert peer.read() is not None
+        peer.send(said)
+        asked.set()
+        assert peer.read() is None
+
+    return script
 
 
 @pytest.mark.parametrize(
     "said",
-    [
-        b"",
-        HALF,
-        EVENT,
-        pytest.param(
-            LAST, marks=pytest.mark.xfail(strict=True, reason="HttpTransport.abort: the socket is gone by then")
-        ),
-    ],
-    ids=["before the answer", "within it", "within a stream", "within a stream that ends with its connection"],
+    [b"", HALF, CHUNKED + chunk(b"event: tokens\ndata: 1\n\n")],
+    ids=["before the answer", "within it", "within a stream"],
 )
 def test_what_is_under_way_can_be_broken_off_from_another_thread(said: bytes) -> None:
-    asked, given_up = threading.Event(), threading.Event()
-
-    def silent(peer: Peer) -> None:
-        assert peer.read() is not None
-        peer.send(said)
-        asked.set()
-        assert peer.read() is None  # broken off, and so it ends
-        given_up.set()
-
-    with answering(silent) as server, closing(HttpTransport(server.url)) as sender, ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(_read if b"event" in said else _ask, sender, timeout=2.0)
+    asked = threading.Event()
+    with (
+        answering(_silent_after(said, asked)) as server,
+        closing(HttpTransport(server.url)) as sender,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        pending = pool.submit(_read if b"event" in said else _ask, sender)
         assert asked.wait(10)
-        while b"event" in said and sender.received < len(said):  # it has come here, too
-            pass
         sender.abort()
         with pytest.raises(ConnectionLost):
             pending.result(10)
-        assert given_up.wait(10)
+
+
+@pytest.mark.xfail(strict=True, reason="HttpTransport.abort: of a last answer the connection no longer has the socket")
+def test_an_answer_that_ends_with_its_connection_can_be_broken_off_too() -> None:
+    """As proxies of the old kind send a stream: its end cannot be told from a break."""
+    asked, heard = threading.Event(), threading.Event()
+    said = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nevent: tokens\ndata: 1\n\n"
+    with (
+        answering(_silent_after(said, asked)) as server,
+        closing(HttpTransport(server.url)) as sender,
+        ThreadPoolExecutor(1) as pool,
+    ):
+
+        def read() -> list[object]:
+            events: list[object] = []
+            for event in sender.stream("/generate", b"{}", HEADERS, 1.0):
+                events.append(event)
+                heard.set()
+            return events
+
+        pending = pool.submit(read)
+        assert asked.wait(10) and heard.wait(10)
+        sender.abort()
+        assert pending.result(10) == [("tokens", 1)]
 
 
 def test_breaking_off_nothing_does_nothing() -> None:

@@ -49,7 +49,7 @@ def make_drafter() -> Iterator[MakeDrafter]:
             if name == "junk":
                 return Scenario(lambda tokens: (31 * tokens[-1] + len(tokens)) % 4096)
             if (name, deterministic) not in loaded:
-                opened = model(DRAFTERS[name], deterministic=deterministic)
+                opened = model(DRAFTERS[name], branches=3, deterministic=deterministic)
                 loaded[name, deterministic] = stack.enter_context(opened)
             return ModelDrafter(loaded[name, deterministic], sampling)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from backends.contract import Backend, Entry, LoadOptions
 from backends.registry import load
+from drafter_client.drafter import BRANCH_CELLS
 from speculation import noise
 from speculation.acceptance import common_prefix
 from speculation.sampling import Sampling, choose
@@ -26,9 +27,16 @@ CONTEXT = 512
 
 
 @contextmanager
-def model(path: Path, *, rows: int = 1, deterministic: bool = False) -> Iterator[Backend]:
-    """A model of the shipped pair on llama.cpp, on one thread."""
-    options = LoadOptions(model=path, rows=rows, context_length=CONTEXT, threads=1, deterministic=deterministic)
+def model(path: Path, *, branches: int = 1, deterministic: bool = False) -> Iterator[Backend]:
+    """A model of the shipped pair on llama.cpp, on one thread; as a drafter it follows so many branches."""
+    options = LoadOptions(
+        model=path,
+        rows=branches,
+        shared_cells=BRANCH_CELLS * (branches - 1),
+        context_length=CONTEXT,
+        threads=1,
+        deterministic=deterministic,
+    )
     with closing(load("llama_cpp", options)) as backend:
         yield backend
 

@@ -38,11 +38,13 @@ def test_the_seed_alone_decides_the_text(
     turn = COMBINATIONS.index((name, length))
     flips: list[float] = []
     written = drafted = accepted = 0
+    info = client.model()
     for number, text in enumerate(PROMPTS[turn % 6 :: 6]):
         sampling = Sampling(seed=1000 * turn + number, temperature=0.8)
         prompt = reference.encode(text)
         drafter = make_drafter(name, sampling)
-        run = generate(client, drafter, prompt=prompt, **how(length), **options_of(sampling, MAX_TOKENS))
+        options = {**how(length), **options_of(sampling, MAX_TOKENS)}
+        run = generate(client, drafter, prompt=prompt, info=info, **options)
         written += len(run.tokens)
         drafted, accepted = drafted + run.stats.drafted, accepted + run.stats.accepted
         if run.tokens != _alone(client, prompt, sampling):

@@ -32,7 +32,7 @@ def test_two_drafters_that_take_each_others_row_both_get_the_right_text(
             for text in texts:
                 prompt = backend.vocabulary.encode(text)
                 drafter = ModelDrafter(backend, sampling)
-                run = generate(client, drafter, 4, prompt, **options_of(sampling, COUNT))
+                run = generate(client, drafter, 4, prompt, info=client.model(), **options_of(sampling, COUNT))
                 written.append((prompt, run.tokens))
         return written
 
