@@ -4,11 +4,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
+
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.client import VerifierClient
+from drafter_client.client import Verdict, VerifierClient
 from drafter_client.drafter import ModelDrafter
 from drafter_client.loop import Origin
 from drafter_client.stats import Baseline, Stats
+from speculation.forecast import Flight
+from speculation.operation import Operation
 from speculation.sampling import Sampling
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 
@@ -80,6 +84,49 @@ def test_bytes_are_those_of_one_run_and_not_of_all_before_it(client: VerifierCli
     assert first.bytes_sent == second.bytes_sent > 0
     assert first.bytes_sent + second.bytes_sent < client.transport.sent  # the two releases come on top
     assert 0 < second.bytes_received < client.transport.received / 2
+
+
+def _round(stats: Stats, drafts: int, judged: int, accepted: int, forward_ms: float = 40.0) -> Stats:
+    """The answer to a guess sent at 100 ms comes at 160."""
+    flight = Flight(10, [0] * drafts, 100.0, 0.0)
+    stats.round(Verdict(accepted, judged, [0] * (accepted + 1), None, 5.0, forward_ms), flight, 160.0)
+    return stats
+
+
+@pytest.mark.parametrize(
+    ("drafts", "judged", "accepted", "counted"),
+    [
+        (4, 4, 4, (1, 4, 4)),
+        (4, 4, 1, (1, 4, 1)),
+        (7, 3, 5, (1, 3, 1)),  # the first four were committed before: their turn was an earlier guess's
+        (7, 3, 7, (1, 3, 3)),
+        (0, 0, 0, (1, 0, 0)),  # a step was asked for
+    ],
+)
+def test_every_position_is_counted_once(drafts: int, judged: int, accepted: int, counted: tuple[int, ...]) -> None:
+    stats = _round(Stats(), drafts, judged, accepted)
+    assert (stats.rounds, stats.drafted, stats.accepted) == counted
+    assert stats.guesses == 1
+
+
+@pytest.mark.parametrize(("drafts", "accepted"), [(4, 4), (4, 1), (0, 0)])
+def test_a_guess_that_the_record_answers_is_no_round(drafts: int, accepted: int) -> None:
+    stats = _round(Stats(), drafts, 0, accepted, forward_ms=0.0)
+    assert (stats.guesses, stats.rounds, stats.drafted, stats.accepted) == (1, 0, 0, 0)
+
+
+def test_the_network_is_what_the_verifier_does_not_account_for() -> None:
+    times = _round(_round(Stats(), 4, 4, 4), 4, 4, 4, forward_ms=90.0).times
+    assert (times.queue, times.verify, times.network) == (10.0, 130.0, 60.0 - 45.0)
+
+
+def test_tokens_are_counted_under_the_way_of_working_that_brought_them() -> None:
+    stats = Stats(token_ids=[7])
+    stats.committed([1, 2, 3], False, Operation.OVERLAPPED)
+    stats.committed([4], True, Operation.SELF_CONTINUED)
+    stats.committed([5, 6], True, Operation.OVERLAPPED)
+    assert (stats.token_ids, stats.own) == ([7, 1, 2, 3, 4, 5, 6], 3)
+    assert stats.report("")["operations"] == {"overlapped": 5, "self-continued": 1}
 
 
 def test_before_anything_happened_there_are_no_rates() -> None:

@@ -1,0 +1,126 @@
+"""The small draft model following several continuations in one cache: the same predictions in little more memory."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from backends.contract import Backend, Entry, LoadOptions, Logits, OutOfRoom
+from backends.registry import load
+from drafter_client.drafter import BRANCH_CELLS, ModelDrafter
+from models import DEFAULT_DRAFT
+from speculation import noise
+from speculation.pilot import Pilot
+from speculation.sampling import Sampling
+from speculation.timing import Times
+from tests.end_to_end.prompts import PROMPTS
+
+ROWS, CONTEXT, BEYOND = 3, 480, 31  # with one to spare 512 cells: the library rounds up to multiples of 256
+TOLERANCE = 0.25  # by how much a logit may differ with places in the cache, as for the conformance of this engine
+
+
+def _loaded(context: int = CONTEXT, shared_cells: int | None = None, rows: int = ROWS) -> Backend:
+    options = LoadOptions(model=DEFAULT_DRAFT, rows=rows, context_length=context, threads=1, shared_cells=shared_cells)
+    return load("llama_cpp", options)
+
+
+@pytest.fixture
+def shared() -> Iterator[Backend]:
+    with closing(_loaded(shared_cells=BEYOND)) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Backend]:
+    """One row, in which everything is read anew."""
+    with closing(_loaded(context=1024, rows=1)) as backend:
+        yield backend
+
+
+def test_rows_that_share_take_memory_for_what_they_do_not_share(shared: Backend) -> None:
+    with closing(_loaded()) as separate:
+        assert shared.kv_bytes == pytest.approx(separate.kv_bytes * (CONTEXT + BEYOND) / (ROWS * CONTEXT), rel=0.01)
+
+
+def test_a_text_that_fills_the_context_is_followed_in_every_row_as_far_as_there_are_cells(shared: Backend) -> None:
+    text = list(range(3, CONTEXT - 9))
+    shared.extend([Entry(0, 0, text, len(text))])
+    for row in (1, 2):
+        shared.copy(0, row, len(text))
+    tail = list(range(10))
+    shared.extend([Entry(row, len(text), tail, len(tail)) for row in range(ROWS)])
+    assert [shared.length(row) for row in range(ROWS)] == [CONTEXT - 2] * ROWS
+    shared.release(1)
+    shared.extend([Entry(1, 0, tail, len(tail))])  # in place of what row 1 had beyond the others
+    with pytest.raises(OutOfRoom):
+        shared.extend([Entry(1, 10, tail * 3, 30)])
+    assert (shared.length(1), shared.length(2)) == (0, CONTEXT - 2)
+
+
+class _Refusals:
+    """Counts how often an engine has no room."""
+
+    def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        extend = backend.extend
+
+        def counted(batch: list[Entry]) -> list[Logits]:
+            try:
+                return extend(batch)
+            except OutOfRoom:
+                self.count += 1
+                raise
+
+        monkeypatch.setattr(backend, "extend", counted)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=5, temperature=0.8)], ids=["greedy", "warm"])
+def test_what_is_expected_behind_a_branch_is_what_is_expected_behind_its_text(
+    shared: Backend, alone: Backend, sampling: Sampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Branches are taken up, or the text goes on without them, until it has outgrown cells and context."""
+    drafter, refusals = ModelDrafter(shared, sampling), _Refusals(shared, monkeypatch)
+    text = shared.vocabulary.encode("".join(PROMPTS * 2))[: CONTEXT - 50]
+    compared = longest = 0
+    for turn in range(12):
+        branches: list[list[int]] = [[]]
+        for _ in range(7):
+            found = drafter.expand(text, branches, True).predictions
+            longest = max(longest, len(text) + len(branches[0]))
+            for tail, prediction in zip(branches, found, strict=True):
+                if longest <= CONTEXT:  # later, the window has slid, and the drafter knows less than the whole text
+                    full = [*text, *tail]
+                    alone.release(0)
+                    logits = alone.extend([Entry(0, 0, full, len(full) - 1)])[0][0]
+                    scores = _scores(logits, sampling, len(full))
+                    assert scores.max() - scores[prediction.token] < TOLERANCE
+                    compared += 1
+            first, *others = [[*tail, each.token] for tail, each in zip(branches, found, strict=True)]
+            if len(branches) < ROWS and found[0].runner_up is not None:
+                others.append([*branches[0], found[0].runner_up])
+            branches = [first, *others]
+        text = [*text, *(branches[turn % len(branches)] if turn % 4 else [7])]
+    assert compared > 100 and refusals.count > 0 and longest > CONTEXT
+
+
+def _scores(logits: Logits, sampling: Sampling, position: int) -> NDArray[np.float64]:
+    """What the largest of is chosen."""
+    if sampling.greedy:
+        return logits.astype(np.float64)
+    shares = noise.gumbel(noise.row_key(sampling.seed, position), np.arange(len(logits)))
+    return logits.astype(np.float64) / sampling.temperature + shares
+
+
+def test_a_drafter_as_users_get_it_has_room_for_all_that_a_pilot_ever_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest guesses, and as many branches of that length as there are rows."""
+    with closing(_loaded(shared_cells=BRANCH_CELLS * (ROWS - 1))) as backend:
+        drafter, refusals = ModelDrafter(backend, Sampling()), _Refusals(backend, monkeypatch)
+        pilot = Pilot([1], 10_000, frozenset(), Times(), max_drafts=1000)
+        deepest = pilot._room
+        text = np.random.default_rng(0).integers(0, 4096, CONTEXT - deepest).tolist()
+        for depth in range(1, deepest + 1):
+            drafter.expand(text, [[branch] * depth for branch in range(ROWS)], True)
+        assert [backend.length(row) for row in range(ROWS)] == [CONTEXT] * ROWS
+        assert refusals.count == 0 and deepest > 16
