@@ -16,6 +16,7 @@ ratio's smallest and largest over
 """
 
 import argparse
+import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -25,6 +26,7 @@ from backends.contract import LoadOptions
 from backends.registry import load
 from benchmarks.harness import held_out_prompts, padded_target, step_ms, verifier
 from benchmarks.report import Report
+from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.baseline import run_baseline
 from drafter_client.client import VerifierClient
 from drafter_client.drafter import BRANCH_CELLS, ModelDrafter
@@ -54,6 +56,7 @@ def main() -> None:
     narrowed = ("drafters", "temperatures", "lengths", "skip")
     partly = any(getattr(options, name) != parser.get_default(name) for name in narrowed)
     report = Report("end_to_end", options, "end_to_end_part" if partly else "end_to_end")
+    sys.setswitchinterval(SWITCH_INTERVAL)
     target = options.target or padded_target(options.step_ms)
     for name, in_turn in (("same width again", False), ("another width each time", True)):
         curve = step_ms(target, widths=WIDTHS, in_turn=in_turn)

@@ -201,9 +201,10 @@ class VirtualDrafter:
         """The verifier has committed something: its stream tells."""
         position, tokens = self._heard, self.session.tokens[self._heard :]
         finished = self.session.finish_reason is not None
+        own_ms = self.session.own_ms if len(self.session.own_from) % 2 else None
         self._heard += len(tokens)
         if tokens:
-            self._stream(lambda: self._learn(position, tokens, finished))
+            self._stream(lambda: self._streamed_to(position, tokens, finished, own_ms))
 
     def _stream(self, do: Callable[[], None]) -> None:
         """Have something arrive in the order in which it was said; a stream that breaks is taken up again."""
@@ -212,6 +213,12 @@ class VirtualDrafter:
             now, retry = now + retry, 2 * retry
         self._streamed = max(self._streamed, now + takes + self._overhead / 2)
         self._world.at(self._streamed, do)
+
+    def _streamed_to(self, position: int, tokens: list[int], finished: bool, own_ms: float | None) -> None:
+        assert self.pilot is not None
+        if own_ms is not None:
+            self.pilot.went_on(own_ms)
+        self._learn(position, tokens, finished)
 
     def _learn(self, position: int, tokens: list[int], finished: bool) -> None:
         assert self.pilot is not None

@@ -44,6 +44,7 @@ class Streamed:
     tokens: list[int]
     own: bool
     finish_reason: str | None
+    forward_ms: float | None = None  # of the pass that brought the last of them, where it was its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,9 @@ class Threads:
                     self._events.put(Streamed(self._position, [], False, str(data["finish_reason"])))
                     return True
                 position, tokens = int(data["position"]), [int(token) for token in data["tokens"]]
-                self._events.put(Streamed(position, tokens, bool(data["own"]), None))
+                own, forward_ms = bool(data["own"]), data.get("forward_ms")
+                took = None if forward_ms is None else float(forward_ms)
+                self._events.put(Streamed(position, tokens, own, None, took))
                 self._position = position + len(tokens)
         except ConnectionLost:
             if self._position == began:

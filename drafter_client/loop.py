@@ -142,6 +142,8 @@ class _Run:
             self._stats.round(verdict, flight, now)
             self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now)
             return self._commit(flight.position, verdict.tokens, verdict.finish_reason, False, now)
+        if event.forward_ms is not None:
+            self._pilot.went_on(event.forward_ms)
         return self._commit(event.position, event.tokens, event.finish_reason, event.own, now)
 
     def _commit(

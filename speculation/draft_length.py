@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from speculation.operation import Mechanisms
 from speculation.timing import Times
 
+TRIFLE = 0.08  # of the rate: what overlap could bring at best that is not worth its power, nor, where both ends are one
+# machine, the time that it takes from the verifier
 MAX_AUTO = 16  # drafts; a longer guess hardly ever stands whole, and stands in the way of other sessions
 
 
@@ -27,6 +29,7 @@ class Prospects:
     length: int  # drafts a guess at which it is reached
     unhurried: int  # the same if drafts took no time
     anew: int  # drafts worth waiting for when there are none, and the verifier waits
+    overlap: bool  # whether to draft while the verifier is at work brings more than a trifle
 
 
 def prospects(times: Times, chances: Sequence[float], mechanisms: Mechanisms, prepared: float) -> Prospects:
@@ -36,10 +39,11 @@ def prospects(times: Times, chances: Sequence[float], mechanisms: Mechanisms, pr
     """
     draft, link = times.draft(), times.link
     best = unhurried = (0.0, 0)
-    tokens = 0.0
+    tokens = in_turn = unbroken = 0.0
     for k in range(MAX_AUTO + 1):
         tokens += chances[k]
         busy = times.verify(k) + times.queue
+        in_turn, unbroken = max(in_turn, tokens / (busy + link + k * draft)), max(unbroken, tokens / busy)
         if mechanisms.overlap:
             stands = chances[k + 1]  # all of it, and the free token behind it was foreseen: the next guess is there
             busy += (1.0 - stands) * (link + (1.0 - prepared) * k * draft)
@@ -55,7 +59,8 @@ def prospects(times: Times, chances: Sequence[float], mechanisms: Mechanisms, pr
     rate, length = best
     if mechanisms.self_continue:
         rate = max(rate, 1.0 / times.verify(0))
-    return Prospects(rate, length, unhurried[1], _anew(times, chances, rate))
+    overlap = mechanisms.overlap and (not times.draft_known or unbroken > (1.0 + TRIFLE) * in_turn)
+    return Prospects(rate, length, unhurried[1], _anew(times, chances, rate), overlap)
 
 
 def _anew(times: Times, chances: Sequence[float], rate: float) -> int:
@@ -65,6 +70,19 @@ def _anew(times: Times, chances: Sequence[float], rate: float) -> int:
         value += chances[k] - rate * (times.draft() + times.verify(k) - times.verify(k - 1))
         if value > best_value:
             best, best_value = k, value
+    return best
+
+
+def worths(times: Times, chances: Sequence[float], since: int, most: int, rate: float) -> list[float]:
+    """What a guess is worth of whose fresh drafts the best 0, 1, 2, … are sent, in tokens beyond a pass without any.
+
+    `chances[k]`: that the first k drafts of the path stand; from `since` on they would be judged.
+    """
+    given, plain = rate * chances[min(since, len(chances) - 1)], times.verify(0)
+    gain, best = 0.0, [0.0]
+    for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
+        gain += chances[since + drafts]
+        best.append(max(best[-1], gain - given * (times.verify(drafts) - plain)))
     return best
 
 

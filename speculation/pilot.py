@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from speculation.calibration import Calibration
-from speculation.draft_length import MAX_AUTO, prospects, worth_sending
+from speculation.draft_length import MAX_AUTO, prospects, worth_sending, worths
 from speculation.forecast import Flight, Forecast, Start
 from speculation.operation import Mechanisms, Operation
 from speculation.timing import Times
@@ -26,7 +26,6 @@ _AHEAD = 6  # further drafts that are thought about
 _LONGEST = 96  # drafts behind the committed text at most
 _WORTH = 0.01  # tokens that a guess must bring by leaving before the last answer is there
 _TICK_MS = 0.05  # a moment that has come but for so much has come: timers are no finer
-_MARGIN_MS = 1.0  # that a guess is to be early
 _SPEAK_MS, _SPEAK_TOKENS = 500.0, 16  # after which the verifier is told how far we know the text
 _NOT_SOON_MS = 1e6  # says: do not wait for us
 _SHADOW = 8  # committed tokens after which one is drafted although no guess pays, to see whether it would
@@ -97,11 +96,9 @@ class Pilot:
     @property
     def operation(self) -> Operation:
         """What pays at present."""
-        if not self.mechanisms.overlap:
-            return Operation.LOCKSTEP
         if self.mechanisms.self_continue and not self._aim:
             return Operation.SELF_CONTINUED
-        return Operation.OVERLAPPED
+        return Operation.OVERLAPPED if self._prospects.overlap else Operation.LOCKSTEP
 
     # What happened.
 
@@ -126,6 +123,11 @@ class Pilot:
             if first and not self.mechanisms.self_continue:
                 self._times.queued(queue_ms)
         self._answered = (flight, judged > 0) if flight.drafts else None
+
+    def went_on(self, forward_ms: float) -> None:
+        """The verifier took a step by itself, in a pass that took so long; `committed` is told what it brought."""
+        self._seen = None
+        self._times.verified(0, forward_ms)
 
     def committed(self, position: int, tokens: Sequence[int], finished: bool, now: float) -> list[int]:
         """Committed tokens from `position` on became known; returns those that are new."""
@@ -154,7 +156,7 @@ class Pilot:
         """A guess to send now, which counts as under way from here on."""
         if self.finished or len(self._flights) >= self.mechanisms.in_flight:
             return None
-        if self._flights and not self.mechanisms.overlap:
+        if self._flights and not self._prospects.overlap:
             return None
         drafts = self._guess(now)
         if drafts is None and self._must_speak(now):
@@ -169,7 +171,7 @@ class Pilot:
 
     def next_step(self, now: float) -> Step | None:
         """A draft step to begin now, which counts as under way from here on."""
-        if self.finished or self._step is not None or (self._flights and not self.mechanisms.overlap):
+        if self.finished or self._step is not None or (self._flights and not self._prospects.overlap):
             return None
         nodes = self._nodes(now)
         if not nodes:
@@ -284,14 +286,13 @@ class Pilot:
         starts = self._forecast.starts(moments, now)
         if self._length is not None:
             return self._fixed_outlook(made, ahead, starts[0])
-        sums = [0.0]
-        for chance in chances:
-            sums.append(sums[-1] + chance)
-        plain = self._times.verify(0)
         # A draft that does not go with this guess goes with the next one, unless that is full without it.
-        loss = min(1.0, plain / (draft * max(1, self._prospects.unhurried))) if self.mechanisms.overlap else 1.0
+        loss = 1.0
+        if self._prospects.overlap:
+            loss = min(1.0, self._times.verify(0) / (draft * max(1, self._prospects.unhurried)))
         best: _Outlook | None = None
         best_value, at_once, cap, known = 0.0, None, self._cap, len(self.known)
+        worth: dict[int, list[float]] = {}
         for more, start in enumerate(starts):
             skip = start.position - known
             fresh = made + more - skip
@@ -299,12 +300,13 @@ class Pilot:
                 break
             if fresh < 0 or (not fresh and not self._waited_for):
                 continue
-            given = chances[min(skip, made)]
-            gain = sums[made + more + 1] - sums[skip + 1]
+            if skip not in worth:
+                worth[skip] = worths(self._times, chances, skip, cap, rate)
+            gain = worth[skip][fresh]
             at_once = gain if at_once is None else at_once
             waiting = rate * (start.at - starts[0].at) - (start.position - starts[0].position)
-            widening = rate * (self._times.verify(fresh) - plain)
-            value = at_once + loss * (gain - at_once) - given * (widening + waiting)
+            given = chances[min(starts[0].position - known, made)]
+            value = at_once + loss * (gain - at_once) - given * waiting
             if value > best_value or (best is None and self._waited_for):
                 best, best_value = _Outlook(more, skip), value
         return best
@@ -324,7 +326,7 @@ class Pilot:
 
     def _soonest(self, now: float) -> float:
         """When a guess has to leave to be there as the verifier becomes free; before that there is no hurry."""
-        return self._forecast.starts([now], now)[0].at - self._times.link / 2 - _MARGIN_MS
+        return self._forecast.starts([now], now)[0].at - self._times.link / 2 - self._times.margin
 
     def _guess(self, now: float) -> list[int] | None:
         """The drafts of a guess that should leave now."""
@@ -352,7 +354,7 @@ class Pilot:
 
     def _nodes(self, now: float) -> list[Node]:
         """Where to look further, the likeliest first."""
-        if self._waited_for or not self.mechanisms.overlap:
+        if self._waited_for or not self._prospects.overlap:
             outlook = self._outlook(now)
             if outlook is not None and outlook.more:
                 main = self._tree.main()

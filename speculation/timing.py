@@ -9,6 +9,7 @@ _LINK_WINDOW = 24  # exchanges
 _LINK_QUANTILE = 0.25  # low: Wi-Fi that saves power, and our own late looks, make spikes upwards only
 _WIDER_GUESS = 0.5  # share of a draft's time that another row is thought to take, until it is measured
 _LEAST = 1e-3  # ms; nothing takes no time
+_EARLY, _SPREADS = 1.0, 2.0  # ms, and mean errors of what passes are thought to take, that a guess is to be early
 
 
 class Times:
@@ -24,6 +25,7 @@ class Times:
         self._seen = False
         self._links: deque[float] = deque(maxlen=_LINK_WINDOW)
         self._queue = Mean(0.8)
+        self._error = Mean(0.9)
         self.link = 0.0  # round trip without the verifier's own times
         self._verify_ms: list[float] = []  # by drafts, until the next is seen
 
@@ -31,6 +33,16 @@ class Times:
     def queue(self) -> float:
         """How long a guess that finds its session idle waits for other sessions' pass to end."""
         return self._queue.value
+
+    @property
+    def margin(self) -> float:
+        """How much earlier than thought the verifier may be through with a pass: never more than half a step."""
+        return min(_EARLY + _SPREADS * self._error.value, max(_EARLY, self.verify(0) / 2))
+
+    @property
+    def draft_known(self) -> bool:
+        """Whether a draft step was timed yet."""
+        return self._draft.weight > 0.0
 
     def draft(self, rows: int = 1) -> float:
         """One step of the drafter over so many branches."""
@@ -46,10 +58,10 @@ class Times:
 
     def drafted(self, rows: int, milliseconds: float) -> None:
         """Take in a step that read one token for each of `rows` branches."""
-        if rows == 1:
-            self._draft.learn(milliseconds)
-        elif self._draft.weight:
+        if rows > 1 and self._draft.weight:
             self._wider.learn(max(0.0, milliseconds - self._draft.value) / (rows - 1))
+        else:
+            self._draft.learn(milliseconds / (1.0 + (rows - 1) * _WIDER_GUESS))
 
     def exchanged(self, milliseconds: float, queue_ms: float, forward_ms: float) -> None:
         """Take in a request and its answer: all of it, and what of it the verifier says it spent."""
@@ -58,6 +70,7 @@ class Times:
 
     def verified(self, judged: int, forward_ms: float) -> None:
         """Take in a pass."""
+        self._error.learn(abs(forward_ms - self.verify(judged)) if self._seen else 0.0)
         self._verify.learn(judged, forward_ms)
         self._verify_ms, self._seen = [], True
 

@@ -110,7 +110,9 @@ class CommittedStream(Response):
             passed = bisect_right(session.own_from, self._sent)
             end = min(total, session.own_from[passed]) if passed < len(session.own_from) else total
             tokens = session.tokens[self._sent : end]
-            yield event("tokens", {"position": self._sent, "tokens": tokens, "own": passed % 2 == 1})
+            own = passed % 2 == 1
+            body = {"position": self._sent, "tokens": tokens, "own": own}
+            yield event("tokens", body | {"forward_ms": round(session.own_ms, 3)} if own else body)
             self._sent = end
 
 

@@ -118,7 +118,7 @@ class Scheduler:
             if not len(rows):
                 continue
             try:
-                self._commit(part, rows)
+                self._commit(part, rows, ended - began)
             except ValueError as error:  # logits that hold a NaN, say; the other sessions are sound
                 self._refill([part], error)
                 continue
@@ -168,11 +168,11 @@ class Scheduler:
             self.wake_at = hold_until(now, self._opened + self._hold * step, step, len(ready), expected)
         return self.wake_at is not None
 
-    def _commit(self, part: Part, rows: Logits) -> None:
+    def _commit(self, part: Part, rows: Logits, seconds: float) -> None:
         session, ends = part.seat.session, self._backend.vocabulary.ends
         sampling = effective_sampling(session.strategy, session.sampling)
         tokens = judge(part.fresh, rows, sampling, len(session.tokens), ends)
-        session.commit(tokens, ends, own=part.run is None)
+        session.commit(tokens, ends, own=part.run is None, forward_ms=1e3 * seconds)
         part.seat.answers += part.run is not None
         rejected = session.held - (len(session.tokens) - 1)
         session.held -= rejected

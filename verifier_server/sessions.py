@@ -31,14 +31,17 @@ class Session:
     held: int = 0  # how many of `tokens` the row holds; the engine's
     self_continue: bool = False  # whether the verifier goes on by itself while it waits for guesses
     own_from: list[int] = field(default_factory=list)  # where its own steps' tokens begin, end, begin again, …
+    own_ms: float = 0.0  # milliseconds of the pass that brought the last of them
     gone: bool = False  # deleted, expired, or done with; the engine's
     watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread when there is news
 
-    def commit(self, tokens: list[int], ends: AbstractSet[int], own: bool = False) -> None:
+    def commit(self, tokens: list[int], ends: AbstractSet[int], own: bool = False, forward_ms: float = 0.0) -> None:
         """Append the target's tokens, and end the text at an end token or at the limit.
 
-        `own`: they come of a step that no guess asked for.
+        `own`: they come of a step that no guess asked for. `forward_ms`: of the pass that brought them.
         """
+        if own:
+            self.own_ms = forward_ms
         if own != (len(self.own_from) % 2 == 1):
             self.own_from.append(len(self.tokens))  # before the tokens: other threads read while this one writes
         self.tokens.extend(tokens[: self.limit - len(self.tokens)])

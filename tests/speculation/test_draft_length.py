@@ -24,6 +24,7 @@ class Costs:
     link: float
     pass_ms: tuple[float, ...]  # by drafts
     queue: float = 0.0
+    draft_known: bool = True
 
     def draft(self) -> float:
         return self.draft_ms

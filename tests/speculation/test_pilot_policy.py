@@ -99,6 +99,25 @@ def test_the_automatic_length_is_about_as_good_as_the_best_fixed_one(
     assert _rate(right, mechanisms, **world) >= 0.95 * max(fixed)
 
 
+@pytest.mark.parametrize("right", [0.5, 0.9])
+@pytest.mark.parametrize("wider", [0.5, 10.0])
+@pytest.mark.parametrize(("uneven", "said"), [(0.2, 1.0), (0.0, 1.3), (0.1, 0.7), (0.2, 1.5)])
+def test_passes_that_take_other_than_thought_do_not_keep_guesses_from_being_in_time(
+    uneven: float, said: float, wider: float, right: float
+) -> None:
+    """A guess meant for the end of a step that ended before finds the next one begun, and so on for ever."""
+    world = {"rtt": 1.0, "step": 30.0, "wider": wider, "draft": 1.0, "uneven": uneven, "said": said}
+    assert _rate(right, ALL, **world) > 0.93 * _rate(right, LOCKSTEP, **world)
+
+
+def test_where_overlap_brings_next_to_nothing_nobody_is_kept_busy_for_it() -> None:
+    """It takes power, and where both ends are one machine, the verifier's time."""
+    world = {"rtt": 1.0, "step": 50.0, "wider": 10.0, "draft": 0.5}
+    pair = run(Knowing(0.6, width=4), ALL, **world)  # type: ignore[arg-type]
+    assert pair.pilot is not None and pair.pilot.operation is Operation.LOCKSTEP
+    assert pair.course.steps < 1.5 * run(Knowing(0.6), LOCKSTEP, **world).course.steps  # type: ignore[arg-type]
+
+
 def test_the_way_of_working_that_pays_is_named() -> None:
     world = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
     for right, operation in ((0.0, Operation.SELF_CONTINUED), (0.95, Operation.OVERLAPPED)):

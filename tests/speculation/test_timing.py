@@ -52,11 +52,22 @@ def test_a_further_row_is_guessed_at_half_a_draft_until_it_is_measured() -> None
     assert (times.draft(2), times.draft(4)) == (9.0, 11.0)
 
 
-def test_a_wide_step_tells_nothing_before_a_narrow_one_is_known() -> None:
+def test_wide_steps_tell_what_a_draft_may_take_while_there_is_no_narrow_one() -> None:
     times = Times()
-    times.drafted(3, 90.0)
-    times.drafted(1, 8.0)
-    assert times.draft(2) == 12.0
+    assert not times.draft_known
+    times.drafted(3, 16.0)
+    assert times.draft_known and times.draft() == 8.0 and times.draft(3) == 16.0
+
+
+def test_the_less_even_passes_are_the_earlier_a_guess_is_to_be() -> None:
+    even, uneven = Times(), Times()
+    for number in range(40):
+        even.verified(2, 40.0)
+        uneven.verified(2, 40.0 + 5.0 * (-1) ** number)
+    assert even.margin == pytest.approx(1.0, abs=0.1) and 8.0 < uneven.margin < 14.0
+    for number in range(40):
+        uneven.verified(2, 1.0 + 79.0 * (number % 2))
+    assert uneven.margin == uneven.verify(0) / 2, "never so early that the step before the last is meant"
 
 
 def test_a_wide_step_that_took_no_longer_makes_rows_free_and_not_cheaper_than_that() -> None:

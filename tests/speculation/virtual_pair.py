@@ -12,6 +12,7 @@ from speculation.operation import Mechanisms
 from speculation.sampling import Sampling
 from speculation.tree import Prediction
 from tests.drafter_client.support import plain
+from verifier_server.plan import Plan
 
 PROMPT = [256, 1, 2, 3]
 LENGTH = 300  # of the text that `run` writes, unless another is given
@@ -76,12 +77,23 @@ def run(
     wider: float = 0.0,
     draft: float,
     row: float = 0.3,
+    uneven: float = 0.0,
+    said: float = 1.0,
     length: int | None = None,
     count: int = LENGTH,
 ) -> VirtualDrafter:
-    """One drafter to the end of its text; all times in milliseconds, `row` as a share of a draft's."""
-    pass_ms = [step + wider * tokens for tokens in range(17)]
-    world = World(Toy(rows=2), lambda plan: (step + wider * (plan.tokens - 1)) / 1e3, pass_ms=pass_ms, check=True)
+    """One drafter to the end of its text; all times in milliseconds, `row` as a share of a draft's.
+
+    `uneven`: share by which a pass may take more or less than its cost. `said`: what the verifier says that passes
+    take, as a multiple of their cost.
+    """
+    pass_ms = [said * (step + wider * tokens) for tokens in range(17)]
+    rng = random.Random(0)
+
+    def cost(plan: Plan) -> float:
+        return (step + wider * (plan.tokens - 1)) * rng.uniform(1.0 - uneven, 1.0 + uneven) / 1e3
+
+    world = World(Toy(rows=2), cost, pass_ms=pass_ms, check=True)
     pair = VirtualDrafter(
         world,
         PROMPT,

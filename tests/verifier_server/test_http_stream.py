@@ -36,7 +36,7 @@ def tokens_of(found: Sequence[Event], start: int) -> list[int]:
     tokens: list[int] = []
     for name, data in found:
         assert name == "tokens"
-        assert data.keys() == {"position", "tokens", "own"}
+        assert data.keys() == {"position", "tokens", "own"} | ({"forward_ms"} if data["own"] else set())
         assert data["position"] == start + len(tokens)
         assert data["tokens"]
         tokens += data["tokens"]
