@@ -87,10 +87,14 @@ class Server:
         self.url = ""
         self._lines: list[str] = []
         self._ready = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
-        if not self._ready.wait(60) or not self.url:
-            process.terminate()
-            raise RuntimeError("the verifier did not start:\n" + "".join(self._lines))
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            if not self._ready.wait(60) or not self.url:
+                raise RuntimeError("the verifier did not start:\n" + "".join(self._lines))
+        except BaseException:  # Ctrl-C, too
+            self.stop()
+            raise
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -101,6 +105,14 @@ class Server:
                 self._ready.set()
         self._ready.set()
 
+    def stop(self) -> None:
+        """End the process, and let go of the pipe that its log came through."""
+        self.process.terminate()
+        self.process.wait(30)
+        self._reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
 
 @contextmanager
 def serve(application: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
@@ -109,15 +121,25 @@ def serve(application: str, environment: dict[str, str] | None = None) -> Iterat
     With the settings given and no others: what the user's own environment sets for a verifier is left out.
     """
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("VERIFIER_")}
-    command = [sys.executable, "-m", "uvicorn", application, "--port", "0", "--no-access-log"]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        application,
+        "--port",
+        "0",
+        "--no-access-log",
+        "--timeout-keep-alive",
+        "75",
+    ]
     process = subprocess.Popen(
         command, cwd=ROOT, env=inherited | (environment or {}), stderr=subprocess.PIPE, text=True
     )
+    server = Server(process)
     try:
-        yield Server(process)
+        yield server
     finally:
-        process.terminate()
-        process.wait(30)
+        server.stop()
 
 
 def verifier(**settings: object) -> AbstractContextManager[Server]:

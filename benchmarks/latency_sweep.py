@@ -11,12 +11,14 @@ Rates count from the first token known here to the last, the time to the first s
     k=4          four drafts, send, wait: what public REST pairs do
     ours         the default of `python -m drafter_client`
     -overlap … -adaptive   ours with one mechanism off
-    reference    the best static policy in a replay of this text's agreement with the times measured in this cell
-                 (`benchmarks.reference`: chosen with hindsight, and its programs take no time)
+    reference    the best static policy in a replay of this text's agreement with the times measured in this cell: a
+                 step of the drafter, the verifier's passes, and what an exchange took beyond them in the run of `k=4`
+                 (`benchmarks.reference`: chosen with hindsight, and its decisions take no time)
     U            what no chain verification can beat
 
 all but the first as multiples of what the target streams. Each cell is written to `results/latency_sweep.jsonl` as it
 ends, and a cell that is there already is not measured again, so that a sweep can be taken up where it was left.
+`results/latency_sweep.txt` and `.png` are made of that file (`--report` makes them without measuring).
 
     python -m benchmarks.latency_sweep [--targets 80 25] [--drafts 8 4] [--rtt 0.2 5 20 50 100] [--prompts 1]
 """
@@ -30,7 +32,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks import paced
+from benchmarks import paced, sweep_report
 from benchmarks.drafters import CONTEXT, NAMES, Stable, stable
 from benchmarks.harness import held_out_prompts, serve
 from benchmarks.reference import Times, Trace, best, upper_bound
@@ -79,11 +81,18 @@ def main() -> None:
     parser.add_argument("--drafts", type=int, nargs="+", choices=DRAFTS, default=list(DRAFTS))
     parser.add_argument("--rtt", type=float, nargs="+", default=[0.2, 5, 20, 50, 100])
     parser.add_argument("--drafters", nargs="+", choices=NAMES, default=list(NAMES))
-    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS))
+    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS), help="`k=4` is always measured")
     parser.add_argument("--prompts", type=int, default=1)
+    parser.add_argument("--report", action="store_true", help="measure nothing, report what was measured")
     options = parser.parse_args()
+    if not options.report:
+        _measure(options)
+    sweep_report.write(sweep_report.read(FILE))
+
+
+def _measure(options: argparse.Namespace) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
-    measured = {cell_key(cell) for cell in read()}
+    measured = {cell_key(cell) for cell in sweep_report.read(FILE)}
     with stable(options.drafters) as models:
         for target in options.targets:
             settings = {"PACED_TARGET": str(TARGETS[target]), "VERIFIER_THREADS": "1", "VERIFIER_CONTEXT": str(CONTEXT)}
@@ -92,13 +101,6 @@ def main() -> None:
                     with relay(server.url, Link(rtt_ms=rtt)) as url:
                         for cell in _cells(url, models, target, rtt, options, measured):
                             _keep(cell)
-
-
-def read() -> list[dict[str, Any]]:
-    """Cells measured so far."""
-    if not FILE.exists():
-        return []
-    return [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
 
 
 def cell_key(cell: dict[str, Any]) -> tuple[Any, ...]:
@@ -156,18 +158,20 @@ def _cell(
     sampling = Sampling(number, TEMPERATURE)
     samples: dict[str, Sample] = {}
     stats: dict[str, Stats] = {}
-    for column in columns:
+    for column in ["k=4", *(column for column in columns if column != "k=4")]:
         mechanisms, length = COLUMNS[column]
         stats[column] = Stats()
         drafter = models.drafter(name, DRAFTS[draft], sampling)
         samples[column] = _ours(client, info, drafter, prompt_ids, number, mechanisms, length, stats[column])
     text = [*prompt_ids, *alone.tokens]
     agrees = models.agrees(name, text, len(prompt_ids), sampling)
+    lockstep = stats["k=4"]
+    link_ms = lockstep.times.network / (lockstep.guesses + 1)  # the prompt's is among them
     times = Times(
         draft_ms=models.step_ms(name, DRAFTS[draft], sampling),
         verify_ms=lambda drafts: _pass_ms(info.pass_ms, drafts),
         rtt_ms=rtt,
-        overhead_ms=max(0.0, client.round_trip_ms - rtt),
+        overhead_ms=max(0.0, link_ms - rtt),
     )
     reference = best(Trace(agrees), times)
     rates = {column: sample.rate for column, sample in samples.items()}
@@ -181,7 +185,7 @@ def _cell(
         "ttft_ms": {column: sample.ttft_ms for column, sample in samples.items()},
         "same_text": {column: sample.tokens == alone.tokens for column, sample in samples.items()},
         "policy": f"{reference.policy}, k={reference.k}",
-        "measured": {"draft_ms": times.draft_ms, "verify_ms": info.pass_ms[:9], "round_trip_ms": client.round_trip_ms},
+        "measured": {"draft_ms": times.draft_ms, "verify_ms": info.pass_ms[:9], "link_ms": link_ms},
         "runs": {column: _summary(each) for column, each in stats.items()},
     }
 

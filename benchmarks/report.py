@@ -3,7 +3,10 @@
 import argparse
 import datetime
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from backends.machine import cores
 
@@ -34,6 +37,18 @@ class Report:
         """Write all lines to the results folder."""
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{self._file}.txt").write_text("\n".join(self._lines) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def plot(path: Path, rows: int = 1, columns: int = 1) -> Iterator[Any]:
+    """Axes to draw on, as a list of rows; saved as PNG at the end. Raises SystemExit where matplotlib is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise SystemExit("figures need matplotlib: .venv/bin/pip install -r requirements-benchmarks.txt") from None
+    figure = Figure(figsize=(4.2 * columns, 3.2 * rows), layout="constrained")
+    yield figure.subplots(rows, columns, squeeze=False).tolist()
+    figure.savefig(path, dpi=110)
 
 
 def _processor() -> str:

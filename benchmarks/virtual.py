@@ -249,17 +249,23 @@ class VirtualDrafter:
     def _act(self) -> None:
         """Do what the pilot wants done now."""
         assert self.pilot is not None
+        self._order(self.pilot)
+        if self.pilot.reflect():
+            self._order(self.pilot)
         now = 1e3 * self._world.now
-        while (flight := self.pilot.next_guess(now)) is not None:
-            self._send(flight)
-        step = self.pilot.next_step(now)
-        if step is not None:
-            self.course.steps += 1
-            self._world.at(self._world.now + self._draft_ms(len(step.nodes)) / 1e3, partial(self._drafted, step))
         wake = self.pilot.wake_at(now)
         if wake is not None and wake != self._wake:
             self._wake = wake
             self._world.at(wake / 1e3, self._awake)
+
+    def _order(self, pilot: Pilot) -> None:
+        now = 1e3 * self._world.now
+        while (flight := pilot.next_guess(now)) is not None:
+            self._send(flight)
+        step = pilot.next_step(now)
+        if step is not None:
+            self.course.steps += 1
+            self._world.at(self._world.now + self._draft_ms(len(step.nodes)) / 1e3, partial(self._drafted, step))
 
     def _awake(self) -> None:
         if not self.finished:

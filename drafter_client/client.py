@@ -204,9 +204,19 @@ class VerifierClient:
 
         `next_in_ms`: how long after the answer the next guess is to be expected.
         """
+        return self.guess(session_id, position, drafts, next_in_ms)()
+
+    def guess(
+        self, session_id: str, position: int, drafts: list[int], next_in_ms: float | None = None
+    ) -> Callable[[], Verdict]:
+        """`verify` in two: what is returned waits for the answer, in any thread. Nothing else may come in between."""
         body = b'{"position":%d,"draft_tokens":[%s]' % (position, ",".join(map(str, drafts)).encode())
         body += b"}" if next_in_ms is None else b',"next_in_ms":%.1f}' % next_in_ms
-        reply = self._call("POST", "/verify", body, session_id)
+        headers = {**self._headers, "X-Session-Id": session_id}
+        self.transport.begin("POST", "/verify", body, headers, _TIMEOUTS["/verify"])
+        return lambda: self._verdict(self._call("POST", "/verify", body, session_id))
+
+    def _verdict(self, reply: Any) -> Verdict:
         with self._promised("/verify"):
             timing = reply["timing"]
             return Verdict(

@@ -107,6 +107,14 @@ class Alone:
         pass  # nothing is ever under way
 
 
+class _Lane:
+    """A connection for one guess at a time."""
+
+    def __init__(self, client: VerifierClient) -> None:
+        self.client = client
+        self.guesses: SimpleQueue[tuple[Flight, Callable[[], Verdict]] | None] = SimpleQueue()
+
+
 class Threads:
     """A thread for the draft model, one for each guess that may be under way, and one for the event stream."""
 
@@ -114,13 +122,14 @@ class Threads:
         self._drafter = drafter
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._steps: SimpleQueue[tuple[Step, list[int]] | None] = SimpleQueue()
-        self._flights: SimpleQueue[Flight | None] = SimpleQueue()
+        self._lanes = [_Lane(client.another()) for _ in range(lanes)]
+        self._idle: SimpleQueue[_Lane] = SimpleQueue()
         self._session_id, self._position = "", 0
         self._opened = threading.Event()
         self._closed = False
-        self._clients = [client.another() for _ in range(lanes)]
+        self._clients = [lane.client for lane in self._lanes]
         work: list[Callable[[], None]] = [self._draft]
-        work += [self._lane(each) for each in self._clients]
+        work += [self._carry(lane) for lane in self._lanes]
         if stream:
             self._clients.append(client.another())
             work.append(self._listen(self._clients[-1]))
@@ -136,7 +145,10 @@ class Threads:
         self._steps.put((step, text))
 
     def send(self, flight: Flight) -> None:
-        self._flights.put(flight)
+        lane = self._idle.get()
+        # Sent from here and now: to wake the lane's thread first takes as long as the rest of it.
+        answer = lane.client.guess(self._session_id, flight.position, flight.drafts, flight.next_in_ms)
+        lane.guesses.put((flight, answer))
 
     def next(self, timeout: float | None) -> Event | None:
         try:
@@ -152,8 +164,9 @@ class Threads:
         self._closed = True
         self._opened.set()
         self._steps.put(None)
+        for lane in self._lanes:
+            lane.guesses.put(None)
         for client in self._clients:
-            self._flights.put(None)
             client.abort()
         for thread in self._threads:
             thread.join(_JOIN)
@@ -173,13 +186,18 @@ class Threads:
             step, text = order
             self._events.put(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
 
-    def _lane(self, client: VerifierClient) -> Callable[[], None]:
+    def _carry(self, lane: _Lane) -> Callable[[], None]:
         def work() -> None:
-            with closing(client):
+            with closing(lane.client):
                 with suppress(DrafterError):  # the first guess will meet it again, and say so
-                    client.transport.connect()
-                while (flight := self._flights.get()) is not None:
-                    verdict = client.verify(self._session_id, flight.position, flight.drafts, flight.next_in_ms)
+                    lane.client.transport.connect()
+                self._idle.put(lane)
+                while (guess := lane.guesses.get()) is not None:
+                    flight, answer = guess
+                    try:
+                        verdict = answer()
+                    finally:
+                        self._idle.put(lane)
                     self._events.put(Answered(flight, verdict))
 
         return work

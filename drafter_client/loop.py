@@ -114,14 +114,10 @@ class _Run:
 
     def turn(self) -> list[Committed]:
         """Order what is to be done now, wait for something to happen, and take in all that did."""
-        now = 1e3 * self._clock()
-        while (flight := self._pilot.next_guess(now)) is not None:
-            self._guesses.append(flight)
-            self._crew.send(flight)
-        step = self._pilot.next_step(now)
-        if step is not None:
-            self._crew.draft(step, self._pilot.known)
-        wake = self._pilot.wake_at(now)
+        self._order()
+        if self._pilot.reflect():
+            self._order()
+        wake = self._pilot.wake_at(1e3 * self._clock())
         event = self._crew.next(None if wake is None else max(0.0, wake - 1e3 * self._clock()) / 1e3)
         news = []
         while event is not None:
@@ -130,6 +126,15 @@ class _Run:
                 news.append(committed)
             event = self._crew.next(0.0) if self.finish_reason is None else None
         return news
+
+    def _order(self) -> None:
+        now = 1e3 * self._clock()
+        while (flight := self._pilot.next_guess(now)) is not None:
+            self._guesses.append(flight)
+            self._crew.send(flight)
+        step = self._pilot.next_step(now)
+        if step is not None:
+            self._crew.draft(step, self._pilot.known)
 
     def _take_in(self, event: Event, now: float) -> Committed | None:
         if isinstance(event, Failed):

@@ -42,6 +42,12 @@ class Transport(Protocol):
     @property
     def received(self) -> int: ...
 
+    def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
+        """Send a request ahead of its `exchange`, the very next one, if that takes no new connection. Never waits.
+
+        Whatever goes wrong, that exchange meets again.
+        """
+
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
         """One request and its answer. Raises a VerifierUnreachable, ConnectionLost, VerifierTimeout or BadReply."""
 
@@ -83,6 +89,8 @@ class HttpTransport:
         self._proxy = None if _is_loopback(self._host) else _proxy_for(parts.scheme, self._host)
         self._connection: http.client.HTTPConnection | None = None
         self._response: http.client.HTTPResponse | None = None
+        self._socket: CountedSocket | None = None  # the connection's, which gives it up when a last answer begins
+        self._begun: bytes | None = None  # the body of a request that was sent ahead
         self._last_used = 0.0
         self._traffic = Traffic()
 
@@ -94,9 +102,24 @@ class HttpTransport:
     def received(self) -> int:
         return self._traffic.received
 
+    def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
+        if self._connection is None or self._is_stale(self._connection):
+            return
+        try:
+            self._write(self._connection, method, path, body, headers, timeout)
+            self._begun = body
+        except OSError:
+            self.close()
+
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
+        begun, self._begun = self._begun, None
+        if begun is not None and begun is not body:  # the answer that comes first is another's
+            self.close()
         with self._guarded(path, timeout):
-            response = self._send(method, path, body, headers, timeout)
+            if begun is not None and self._connection is not None:
+                response = self._receive(self._connection, method)
+            else:
+                response = self._send(method, path, body, headers, timeout)
             data = response.read()
             if not data and response.will_close and response.length is None:  # http.client takes half a head for whole
                 raise http.client.IncompleteRead(data)
@@ -129,10 +152,9 @@ class HttpTransport:
         self._last_used = time.monotonic()
 
     def abort(self) -> None:
-        connection = self._connection
-        sock = connection.sock if connection is not None else None
+        sock = self._socket
         if sock is not None:
-            with suppress(OSError):  # it may just have been closed
+            with suppress(OSError):  # it may just have been closed, or its last answer read to the end
                 sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -142,6 +164,7 @@ class HttpTransport:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        self._socket = self._begun = None
 
     @contextmanager
     def _guarded(self, path: str, timeout: float) -> Iterator[None]:
@@ -163,9 +186,23 @@ class HttpTransport:
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float
     ) -> http.client.HTTPResponse:
         connection = self._connected()
+        self._write(connection, method, path, body, headers, timeout)
+        return self._receive(connection, method)
+
+    def _write(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        timeout: float,
+    ) -> None:
         connection.sock.settimeout(timeout)
         # Head and body in one packet: http.client would send two, and checks every header anew each time.
         connection.sock.sendall(self._head(method, path, headers, body) + (body or b""))
+
+    def _receive(self, connection: http.client.HTTPConnection, method: str) -> http.client.HTTPResponse:
         self._response = response = http.client.HTTPResponse(connection.sock, method=method)
         response.begin()
         if response.will_close:
@@ -184,10 +221,8 @@ class HttpTransport:
         return "\r\n".join([*lines, "\r\n"]).encode("ascii")
 
     def _connected(self) -> http.client.HTTPConnection:
-        if self._connection is not None:
-            closed_by_them = self._connection.sock is None  # as their last answer had announced
-            if closed_by_them or time.monotonic() - self._last_used > IDLE_LIMIT:
-                self.close()
+        if self._connection is not None and self._is_stale(self._connection):
+            self.close()
         if self._connection is None:
             host, port = self._proxy or (self._host, self._port)
             if self._secure:
@@ -207,9 +242,14 @@ class HttpTransport:
                 raise VerifierUnreachable(
                     f"no verifier answers at {self._url}{through} ({error}): is it running, and is the port right?"
                 ) from error
-            connection.sock = cast(socket.socket, CountedSocket(connection.sock, self._traffic))
+            self._socket = CountedSocket(connection.sock, self._traffic)
+            connection.sock = cast(socket.socket, self._socket)
             self._connection = connection
         return self._connection
+
+    def _is_stale(self, connection: http.client.HTTPConnection) -> bool:
+        """Whether they have closed it, as their last answer had announced, or may have."""
+        return connection.sock is None or time.monotonic() - self._last_used > IDLE_LIMIT
 
     def _reply(self, response: http.client.HTTPResponse, data: bytes) -> Reply:
         wait = response.getheader("Retry-After", "")

@@ -88,6 +88,7 @@ class Pilot:
         self._answered: tuple[Flight, bool] | None = None  # and whether it was judged
         self._spoke_at, self._told = now, len(self.known)
         self._most = _FIRST_MOST
+        self._unlearnt = False  # whether anything was committed since `reflect`
         self._untested = 0  # tokens committed since one was compared with a draft
         self._runner_up, self._ready = 0.4, 0.0  # fading shares of misses: the runner-up was right, drafts were ready
         self._seen: tuple[float, _Outlook | None] | None = None
@@ -138,17 +139,27 @@ class Pilot:
         if new or self._answered is not None:
             self._seen = None
             self._forecast.news(len(self.known), now, self._expected(self._answered))
-        if new:
-            self._calibration.fit()
-            if missed:
-                ready = bool(self._tree.root.children)
-                self.misses += 1
-                self.prepared += ready
-                self._ready += 0.1 * (ready - self._ready)
-            self._weigh()
+        if missed:
+            ready = bool(self._tree.root.children)
+            self.misses += 1
+            self.prepared += ready
+            self._ready += 0.1 * (ready - self._ready)
+        self._unlearnt = self._unlearnt or bool(new)
         self._answered = None
         self.finished = self.finished or finished
         return new
+
+    def reflect(self) -> bool:
+        """Learn from what was committed; whether there was anything, so that it pays to ask once more what to do.
+
+        It takes longer than deciding does, so it is for when all that can be done at once is under way.
+        """
+        if not self._unlearnt:
+            return False
+        self._unlearnt, self._seen = False, None
+        self._calibration.fit()
+        self._weigh()
+        return True
 
     # What to do.
 

@@ -30,6 +30,9 @@ class Faulty:
     def received(self) -> int:
         return self._inner.received
 
+    def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
+        pass  # what goes wrong is to go wrong in `exchange`
+
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
         number = len(self.asked)
         self.asked.append(path)
@@ -67,6 +70,9 @@ class Canned:
         self.bodies: list[bytes | None] = []
         self.timeouts: list[float] = []
         self.aborted = False
+
+    def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
+        pass  # what goes wrong is to go wrong in `exchange`
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
         self.asked.append((method, path))

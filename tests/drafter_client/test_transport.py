@@ -1,11 +1,12 @@
 """HTTP exchanges that go well: kept alive, counted to the byte, by the way the environment names and no other."""
 
-from contextlib import closing
+import threading
+from contextlib import closing, suppress
 
 import pytest
 
 from drafter_client import transport
-from drafter_client.errors import BadUrl
+from drafter_client.errors import BadUrl, ConnectionLost
 from drafter_client.traffic import CountedSocket
 from drafter_client.transport import HttpTransport
 from tests.drafter_client.raw_server import CHUNKED, Peer, answering, chunk, echo
@@ -37,6 +38,52 @@ def test_one_connection_serves_request_after_request() -> None:
         assert [_ask(sender, b"[%d]" % n) for n in range(5)] == [[n] for n in range(5)]
     assert server.connections == 1
     assert [request.body for request in server.requests] == [b"[%d]" % n for n in range(5)]
+
+
+def test_a_request_sent_ahead_is_on_its_way_before_its_answer_is_waited_for() -> None:
+    there = threading.Event()
+
+    def tell(peer: Peer) -> None:
+        while (request := peer.read()) is not None:
+            there.set()
+            peer.reply(request.body)
+
+    with answering(tell) as server, closing(HttpTransport(server.url)) as sender:
+        body = b"[1]"
+        sender.begin("POST", "/x", body, HEADERS, 10.0)
+        assert server.connections == 0, "which would have to be waited for"
+        assert _ask(sender, body) == [1]
+        there.clear()
+        sender.begin("POST", "/x", body, HEADERS, 10.0)
+        assert there.wait(10.0)
+        assert _ask(sender, body) == [1] == _ask(sender, body)
+    assert (server.connections, len(server.requests)) == (1, 3)
+
+
+def test_the_answer_to_a_request_sent_ahead_is_no_other_ones() -> None:
+    with answering(echo, echo) as server, closing(HttpTransport(server.url)) as sender:
+        _ask(sender)
+        sender.begin("POST", "/x", b"[2]", HEADERS, 10.0)
+        assert _ask(sender, b"[3]") == [3]
+    assert server.connections == 2
+
+
+def test_a_request_sent_ahead_into_a_closed_connection_is_sent_again() -> None:
+    def once(peer: Peer) -> None:
+        request = peer.read()
+        assert request is not None
+        peer.reply(request.body)
+        peer.close()
+
+    with answering(once, echo) as server, closing(HttpTransport(server.url)) as sender:
+        body = b"[4]"
+        assert _ask(sender, body) == [4]
+        for _ in range(2):  # the first may still find room in a socket that the other end has closed
+            sender.begin("POST", "/x", body, HEADERS, 10.0)
+        with suppress(ConnectionLost):
+            assert _ask(sender, body) == [4]
+        assert _ask(sender, body) == [4]
+    assert server.connections == 2
 
 
 def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:

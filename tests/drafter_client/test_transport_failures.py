@@ -220,7 +220,6 @@ def test_what_is_under_way_can_be_broken_off_from_another_thread(said: bytes) ->
             pending.result(10)
 
 
-@pytest.mark.xfail(strict=True, reason="HttpTransport.abort: of a last answer the connection no longer has the socket")
 def test_an_answer_that_ends_with_its_connection_can_be_broken_off_too() -> None:
     """As proxies of the old kind send a stream: its end cannot be told from a break."""
     asked, heard = threading.Event(), threading.Event()

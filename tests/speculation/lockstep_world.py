@@ -119,6 +119,7 @@ def live(
         now += link + verify
         pilot.answered(flight, sent, 0.0, verify, now)
         pilot.committed(flight.position, [RIGHT] * (stood + 1), False, now)
+        pilot.reflect()
         unread += 0 if made else stood + 1
         outcome.tokens.append(place + stood + 1)
         outcome.milliseconds.append(now)

@@ -46,7 +46,9 @@ def _draft(pilot: Pilot, now: float, confidence: float = 0.9, took: float = 2.0)
 
 def _answer(pilot: Pilot, flight: Flight, tokens: list[int], now: float, judged: int | None = None) -> list[int]:
     pilot.answered(flight, len(flight.drafts) if judged is None else judged, 0.0, 50.0, now)
-    return pilot.committed(flight.position, tokens, False, now)
+    new = pilot.committed(flight.position, tokens, False, now)
+    pilot.reflect()
+    return new
 
 
 def _sent(pilot: Pilot, now: float) -> Flight:
@@ -249,6 +251,7 @@ def test_a_verifier_that_goes_on_is_told_from_time_to_time_how_far_we_are() -> N
     while now < 2000.0:
         if now and not now % 100:
             pilot.committed(len(pilot.known), [0], False, now)
+            pilot.reflect()
         flight = pilot.next_guess(now)
         if flight is not None:
             assert flight.drafts == [] and flight.position == len(pilot.known)
@@ -299,6 +302,7 @@ def test_a_drafter_that_never_agrees_is_tried_again_from_time_to_time(mechanisms
             _answer(pilot, flight, [0], now)
         elif mechanisms.self_continue:
             pilot.committed(len(pilot.known), [0], False, now)
+            pilot.reflect()
     tried = [known for known in steps if known > 200]
     assert 10 < len(tried) < 60, "about one token in eight"
     assert pilot.misses > 20

@@ -1,0 +1,112 @@
+"""What a latency sweep came to: a table of all cells, the bars it was to clear, and a figure."""
+
+import datetime
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import RESULTS, plot
+
+_FAINT = ("-overlap", "-in flight", "-corrections", "-self-continue", "-adaptive")
+_CLOSE = 5  # ms of round trip up to which prepared corrections can pay
+
+Cell = dict[str, Any]
+
+
+def write(cells: Sequence[Cell], folder: Path = RESULTS) -> None:
+    """`latency_sweep.txt` and, where matplotlib is there, `latency_sweep.png`."""
+    lines = [f"# python -m benchmarks.latency_sweep, reported {datetime.datetime.now(tz=datetime.UTC).date()}"]
+    lines += [*table(cells), "", *bars(cells)]
+    print("\n".join(lines))
+    (folder / "latency_sweep.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _figure(cells, folder / "latency_sweep.png")
+
+
+def table(cells: Iterable[Cell]) -> list[str]:
+    """One line a cell: tokens per second of the target alone, then every column as a multiple of it."""
+    cells = sorted(cells, key=_place)
+    columns = list(dict.fromkeys(name for cell in cells for name in cell["ratios"]))
+    head = "".join(f"{name:>16}" for name in columns)
+    lines = [f"target draft  RTT drafter agrees  target/s TTFT ms  ours TTFT{head}  policy of the reference"]
+    for cell in cells:
+        ratios = "".join(f"{cell['ratios'][name]:16.2f}" if name in cell["ratios"] else " " * 16 for name in columns)
+        lines.append(
+            f"{cell['target_ms']:>6} {cell['draft_ms']:>5} {cell['rtt_ms']:>4g} {cell['drafter']:>7} "
+            f"{cell['agreement']:6.2f} {cell['target_rate']:9.2f} {cell['target_ttft_ms']:7.0f} "
+            f"{cell['ttft_ms'].get('ours', 0):10.0f}{ratios}  {cell['policy']}"
+        )
+    return lines
+
+
+def bars(cells: Sequence[Cell]) -> list[str]:
+    """How many cells clear each bar, and which do not."""
+    cells = [cell for cell in cells if "ours" in cell["ratios"]]
+    lines = []
+    for name, against, least, among in (
+        ("0.9 of the reference", "reference", 0.9, cells),
+        (f"the reference, RTT to {_CLOSE} ms", "reference", 1.0, [c for c in cells if c["rtt_ms"] <= _CLOSE]),
+        ("0.98 of the target alone", "", 0.98, cells),
+        ("fixed k=4", "k=4", 1.0, cells),
+    ):
+        shares = {_name(cell): cell["ratios"]["ours"] / cell["ratios"].get(against, 1.0) for cell in among}
+        if not shares:
+            continue
+        short = [
+            f"{key} {share:.3f}" for key, share in sorted(shares.items(), key=lambda pair: pair[1]) if share < least
+        ]
+        mean = sum(shares.values()) / len(shares)
+        lines.append(f"at least {name}: {len(shares) - len(short)} of {len(shares)} cells, mean {mean:.3f}")
+        lines += [f"    short: {each}" for each in short]
+    differing = [f"{_name(c)}: {k}" for c in cells for k, same in c["same_text"].items() if not same]
+    lines.append(f"texts that differ from the target's own: {len(differing)} {differing or ''}".rstrip())
+    return lines
+
+
+def _place(cell: Cell) -> tuple[float, float, str, float, int]:
+    return (
+        -cell["target_ms"],
+        -cell["draft_ms"],
+        f"{1 - cell['agreement']:.1f}{cell['drafter']}",
+        cell["rtt_ms"],
+        cell["prompt"],
+    )
+
+
+def _name(cell: Cell) -> str:
+    return (
+        f"{cell['target_ms']}/{cell['draft_ms']} ms, RTT {cell['rtt_ms']:g}, {cell['drafter']}, prompt {cell['prompt']}"
+    )
+
+
+def _figure(cells: Sequence[Cell], path: Path) -> None:
+    pairs = sorted({(cell["target_ms"], cell["draft_ms"]) for cell in cells}, reverse=True)
+    drafters = list(dict.fromkeys(cell["drafter"] for cell in sorted(cells, key=_place)))
+    with plot(path, len(pairs), len(drafters)) as axes:
+        for row, (target, draft) in enumerate(pairs):
+            for column, drafter in enumerate(drafters):
+                chosen = [
+                    cell
+                    for cell in sorted(cells, key=lambda cell: cell["rtt_ms"])
+                    if (cell["target_ms"], cell["draft_ms"], cell["drafter"], cell["prompt"])
+                    == (target, draft, drafter, 0)
+                ]
+                _panel(axes[row][column], chosen, f"{target} ms target, {draft} ms {drafter}")
+
+
+def _panel(axis: Any, cells: Sequence[Cell], title: str) -> None:
+    styles = {"U": "k:", "reference": "k--", "k=4": "C3-", "ours": "C0-o"}
+    for name in (*_FAINT, *styles):
+        points = [(max(cell["rtt_ms"], 1), cell["ratios"][name]) for cell in cells if name in cell["ratios"]]
+        if points:
+            style = {"alpha": 0.45, "linewidth": 0.8} if name in _FAINT else {"linewidth": 1.6}
+            axis.plot(*zip(*points, strict=True), styles.get(name, "-"), label=name, markersize=3, **style)
+    axis.axhline(1.0, color="grey", linewidth=0.6)
+    axis.set(xscale="log", title=title, xlabel="round trip, ms", ylabel="times the target alone", ylim=(0, None))
+    axis.title.set_size(9)
+    axis.legend(fontsize=5)
+
+
+def read(path: Path) -> list[Cell]:
+    """Cells, one JSON object a line."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
