@@ -9,6 +9,7 @@ The verifier with a paced target takes the usual VERIFIER_… variables and `PAC
     PACED_TARGET=80,1.6,0.6 .venv/bin/uvicorn benchmarks.paced:app --port 8000
 """
 
+import functools
 import logging
 import os
 import time
@@ -141,6 +142,7 @@ class Paced(Backend):
         self._backend.release(row)
 
 
+@functools.cache
 def application() -> FastAPI:
     """A verifier by the environment, its target paced to `PACED_TARGET`."""
     settings = from_environment()

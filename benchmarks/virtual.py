@@ -232,7 +232,7 @@ class VirtualDrafter:
         self.course.judged += answer.judged
         if answer.judged:
             self.course.accepted += max(0, answer.accepted - (len(flight.drafts) - answer.judged))
-        self.pilot.answered(flight, answer.judged, answer.queue_ms, answer.forward_ms, now)
+        self.pilot.answered(flight, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions)
         self._learn(flight.position, answer.tokens, answer.finish_reason is not None)
 
     def _drafted(self, step: Step) -> None:

@@ -68,6 +68,7 @@ class Verdict:
     finish_reason: str | None
     queue_ms: float
     forward_ms: float
+    sessions: int = 1  # that shared the pass
 
 
 class VerifierClient:
@@ -226,6 +227,7 @@ class VerifierClient:
                 finish_reason=reply["finish_reason"],
                 queue_ms=timing["queue_ms"],
                 forward_ms=timing["forward_ms"],
+                sessions=timing["sessions"],
             )
 
     def stream(self, session_id: str, position: int) -> Iterator[tuple[str, dict[str, Any]]]:

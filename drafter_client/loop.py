@@ -145,7 +145,7 @@ class _Run:
         if isinstance(event, Answered):
             verdict, flight = event.verdict, event.flight
             self._stats.round(verdict, flight, now)
-            self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now)
+            self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
             return self._commit(flight.position, verdict.tokens, verdict.finish_reason, False, now)
         if event.forward_ms is not None:
             self._pilot.went_on(event.forward_ms)

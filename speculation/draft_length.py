@@ -42,7 +42,7 @@ def prospects(times: Times, chances: Sequence[float], mechanisms: Mechanisms, pr
     tokens = in_turn = unbroken = 0.0
     for k in range(MAX_AUTO + 1):
         tokens += chances[k]
-        busy = times.verify(k) + times.queue
+        busy = times.cost(k) + times.queue
         in_turn, unbroken = max(in_turn, tokens / (busy + link + k * draft)), max(unbroken, tokens / busy)
         if mechanisms.overlap:
             stands = chances[k + 1]  # all of it, and the free token behind it was foreseen: the next guess is there
@@ -58,7 +58,7 @@ def prospects(times: Times, chances: Sequence[float], mechanisms: Mechanisms, pr
         unhurried = max(unhurried, (tokens / busy, k))
     rate, length = best
     if mechanisms.self_continue:
-        rate = max(rate, 1.0 / times.verify(0))
+        rate = max(rate, 1.0 / times.cost(0))
     overlap = mechanisms.overlap and (not times.draft_known or unbroken > (1.0 + TRIFLE) * in_turn)
     return Prospects(rate, length, unhurried[1], _anew(times, chances, rate), overlap)
 
@@ -67,7 +67,7 @@ def _anew(times: Times, chances: Sequence[float], rate: float) -> int:
     value = best_value = 0.0
     best = 0
     for k in range(1, MAX_AUTO + 1):
-        value += chances[k] - rate * (times.draft() + times.verify(k) - times.verify(k - 1))
+        value += chances[k] - rate * (times.draft() + times.cost(k) - times.cost(k - 1))
         if value > best_value:
             best, best_value = k, value
     return best
@@ -78,21 +78,21 @@ def worths(times: Times, chances: Sequence[float], since: int, most: int, rate: 
 
     `chances[k]`: that the first k drafts of the path stand; from `since` on they would be judged.
     """
-    given, plain = rate * chances[min(since, len(chances) - 1)], times.verify(0)
+    given, plain = rate * chances[min(since, len(chances) - 1)], times.cost(0)
     gain, best = 0.0, [0.0]
     for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
         gain += chances[since + drafts]
-        best.append(max(best[-1], gain - given * (times.verify(drafts) - plain)))
+        best.append(max(best[-1], gain - given * (times.cost(drafts) - plain)))
     return best
 
 
 def worth_sending(times: Times, chances: Sequence[float], since: int, most: int, rate: float) -> int:
     """How many drafts of a path to send. `chances[k]`: that its first k stand; from `since` on they would be judged."""
     given = chances[min(since, len(chances) - 1)]
-    count, best, gain = since, -given * rate * times.verify(0), 0.0
+    count, best, gain = since, -given * rate * times.cost(0), 0.0
     for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
         gain += chances[since + drafts]
-        value = gain - given * rate * times.verify(drafts)
+        value = gain - given * rate * times.cost(drafts)
         if value > best:
             count, best = since + drafts, value
     return count

@@ -113,14 +113,17 @@ class Pilot:
             self._tree.grow(node, prediction)
         return now - step.began
 
-    def answered(self, flight: Flight, judged: int, queue_ms: float, forward_ms: float, now: float) -> None:
-        """The answer to a guess came; `committed` is told its tokens next."""
+    def answered(
+        self, flight: Flight, judged: int, queue_ms: float, forward_ms: float, now: float, sessions: int = 1
+    ) -> None:
+        """The answer to a guess came; `committed` is told its tokens next. `sessions`: that shared its pass."""
         first = flight is self._flights[0]
         self._forecast.arrived(flight)
         self._seen = None
         self._times.exchanged(now - flight.sent_at, queue_ms, forward_ms)
         if forward_ms > 0.0:
             self._times.verified(judged, forward_ms)
+            self._times.shared(judged, sessions)
             if first and not self.mechanisms.self_continue:
                 self._times.queued(queue_ms)
         self._answered = (flight, judged > 0) if flight.drafts else None
@@ -129,6 +132,7 @@ class Pilot:
         """The verifier took a step by itself, in a pass that took so long; `committed` is told what it brought."""
         self._seen = None
         self._times.verified(0, forward_ms)
+        self._times.shared(0)
 
     def committed(self, position: int, tokens: Sequence[int], finished: bool, now: float) -> list[int]:
         """Committed tokens from `position` on became known; returns those that are new."""

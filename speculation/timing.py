@@ -8,6 +8,7 @@ from speculation.estimates import Curve, Mean
 _LINK_WINDOW = 24  # exchanges
 _LINK_QUANTILE = 0.25  # low: Wi-Fi that saves power, and our own late looks, make spikes upwards only
 _WIDER_GUESS = 0.5  # share of a draft's time that another row is thought to take, until it is measured
+_SHARED = 1.5  # sessions in a pass from which on drafts are priced by what they cost all of them
 _LEAST = 1e-3  # ms; nothing takes no time
 _EARLY, _SPREADS = 1.0, 2.0  # ms, and mean errors of what passes are thought to take, that a guess is to be early
 
@@ -26,6 +27,7 @@ class Times:
         self._links: deque[float] = deque(maxlen=_LINK_WINDOW)
         self._queue = Mean(0.8)
         self._error = Mean(0.9)
+        self._sessions, self._judged = Mean(0.8), Mean(0.9)
         self.link = 0.0  # round trip without the verifier's own times
         self._verify_ms: list[float] = []  # by drafts, until the next is seen
 
@@ -56,6 +58,20 @@ class Times:
             self._verify_ms.append(max(_LEAST, curve.at(len(self._verify_ms))))
         return self._verify_ms[drafts]
 
+    def cost(self, drafts: int) -> float:
+        """What a pass would take if all sessions that share it had so many drafts: what a draft costs, not me, but us.
+
+        Where sessions share passes, each draft holds up all of them. If every drafter counted only its own delay, all
+        would send so many that each came off worse.
+        """
+        sessions, usual = self._sessions.value, self._judged.value
+        if sessions < _SHARED:
+            return self.verify(drafts)
+        # By what the verifier has said: what we see of our own passes has the others' drafts in it, too.
+        few = int(usual)
+        said = self._said.at(few) + (usual - few) * (self._said.at(few + 1) - self._said.at(few))
+        return max(0.1 * self.verify(0), self.verify(round(usual)) + sessions * (self._said.at(drafts) - said))
+
     def drafted(self, rows: int, milliseconds: float) -> None:
         """Take in a step that read one token for each of `rows` branches."""
         if rows > 1 and self._draft.weight:
@@ -73,6 +89,12 @@ class Times:
         self._error.learn(abs(forward_ms - self.verify(judged)) if self._seen else 0.0)
         self._verify.learn(judged, forward_ms)
         self._verify_ms, self._seen = [], True
+
+    def shared(self, judged: int, sessions: int | None = None) -> None:
+        """Take in a pass that judged so many drafts of ours, and how many sessions shared it, where that is known."""
+        self._judged.learn(judged)
+        if sessions is not None:
+            self._sessions.learn(sessions)
 
     def queued(self, milliseconds: float) -> None:
         """Take in how long a guess waited that found its session idle."""

@@ -1,8 +1,11 @@
 """Who is part of the next pass, in which order, and who has to give up a row for it.
 
 Guesses first, in order of arrival; then prompts (and texts whose row was taken), the least recently served first and
-together no more than a chunk, so that they hold no guess up for longer; then steps that sessions take by themselves.
+together no more than a chunk; then steps that sessions take by themselves. A guess that came while a chunk was read
+gets a pass without one, so that prompts hold no guess up for longer than one chunk takes.
 """
+
+from math import inf
 
 from backends.contract import Backend
 from verifier_server.plan import Part, Plan
@@ -11,7 +14,7 @@ from verifier_server.rows import RowPool
 from verifier_server.seats import Seat
 
 _TURN = 16  # answers that a session gets out of its row before another that waits may have it: recomputing is dear
-_PATIENCE = 8  # passes that prompts find no room in before they go first
+_PATIENCE = 8  # passes without prompts after which they go first
 
 
 class Composer:
@@ -21,6 +24,7 @@ class Composer:
         self._backend, self._rows, self._queue = backend, rows, queue
         self._chunk, self._max_drafts = min(chunk, backend.max_batch_tokens), max_drafts
         self._left_out = 0  # passes since a prompt that waits was fed
+        self.chunk_over = -inf  # when the last pass ended that held one beside other sessions
 
     def compose(self, waiting: list[Seat], going_on: list[Seat]) -> Plan:
         """The next pass for sessions that wait (by arrival) and such that may take a step of their own.
@@ -39,7 +43,10 @@ class Composer:
             self._add_guesses(plan, guesses)
         else:
             self._add_guesses(plan, guesses)
-            self._add_prompts(plan, prompts)
+            if any(part.run is not None and part.run.since < self.chunk_over for part in plan.parts):
+                self._left_out += bool(prompts)
+            else:
+                self._add_prompts(plan, prompts)
         for seat in sorted(going_on, key=lambda seat: seat.served):
             if plan.room and seat.session.row is not None:  # a guess may just have taken it
                 plan.add(Part(seat, None, [], []), plan.room)
@@ -66,6 +73,7 @@ class Composer:
                 self._rows.share(part.seat.session)
                 fed += plan.add(part, budget - fed)
         self._left_out = 0 if fed else self._left_out + 1
+        plan.holds_chunk = fed > 0
 
     def _alone(self, parts: list[Part]) -> bool:
         """Whether these are of a single session, and no other one is active."""

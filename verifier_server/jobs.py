@@ -21,11 +21,16 @@ class Answer:
     finish_reason: str | None
     queue_ms: float
     forward_ms: float
+    sessions: int = 0  # that shared the last pass for it
 
     @property
     def timing(self) -> dict[str, float]:
         """The times as replies carry them."""
-        return {"queue_ms": round(self.queue_ms, 3), "forward_ms": round(self.forward_ms, 3)}
+        return {
+            "queue_ms": round(self.queue_ms, 3),
+            "forward_ms": round(self.forward_ms, 3),
+            "sessions": self.sessions,
+        }
 
 
 @dataclass(eq=False, slots=True)
@@ -45,7 +50,9 @@ class Job:
     submitted: float = 0.0
     started: float | None = None  # when its first pass began
     forward: float = 0.0  # in passes
+    sessions: int = 0  # in the last of them
     number: int = 0  # its place in the order of arrival
+    since: float = 0.0  # when it took that place
     fresh: list[int] = field(default_factory=list)  # what of it goes beyond the record, as of the last placing
     closed: bool = False  # its last answer was given
 
@@ -83,4 +90,5 @@ class Job:
             finish_reason=session.finish_reason,
             queue_ms=1e3 * ((now if self.started is None else self.started) - self.submitted),
             forward_ms=1e3 * self.forward,
+            sessions=self.sessions,
         )

@@ -24,6 +24,7 @@ class Plan:
     room: int
     batch: list[Entry] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
+    holds_chunk: bool = False  # of a prompt
 
     @property
     def tokens(self) -> int:

@@ -62,7 +62,7 @@ class Queue:
         if seat is None:
             seat = self._seats[job.session] = Seat(job.session)
         job.submitted = now
-        self._line_up(job)
+        self._line_up(job, now)
         seat.hear(job, now)
         self._count += 1
         self._waiting[seat] = None
@@ -125,9 +125,9 @@ class Queue:
             if self._seats.get(seat.session) is not seat:
                 yield f"session {seat.session.id} is unknown, and waits or counts as recent"
 
-    def _line_up(self, job: Job) -> None:
+    def _line_up(self, job: Job, now: float) -> None:
         self._arrivals += 1
-        job.number = self._arrivals
+        job.number, job.since = self._arrivals, now
 
     def _answer(self, seat: Seat, job: Job, now: float, judged: int) -> None:
         answer = job.answer(now, judged)
@@ -135,7 +135,7 @@ class Queue:
             job.position, job.fresh = answer.total_tokens, []
             seat.jobs.remove(job)  # behind those who have waited longer, like a client that asks again at once
             seat.jobs.append(job)
-            self._line_up(job)
+            self._line_up(job, now)
         else:
             self._remove(seat, [job])
             if answer.finish_reason is None:

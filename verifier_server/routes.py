@@ -82,7 +82,8 @@ async def verify(request: Request) -> Response:
     body = (
         f'{{"position":{answer.position},"accepted_prefix_len":{answer.accepted},"judged":{answer.judged},'
         f'"tokens":[{tokens}],"preds":[{tokens}],"total_tokens":{answer.total_tokens},"finish_reason":{ended},'
-        f'"timing":{{"queue_ms":{answer.queue_ms:.3f},"forward_ms":{answer.forward_ms:.3f}}}}}'
+        f'"timing":{{"queue_ms":{answer.queue_ms:.3f},"forward_ms":{answer.forward_ms:.3f},'
+        f'"sessions":{answer.sessions}}}}}'
     )
     return _json(body, session)
 

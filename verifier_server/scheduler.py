@@ -115,6 +115,7 @@ class Scheduler:
             for job in part.jobs:
                 job.started = began if job.started is None else job.started
                 job.forward += ended - began
+                job.sessions = len(plan.parts)
             if not len(rows):
                 continue
             try:
@@ -124,6 +125,8 @@ class Scheduler:
                 continue
             self._queue.settle(part.seat, ended, part.run, len(part.fresh))
         self._step_time.learn(plan.tokens, ended - began)
+        if plan.holds_chunk:
+            self._composer.chunk_over = ended
 
     def failed(self, plan: Plan, error: Exception, now: float) -> None:
         """Fail the guesses of a pass that the engine could not run; what its rows hold will be computed anew."""

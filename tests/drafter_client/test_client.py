@@ -28,7 +28,7 @@ VERDICT = {
     "judged": 2,
     "tokens": [5, 6],
     "finish_reason": None,
-    "timing": {"queue_ms": 0.5, "forward_ms": 1.5},
+    "timing": {"queue_ms": 0.5, "forward_ms": 1.5, "sessions": 3},
 }
 OTHER_MODELS: list[Any] = [{}, [], "hello", None, {"model": "x"}, {"model": "x", "vocabulary": "abc"}]
 LOST = ConnectionLost("the connection broke")

@@ -32,6 +32,9 @@ class Costs:
     def verify(self, drafts: int) -> float:
         return self.pass_ms[drafts]
 
+    def cost(self, drafts: int) -> float:
+        return self.pass_ms[drafts]
+
 
 def _costs(draft_ms: float, link: float, step_ms: float, wider_ms: float) -> Costs:
     return Costs(draft_ms, link, tuple(step_ms + wider_ms * drafts for drafts in range(MAX_AUTO + 2)))

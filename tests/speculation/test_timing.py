@@ -132,3 +132,15 @@ def test_the_first_pass_tells_how_fast_the_verifier_is_now() -> None:
     times = Times([30.0, 35.0, 56.0, 58.0, 79.0])
     times.verified(1, 70.0)
     assert [times.verify(drafts) for drafts in range(5)] == pytest.approx([60.0, 70.0, 112.0, 116.0, 158.0], rel=0.05)
+
+
+@pytest.mark.parametrize("sessions", [1, 8, 32])
+def test_a_draft_costs_what_it_holds_up_all_who_share_the_pass(sessions: int) -> None:
+    times = Times([30.0 + 0.5 * tokens for tokens in range(17)])
+    took = 30.0 + 0.5 * 3 * sessions  # they all send three
+    for _ in range(60):
+        times.verified(3, took)
+        times.shared(3, sessions)
+    assert times.cost(3) == pytest.approx(took, rel=0.02)
+    assert times.cost(8) - times.cost(3) == pytest.approx(2.5 * sessions, rel=0.3)
+    assert times.cost(0) == pytest.approx(30.0, rel=0.15)

@@ -66,7 +66,7 @@ def test_prefill(server: LiveServer) -> None:
     session_id, timing = body.pop("session_id"), body.pop("timing")
     assert response.headers["x-session-id"] == session_id
     assert len(session_id) == 32
-    assert timing.keys() == {"queue_ms", "forward_ms"}
+    assert timing.keys() == {"queue_ms", "forward_ms", "sessions"}
     assert body.pop("vocabulary") == server.http.get("/model").json()["vocabulary"]
     assert body == {
         "prompt_len": 12,

@@ -1,5 +1,7 @@
 """What a pass holds: guesses, then chunks of prompts, then steps of sessions by themselves, and fairly so."""
 
+from itertools import pairwise
+
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
@@ -123,13 +125,38 @@ def test_guesses_take_the_room_of_a_batch_by_arrival() -> None:
 
 def test_a_prompt_does_not_take_the_room_of_a_guess() -> None:
     at = world(batch=64, prefill_chunk=64)
-    one = opened(at, [256, 1])
-    at.ask(at.open([256, 2] + [7] * 500))
+    one, two = opened(at, [256, 1]), opened(at, [256, 2])
+    at.ask(two, None, [])
     at.run(at.now + 0.01)
+    at.ask(at.open([256, 3] + [7] * 500))
     at.ask(one, None, [0] * 30)
     before = len(at.plans)
     at.run(at.now + 0.1)
-    assert list(fed(at.plans[before][1]).items()) == [("session-1", 31), ("session-2", 33)]
+    assert list(fed(at.plans[before][1]).items()) == [("session-1", 31), ("session-3", 33)]
+
+
+def test_a_guess_that_came_while_a_chunk_was_read_gets_a_pass_without_one() -> None:
+    at = world(batch=64, prefill_chunk=32)
+    one = opened(at, [256, 1])
+    at.ask(at.open([256, 2] + [7] * 500))
+    at.run(at.now + 0.01)
+    before = len(at.plans)
+    at.ask(one, None, [0] * 5)
+    at.run(at.now + 0.1)
+    assert [fed(plan) for _, plan in at.plans[before : before + 2]] == [{"session-1": 6}, {"session-2": 32}]
+
+
+def test_prompts_are_read_on_though_guesses_wait_at_all_times() -> None:
+    at = world(batch=64, prefill_chunk=32)
+    for number in range(3):
+        keep_asking(at, opened(at, [256, number]), [])
+    at.run(at.now + 0.5)
+    prompt, before = at.open([256, 9] + [7] * 500), len(at.plans)
+    at.ask(prompt)
+    at.run(at.now + 3.0)
+    passes = [fed(plan) for _, plan in at.plans[before:]]
+    with_chunk = [place for place, each in enumerate(passes) if each.get(prompt.id, 0) > 1]
+    assert len(with_chunk) == 16 and max(b - a for a, b in pairwise(with_chunk)) <= 3
 
 
 def test_a_prompt_that_finds_no_room_goes_first_in_the_end() -> None:

@@ -1,0 +1,219 @@
+"""Where the time of a round goes that is neither a pass, nor a draft step, nor the network.
+
+Method. A verifier in its own process whose target takes 25 ms a step, and a drafter in this one that takes 8 ms a token
+(`benchmarks.paced`), both real models, over loopback without a relay, as users get them. Both processes note
+moments on the machine's one monotonic clock, at the same few places of the code, which are wrapped for it. Printed are
+the medians and the 90th percentiles of the ways between them, in milliseconds; `idle` is what the verifier's engine
+did nothing between two passes.
+
+    python -m benchmarks.round_profile [--tokens 257] [--prompts 2]
+"""
+
+import argparse
+import functools
+import itertools
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import paced
+from benchmarks.drafters import CONTEXT, stable
+from benchmarks.harness import held_out_prompts, serve
+from benchmarks.report import Report
+from drafter_client import crew, loop
+from drafter_client.__main__ import SWITCH_INTERVAL
+from drafter_client.client import VerifierClient
+from drafter_client.stats import Stats
+from speculation.sampling import Sampling
+from verifier_server import events
+from verifier_server.engine import Engine
+from verifier_server.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    app: FastAPI
+
+_STAMPS = "PROFILE_STAMPS"  # the file that the verifier writes its moments to
+_clock = time.perf_counter
+
+Stamps = dict[str, dict[Any, float]]  # what happened, of which text position or guess: when
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, default=257)
+    parser.add_argument("--prompts", type=int, default=2)
+    options = parser.parse_args()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    report = Report("round_profile", options)
+    ways: dict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder, stable(["twin"]) as models:
+        stamps_file = Path(folder) / "stamps"
+        settings = {"PACED_TARGET": str(paced.TARGET_25), "VERIFIER_THREADS": "1", "VERIFIER_CONTEXT": str(CONTEXT)}
+        with (
+            serve("benchmarks.round_profile:app", {**settings, _STAMPS: str(stamps_file)}) as server,
+            closing(VerifierClient(server.url)) as client,
+        ):
+            client.wait_until_ready()
+            info = client.model()
+            client.ping()
+            for seed, prompt in enumerate(held_out_prompts(options.prompts)):
+                sampling = Sampling(seed, 1.0)
+                drafter = models.drafter("twin", paced.DRAFTER_8, sampling)
+                request = {"max_tokens": options.tokens, "temperature": 1.0, "seed": seed}
+                with _watched() as ours:
+                    run = loop.speculate(
+                        client, drafter, models.encode(prompt), request, info, Stats(), time.perf_counter
+                    )
+                    for _ in run:
+                        pass
+                _measure(ours, _read(stamps_file), ways)
+    for name, seconds in ways.items():
+        taken = sorted(1e3 * each for each in seconds)
+        report.line(
+            f"{name:44} {len(taken):5} times  p50 {median(taken):6.2f}  p90 {taken[int(0.9 * len(taken))]:6.2f}"
+        )
+    report.save()
+
+
+def _measure(ours: Stamps, theirs: list[list[Any]], ways: dict[str, list[float]]) -> None:
+    """Add up one text: `theirs` are the verifier's moments, each [what, which, when]."""
+    passes = [(which, when) for what, which, when in theirs if what == "pass"]
+    by_place: Stamps = defaultdict(dict)
+    for what, which, when in theirs:
+        by_place[what].setdefault(tuple(which) if isinstance(which, list) else which, when)
+    for place, over in by_place["over"].items():
+        ways["pass over -> judged and told"].append(by_place["told"][place] - over)
+        if place in by_place["streamed"]:
+            ways["pass over -> news written"].append(by_place["streamed"][place] - over)
+        if place in ours["taken in"]:
+            ways["pass over -> drafter takes it in"].append(ours["taken in"][place] - over)
+    for place, taken in ours["taken in"].items():
+        ways["takes it in -> knows it"].append(ours["known"][place] - taken)
+    for guess, decided in ours["decided"].items():
+        if guess in by_place["submitted"]:
+            ways["guess decided -> with the engine"].append(by_place["submitted"][guess] - decided)
+    ordered = sorted(ours["ordered"].items())
+    for number, moment in ordered:
+        if number in ours["begun"] and number in ours["drafted"] and number in ours["back"]:
+            ways["draft step ordered -> begun"].append(ours["begun"][number] - moment)
+            ways["draft step"].append(ours["drafted"][number] - ours["begun"][number])
+            ways["draft step ended -> back"].append(ours["back"][number] - ours["drafted"][number])
+    for number, moment in ordered:
+        if number - 1 in ours["back"] and moment - ours["back"][number - 1] < 5e-3:
+            ways["draft step back -> next one ordered"].append(moment - ours["back"][number - 1])
+    for (_, ended), (began, _) in itertools.pairwise(passes):
+        ways["idle between passes"].append(began - ended)
+
+
+@contextmanager
+def _watched() -> Iterator[Stamps]:
+    """Note the drafter's moments while the block lasts."""
+    stamps: Stamps = defaultdict(dict)
+    commit, threads = loop._Run._commit, loop.Threads
+    steps = {"ordered": 0, "begun": 0, "back": 0}
+
+    def count(what: str) -> int:
+        steps[what] += 1
+        return steps[what]
+
+    def noted(run: Any, position: int, tokens: list[int], *rest: Any) -> Any:
+        stamps["taken in"].setdefault(position + len(tokens), _clock())
+        result = commit(run, position, tokens, *rest)
+        stamps["known"].setdefault(position + len(tokens), _clock())
+        return result
+
+    class Watched(crew.Threads):
+        def __init__(self, client: VerifierClient, drafter: Any, *rest: Any) -> None:
+            expand = drafter.expand
+
+            def timed(*args: Any) -> Any:
+                number = count("begun")
+                stamps["begun"][number] = _clock()
+                result = expand(*args)
+                stamps["drafted"][number] = _clock()
+                return result
+
+            drafter.expand = timed
+            super().__init__(client, drafter, *rest)
+
+        def draft(self, *order: Any) -> None:
+            stamps["ordered"][count("ordered")] = _clock()
+            super().draft(*order)
+
+        def send(self, flight: Any) -> None:
+            stamps["decided"].setdefault((flight.position, len(flight.drafts)), _clock())
+            super().send(flight)
+
+        def next(self, timeout: float | None) -> Any:
+            event = super().next(timeout)
+            if isinstance(event, crew.Drafted):
+                stamps["back"][count("back")] = _clock()
+            return event
+
+    loop._Run._commit, loop.Threads = noted, Watched  # type: ignore[method-assign,assignment,misc]
+    try:
+        yield stamps
+    finally:
+        loop._Run._commit, loop.Threads = commit, threads  # type: ignore[method-assign,misc]
+
+
+def _read(path: Path) -> list[list[Any]]:
+    """The moments written since the last time."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("", encoding="utf-8")
+    return [json.loads(line) for line in lines]
+
+
+@functools.cache
+def application() -> "FastAPI":
+    """A paced verifier that notes its moments."""
+    path = os.environ[_STAMPS]
+    file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 for as long as the process lives
+
+    def note(what: str, which: Any, when: float) -> None:
+        file.write(json.dumps([what, which, when]) + "\n")
+
+    conclude, submit, due = Scheduler.conclude, Engine.submit, events.CommittedStream._next
+
+    @functools.wraps(conclude)
+    def concluded(scheduler: Scheduler, plan: Any, logits: Any, began: float, ended: float) -> None:
+        conclude(scheduler, plan, logits, began, ended)
+        told = _clock()
+        note("pass", began, ended)
+        for part in plan.parts:
+            note("over", len(part.seat.session.tokens), ended)
+            note("told", len(part.seat.session.tokens), told)
+
+    def submitted(engine: Engine, job: Any) -> None:
+        note("submitted", (job.position, len(job.drafts)), _clock())
+        submit(engine, job)
+
+    def streamed(stream: Any) -> Any:
+        chunk, more = due(stream)
+        if chunk:
+            note("streamed", stream._sent, _clock())
+        return chunk, more
+
+    Scheduler.conclude, Engine.submit = concluded, submitted  # type: ignore[method-assign]
+    events.CommittedStream._next = streamed  # type: ignore[method-assign]
+    return paced.application()
+
+
+def __getattr__(name: str) -> "FastAPI":
+    if name == "app":
+        return application()
+    raise AttributeError(name)
+
+
+if __name__ == "__main__":
+    main()

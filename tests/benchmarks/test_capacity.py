@@ -1,0 +1,151 @@
+"""What capacity is measured with: the bounds and gaps as computed by hand, and clients that write the plain text."""
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from benchmarks.capacity_model import (
+    Figures,
+    Gaps,
+    Target,
+    Text,
+    lockstep,
+    pass_ms,
+    percentile,
+    saturated,
+    server_drafting,
+    tokens_per_round,
+)
+from benchmarks.capacity_virtual import FORMS, Client, Form, Replayed, Setting, intrude, measure
+from benchmarks.paced import DRAFTER_8, TARGET_25, Cost
+from benchmarks.virtual import World
+
+SETTING = Setting(TARGET_25, DRAFTER_8, warm_up=0.5, seconds=1.0)
+COST = Cost(10.0, 1.0, 0.5)
+
+
+def test_a_guess_is_wrong_from_the_first_place_where_the_drafter_does_not_agree() -> None:
+    text = Text(3)
+    start = len(text.prompt)
+    truth = text.tokens(start, start + 60)
+    for at in range(start, start + 50):
+        guess = text.guess(at, 4)
+        stands = next((i for i in range(4) if guess[i] != truth[at - start + i]), 4)
+        assert text.gain(at, 4) == stands + 1
+
+
+def test_texts_are_the_targets_own() -> None:
+    text, target = Text(5), Target()
+    known = text.tokens(0, 40)
+    for at in range(len(text.prompt), 40):
+        assert int(target.logits_after(known[:at]).argmax()) == known[at]
+
+
+def test_drafters_agree_as_often_as_is_said() -> None:
+    parts = [(text, len(text.prompt), len(text.prompt) + 300) for text in map(Text, range(10))]
+    assert tokens_per_round(parts, 0) == 1.0
+    expected = sum(0.8**i for i in range(5))
+    assert tokens_per_round(parts, 4) == pytest.approx(expected, rel=0.05)
+
+
+def test_the_saturated_bound_takes_the_best_draft_length() -> None:
+    gains = {0: 1.0, 1: 1.8, 2: 1.9}
+    rates = {k: 1e3 * 4 * gain / (10 + (4 * (k + 1) - 1) + 3 * 0.5) for k, gain in gains.items()}
+    bound = saturated(COST, 4, gains.__getitem__, gains)
+    assert (bound.rate, bound.k) == (pytest.approx(max(rates.values())), 1)
+
+
+@pytest.mark.parametrize("thinking_ms", [0.0, 3.0, 30.0])
+def test_the_lockstep_bound_is_the_better_of_one_group_and_two(thinking_ms: float) -> None:
+    one_group = pass_ms(COST, 8, 3) + thinking_ms
+    two_groups = 2 * pass_ms(COST, 4, 3)
+    alone = pass_ms(COST, 1, 3) + thinking_ms
+    expected = 1e3 * 8 * 2.0 / max(alone, min(one_group, two_groups))
+    assert lockstep(COST, 8, 2.0, 2, thinking_ms) == pytest.approx(expected)
+
+
+def test_drafting_on_the_server_adds_its_steps_to_each_cycle() -> None:
+    cycle = 2 * pass_ms(COST, 4, 1) + pass_ms(TARGET_25, 4, 3)
+    assert server_drafting(TARGET_25, COST, 4, 2.5, 2) == pytest.approx(2500 / cycle)
+
+
+def test_tokens_that_come_together_share_the_gap_before_them() -> None:
+    gaps = Gaps.of([1.0, 2.0, 2.0, 5.0, 9.0], start=1.5, end=6.0)
+    assert gaps.tokens == [0.5, 0.5, 3.0]
+    assert gaps.arrivals == [1.0, 3.0]
+
+
+def test_a_rate_is_that_of_whole_gaps() -> None:
+    steady = [0.25 * number for number in range(40)]
+    for start in (1.0, 1.1, 1.24):
+        figures = Figures.of([steady, steady], start, start + 3.1)
+        assert figures.rate == pytest.approx(8.0) and figures.each == pytest.approx(4.0)
+        assert figures.p50 == figures.worst_p95 == figures.arrivals_p95 == 250.0
+
+
+def test_percentiles_are_values_that_were_seen() -> None:
+    assert percentile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.0
+    assert percentile([4.0, 1.0, 3.0, 2.0], 0.95) == 4.0
+    assert percentile([7.0], 0.05) == 7.0
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_no_form_beats_the_bound(name: str) -> None:
+    outcome = measure(FORMS[name], 3, SETTING)
+    bound = saturated(TARGET_25, 3, lambda k: tokens_per_round(outcome.parts, k))
+    assert 0 < outcome.figures.rate < 1.05 * bound.rate
+    assert outcome.busy < 1.1
+    assert (outcome.rows == 1.0) or "one by one" not in name
+
+
+def test_the_target_alone_gives_what_its_passes_take() -> None:
+    outcome = measure(FORMS["target"], 4, SETTING)
+    assert outcome.figures.rate == pytest.approx(4e3 / pass_ms(TARGET_25, 4, 1))
+    assert outcome.figures.p50 == pytest.approx(pass_ms(TARGET_25, 4, 1))
+    assert outcome.figures.worst_p95 == pytest.approx(pass_ms(TARGET_25, 4, 1))
+
+
+def test_one_client_in_lockstep_is_bound_by_its_own_round() -> None:
+    outcome = measure(FORMS["k=4"], 1, SETTING)
+    tokens = tokens_per_round(outcome.parts, 4)
+    assert outcome.figures.rate == pytest.approx(lockstep(TARGET_25, 1, tokens, 4, SETTING.thinking_ms), rel=0.1)
+    assert outcome.figures.arrivals_p95 == pytest.approx(SETTING.thinking_ms + pass_ms(TARGET_25, 1, 5))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_clients_write_is_the_plain_text(name: str) -> None:
+    crowd: list[Client] = []
+
+    def client(world: World, text: Text, setting: Setting, session: str) -> Client:
+        crowd.append(FORMS[name].client(world, text, setting, session))
+        return crowd[-1]
+
+    measure(Form(client, FORMS[name].one_by_one), 2, SETTING)
+    for each in crowd:
+        plain, start = ScriptedBackend(Script(seed=1)), len(each.text.prompt)
+        said = list(each.text.prompt)
+        while len(said) < len(each.session.tokens):
+            said.append(int(plain.logits_after(said).argmax()))
+        assert len(said) > start + 10 and each.session.tokens == said
+
+
+def test_another_text_than_the_targets_is_noticed() -> None:
+    class Wrong(Replayed):
+        def start(self) -> None:
+            self.session.tokens[-1] += 1
+            super().start()
+
+    with pytest.raises(RuntimeError, match="session-0 does not say what the target says"):
+        measure(Form(Wrong), 1, SETTING)
+
+
+def test_a_long_prompt_lengthens_the_rounds_of_others() -> None:
+    found = intrude(2, 300, SETTING, 128)
+    assert found.rounds > 0
+    assert 0.0 < found.median <= found.most < found.prefill
+
+
+def test_where_drafts_are_dear_many_drafters_do_not_hold_each_other_up() -> None:
+    """Each alone would send so many that together they were slower than the target by itself."""
+    dear = Setting(Cost(25.0, 1.0, 0.2), DRAFTER_8, warm_up=1.0, seconds=1.5)
+    ours, target = (measure(FORMS[name], 24, dear).figures.rate for name in ("ours", "target"))
+    assert ours > target
