@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     app: FastAPI
 
 _STAMPS = "PROFILE_STAMPS"  # the file that the verifier writes its moments to
+_AT_ONCE = 5e-3  # seconds; a step ordered later than that was not wanted before
 _clock = time.perf_counter
 
 Stamps = dict[str, dict[Any, float]]  # what happened, of which text position or guess: when
@@ -104,13 +105,10 @@ def _measure(ours: Stamps, theirs: list[list[Any]], ways: dict[str, list[float]]
             ways["guess decided -> with the engine"].append(by_place["submitted"][guess] - decided)
     ordered = sorted(ours["ordered"].items())
     for number, moment in ordered:
-        if number in ours["begun"] and number in ours["drafted"] and number in ours["back"]:
-            ways["draft step ordered -> begun"].append(ours["begun"][number] - moment)
+        if number in ours["drafted"]:
             ways["draft step"].append(ours["drafted"][number] - ours["begun"][number])
-            ways["draft step ended -> back"].append(ours["back"][number] - ours["drafted"][number])
-    for number, moment in ordered:
-        if number - 1 in ours["back"] and moment - ours["back"][number - 1] < 5e-3:
-            ways["draft step back -> next one ordered"].append(moment - ours["back"][number - 1])
+        if number - 1 in ours["drafted"] and moment - ours["drafted"][number - 1] < _AT_ONCE:
+            ways["draft step ended -> next one begun"].append(ours["begun"][number] - ours["drafted"][number - 1])
     for (_, ended), (began, _) in itertools.pairwise(passes):
         ways["idle between passes"].append(began - ended)
 
@@ -120,7 +118,7 @@ def _watched() -> Iterator[Stamps]:
     """Note the drafter's moments while the block lasts."""
     stamps: Stamps = defaultdict(dict)
     commit, threads = loop._Run._commit, loop.Threads
-    steps = {"ordered": 0, "begun": 0, "back": 0}
+    steps = {"ordered": 0, "begun": 0}
 
     def count(what: str) -> int:
         steps[what] += 1
@@ -153,12 +151,6 @@ def _watched() -> Iterator[Stamps]:
         def send(self, flight: Any) -> None:
             stamps["decided"].setdefault((flight.position, len(flight.drafts)), _clock())
             super().send(flight)
-
-        def next(self, timeout: float | None) -> Any:
-            event = super().next(timeout)
-            if isinstance(event, crew.Drafted):
-                stamps["back"][count("back")] = _clock()
-            return event
 
     loop._Run._commit, loop.Threads = noted, Watched  # type: ignore[method-assign,assignment,misc]
     try:

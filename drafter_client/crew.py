@@ -1,7 +1,8 @@
 """Who does what the pilot decides: the draft model, the connections, the event stream; each in a thread of its own.
 
-Everything that happens comes back as an event through one queue, so that the pilot itself knows no threads. In
-lockstep nothing ever happens at the same time, and `Alone` does it all in the caller's thread.
+Whatever happens is an event, and whoever it happens to reacts to it at once, in its own thread: to hand it to another
+thread first would take as long as deciding does. In lockstep nothing ever happens at the same time, and `Alone` does it
+all in the caller's thread.
 """
 
 import threading
@@ -57,11 +58,14 @@ class Failed:
 Event = Drafted | Answered | Streamed | Failed
 
 
-class Crew(Protocol):
-    """Carries out steps and guesses; `next` tells what came of them, in the order in which it happened."""
+React = Callable[[Event], None]
 
-    def open(self, session_id: str, position: int) -> None:
-        """The session to work for, and from where on its stream is wanted."""
+
+class Crew(Protocol):
+    """Carries out steps and guesses, and reacts to what comes of them."""
+
+    def open(self, session_id: str, position: int, react: React) -> None:
+        """The session to work for, from where on its stream is wanted, and what to do about events, in any thread."""
 
     def draft(self, step: Step, text: list[int]) -> None:
         """Begin a draft step; `text` is the committed text, which is only appended to."""
@@ -69,8 +73,8 @@ class Crew(Protocol):
     def send(self, flight: Flight) -> None:
         """Send a guess."""
 
-    def next(self, timeout: float | None) -> Event | None:
-        """The next event; None when none came within `timeout` seconds (None: wait for one)."""
+    def wait(self, timeout: float | None) -> bool:
+        """Return when something has been reacted to, with False when nothing was within `timeout` seconds."""
 
     def traffic(self) -> tuple[int, int]:
         """Bytes sent and received so far, beyond the client's own."""
@@ -86,9 +90,10 @@ class Alone:
         self._client, self._drafter = client, drafter
         self._session_id = ""
         self._events: deque[Event] = deque()
+        self._react: React = self._events.append
 
-    def open(self, session_id: str, position: int) -> None:
-        self._session_id = session_id
+    def open(self, session_id: str, position: int, react: React) -> None:
+        self._session_id, self._react = session_id, react
 
     def draft(self, step: Step, text: list[int]) -> None:
         self._events.append(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
@@ -97,8 +102,11 @@ class Alone:
         verdict = self._client.verify(self._session_id, flight.position, flight.drafts)
         self._events.append(Answered(flight, verdict))
 
-    def next(self, timeout: float | None) -> Event | None:
-        return self._events.popleft() if self._events else None
+    def wait(self, timeout: float | None) -> bool:
+        if not self._events:
+            return False
+        self._react(self._events.popleft())
+        return True
 
     def traffic(self) -> tuple[int, int]:
         return 0, 0
@@ -120,11 +128,12 @@ class Threads:
 
     def __init__(self, client: VerifierClient, drafter: Drafter, lanes: int, stream: bool) -> None:
         self._drafter = drafter
-        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._happened: SimpleQueue[None] = SimpleQueue()
         self._steps: SimpleQueue[tuple[Step, list[int]] | None] = SimpleQueue()
         self._lanes = [_Lane(client.another()) for _ in range(lanes)]
         self._idle: SimpleQueue[_Lane] = SimpleQueue()
         self._session_id, self._position = "", 0
+        self._react: React
         self._opened = threading.Event()
         self._closed = False
         self._clients = [lane.client for lane in self._lanes]
@@ -137,8 +146,8 @@ class Threads:
         for thread in self._threads:
             thread.start()
 
-    def open(self, session_id: str, position: int) -> None:
-        self._session_id, self._position = session_id, position
+    def open(self, session_id: str, position: int, react: React) -> None:
+        self._session_id, self._position, self._react = session_id, position, react
         self._opened.set()
 
     def draft(self, step: Step, text: list[int]) -> None:
@@ -150,11 +159,15 @@ class Threads:
         answer = lane.client.guess(self._session_id, flight.position, flight.drafts, flight.next_in_ms)
         lane.guesses.put((flight, answer))
 
-    def next(self, timeout: float | None) -> Event | None:
+    def wait(self, timeout: float | None) -> bool:
         try:
-            return self._events.get(timeout=timeout)
+            self._happened.get(timeout=timeout)
         except Empty:
-            return None
+            return False
+        with suppress(Empty):
+            while True:
+                self._happened.get_nowait()
+        return True
 
     def traffic(self) -> tuple[int, int]:
         sent = sum(client.transport.sent for client in self._clients)
@@ -176,15 +189,20 @@ class Threads:
             try:
                 work()
             except BaseException as error:  # whatever it is, the main thread must not wait for ever
-                if not self._closed:
-                    self._events.put(Failed(error))
+                self._opened.wait()
+                self._tell(Failed(error))
 
         return run
+
+    def _tell(self, event: Event) -> None:
+        if not self._closed:
+            self._react(event)
+            self._happened.put(None)
 
     def _draft(self) -> None:
         while (order := self._steps.get()) is not None:
             step, text = order
-            self._events.put(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
+            self._tell(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
 
     def _carry(self, lane: _Lane) -> Callable[[], None]:
         def work() -> None:
@@ -198,7 +216,7 @@ class Threads:
                         verdict = answer()
                     finally:
                         self._idle.put(lane)
-                    self._events.put(Answered(flight, verdict))
+                    self._tell(Answered(flight, verdict))
 
         return work
 
@@ -219,13 +237,13 @@ class Threads:
         try:
             for name, data in client.stream(self._session_id, self._position):
                 if name == "end":
-                    self._events.put(Streamed(self._position, [], False, str(data["finish_reason"])))
+                    self._tell(Streamed(self._position, [], False, str(data["finish_reason"])))
                     return True
                 position, tokens = int(data["position"]), [int(token) for token in data["tokens"]]
                 own, forward_ms = bool(data["own"]), data.get("forward_ms")
                 took = None if forward_ms is None else float(forward_ms)
-                self._events.put(Streamed(position, tokens, own, None, took))
                 self._position = position + len(tokens)
+                self._tell(Streamed(position, tokens, own, None, took))
         except ConnectionLost:
             if self._position == began:
                 raise

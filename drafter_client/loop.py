@@ -1,5 +1,7 @@
 """The draft loop: what the pilot decides, done; as a generator of what was committed."""
 
+import threading
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,9 +71,7 @@ def speculate(
         now = clock()
         times.exchanged(1e3 * (now - asked), opened.queue_ms, opened.forward_ms)
         tokens = opened.prompt_ids + opened.tokens
-        crew.open(opened.session_id, len(tokens))
         stats.opened(opened, now - began)
-        yield Committed([(token, Origin.FREE) for token in opened.tokens])
         limit = info.context_length
         if options.get("max_tokens"):
             limit = min(limit, len(opened.prompt_ids) + options["max_tokens"])
@@ -88,8 +88,11 @@ def speculate(
             now=1e3 * now,
         )
         run = _Run(pilot, crew, stats, clock, opened.finish_reason)
+        crew.open(opened.session_id, len(tokens), run.react)
+        yield Committed([(token, Origin.FREE) for token in opened.tokens])
         while run.finish_reason is None:
             yield from run.turn()
+        yield from run.news()
         stats.finish_reason = run.finish_reason
     finally:
         stats.total_ms = 1e3 * (clock() - began)
@@ -103,7 +106,7 @@ def speculate(
 
 
 class _Run:
-    """The pilot and its crew at work on one text."""
+    """The pilot and its crew at work on one text. `react` may be called from any thread."""
 
     def __init__(
         self, pilot: Pilot, crew: Crew, stats: Stats, clock: Callable[[], float], finish_reason: str | None
@@ -111,21 +114,39 @@ class _Run:
         self.finish_reason = finish_reason
         self._pilot, self._crew, self._stats, self._clock = pilot, crew, stats, clock
         self._guesses: list[Flight] = []  # that cover what is not known yet: where tokens come from
+        self._lock = threading.Lock()  # over all of this
+        self._news: deque[Committed] = deque()
+        self._failure: BaseException | None = None
+        self._in_time = False  # whether all was ordered that is due by now
 
     def turn(self) -> list[Committed]:
-        """Order what is to be done now, wait for something to happen, and take in all that did."""
-        self._order()
-        if self._pilot.reflect():
-            self._order()
-        wake = self._pilot.wake_at(1e3 * self._clock())
-        event = self._crew.next(None if wake is None else max(0.0, wake - 1e3 * self._clock()) / 1e3)
-        news = []
-        while event is not None:
-            committed = self._take_in(event, 1e3 * self._clock())
-            if committed is not None:
-                news.append(committed)
-            event = self._crew.next(0.0) if self.finish_reason is None else None
-        return news
+        """Wait for something to happen, and return what became known by it."""
+        if self._failure is not None:
+            raise self._failure
+        with self._lock:
+            if not self._in_time:
+                self._order()
+            if self._pilot.reflect():
+                self._order()
+            now = 1e3 * self._clock()
+            wake = self._pilot.wake_at(now)
+        self._in_time = self._crew.wait(None if wake is None else max(0.0, wake - now) / 1e3)
+        return self.news()  # also what became known before something failed
+
+    def news(self) -> list[Committed]:
+        """What became known since the last time."""
+        return [self._news.popleft() for _ in range(len(self._news))]
+
+    def react(self, event: Event) -> None:
+        """Take in what happened, and do what is due then."""
+        with self._lock:
+            if self._failure is None and self.finish_reason is None:
+                try:
+                    self._take_in(event, 1e3 * self._clock())
+                    if self.finish_reason is None:
+                        self._order()
+                except BaseException as error:  # whatever it is, it belongs to the caller's thread
+                    self._failure = error
 
     def _order(self) -> None:
         now = 1e3 * self._clock()
@@ -136,32 +157,29 @@ class _Run:
         if step is not None:
             self._crew.draft(step, self._pilot.known)
 
-    def _take_in(self, event: Event, now: float) -> Committed | None:
+    def _take_in(self, event: Event, now: float) -> None:
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, Drafted):
             self._stats.drafted_for(self._pilot.drafted(event.expansion.predictions, event.expansion.read, now))
-            return None
-        if isinstance(event, Answered):
+        elif isinstance(event, Answered):
             verdict, flight = event.verdict, event.flight
             self._stats.round(verdict, flight, now)
             self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
-            return self._commit(flight.position, verdict.tokens, verdict.finish_reason, False, now)
-        if event.forward_ms is not None:
-            self._pilot.went_on(event.forward_ms)
-        return self._commit(event.position, event.tokens, event.finish_reason, event.own, now)
+            self._commit(flight.position, verdict.tokens, verdict.finish_reason, False, now)
+        else:
+            if event.forward_ms is not None:
+                self._pilot.went_on(event.forward_ms)
+            self._commit(event.position, event.tokens, event.finish_reason, event.own, now)
 
-    def _commit(
-        self, position: int, tokens: list[int], finish_reason: str | None, own: bool, now: float
-    ) -> Committed | None:
+    def _commit(self, position: int, tokens: list[int], finish_reason: str | None, own: bool, now: float) -> None:
         start = len(self._pilot.known)
         new = self._pilot.committed(position, tokens, finish_reason is not None, now)
+        if new:
+            self._stats.committed(new, own, self._pilot.operation)
+            self._stats.misses, self._stats.prepared = self._pilot.misses, self._pilot.prepared
+            self._news.append(Committed([(token, self._origin(at, token)) for at, token in enumerate(new, start)]))
         self.finish_reason = self.finish_reason or finish_reason
-        if not new:
-            return None
-        self._stats.committed(new, own, self._pilot.operation)
-        self._stats.misses, self._stats.prepared = self._pilot.misses, self._pilot.prepared
-        return Committed([(token, self._origin(at, token)) for at, token in enumerate(new, start)])
 
     def _origin(self, position: int, token: int) -> Origin:
         """Asked position by position: a guess that said something else says nothing more."""
