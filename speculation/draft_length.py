@@ -26,6 +26,7 @@ class Prospects:
     """What is in reach under the present estimates."""
 
     rate: float  # tokens per millisecond, the best
+    price: float  # tokens that a millisecond of the verifier's time is worth
     length: int  # drafts a guess at which it is reached
     unhurried: int  # the same if drafts took no time
     anew: int  # drafts worth waiting for when there are none, and the verifier waits
@@ -60,25 +61,27 @@ def prospects(times: Times, chances: Sequence[float], mechanisms: Mechanisms, pr
     if mechanisms.self_continue:
         rate = max(rate, 1.0 / times.cost(0))
     overlap = mechanisms.overlap and (not times.draft_known or unbroken > (1.0 + TRIFLE) * in_turn)
-    return Prospects(rate, length, unhurried[1], _anew(times, chances, rate), overlap)
+    # While one of many waits for its drafts, a pass goes on with the others: only the pass itself takes their time.
+    price = max(rate, unbroken) if times.is_shared else rate
+    return Prospects(rate, price, length, unhurried[1], _anew(times, chances, rate, price), overlap)
 
 
-def _anew(times: Times, chances: Sequence[float], rate: float) -> int:
+def _anew(times: Times, chances: Sequence[float], rate: float, price: float) -> int:
     value = best_value = 0.0
     best = 0
     for k in range(1, MAX_AUTO + 1):
-        value += chances[k] - rate * (times.draft() + times.cost(k) - times.cost(k - 1))
+        value += chances[k] - rate * times.draft() - price * (times.cost(k) - times.cost(k - 1))
         if value > best_value:
             best, best_value = k, value
     return best
 
 
-def worths(times: Times, chances: Sequence[float], since: int, most: int, rate: float) -> list[float]:
+def worths(times: Times, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
     """What a guess is worth of whose fresh drafts the best 0, 1, 2, … are sent, in tokens beyond a pass without any.
 
     `chances[k]`: that the first k drafts of the path stand; from `since` on they would be judged.
     """
-    given, plain = rate * chances[min(since, len(chances) - 1)], times.cost(0)
+    given, plain = price * chances[min(since, len(chances) - 1)], times.cost(0)
     gain, best = 0.0, [0.0]
     for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
         gain += chances[since + drafts]
@@ -86,13 +89,13 @@ def worths(times: Times, chances: Sequence[float], since: int, most: int, rate: 
     return best
 
 
-def worth_sending(times: Times, chances: Sequence[float], since: int, most: int, rate: float) -> int:
+def worth_sending(times: Times, chances: Sequence[float], since: int, most: int, price: float) -> int:
     """How many drafts of a path to send. `chances[k]`: that its first k stand; from `since` on they would be judged."""
     given = chances[min(since, len(chances) - 1)]
-    count, best, gain = since, -given * rate * times.cost(0), 0.0
+    count, best, gain = since, -given * price * times.cost(0), 0.0
     for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
         gain += chances[since + drafts]
-        value = gain - given * rate * times.cost(drafts)
+        value = gain - given * price * times.cost(drafts)
         if value > best:
             count, best = since + drafts, value
     return count

@@ -316,7 +316,7 @@ class Pilot:
             if fresh < 0 or (not fresh and not self._waited_for):
                 continue
             if skip not in worth:
-                worth[skip] = worths(self._times, chances, skip, cap, rate)
+                worth[skip] = worths(self._times, chances, skip, cap, self._prospects.price)
             gain = worth[skip][fresh]
             at_once = gain if at_once is None else at_once
             waiting = rate * (start.at - starts[0].at) - (start.position - starts[0].position)
@@ -353,7 +353,7 @@ class Pilot:
         path = self._tree.main()[: max(0, self._room)]
         if self._length is None:
             chances = [1.0, *self._calibration.path([node.confidence for node in path])]
-            count = worth_sending(self._times, chances, outlook.skip, self._cap, self._prospects.rate)
+            count = worth_sending(self._times, chances, outlook.skip, self._cap, self._prospects.price)
             if (
                 self._flights
                 and chances[min(outlook.skip, len(path))] * self._times.link * self._prospects.rate < _WORTH

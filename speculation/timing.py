@@ -58,6 +58,11 @@ class Times:
             self._verify_ms.append(max(_LEAST, curve.at(len(self._verify_ms))))
         return self._verify_ms[drafts]
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other sessions are part of our passes."""
+        return self._sessions.value >= _SHARED
+
     def cost(self, drafts: int) -> float:
         """What a pass would take if all sessions that share it had so many drafts: what a draft costs, not me, but us.
 
@@ -65,7 +70,7 @@ class Times:
         would send so many that each came off worse.
         """
         sessions, usual = self._sessions.value, self._judged.value
-        if sessions < _SHARED:
+        if not self.is_shared:
             return self.verify(drafts)
         # By what the verifier has said: what we see of our own passes has the others' drafts in it, too.
         few = int(usual)

@@ -25,6 +25,7 @@ class Costs:
     pass_ms: tuple[float, ...]  # by drafts
     queue: float = 0.0
     draft_known: bool = True
+    is_shared: bool = False
 
     def draft(self) -> float:
         return self.draft_ms
