@@ -67,6 +67,14 @@ class Junk:
         return Expansion(predictions, len(tails))
 
 
+def load_drafter(path: Path) -> Backend:
+    """A draft model as users get it, on one thread."""
+    shared = BRANCH_CELLS * (BRANCHES - 1)
+    return load(
+        "llama_cpp", LoadOptions(model=path, rows=BRANCHES, shared_cells=shared, context_length=CONTEXT, threads=1)
+    )
+
+
 class Stable:
     """The draft models by name, loaded once; each drafter made of them costs what it is told."""
 
@@ -75,16 +83,7 @@ class Stable:
         for name in names:
             if name != "junk":
                 path = {"twin": DEFAULT_TWIN, "small": DEFAULT_DRAFT}.get(name) or noisy_target()
-                self._models[name] = load(
-                    "llama_cpp",
-                    LoadOptions(
-                        model=path,
-                        rows=BRANCHES,
-                        shared_cells=BRANCH_CELLS * (BRANCHES - 1),
-                        context_length=CONTEXT,
-                        threads=1,
-                    ),
-                )
+                self._models[name] = load_drafter(path)
 
     def encode(self, prompt: str) -> list[int]:
         """The prompt's ids, which are the same for all."""

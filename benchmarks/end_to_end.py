@@ -22,14 +22,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from backends.contract import LoadOptions
-from backends.registry import load
+from benchmarks.drafters import load_drafter
 from benchmarks.harness import held_out_prompts, padded_target, step_ms, verifier
 from benchmarks.report import Report
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.baseline import run_baseline
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import BRANCH_CELLS, ModelDrafter
+from drafter_client.drafter import ModelDrafter
 from drafter_client.loop import speculate
 from drafter_client.stats import Stats
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
@@ -37,7 +36,6 @@ from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
 
 DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}
-BRANCHES = 6
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 
 
@@ -75,10 +73,7 @@ def _compare(
     report: Report, client: VerifierClient, model: Path, temperature: float, options: argparse.Namespace
 ) -> None:
     """One drafter at one temperature: all draft lengths against the target alone."""
-    loading = LoadOptions(
-        model=model, rows=BRANCHES, shared_cells=BRANCH_CELLS * (BRANCHES - 1), context_length=1024, threads=1
-    )
-    backend = load("llama_cpp", loading)
+    backend = load_drafter(model)
     info = client.check_vocabulary(backend.vocabulary, backend.model_name)
     seconds: dict[tuple[int, int | str], float] = defaultdict(float)
     counts: dict[tuple[int, int | str], int] = defaultdict(int)

@@ -57,7 +57,7 @@ _LOST, _TRIES = 0.02, 3  # share of a run's time that the machine may lose, and 
 COLUMNS: dict[str, tuple[Mechanisms, int | None]] = {
     "k=4": (LOCKSTEP, 4),
     "ours": (ALL, None),
-    "-overlap": (replace(LOCKSTEP), None),
+    "-overlap": (LOCKSTEP, None),
     "-in flight": (replace(ALL, in_flight=1), None),
     "-corrections": (replace(ALL, corrections=False), None),
     "-self-continue": (replace(ALL, self_continue=False), None),

@@ -28,13 +28,13 @@ from typing import Any
 from llama_cpp import Llama
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from backends.contract import Backend, LoadOptions
-from backends.registry import load
+from backends.contract import Backend
+from benchmarks.drafters import CONTEXT, load_drafter
 from benchmarks.harness import held_out_prompts, padded_target, verifier
 from benchmarks.report import RESULTS, Report, plot
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import BRANCH_CELLS, ModelDrafter
+from drafter_client.drafter import ModelDrafter
 from drafter_client.loop import speculate
 from drafter_client.stats import Stats
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
@@ -42,8 +42,6 @@ from speculation.sampling import Sampling
 
 DRAFTERS = {"ours, twin": DEFAULT_TWIN, "ours, small": DEFAULT_DRAFT}
 LOOKUPS = (2, 5, 10)  # 10 is the library's default, 2 what it recommends for a CPU
-BRANCHES = 6
-CONTEXT = 1024
 
 Run = Callable[[list[int], float, int], Iterator[int]]  # prompt, temperature, seed: tokens as they come
 
@@ -63,7 +61,7 @@ def main() -> None:
         closing(VerifierClient(server.url)) as ours,
     ):
         ours.wait_until_ready()
-        drafts = {name: _drafter(path) for name, path in DRAFTERS.items()}
+        drafts = {name: load_drafter(path) for name, path in DRAFTERS.items()}
         encode = next(iter(drafts.values())).vocabulary.encode
         runs: dict[str, Run] = {"target": lambda *text: _alone(ours, options.tokens, *text)}
         for name, backend in drafts.items():
@@ -99,13 +97,6 @@ def _compare(report: Report, runs: dict[str, Run], prompts: list[list[int]], tem
             f"  {same} of {len(prompts)} texts are the target's"
         )
     return {name: rate / rates["target"] for name, rate in rates.items()}
-
-
-def _drafter(path: Path) -> Backend:
-    shared = BRANCH_CELLS * (BRANCHES - 1)
-    return load(
-        "llama_cpp", LoadOptions(model=path, rows=BRANCHES, shared_cells=shared, context_length=CONTEXT, threads=1)
-    )
 
 
 def _request(tokens: int, temperature: float, seed: int) -> dict[str, Any]:

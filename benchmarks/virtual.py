@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from backends.contract import Backend
+from backends.contract import Backend, BackendError
 from drafter_client.drafter import Drafter
 from speculation.acceptance import Strategy
 from speculation.errors import SpecPairError
@@ -55,7 +55,7 @@ class World:
         self.backend = backend
         self.scheduler = Scheduler(backend, **options)  # type: ignore[arg-type]
         self.now = 0.0
-        self.passes = 0
+        self.plans: list[tuple[float, Plan]] = []  # when each pass began
         self._cost, self._check = cost, check
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -81,11 +81,18 @@ class World:
         plan = self.scheduler.plan(self.now)
         if plan is None:
             if self.scheduler.wake_at is not None:
+                assert self.scheduler.wake_at > self.now, "it would never sleep"
                 self.at(self.scheduler.wake_at, lambda: None)
             return
-        began, logits = self.now, self.backend.extend(plan.batch)
+        began = self.now
+        self.plans.append((began, plan))
+        try:
+            logits = self.backend.extend(plan.batch)
+        except BackendError as error:
+            self.scheduler.failed(plan, error, self.now)
+            self.at(self.now, lambda: None)
+            return
         self._busy = True
-        self.passes += 1
 
         def over() -> None:
             self._busy = False
@@ -103,7 +110,6 @@ class Course:
     guesses: int = 0
     judged: int = 0
     accepted: int = 0
-    own: int = 0  # tokens that the verifier committed by itself
     steps: int = 0  # of the drafter
 
     @property

@@ -213,7 +213,7 @@ class VerifierClient:
         """`verify` in two: what is returned waits for the answer, in any thread. Nothing else may come in between."""
         body = b'{"position":%d,"draft_tokens":[%s]' % (position, ",".join(map(str, drafts)).encode())
         body += b"}" if next_in_ms is None else b',"next_in_ms":%.1f}' % next_in_ms
-        headers = {**self._headers, "X-Session-Id": session_id}
+        headers = self._headers_of(session_id)
         self.transport.begin("POST", "/verify", body, headers, _TIMEOUTS["/verify"])
         return lambda: self._verdict(self._call("POST", "/verify", body, session_id))
 
@@ -233,7 +233,7 @@ class VerifierClient:
     def stream(self, session_id: str, position: int) -> Iterator[tuple[str, dict[str, Any]]]:
         """Committed tokens from `position` on as they come: ("tokens", …) events, then ("end", …)."""
         path = f"/sessions/{session_id}/stream?from={position}"
-        return self._events(path, None, {**self._headers, "X-Session-Id": session_id})
+        return self._events(path, None, self._headers_of(session_id))
 
     def generate(self, prompt_ids: list[int], options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Target-only decoding on the server: ("tokens", …) events, then ("end", summary)."""
@@ -276,9 +276,12 @@ class VerifierClient:
             self._sleep(reply.retry_after)
 
     def _exchange(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Reply:
-        headers = self._headers if session_id is None else {**self._headers, "X-Session-Id": session_id}
+        headers = self._headers if session_id is None else self._headers_of(session_id)
         timeout = _TIMEOUTS.get(path.partition("?")[0], 30.0)
         return self.persist(lambda: self.transport.exchange(method, path, body, headers, timeout))
+
+    def _headers_of(self, session_id: str) -> dict[str, str]:
+        return {**self._headers, "X-Session-Id": session_id}
 
     def persist(self, exchange: Callable[[], T]) -> T:
         """Try again while connections break, for some six seconds. What is tried must be safe to repeat."""

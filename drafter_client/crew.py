@@ -90,7 +90,7 @@ class Alone:
         self._client, self._drafter = client, drafter
         self._session_id = ""
         self._events: deque[Event] = deque()
-        self._react: React = self._events.append
+        self._react: React
 
     def open(self, session_id: str, position: int, react: React) -> None:
         self._session_id, self._react = session_id, react

@@ -12,6 +12,7 @@ confidence stood before. While the verifier is at work anyway, drafts keep nobod
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from speculation.operation import Mechanisms
 from speculation.timing import Times
@@ -77,25 +78,24 @@ def _anew(times: Times, chances: Sequence[float], rate: float, price: float) -> 
 
 
 def worths(times: Times, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
-    """What a guess is worth of whose fresh drafts the best 0, 1, 2, … are sent, in tokens beyond a pass without any.
+    """What a guess is worth of whose fresh drafts the best 0, 1, 2, … are sent, in tokens beyond a pass without any."""
+    return list(accumulate(_worths(times, chances, since, most, price), max))
+
+
+def worth_sending(times: Times, chances: Sequence[float], since: int, most: int, price: float) -> int:
+    """How many drafts of a path to send."""
+    each = _worths(times, chances, since, most, price)
+    return since + each.index(max(each))
+
+
+def _worths(times: Times, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
+    """The same with exactly 0, 1, 2, … fresh drafts.
 
     `chances[k]`: that the first k drafts of the path stand; from `since` on they would be judged.
     """
     given, plain = price * chances[min(since, len(chances) - 1)], times.cost(0)
-    gain, best = 0.0, [0.0]
+    gain, each = 0.0, [0.0]
     for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
         gain += chances[since + drafts]
-        best.append(max(best[-1], gain - given * (times.cost(drafts) - plain)))
-    return best
-
-
-def worth_sending(times: Times, chances: Sequence[float], since: int, most: int, price: float) -> int:
-    """How many drafts of a path to send. `chances[k]`: that its first k stand; from `since` on they would be judged."""
-    given = chances[min(since, len(chances) - 1)]
-    count, best, gain = since, -given * price * times.cost(0), 0.0
-    for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
-        gain += chances[since + drafts]
-        value = gain - given * price * times.cost(drafts)
-        if value > best:
-            count, best = since + drafts, value
-    return count
+        each.append(gain - given * (times.cost(drafts) - plain))
+    return each

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import pytest
 import uvicorn
 
 from backends.contract import Backend, Entry
@@ -24,6 +26,10 @@ from verifier_server.service import Service
 from verifier_server.settings import Settings
 
 PROMPT = list(b"def f(x):")
+GREEDY = Sampling()
+WARM = Sampling(seed=20, temperature=0.9)
+FILTERED = Sampling(seed=21, temperature=1.3, top_k=20, top_p=0.9)
+SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
 
 
 @dataclass(frozen=True)
@@ -190,3 +196,9 @@ def options_of(sampling: Sampling, max_tokens: int) -> dict[str, Any]:
         "top_p": sampling.top_p,
         "seed": sampling.seed,
     }
+
+
+@cache
+def target_alone(sampling: Sampling, count: int) -> list[int]:
+    """What the scripted target says behind `PROMPT`."""
+    return plain(ScriptedBackend(Script(seed=1)), PROMPT, count, sampling)

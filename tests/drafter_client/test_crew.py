@@ -5,7 +5,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from functools import cache
 from typing import Any
 
 import pytest
@@ -25,7 +24,9 @@ from speculation.errors import UnknownSession
 from speculation.operation import Mechanisms, Operation
 from speculation.sampling import Sampling
 from tests.drafter_client.support import (
+    GREEDY,
     PROMPT,
+    SAMPLINGS,
     Scenario,
     Ticks,
     Verifier,
@@ -34,12 +35,9 @@ from tests.drafter_client.support import (
     options_of,
     plain,
     serving,
+    target_alone,
 )
 
-GREEDY = Sampling()
-WARM = Sampling(seed=20, temperature=0.9)
-FILTERED = Sampling(seed=21, temperature=1.3, top_k=20, top_p=0.9)
-SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
 ALL = Mechanisms()
 WAITING = Mechanisms(self_continue=False)
 WAYS = {
@@ -49,11 +47,6 @@ WAYS = {
     "all": ALL,
 }
 EACH_WAY = pytest.mark.parametrize("mechanisms", WAYS.values(), ids=WAYS)
-
-
-@cache
-def _target_alone(sampling: Sampling, count: int) -> list[int]:
-    return plain(ScriptedBackend(Script(seed=1)), PROMPT, count, sampling)
 
 
 def _drafter(agreement: float = 0.6, sampling: Sampling = GREEDY) -> ModelDrafter:
@@ -87,7 +80,7 @@ def test_the_text_is_the_targets_own_however_the_two_work_together(
     sampling: Sampling,
 ) -> None:
     run = generate(client, _drafter(agreement, sampling), length, mechanisms=mechanisms, **options_of(sampling, 40))
-    assert run.tokens == run.stats.token_ids == _target_alone(sampling, 40)
+    assert run.tokens == run.stats.token_ids == target_alone(sampling, 40)
     assert run.stats.finish_reason == "length"
     assert verifier.sessions == 0
 
@@ -102,7 +95,7 @@ def test_the_text_is_the_targets_own_however_the_two_work_together(
 def test_no_pattern_of_drafts_changes_the_text(
     verifier: Verifier, mechanisms: Mechanisms, length: int | None, rights: list[bool], sure: float
 ) -> None:
-    expected = _target_alone(GREEDY, 30)
+    expected = target_alone(GREEDY, 30)
 
     def guess(tokens: Sequence[int]) -> int:
         at = len(tokens) - len(PROMPT)
@@ -134,14 +127,14 @@ def test_a_full_context_ends_the_text(options: dict[str, Any], mechanisms: Mecha
     with serving(small) as verifier, closing(VerifierClient(verifier.url)) as client:
         info = model_info(context_length=40)
         run = generate(client, _drafter(1.0), 5, info=info, mechanisms=mechanisms, **options)
-    assert run.tokens == _target_alone(GREEDY, 40 - len(PROMPT))
+    assert run.tokens == target_alone(GREEDY, 40 - len(PROMPT))
     assert run.stats.finish_reason == "length"
 
 
 @EACH_WAY
 def test_one_token_needs_nothing_of_all_this(client: VerifierClient, mechanisms: Mechanisms) -> None:
     run = generate(client, _drafter(), None, mechanisms=mechanisms, max_tokens=1)
-    assert run.tokens == _target_alone(GREEDY, 1)
+    assert run.tokens == target_alone(GREEDY, 1)
     assert (run.stats.rounds, run.stats.guesses, run.stats.operations) == (0, 0, {})
 
 
@@ -165,7 +158,7 @@ def test_the_counters_add_up(client: VerifierClient, mechanisms: Mechanisms) -> 
 def test_a_target_that_does_it_by_itself_is_counted_as_such(client: VerifierClient) -> None:
     """No draft is ever right, and none is sent: but for the first, which comes with the prompt, all are its own."""
     run = generate(client, Scenario(lambda tokens: 0), 0, mechanisms=ALL, max_tokens=60)
-    assert run.tokens == _target_alone(GREEDY, 60)
+    assert run.tokens == target_alone(GREEDY, 60)
     assert run.stats.drafted == run.stats.accepted == 0
     assert 15 <= run.stats.own <= 59, "an empty guess is sent when so many are known, and its answer may tell of others"
     assert run.stats.operations == {Operation.SELF_CONTINUED: 59}
@@ -191,7 +184,7 @@ def test_a_reader_who_stops_early_leaves_nothing_behind(
     run.close()
     assert verifier.sessions == 0
     assert stats.finish_reason is None and stats.total_ms > 0 and stats.bytes_sent > 0
-    assert stats.token_ids == _target_alone(GREEDY, 900)[: stats.generated_tokens]
+    assert stats.token_ids == target_alone(GREEDY, 900)[: stats.generated_tokens]
 
 
 @EACH_WAY
@@ -319,7 +312,7 @@ def test_every_byte_of_every_connection_is_counted(verifier: Verifier, mechanism
 def test_the_key_is_sent_over_every_connection() -> None:
     with serving(api_key="sesame") as verifier, closing(VerifierClient(verifier.url, api_key="sesame")) as client:
         run = generate(client, _drafter(), 3, mechanisms=ALL, max_tokens=20)
-    assert run.tokens == _target_alone(GREEDY, 20)
+    assert run.tokens == target_alone(GREEDY, 20)
 
 
 class _Shaky(Line):
@@ -357,7 +350,7 @@ def test_the_text_does_not_depend_on_connections_that_break(
     line = _Shaky(every)
     with closing(line.client(verifier.url)) as client:
         run = generate(client, _drafter(0.8), 3, mechanisms=mechanisms, max_tokens=80)
-    assert run.tokens == _target_alone(GREEDY, 80)
+    assert run.tokens == target_alone(GREEDY, 80)
     assert run.stats.accepted <= run.stats.drafted
     assert line.breaks > 0 and verifier.sessions == 0
 
@@ -370,7 +363,7 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was_left(verifier: Verifier) 
     line = Breaking()
     with closing(line.client(verifier.url)) as client:
         run = generate(client, _drafter(0.0), 0, mechanisms=ALL, max_tokens=60)
-    assert run.tokens == _target_alone(GREEDY, 60)
+    assert run.tokens == target_alone(GREEDY, 60)
     begins = [int(path.partition("from=")[2]) for path in line.asked if "/stream" in path]
     assert len(begins) > 1 and begins[0] == len(PROMPT) + 1
     assert begins == sorted(set(begins)), "each from beyond what the last one had brought"

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from functools import cache
 from typing import Any
 
 import pytest
@@ -19,7 +18,9 @@ from speculation.operation import LOCKSTEP
 from speculation.sampling import Sampling
 from tests.drafter_client.fake_transports import Faulty
 from tests.drafter_client.support import (
+    GREEDY,
     PROMPT,
+    SAMPLINGS,
     Scenario,
     Ticks,
     Verifier,
@@ -28,17 +29,8 @@ from tests.drafter_client.support import (
     options_of,
     plain,
     serving,
+    target_alone,
 )
-
-GREEDY = Sampling()
-WARM = Sampling(seed=20, temperature=0.9)
-FILTERED = Sampling(seed=21, temperature=1.3, top_k=20, top_p=0.9)
-SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
-
-
-@cache
-def _target_alone(sampling: Sampling, count: int) -> list[int]:
-    return plain(ScriptedBackend(Script(seed=1)), PROMPT, count, sampling)
 
 
 @SAMPLINGS
@@ -49,7 +41,7 @@ def test_the_text_is_the_targets_own_whatever_drafts(
 ) -> None:
     drafter = ModelDrafter(ScriptedBackend(Script(seed=1, agreement=agreement)), sampling)
     run = generate(client, drafter, length, **options_of(sampling, 24))
-    assert run.tokens == _target_alone(sampling, 24)
+    assert run.tokens == target_alone(sampling, 24)
     assert run.stats.token_ids == run.tokens
     assert run.stats.finish_reason == "length"
 
@@ -59,7 +51,7 @@ def test_the_text_is_the_targets_own_whatever_drafts(
 def test_no_pattern_of_drafts_changes_the_text(
     verifier: Verifier, length: int | None, rights: list[bool], sure: float
 ) -> None:
-    expected = _target_alone(GREEDY, 24)
+    expected = target_alone(GREEDY, 24)
     told = iter(rights)
 
     def guess(tokens: Sequence[int]) -> int:
@@ -73,7 +65,7 @@ def test_no_pattern_of_drafts_changes_the_text(
 
 def test_one_token_needs_no_round(client: VerifierClient) -> None:
     run = generate(client, Scenario(lambda tokens: 0), 4, max_tokens=1)
-    assert run.tokens == _target_alone(GREEDY, 1)
+    assert run.tokens == target_alone(GREEDY, 1)
     assert (run.stats.rounds, run.stats.drafted) == (0, 0)
     assert run.stats.finish_reason == "length"
 
@@ -98,7 +90,7 @@ def test_a_full_context_ends_the_text(agreement: float, options: dict[str, Any])
     with serving(small) as verifier, closing(VerifierClient(verifier.url)) as client:
         drafter = ModelDrafter(ScriptedBackend(Script(seed=1, agreement=agreement)), GREEDY)
         run = generate(client, drafter, 5, info=model_info(context_length=32), **options)
-    assert run.tokens == _target_alone(GREEDY, 32 - len(PROMPT))
+    assert run.tokens == target_alone(GREEDY, 32 - len(PROMPT))
     assert run.stats.finish_reason == "length"
     if agreement == 1.0:  # drafts for places that there are not are neither judged nor counted
         assert run.stats.accepted == run.stats.drafted > 0

@@ -6,7 +6,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from tests.verifier_server.bench import plain
-from tests.verifier_server.virtual import World, fed
+from tests.verifier_server.virtual import World, fed, opened
 from verifier_server.jobs import Answer
 from verifier_server.sessions import Session
 
@@ -15,15 +15,6 @@ SCRIPT = Script(seed=3)
 
 def world(rows: int = 8, batch: int = 512, **options: object) -> World:
     return World(ScriptedBackend(SCRIPT, rows=rows, context_length=4096, max_batch_tokens=batch), **options)
-
-
-def opened(world: World, prompt: list[int], **options: object) -> Session:
-    """A session with its first token."""
-    session = world.open(prompt, **options)  # type: ignore[arg-type]
-    world.ask(session)
-    while len(session.tokens) == session.prompt_len:
-        world.run(world.now + 0.01)
-    return session
 
 
 def keep_asking(world: World, session: Session, waits: list[float]) -> None:

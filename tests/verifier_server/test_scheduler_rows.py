@@ -6,8 +6,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from tests.verifier_server.bench import plain
-from tests.verifier_server.virtual import World, fed
-from verifier_server.sessions import Session
+from tests.verifier_server.virtual import World, fed, opened
 
 SCRIPT = Script(seed=3)
 
@@ -22,15 +21,6 @@ def world(rows: int, **options: object) -> World:
         max_rollback=options.pop("max_rollback", None),  # type: ignore[arg-type]
     )
     return World(backend, **options)
-
-
-def opened(at: World, prompt: list[int], **options: object) -> Session:
-    """A session with its first token."""
-    session = at.open(prompt, **options)  # type: ignore[arg-type]
-    at.ask(session)
-    while len(session.tokens) == session.prompt_len:
-        at.run(at.now + 0.01)
-    return session
 
 
 def test_a_session_for_which_nothing_waits_gives_up_its_row_rather_than_one_that_waits() -> None:

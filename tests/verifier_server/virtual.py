@@ -1,18 +1,15 @@
-"""The scheduler in virtual time: a clock that jumps from event to event, passes that take what a cost model says."""
+"""The scheduler in virtual time, alone: sessions and guesses as tests make them up."""
 
-import heapq
-import itertools
 from collections.abc import Callable
 from typing import Any
 
-from backends.contract import BackendError
 from backends.scripted import Script, ScriptedBackend
+from benchmarks import virtual
 from speculation.acceptance import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling import Sampling
 from verifier_server.jobs import Answer, Job
 from verifier_server.plan import Plan
-from verifier_server.scheduler import Scheduler
 from verifier_server.sessions import Session
 
 
@@ -29,8 +26,8 @@ def fed(plan: Plan) -> dict[str, int]:
     return {part.seat.session.id: len(entry.tokens) for part, entry in zip(plan.parts, plan.batch, strict=True)}
 
 
-class World:
-    """A scheduler over a toy model. Whatever happens is an event; the books are checked after each."""
+class World(virtual.World):
+    """A scheduler over a toy model, asked by the tests themselves. The books are checked after each event."""
 
     def __init__(
         self,
@@ -39,59 +36,18 @@ class World:
         check: bool = True,
         **options: Any,
     ) -> None:
-        self.backend = backend or ScriptedBackend(Script(seed=3), rows=8, context_length=4096)
-        self.scheduler = Scheduler(self.backend, **{"pass_ms": PASS_MS, **options})
-        self.now = 0.0
-        self.plans: list[tuple[float, Plan]] = []  # when each began
-        self._cost, self._check = cost, check
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
-        self._busy = False
+        backend = backend or ScriptedBackend(Script(seed=3), rows=8, context_length=4096)
+        super().__init__(backend, cost, check=check, **{"pass_ms": PASS_MS, **options})
         self._opened = 0
-
-    def at(self, when: float, do: Callable[[], None]) -> None:
-        """Have something happen."""
-        heapq.heappush(self._events, (when, next(self._order), do))
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
         self.at(self.now + seconds, do)
 
-    def run(self, until: float) -> None:
+    def run(self, until: float = float("inf"), done: Callable[[], bool] = lambda: False) -> None:
         """Let time pass up to `until`."""
         self._look()
-        while self._events and self._events[0][0] <= until:
-            self.now, _, do = heapq.heappop(self._events)
-            do()
-            self._look()
+        super().run(until, done)
         self.now = until
-
-    def _look(self) -> None:
-        """What an engine thread does when it wakes."""
-        if self._check:
-            self.scheduler.check_integrity()
-        if self._busy:
-            return
-        plan = self.scheduler.plan(self.now)
-        if plan is None:
-            if self.scheduler.wake_at is not None:
-                assert self.scheduler.wake_at > self.now, "it would never sleep"
-                self.at(self.scheduler.wake_at, lambda: None)
-            return
-        began = self.now
-        self.plans.append((began, plan))
-        try:
-            logits = self.backend.extend(plan.batch)
-        except BackendError as error:
-            self.scheduler.failed(plan, error, self.now)
-            self.after(0.0, lambda: None)
-            return
-        self._busy = True
-
-        def over() -> None:
-            self._busy = False
-            self.scheduler.conclude(plan, logits, began, self.now)
-
-        self.after(self._cost(plan), over)
 
     def open(
         self,
@@ -129,3 +85,12 @@ class World:
         job = Job(session, len(session.tokens) if position is None else position, list(drafts), done, **options)
         self.scheduler.submit(job, self.now)
         return job
+
+
+def opened(world: World, prompt: list[int], **options: object) -> Session:
+    """A session with its first token."""
+    session = world.open(prompt, **options)  # type: ignore[arg-type]
+    world.ask(session)
+    while len(session.tokens) == session.prompt_len:
+        world.run(world.now + 0.01)
+    return session
