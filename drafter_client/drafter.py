@@ -8,10 +8,9 @@ import numpy as np
 
 from backends.contract import Backend, BackendError, Entry, OutOfRoom
 from speculation.acceptance import common_prefix
-from speculation.sampling import Logits, Sampling, choose
+from speculation.sampling import Logits, Sampling, choose, choose_two
 from speculation.tree import Prediction
 
-_SURE = 0.97  # confidence above which no second choice is looked for: it takes as long as the first
 BRANCH_CELLS = 128  # tokens that a continuation holds at most beyond what it shares with the text
 
 
@@ -184,14 +183,12 @@ class ModelDrafter:
             raise
 
     def _predict(self, logits: Logits, position: int, runner_up: bool) -> Prediction:
-        token = choose(logits, self._sampling, position)
-        confidence = _probability(logits, token, self._sampling)
-        if not runner_up or confidence > _SURE:
-            return Prediction(token, confidence)
-        kept, logits[token] = float(logits[token]), -np.inf
-        second = choose(logits, self._sampling, position)
-        logits[token] = kept
-        return Prediction(token, confidence, second)
+        second = None
+        if runner_up:
+            token, second = choose_two(logits, self._sampling, position)
+        else:
+            token = choose(logits, self._sampling, position)
+        return Prediction(token, _probability(logits, token, self._sampling), second)
 
 
 def _probability(logits: Logits, token: int, sampling: Sampling) -> float:

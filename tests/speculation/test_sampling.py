@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculation.sampling import GREEDY_BELOW, Logits, Sampling, choose, choose_reference, nucleus_size
+from speculation.sampling import GREEDY_BELOW, Logits, Sampling, choose, choose_reference, choose_two, nucleus_size
 
 SHAPES = ("normal", "ties", "flat", "peaked", "masked", "mostly masked", "far from zero", "huge")
 
@@ -47,6 +47,24 @@ def test_the_fast_form_gives_the_ids_of_the_definition(row: Logits, sampling: Sa
     assert np.array_equal(row, before), "the engine's logits were not written to"
 
 
+@settings(max_examples=500)
+@given(rows | small_rows, samplings, st.booleans(), st.integers(0, 2**20))
+def test_the_second_choice_is_the_first_without_the_first(
+    row: Logits, sampling: Sampling, filtered: bool, position: int
+) -> None:
+    if not filtered:
+        sampling = Sampling(sampling.seed, sampling.temperature)
+    before = row.copy()
+    first, second = choose_two(row, sampling, position)
+    assert np.array_equal(row, before), "the engine's logits are as they were"
+    assert first == choose_reference(row, sampling, position)
+    row[first] = -np.inf
+    if second is None:
+        assert not np.isfinite(row).any(), "there is no other"
+    else:
+        assert second == choose_reference(row, sampling, position)
+
+
 @pytest.mark.parametrize("top_p", [1.0, 0.95, 0.5])
 @pytest.mark.parametrize("top_k", [0, 40])
 def test_a_vocabulary_of_152_000(top_k: int, top_p: float) -> None:
@@ -80,6 +98,8 @@ def test_a_masked_token_is_never_chosen(row: Logits, sampling: Sampling, positio
 def test_logits_that_say_nothing_are_refused(bad: list[float], top_k: int, temperature: float) -> None:
     with pytest.raises(ValueError, match="without a finite maximum"):
         choose(np.array(bad, dtype=np.float32), Sampling(0, temperature, top_k), 0)
+    with pytest.raises(ValueError, match="without a finite maximum"):
+        choose_two(np.array(bad, dtype=np.float32), Sampling(0, temperature, top_k), 0)
 
 
 def test_ties_at_the_edge_of_top_k_go_to_the_lower_ids() -> None:
