@@ -241,11 +241,18 @@ class VirtualDrafter:
         self.pilot.answered(flight, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions)
         self._learn(flight.position, answer.tokens, answer.finish_reason is not None)
 
-    def _drafted(self, step: Step) -> None:
+    def _draft(self, step: Step, tails: list[list[int]]) -> None:
+        self.course.steps += 1
+        takes = self._draft_ms(len(tails)) / 1e3
+        self._world.at(self._world.now + takes, partial(self._drafted, step, tails))
+
+    def _drafted(self, step: Step, tails: list[list[int]]) -> None:
         assert self.pilot is not None
-        text = self.pilot.known[: step.length]
-        expansion = self._drafter.expand(text, step.tails, step.runners_up)
-        self.pilot.drafted(expansion.predictions, len(step.nodes), 1e3 * self._world.now)
+        expansion = self._drafter.expand(self.pilot.known[: step.length], tails, step.runners_up)
+        onward = step.onward(tails[0], expansion.predictions[0].token)
+        self.pilot.drafted(expansion.predictions, len(tails), 1e3 * self._world.now, onward is not None)
+        if onward is not None:
+            self._draft(step, [onward])
         self._act()
 
     def _send(self, flight: Flight) -> None:
@@ -270,8 +277,7 @@ class VirtualDrafter:
             self._send(flight)
         step = pilot.next_step(now)
         if step is not None:
-            self.course.steps += 1
-            self._world.at(self._world.now + self._draft_ms(len(step.nodes)) / 1e3, partial(self._drafted, step))
+            self._draft(step, step.tails)
 
     def _awake(self) -> None:
         if not self.finished:

@@ -24,9 +24,10 @@ _JOIN = 10.0  # seconds; a draft step or a broken-off exchange is over long befo
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A draft step ended."""
+    """A draft step ended. `onward`: the next one has begun, as the step said."""
 
     expansion: Expansion
+    onward: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +125,16 @@ class _Lane:
 
 
 class Threads:
-    """A thread for the draft model, one for each guess that may be under way, and one for the event stream."""
+    """A thread for the draft model and one for what it finds while it goes on; one for each guess that may be under way;
+    one for the event stream."""
 
     def __init__(self, client: VerifierClient, drafter: Drafter, lanes: int, stream: bool) -> None:
         self._drafter = drafter
         self._happened: SimpleQueue[None] = SimpleQueue()
         self._steps: SimpleQueue[tuple[Step, list[int]] | None] = SimpleQueue()
+        self._drafted: deque[Drafted] = deque()  # and not yet reacted to
+        self._reacting = threading.Lock()  # to them, in order
+        self._going_on: SimpleQueue[bool] = SimpleQueue()  # that there is one while the next step is under way
         self._lanes = [_Lane(client.another()) for _ in range(lanes)]
         self._idle: SimpleQueue[_Lane] = SimpleQueue()
         self._session_id, self._position = "", 0
@@ -137,7 +142,7 @@ class Threads:
         self._opened = threading.Event()
         self._closed = False
         self._clients = [lane.client for lane in self._lanes]
-        work: list[Callable[[], None]] = [self._draft]
+        work: list[Callable[[], None]] = [self._draft, self._take_in_meanwhile]
         work += [self._carry(lane) for lane in self._lanes]
         if stream:
             self._clients.append(client.another())
@@ -177,6 +182,7 @@ class Threads:
         self._closed = True
         self._opened.set()
         self._steps.put(None)
+        self._going_on.put(False)
         for lane in self._lanes:
             lane.guesses.put(None)
         for client in self._clients:
@@ -201,8 +207,26 @@ class Threads:
 
     def _draft(self) -> None:
         while (order := self._steps.get()) is not None:
-            step, text = order
-            self._tell(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
+            step, known = order
+            text, tails = known[: step.length], step.tails
+            while tails:
+                expansion = self._drafter.expand(text, tails, step.runners_up)
+                onward = step.onward(tails[0], expansion.predictions[0].token)
+                self._drafted.append(Drafted(expansion, onward is not None))
+                tails = [onward] if onward is not None and not self._closed else []
+                if tails:
+                    self._going_on.put(True)
+                else:
+                    self._take_in()
+
+    def _take_in_meanwhile(self) -> None:
+        while self._going_on.get():
+            self._take_in()
+
+    def _take_in(self) -> None:
+        with self._reacting:
+            while self._drafted:
+                self._tell(self._drafted.popleft())
 
     def _carry(self, lane: _Lane) -> Callable[[], None]:
         def work() -> None:

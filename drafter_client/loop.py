@@ -161,7 +161,9 @@ class _Run:
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, Drafted):
-            self._stats.drafted_for(self._pilot.drafted(event.expansion.predictions, event.expansion.read, now))
+            expansion = event.expansion
+            took = self._pilot.drafted(expansion.predictions, expansion.read, now, event.onward)
+            self._stats.drafted_for(took)
         elif isinstance(event, Answered):
             verdict, flight = event.verdict, event.flight
             self._stats.round(verdict, flight, now)

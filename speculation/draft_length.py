@@ -31,6 +31,7 @@ class Prospects:
     length: int  # drafts a guess at which it is reached
     unhurried: int  # the same if drafts took no time
     anew: int  # drafts worth waiting for when there are none, and the verifier waits
+    alongside: bool  # whether drafts bring more than a trifle that come while the verifier goes on by itself
     overlap: bool  # whether to draft while the verifier is at work brings more than a trifle
 
 
@@ -64,7 +65,9 @@ def prospects(times: Times, chances: Sequence[float], mechanisms: Mechanisms, pr
     overlap = mechanisms.overlap and (not times.draft_known or unbroken > (1.0 + TRIFLE) * in_turn)
     # While one of many waits for its drafts, a pass goes on with the others: only the pass itself takes their time.
     price = max(rate, unbroken) if times.is_shared else rate
-    return Prospects(rate, price, length, unhurried[1], _anew(times, chances, rate, price), overlap)
+    # Behind the token of a step that the verifier takes in any case.
+    alongside = mechanisms.self_continue and worths(times, chances, 1, MAX_AUTO, price)[-1] > TRIFLE
+    return Prospects(rate, price, length, unhurried[1], _anew(times, chances, rate, price), alongside, overlap)
 
 
 def _anew(times: Times, chances: Sequence[float], rate: float, price: float) -> int:

@@ -83,6 +83,10 @@ class Forecast:
             starts.append(Start(max(free, at + half), position))
         return starts
 
+    def holds_until(self) -> float:
+        """Until when a verifier that goes on by itself, and has no guess of ours, waits for one to be sent."""
+        return self._heard_at + self._hold - self._times.link
+
     def _chain(self, half: float, known_until: float) -> tuple[Start, float]:
         """When the verifier is through with what is under way, and how long it waits then."""
         since, hold = Start(self._heard_at - half, self._position), self._hold

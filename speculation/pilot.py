@@ -33,15 +33,25 @@ _FLOOR = 0.02  # chance below which nothing is looked behind
 _FIRST_MOST = 6  # drafts in a guess at first, until it is known that so many pay
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Step:
-    """A draft step: one look behind each of `nodes`."""
+    """A draft step: one look behind each of `nodes`.
+
+    Most often the next one leads on along the path, and to ask for it takes a good part of the time of a step. So
+    whoever drafts may go on by itself, behind the first choice behind the first node: to tails of `until` tokens, a
+    number that the pilot changes while the step is under way.
+    """
 
     nodes: list[Node]
     tails: list[list[int]]  # the tokens that lead to each node from the committed text
     length: int  # of the committed text that the tails follow
     runners_up: bool
     began: float
+    until: int = 0
+
+    def onward(self, tail: Sequence[int], token: int) -> list[int] | None:
+        """The tail to look behind next without asking, now that `token` was found behind `tail`, the first one."""
+        return [*tail, token] if len(tail) < self.until else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +113,24 @@ class Pilot:
 
     # What happened.
 
-    def drafted(self, predictions: Sequence[Prediction], read: int, now: float) -> float:
-        """The draft step under way ended; `read` tokens went through the model. Returns how long it took."""
+    def drafted(self, predictions: Sequence[Prediction], read: int, now: float, onward: bool = False) -> float:
+        """The draft step under way ended; `read` tokens went through the model. Returns how long it took.
+
+        `onward`: the next one has begun, behind the first choice (`Step.onward`).
+        """
         step, self._step, self._seen = self._step, None, None
         assert step is not None
+        took = now - step.began
         if read <= len(step.nodes):
-            self._times.drafted(len(step.nodes), now - step.began)
+            self._times.drafted(len(step.nodes), took)
         for node, prediction in zip(step.nodes, predictions, strict=True):
             self._tree.grow(node, prediction)
-        return now - step.began
+        if onward:
+            first = predictions[0]
+            children = step.nodes[0].children or [Node(first.token, first.confidence, None)]
+            step.nodes, step.tails, step.began = [children[0]], [[*step.tails[0], first.token]], now
+            self._step = step
+        return took
 
     def answered(
         self, flight: Flight, judged: int, queue_ms: float, forward_ms: float, now: float, sessions: int = 1
@@ -186,7 +205,10 @@ class Pilot:
 
     def next_step(self, now: float) -> Step | None:
         """A draft step to begin now, which counts as under way from here on."""
-        if self.finished or self._step is not None or (self._flights and not self._prospects.overlap):
+        if self._step is not None:
+            self._step.until = len(self._step.tails[0]) + self._leads_on(now)
+            return None
+        if self.finished or (self._flights and not self._prospects.overlap):
             return None
         nodes = self._nodes(now)
         if not nodes:
@@ -194,6 +216,7 @@ class Pilot:
         tails = [self._tree.tail(node) or [] for node in nodes]
         self._step = Step(nodes, tails, len(self.known), self.mechanisms.corrections, now)
         self._seen = None
+        self._step.until = len(tails[0]) + self._leads_on(now)
         return self._step
 
     def wake_at(self, now: float) -> float | None:
@@ -208,15 +231,21 @@ class Pilot:
 
     # How it decides.
 
-    @property
-    def _waited_for(self) -> bool:
-        """Whether the verifier does nothing until a guess comes."""
-        return not self._flights and not self.mechanisms.self_continue
+    def _waited_for(self, now: float) -> bool:
+        """Whether the verifier does nothing until a guess comes, or for so long that one would find it idle."""
+        if self._flights:
+            return False
+        return not self.mechanisms.self_continue or now < self._forecast.holds_until()
 
     @property
     def _aim(self) -> int:
         """Drafts a guess that pay best, as far as can be told."""
         return self._prospects.length if self._length is None else self._length
+
+    @property
+    def _ahead_pays(self) -> bool:
+        """Whether to draft while the verifier is at work."""
+        return self._aim > 0 or (self._length is None and self._prospects.alongside)
 
     @property
     def _cap(self) -> int:
@@ -286,12 +315,12 @@ class Pilot:
         return self._seen[1]
 
     def _look_out(self, now: float) -> _Outlook | None:
-        main = self._tree.main()
+        main, waited_for = self._tree.main(), self._waited_for(now)
         made, draft, rate = len(main), self._times.draft(), self._prospects.rate
         tip = main[-1] if main else self._tree.root
         ahead = min(self._reach_ahead(now) - made, _AHEAD) if self._tree.is_open(tip) else 0
         chances = [1.0, *self._calibration.path([node.confidence for node in main], max(0, ahead))]
-        if not self._waited_for and chances[made] < _FLOOR:
+        if not waited_for and chances[made] < _FLOOR:
             ahead = 0
         first = now + draft
         if self._step is not None:
@@ -300,7 +329,7 @@ class Pilot:
         moments = [now, *(first + number * draft for number in range(ahead))]
         starts = self._forecast.starts(moments, now)
         if self._length is not None:
-            return self._fixed_outlook(made, ahead, starts[0])
+            return self._fixed_outlook(made, ahead, starts[0], waited_for)
         # A draft that does not go with this guess goes with the next one, unless that is full without it.
         loss = 1.0
         if self._prospects.overlap:
@@ -313,7 +342,7 @@ class Pilot:
             fresh = made + more - skip
             if fresh > cap:
                 break
-            if fresh < 0 or (not fresh and not self._waited_for):
+            if fresh < 0 or (not fresh and not waited_for):
                 continue
             if skip not in worth:
                 worth[skip] = worths(self._times, chances, skip, cap, self._prospects.price)
@@ -322,16 +351,16 @@ class Pilot:
             waiting = rate * (start.at - starts[0].at) - (start.position - starts[0].position)
             given = chances[min(starts[0].position - known, made)]
             value = at_once + loss * (gain - at_once) - given * waiting
-            if value > best_value or (best is None and self._waited_for):
+            if value > best_value or (best is None and waited_for):
                 best, best_value = _Outlook(more, skip), value
         return best
 
-    def _fixed_outlook(self, made: int, ahead: int, start: Start) -> _Outlook | None:
+    def _fixed_outlook(self, made: int, ahead: int, start: Start, waited_for: bool) -> _Outlook | None:
         skip = start.position - len(self.known)
         missing = min(self._cap, self._room - skip) - (made - skip)
         if self._cap and missing > 0 and ahead > 0:
             return _Outlook(min(missing, ahead), skip)
-        if made < skip or (made == skip and not self._waited_for):
+        if made < skip or (made == skip and not waited_for):
             return None
         return _Outlook(0, skip)
 
@@ -348,7 +377,7 @@ class Pilot:
         if now < self._soonest(now) - _TICK_MS:
             return None
         outlook = self._outlook(now)
-        if outlook is None or outlook.more or (self._waited_for and self._shadow_is_due()):
+        if outlook is None or outlook.more or (self._waited_for(now) and self._shadow_is_due(now)):
             return None
         path = self._tree.main()[: max(0, self._room)]
         if self._length is None:
@@ -361,7 +390,7 @@ class Pilot:
                 return None  # hardly anything would be lost by waiting to see whether it is of use
         else:
             count = min(len(path), outlook.skip + self._cap)
-        if count <= outlook.skip and not self._waited_for:
+        if count <= outlook.skip and not self._waited_for(now):
             return None
         if any(flight.end >= len(self.known) + count for flight in self._flights if not flight.stale):
             return None  # it is on its way already
@@ -369,26 +398,44 @@ class Pilot:
 
     def _nodes(self, now: float) -> list[Node]:
         """Where to look further, the likeliest first."""
-        if self._waited_for or not self._prospects.overlap:
+        if self._waited_for(now) or not self._prospects.overlap:
             outlook = self._outlook(now)
             if outlook is not None and outlook.more:
                 main = self._tree.main()
                 return [main[-1] if main else self._tree.root]
-        elif self._aim:
+        elif self._ahead_pays:
             ranked = self._ranked(self._reach_ahead(now))
             if ranked:
                 return self._together(ranked)
             return []
-        return [self._tree.root] if self._shadow_is_due() else []
+        return [self._tree.root] if self._shadow_is_due(now) else []
 
-    def _shadow_is_due(self) -> bool:
+    def _leads_on(self, now: float) -> bool:
+        """Whether the step behind the one under way is to be the next along the path, whatever this one finds."""
+        if self.finished or self._step is None or not self._prospects.overlap:
+            return False
+        main = self._tree.main()
+        node = main[-1] if main else self._tree.root
+        if node is not self._step.nodes[0] or not self._tree.is_open(node):
+            return False
+        if self._waited_for(now):
+            outlook = self._outlook(now)
+            return outlook is not None and outlook.more > 1
+        deepest = self._reach_ahead(now)
+        if not self._ahead_pays or len(main) + 1 >= deepest:
+            return False
+        chance = self._chance(node, [0] * len(main)) * self._calibration.typical
+        others = [other for other in self._ranked(deepest) if other[1] not in self._step.nodes]
+        return chance >= _FLOOR and len(self._together([(chance, node), *others])) == 1
+
+    def _shadow_is_due(self, now: float) -> bool:
         """Whether to draft one token although no guess pays, to see whether it would have stood."""
         if self._length is not None or self._room <= 0 or self._step is not None:
             return False
         if not self._tree.is_open(self._tree.root):
             return False
         patience = float(_SHADOW)
-        if self._waited_for:  # it takes the time of a verifier that waits
+        if self._waited_for(now):  # it takes the time of a verifier that waits
             patience = max(patience, _SHADOW * self._times.draft() / (0.16 * self._times.verify(0)))
         return self._untested >= patience
 

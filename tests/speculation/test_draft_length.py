@@ -159,6 +159,15 @@ def test_the_rate_is_never_below_plain_decoding_and_junk_is_not_drafted(mechanis
     assert good.rate > 2 * junk.rate and good.length >= 4
 
 
+def test_drafts_beside_a_verifier_that_goes_on_pay_while_they_stand_now_and_then() -> None:
+    """Also where no guess is worth waiting for. They take power, so a trifle is not enough."""
+    costs = _costs(20.0, 100.0, 25.0, 0.5)
+    found = [prospects(costs, _steady(each), Mechanisms(), 0.0) for each in (0.1, 0.2, 0.4, 0.8)]  # type: ignore[arg-type]
+    assert [each.alongside for each in found] == [False, False, True, True]
+    assert found[2].length == 0
+    assert not prospects(costs, _steady(0.8), PIPELINED, 0.0).alongside  # type: ignore[arg-type]
+
+
 def test_a_verifier_that_goes_on_by_itself_makes_worse_drafters_not_worth_a_guess() -> None:
     costs = _costs(2.0, 100.0, 25.0, 1.0)
     waiting = prospects(costs, _steady(0.4), PIPELINED, 0.0)  # type: ignore[arg-type]

@@ -107,6 +107,7 @@ def test_a_verifier_that_goes_on_takes_step_after_step_and_a_guess_waits_for_the
 def test_told_of_a_guess_to_come_soon_it_waits_for_it_and_half_a_step_longer() -> None:
     forecast = _forecast(goes_on=True, next_in_ms=20.0)  # until 90 + 20 + 25
     assert forecast.starts([100.0, 125.0, 126.0], 100.0) == [(110.0, 7), (135.0, 7), (185.0, 8)]
+    assert forecast.holds_until() == 125.0, "what is sent until then finds it waiting"
 
 
 @pytest.mark.parametrize("next_in_ms", [25.0, 60.0, 1e6])

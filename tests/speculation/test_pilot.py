@@ -245,8 +245,77 @@ def test_where_rows_are_dear_unlikely_corrections_are_not_prepared() -> None:
         now += 2.0
 
 
+def test_along_the_path_the_drafter_may_go_on_without_asking() -> None:
+    """As far as the next guess goes, and as long as the text says nothing else."""
+    pilot = _pilot(times=_times(link=100.0), length=4)
+    step = pilot.next_step(0.0)
+    assert step is not None
+    found, now = [14, 15, 16], 0.0
+    for token in found:
+        tail = step.tails[0]
+        assert step.onward(tail, token) == [*tail, token]
+        now += 2.0
+        assert pilot.drafted([Prediction(token, 0.9, token + 1)], 1, now, onward=True) == 2.0
+        assert pilot.next_step(now) is None, "it is under way already"
+        assert step.tails == [[*tail, token]]
+    assert step.onward(step.tails[0], 17) is None, "four drafts are as many as were wanted"
+    pilot.drafted([Prediction(17, 0.9, 18)], 1, 8.0)
+    assert _sent(pilot, 8.0).drafts == [14, 15, 16, 17]
+
+
+def test_a_drafter_that_goes_on_stops_where_the_text_says_something_else() -> None:
+    pilot = _pilot(ALL, _times(step=100.0))
+    step = pilot.next_step(0.0)
+    assert step is not None
+    pilot.drafted([Prediction(14, 0.99)], 1, 2.0, onward=True)
+    pilot.next_step(2.0)
+    assert step.onward([14], 15) == [14, 15]
+    pilot.committed(4, [99], False, 3.0)
+    assert pilot.next_step(3.0) is None and step.onward([14], 15) is None
+    pilot.drafted([Prediction(15, 0.99)], 1, 4.0, onward=True)  # it had just gone on
+    assert pilot.next_step(4.0) is None and step.onward([14, 15], 16) is None
+    pilot.drafted([Prediction(16, 0.99)], 1, 6.0)
+    after = pilot.next_step(6.0)
+    assert after is not None and (after.tails, after.length) == ([[]], 5)
+
+
+def test_nothing_comes_of_drafts_behind_the_end() -> None:
+    """Whoever drafts does not know which tokens end a text, and may have gone on."""
+    pilot = _pilot(ALL, _times(step=100.0))
+    assert pilot.next_step(0.0) is not None
+    pilot.drafted([Prediction(14, 0.99)], 1, 2.0, onward=True)
+    pilot.drafted([Prediction(END, 0.99)], 1, 4.0, onward=True)
+    assert pilot.next_step(4.0) is None
+    pilot.drafted([Prediction(7, 0.99)], 1, 6.0, onward=True)
+    assert pilot.next_step(6.0) is None
+    pilot.drafted([Prediction(8, 0.99)], 1, 8.0)
+    now, flight = 8.0, None
+    while flight is None:
+        flight, step = pilot.next_guess(now), pilot.next_step(now)
+        assert step is None or step.tails != [[14, END]]
+        if step is not None:
+            pilot.drafted([Prediction(6, 0.9)] * len(step.nodes), len(step.nodes), now + 2.0)
+        now += 2.0
+    assert flight.drafts == [14, END]
+
+
+def test_a_verifier_that_waits_in_vain_is_told_to_go_on() -> None:
+    """It holds its step for a guess that was to come soon; by what came since, none is worth waiting for."""
+    pilot, now = _pilot(ALL, _times(link=2.0, draft=4.0, step=50.0)), 0.0
+    for _ in range(12):
+        pilot.committed(len(pilot.known), [0], False, now)
+        _draft(pilot, now)  # never what comes
+        pilot.reflect()
+        now += 50.0
+    flight = Flight(len(pilot.known), [1, 2], now, 5.0)
+    pilot._forecast.sent(flight)
+    _answer(pilot, flight, [0], now + 52.0)
+    said = _sent(pilot, now + 52.0)
+    assert said.drafts == [] and said.position == len(pilot.known)
+
+
 def test_a_verifier_that_goes_on_is_told_from_time_to_time_how_far_we_are() -> None:
-    """Of a drafter that never agrees: no guess is worth its time."""
+    """No guess comes: the first it need not wait for, and after that it is told only that we are here."""
     pilot, now, spoke = _pilot(ALL, length=0), 0.0, []
     while now < 2000.0:
         if now and not now % 100:
@@ -259,7 +328,7 @@ def test_a_verifier_that_goes_on_is_told_from_time_to_time_how_far_we_are() -> N
             pilot.answered(flight, 0, 0.0, 0.0, now + 20.0)
             pilot.committed(flight.position, [], False, now + 20.0)
         now += 10.0
-    assert spoke == [500.0, 1000.0, 1500.0]
+    assert spoke == [0.0, 500.0, 1000.0, 1500.0]
     wake = pilot.wake_at(1600.0)
     assert wake is not None and 1600.0 < wake <= 2000.0
     assert pilot.operation is Operation.SELF_CONTINUED
