@@ -9,6 +9,7 @@ clock, too. Every pass behind them is noted in a file: what it costs and what it
         .venv/bin/uvicorn benchmarks.capacity_server:app --port 8000
 """
 
+import functools
 import os
 import time
 from collections.abc import Sequence
@@ -57,6 +58,7 @@ class Dilated(Paced):
         return logits
 
 
+@functools.cache
 def application() -> FastAPI:
     """A verifier by the environment."""
     backend = Dilated(

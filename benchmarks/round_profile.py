@@ -13,6 +13,7 @@ import argparse
 import functools
 import itertools
 import json
+import math
 import os
 import sys
 import tempfile
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     app: FastAPI
 
 _STAMPS = "PROFILE_STAMPS"  # the file that the verifier writes its moments to
-_AT_ONCE = 5e-3  # seconds; a step ordered later than that was not wanted before
+_AT_ONCE = 5e-3  # seconds; a step that begins later than that was not wanted before
 _clock = time.perf_counter
 
 Stamps = dict[str, dict[Any, float]]  # what happened, of which text position or guess: when
@@ -103,12 +104,11 @@ def _measure(ours: Stamps, theirs: list[list[Any]], ways: dict[str, list[float]]
     for guess, decided in ours["decided"].items():
         if guess in by_place["submitted"]:
             ways["guess decided -> with the engine"].append(by_place["submitted"][guess] - decided)
-    ordered = sorted(ours["ordered"].items())
-    for number, moment in ordered:
-        if number in ours["drafted"]:
-            ways["draft step"].append(ours["drafted"][number] - ours["begun"][number])
-        if number - 1 in ours["drafted"] and moment - ours["drafted"][number - 1] < _AT_ONCE:
-            ways["draft step ended -> next one begun"].append(ours["begun"][number] - ours["drafted"][number - 1])
+    for number, ended in ours["drafted"].items():
+        ways["draft step"].append(ended - ours["begun"][number])
+        following = ours["begun"].get(number + 1, math.inf) - ended
+        if following < _AT_ONCE:
+            ways["draft step ended -> next one begun"].append(following)
     for (_, ended), (began, _) in itertools.pairwise(passes):
         ways["idle between passes"].append(began - ended)
 
@@ -118,11 +118,7 @@ def _watched() -> Iterator[Stamps]:
     """Note the drafter's moments while the block lasts."""
     stamps: Stamps = defaultdict(dict)
     commit, threads = loop._Run._commit, loop.Threads
-    steps = {"ordered": 0, "begun": 0}
-
-    def count(what: str) -> int:
-        steps[what] += 1
-        return steps[what]
+    steps = itertools.count()
 
     def noted(run: Any, position: int, tokens: list[int], *rest: Any) -> Any:
         stamps["taken in"].setdefault(position + len(tokens), _clock())
@@ -135,7 +131,7 @@ def _watched() -> Iterator[Stamps]:
             expand = drafter.expand
 
             def timed(*args: Any) -> Any:
-                number = count("begun")
+                number = next(steps)
                 stamps["begun"][number] = _clock()
                 result = expand(*args)
                 stamps["drafted"][number] = _clock()
@@ -143,10 +139,6 @@ def _watched() -> Iterator[Stamps]:
 
             drafter.expand = timed
             super().__init__(client, drafter, *rest)
-
-        def draft(self, *order: Any) -> None:
-            stamps["ordered"][count("ordered")] = _clock()
-            super().draft(*order)
 
         def send(self, flight: Any) -> None:
             stamps["decided"].setdefault((flight.position, len(flight.drafts)), _clock())

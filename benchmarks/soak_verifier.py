@@ -7,6 +7,7 @@ once the books did not add up, or something was logged as an error.
 """
 
 import asyncio
+import functools
 import hashlib
 import logging
 import struct
@@ -106,6 +107,7 @@ class _Noting(logging.Handler):
         self._books.note(record)
 
 
+@functools.cache
 def application() -> FastAPI:
     """A verifier by the environment, with the soak's toy model and its books kept."""
     settings = from_environment()

@@ -125,16 +125,16 @@ class _Lane:
 
 
 class Threads:
-    """A thread for the draft model and one for what it finds while it goes on; one for each guess that may be under way;
-    one for the event stream."""
+    """A thread for the draft model, one for what it finds while it goes on, one for each guess that may be under way,
+    and one for the event stream."""
 
     def __init__(self, client: VerifierClient, drafter: Drafter, lanes: int, stream: bool) -> None:
         self._drafter = drafter
         self._happened: SimpleQueue[None] = SimpleQueue()
         self._steps: SimpleQueue[tuple[Step, list[int]] | None] = SimpleQueue()
         self._drafted: deque[Drafted] = deque()  # and not yet reacted to
-        self._reacting = threading.Lock()  # to them, in order
-        self._going_on: SimpleQueue[bool] = SimpleQueue()  # that there is one while the next step is under way
+        self._reacting = threading.Lock()  # to those, in their order
+        self._going_on: SimpleQueue[bool] = SimpleQueue()  # True: there is one, and the next step is under way
         self._lanes = [_Lane(client.another()) for _ in range(lanes)]
         self._idle: SimpleQueue[_Lane] = SimpleQueue()
         self._session_id, self._position = "", 0

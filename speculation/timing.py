@@ -10,7 +10,7 @@ _LINK_QUANTILE = 0.25  # low: Wi-Fi that saves power, and our own late looks, ma
 _WIDER_GUESS = 0.5  # share of a draft's time that another row is thought to take, until it is measured
 _SHARED = 1.5  # sessions in a pass from which on drafts are priced by what they cost all of them
 _LEAST = 1e-3  # ms; nothing takes no time
-_EARLY, _SPREADS = 1.0, 2.0  # ms, and mean errors of what passes are thought to take, that a guess is to be early
+_EARLY, _SPREADS = 2.0, 2.0  # ms, and mean errors of what passes are thought to take, that a guess is to be early
 
 
 class Times:
@@ -39,7 +39,7 @@ class Times:
     @property
     def margin(self) -> float:
         """How much earlier than thought the verifier may be through with a pass: never more than half a step."""
-        return min(_EARLY + _SPREADS * self._error.value, max(_EARLY, self.verify(0) / 2))
+        return min(_EARLY + _SPREADS * self._error.value, self.verify(0) / 2)
 
     @property
     def draft_known(self) -> bool:

@@ -15,13 +15,15 @@ from backends.contract import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client import client as client_module
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import ModelDrafter
+from drafter_client.crew import Drafted, Event, Threads
+from drafter_client.drafter import Expansion, ModelDrafter
 from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.loop import Origin, speculate
 from drafter_client.stats import Stats
 from drafter_client.transport import HttpTransport, Reply
 from speculation.errors import UnknownSession
 from speculation.operation import Mechanisms, Operation
+from speculation.pilot import Step
 from speculation.sampling import Sampling
 from tests.drafter_client.support import (
     GREEDY,
@@ -429,6 +431,36 @@ def test_a_stream_of_something_else_is_recognised(verifier: Verifier, nonsense: 
     ):
         generate(client, _drafter(0.0), 0, mechanisms=ALL, max_tokens=900)
     assert verifier.sessions == 0
+
+
+def test_the_drafter_goes_on_as_far_as_the_step_says_and_each_draft_is_heard_of_in_order(
+    client: VerifierClient,
+) -> None:
+    """It does not wait for whoever hears of it: the first draft is taken in when the third step has begun."""
+    heard: list[tuple[int, bool]] = []
+    third, over = threading.Event(), threading.Event()
+
+    class Counting(ModelDrafter):
+        steps = 0
+
+        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+            self.steps += 1
+            if self.steps == 3:
+                third.set()
+            return super().expand(text, tails, runners_up)
+
+    def react(event: Event) -> None:
+        assert isinstance(event, Drafted) and third.wait(20)
+        heard.append((event.expansion.predictions[0].token, event.onward))
+        if not event.onward:
+            over.set()
+
+    drafter = Counting(ScriptedBackend(Script(seed=1)), GREEDY)
+    with closing(Threads(client, drafter, lanes=0, stream=False)) as threads:
+        threads.open("whichever", len(PROMPT), react)
+        threads.draft(Step([], [[]], len(PROMPT), False, 0.0, until=5), list(PROMPT))
+        assert over.wait(20)
+    assert heard == [(token, at < 5) for at, token in enumerate(target_alone(GREEDY, 6))]
 
 
 class _Held(ScriptedBackend):

@@ -64,7 +64,7 @@ def test_the_less_even_passes_are_the_earlier_a_guess_is_to_be() -> None:
     for number in range(40):
         even.verified(2, 40.0)
         uneven.verified(2, 40.0 + 5.0 * (-1) ** number)
-    assert even.margin == pytest.approx(1.0, abs=0.1) and 8.0 < uneven.margin < 14.0
+    assert even.margin == pytest.approx(2.0, abs=0.1) and 9.0 < uneven.margin < 15.0
     for number in range(40):
         uneven.verified(2, 1.0 + 79.0 * (number % 2))
     assert uneven.margin == uneven.verify(0) / 2, "never so early that the step before the last is meant"
