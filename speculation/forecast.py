@@ -5,7 +5,7 @@ All times are on the drafter's clock, in milliseconds; what happens at the verif
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 from speculation.timing import Times
@@ -83,6 +83,12 @@ class Forecast:
             starts.append(Start(max(free, at + half), position))
         return starts
 
+    def is_late(self, now: float) -> bool:
+        """Whether something should have been heard of half a step ago: when the verifier is free then, nobody knows."""
+        half, step = self._times.link / 2, self._times.verify(0)
+        since, hold = self._chain(half, -inf)
+        return now - half > since.at + (0.0 if self.flights else hold + step) + step / 2
+
     def holds_until(self) -> float:
         """Until when a verifier that goes on by itself, and has no guess of ours, waits for one to be sent."""
         return self._heard_at + self._hold - self._times.link
@@ -98,7 +104,7 @@ class Forecast:
             if flight.end >= position:
                 free = max(max(free, arrival) + self._times.verify(flight.end - position), known_until)
                 position = flight.end + 1
-            since, hold = Start(free, position), self._times.verify(0) / 2
+            since, hold = Start(free, position), self._patience(0.0 if flight.drafts else flight.next_in_ms)
         return since, hold
 
     def _patience(self, next_in_ms: float) -> float:

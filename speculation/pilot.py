@@ -226,7 +226,10 @@ class Pilot:
         times = []
         if self.mechanisms.self_continue and not self._flights:
             times.append(self._spoke_at + _SPEAK_MS)
-        times.append(self._soonest(now))
+        if not self._forecast.is_late(
+            now
+        ):  # else what is soonest moves along with now, and there is nothing to wait for
+            times.append(self._soonest(now))
         return min((at for at in times if at > now + _TICK_MS), default=None)
 
     # How it decides.
@@ -299,7 +302,7 @@ class Pilot:
         gap = times.link + (1.0 - self._ready) * drafts * times.draft()
         step, chance = times.verify(0), self._calibration.typical
         if gap + times.verify(drafts) < step + chance * times.verify(drafts - 1):
-            return min(gap, 0.49 * step)
+            return min(gap, 0.4 * step)  # well below the half that the verifier counts as soon, by its own estimate
         return _NOT_SOON_MS
 
     def _must_speak(self, now: float) -> bool:

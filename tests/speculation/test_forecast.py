@@ -21,8 +21,8 @@ def _forecast(goes_on: bool = False, next_in_ms: float | None = None) -> Forecas
     return forecast
 
 
-def _sent(forecast: Forecast, at: float, position: int, drafts: int) -> Flight:
-    flight = Flight(position, list(range(position, position + drafts)), at, 0.0)
+def _sent(forecast: Forecast, at: float, position: int, drafts: int, next_in_ms: float = 0.0) -> Flight:
+    flight = Flight(position, list(range(position, position + drafts)), at, next_in_ms)
     forecast.sent(flight)
     return flight
 
@@ -136,3 +136,20 @@ def test_a_step_of_its_own_that_should_have_been_heard_of_is_late() -> None:
     """The one that was to end at 140 has not been heard of by 200: it may end any moment, with one token."""
     assert _start(_forecast(goes_on=True), 200.0) == (240.0, 9)
     assert _forecast(goes_on=True).starts([180.0], 200.0) == [(190.0, 8)]
+
+
+def test_behind_an_empty_guess_it_goes_on_at_once() -> None:
+    """Which says that none is to be waited for. Behind drafts that stand, the next guess is expected."""
+    empty, drafts = (_forecast(goes_on=True, next_in_ms=20.0) for _ in range(2))
+    _sent(empty, 100.0, 7, 0, next_in_ms=1e6)  # a step from 110 to 160
+    _sent(drafts, 100.0, 7, 2, next_in_ms=1e6)  # judged from 110 to 164
+    assert empty.starts([155.0], 100.0) == [(210.0, 9)]
+    assert drafts.starts([159.0], 100.0) == [(169.0, 10)]
+
+
+def test_what_is_overdue_by_half_a_step_is_late() -> None:
+    """A step of its own that ends at 140, heard of at 150; an answer to be here at 176."""
+    alone, asked = _forecast(goes_on=True), _forecast()
+    assert [alone.is_late(now) for now in (100.0, 170.0, 180.0)] == [False, False, True]
+    _sent(asked, 100.0, 7, 3)
+    assert [asked.is_late(now) for now in (100.0, 195.0, 205.0)] == [False, False, True]
