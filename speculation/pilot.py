@@ -226,9 +226,7 @@ class Pilot:
         times = []
         if self.mechanisms.self_continue and not self._flights:
             times.append(self._spoke_at + _SPEAK_MS)
-        if not self._forecast.is_late(
-            now
-        ):  # else what is soonest moves along with now, and there is nothing to wait for
+        if not self._forecast.is_late(now):  # else what is soonest moves along with now: nothing to wait for
             times.append(self._soonest(now))
         return min((at for at in times if at > now + _TICK_MS), default=None)
 
@@ -259,6 +257,10 @@ class Pilot:
     def _room(self) -> int:
         """Drafts that may be sent: the last token before the limit is the target's own."""
         return min(self._limit - len(self.known) - 1, self._max_drafts, _LONGEST)
+
+    def _tip(self, main: Sequence[Node]) -> Node:
+        """Where the path goes on."""
+        return main[-1] if main else self._tree.root
 
     def _weigh(self) -> None:
         chances = [1.0, *self._calibration.path((), MAX_AUTO + 1)]
@@ -320,7 +322,7 @@ class Pilot:
     def _look_out(self, now: float) -> _Outlook | None:
         main, waited_for = self._tree.main(), self._waited_for(now)
         made, draft, rate = len(main), self._times.draft(), self._prospects.rate
-        tip = main[-1] if main else self._tree.root
+        tip = self._tip(main)
         ahead = min(self._reach_ahead(now) - made, _AHEAD) if self._tree.is_open(tip) else 0
         chances = [1.0, *self._calibration.path([node.confidence for node in main], max(0, ahead))]
         if not waited_for and chances[made] < _FLOOR:
@@ -404,8 +406,7 @@ class Pilot:
         if self._waited_for(now) or not self._prospects.overlap:
             outlook = self._outlook(now)
             if outlook is not None and outlook.more:
-                main = self._tree.main()
-                return [main[-1] if main else self._tree.root]
+                return [self._tip(self._tree.main())]
         elif self._ahead_pays:
             ranked = self._ranked(self._reach_ahead(now))
             if ranked:
@@ -418,7 +419,7 @@ class Pilot:
         if self.finished or self._step is None or not self._prospects.overlap:
             return False
         main = self._tree.main()
-        node = main[-1] if main else self._tree.root
+        node = self._tip(main)
         if node is not self._step.nodes[0] or not self._tree.is_open(node):
             return False
         if self._waited_for(now):

@@ -24,7 +24,6 @@ GREEDY_BELOW = 1e-3  # temperatures under this are plain argmax
 _BOUND_OFFSET = (127 + 32) * float(np.log(2.0))  # exponent bias and scale of v, left out of the bounds
 _FEW = 10  # candidates: below this, plain Python is faster than array calls
 _OUT_OF_REACH = np.float32(1e30)
-_NO_MAXIMUM = "logits without a finite maximum: the engine returned NaN or infinity"
 _MASS_SLACK = 1e-4  # a float32 mass this close to p is decided in float64 by the reference
 
 Logits = NDArray[np.float32]
@@ -59,9 +58,7 @@ def choose(logits: Logits, sampling: Sampling, position: int) -> int:
 
     Raises ValueError when the logits hold a NaN or no finite value.
     """
-    best = int(logits.argmax())
-    if not np.isfinite(logits[best]):
-        raise ValueError(_NO_MAXIMUM)
+    best = _likeliest(logits)
     if sampling.greedy:
         return best
     key = noise.row_key(sampling.seed, position)
@@ -83,9 +80,7 @@ def choose_two(logits: Logits, sampling: Sampling, position: int) -> tuple[int, 
         second = choose(logits, sampling, position) if np.isfinite(logits.max()) else None
         logits[first] = kept
         return first, second
-    best = int(logits.argmax())
-    if not np.isfinite(logits[best]):
-        raise ValueError(_NO_MAXIMUM)
+    _likeliest(logits)  # for what it raises
     key = noise.row_key(sampling.seed, position)
     work = _work.arrays(len(logits))
     bound = _score_bounds(logits, sampling.temperature, key, work)
@@ -112,6 +107,13 @@ def nucleus_size(ordered: NDArray[np.float64], top_p: float) -> int:
         return len(ordered)
     mass = np.cumsum(np.exp(ordered - ordered[0]))
     return int(np.searchsorted(mass, top_p * mass[-1], side="left")) + 1
+
+
+def _likeliest(logits: Logits) -> int:
+    best = int(logits.argmax())
+    if not np.isfinite(logits[best]):
+        raise ValueError("logits without a finite maximum: the engine returned NaN or infinity")
+    return best
 
 
 def _exact_winner(logits: Logits, ids: NDArray[np.intp], sampling: Sampling, key: noise.RowKey) -> int:
