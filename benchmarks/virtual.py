@@ -169,14 +169,21 @@ class VirtualDrafter:
         else:
             self._world.at(self._world.now + takes + self._overhead / 2, do)
 
-    def _request(self, position: int, drafts: list[int], next_in_ms: float, then: Callable[[Answer], None]) -> None:
+    def _request(
+        self,
+        position: int,
+        drafts: list[int],
+        next_in_ms: float,
+        then: Callable[[Answer], None],
+        goes_on: bool | None = None,
+    ) -> None:
         def done(result: Answer | SpecPairError) -> None:
             if isinstance(result, SpecPairError):
                 raise result
             self._carry(lambda: then(result))
 
         def arrive() -> None:
-            job = Job(self.session, position, drafts, done, next_in=next_in_ms / 1e3)
+            job = Job(self.session, position, drafts, done, next_in=next_in_ms / 1e3, goes_on=goes_on)
             self._world.scheduler.submit(job, self._world.now)
 
         self._carry(arrive)
@@ -257,7 +264,9 @@ class VirtualDrafter:
 
     def _send(self, flight: Flight) -> None:
         self.course.guesses += 1
-        self._request(flight.position, flight.drafts, flight.next_in_ms, partial(self._answered, flight))
+        self._request(
+            flight.position, flight.drafts, flight.next_in_ms, partial(self._answered, flight), flight.goes_on
+        )
 
     def _act(self) -> None:
         """Do what the pilot wants done now."""

@@ -200,19 +200,36 @@ class VerifierClient:
                 forward_ms=timing["forward_ms"],
             )
 
-    def verify(self, session_id: str, position: int, drafts: list[int], next_in_ms: float | None = None) -> Verdict:
+    def verify(
+        self,
+        session_id: str,
+        position: int,
+        drafts: list[int],
+        next_in_ms: float | None = None,
+        self_continue: bool | None = None,
+    ) -> Verdict:
         """Ask which of `drafts`, guessed from `position` on, stand. The position makes it safe to repeat.
 
-        `next_in_ms`: how long after the answer the next guess is to be expected.
+        `next_in_ms`: how long after the answer the next guess is to be expected. `self_continue`: whether the verifier
+        may go on by itself from here on, in a session that was opened so; None: as before.
         """
-        return self.guess(session_id, position, drafts, next_in_ms)()
+        return self.guess(session_id, position, drafts, next_in_ms, self_continue)()
 
     def guess(
-        self, session_id: str, position: int, drafts: list[int], next_in_ms: float | None = None
+        self,
+        session_id: str,
+        position: int,
+        drafts: list[int],
+        next_in_ms: float | None = None,
+        self_continue: bool | None = None,
     ) -> Callable[[], Verdict]:
         """`verify` in two: what is returned waits for the answer, in any thread. Nothing else may come in between."""
         body = b'{"position":%d,"draft_tokens":[%s]' % (position, ",".join(map(str, drafts)).encode())
-        body += b"}" if next_in_ms is None else b',"next_in_ms":%.1f}' % next_in_ms
+        if next_in_ms is not None:
+            body += b',"next_in_ms":%.1f' % next_in_ms
+        if self_continue is not None:
+            body += b',"self_continue":true' if self_continue else b',"self_continue":false'
+        body += b"}"
         headers = self._headers_of(session_id)
         self.transport.begin("POST", "/verify", body, headers, _TIMEOUTS["/verify"])
         return lambda: self._verdict(self._call("POST", "/verify", body, session_id))

@@ -161,7 +161,7 @@ class Threads:
     def send(self, flight: Flight) -> None:
         lane = self._idle.get()
         # Sent from here and now: to wake the lane's thread first takes as long as the rest of it.
-        answer = lane.client.guess(self._session_id, flight.position, flight.drafts, flight.next_in_ms)
+        answer = lane.client.guess(self._session_id, flight.position, flight.drafts, flight.next_in_ms, flight.goes_on)
         lane.guesses.put((flight, answer))
 
     def wait(self, timeout: float | None) -> bool:

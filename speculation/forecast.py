@@ -19,6 +19,7 @@ class Flight:
     drafts: list[int]  # from there on
     sent_at: float
     next_in_ms: float  # what the verifier was told: when to expect the next guess after a miss
+    goes_on: bool | None = None  # what it was told: whether to go on by itself from here; None where it never does
     stale: bool = False  # contradicted by what is known since
 
     @property
@@ -33,16 +34,26 @@ class Start(NamedTuple):
     position: int
 
 
+class _End(NamedTuple):
+    """The verifier through with something."""
+
+    at: float
+    position: int  # of the text
+    hold: float  # ms in which it starts nothing by itself
+    goes_on: bool  # whether it starts anything by itself behind that
+
+
 class Forecast:
     """Follows the verifier from the last thing that is known of it, through the guesses under way."""
 
     def __init__(self, times: Times, goes_on: bool, position: int, next_in_ms: float, now: float) -> None:
         """`goes_on`: the verifier continues by itself. `next_in_ms`: what it was told with the prompt."""
         self.flights: list[Flight] = []
-        self._times, self._goes_on = times, goes_on
+        self.goes_on = goes_on  # as of the last answer
+        self._times = times
         self._heard_at, self._position = now, position
         self._hold = self._patience(next_in_ms)  # ms after the last news in which it starts nothing by itself
-        self._behind: tuple[float, Start, float] | None = None  # as of when, the end of what is under way, and hold
+        self._behind: tuple[float, _End] | None = None  # as of when, and of what is under way
 
     def news(self, position: int, now: float, next_in_ms: float | None) -> None:
         """The text is known to reach `position`.
@@ -60,7 +71,11 @@ class Forecast:
 
     def arrived(self, flight: Flight) -> None:
         """Its answer has come."""
-        self.flights.remove(flight)
+        place = self.flights.index(flight)
+        for earlier in self.flights[:place]:  # overtaken on its way back
+            earlier.goes_on = flight.goes_on
+        del self.flights[place]
+        self.goes_on = bool(flight.goes_on)
         self._behind = None
 
     def committed(self, position: int, token: int) -> None:
@@ -75,48 +90,50 @@ class Forecast:
         half = self._times.link / 2
         known_until = now - half  # whatever ended before would have been heard of
         if self._behind is None or self._behind[0] != now:
-            self._behind = now, *self._chain(half, known_until)
-        _, since, hold = self._behind
+            self._behind = now, self._chain(half, known_until)
+        end = self._behind[1]
         starts = []
         for at in send_at:
-            free, position = self._alone(since, at + half, known_until, hold)
+            free, position = self._alone(end, at + half, known_until)
             starts.append(Start(max(free, at + half), position))
         return starts
 
     def is_late(self, now: float) -> bool:
         """Whether something should have been heard of half a step ago: when the verifier is free then, nobody knows."""
         half, step = self._times.link / 2, self._times.verify(0)
-        since, hold = self._chain(half, -inf)
-        return now - half > since.at + (0.0 if self.flights else hold + step) + step / 2
+        end = self._chain(half, -inf)
+        return now - half > end.at + (0.0 if self.flights else end.hold + step) + step / 2
 
     def holds_until(self) -> float:
-        """Until when a verifier that goes on by itself, and has no guess of ours, waits for one to be sent."""
-        return self._heard_at + self._hold - self._times.link
+        """Until when a verifier that has no guess of ours waits for one to be sent."""
+        return self._heard_at + self._hold - self._times.link if self.goes_on else inf
 
-    def _chain(self, half: float, known_until: float) -> tuple[Start, float]:
-        """When the verifier is through with what is under way, and how long it waits then."""
-        since, hold = Start(self._heard_at - half, self._position), self._hold
+    def _chain(self, half: float, known_until: float) -> _End:
+        """The verifier through with what is under way."""
+        end = _End(self._heard_at - half, self._position, self._hold, self.goes_on)
         for flight in self.flights:
+            goes_on = bool(flight.goes_on)
             if flight.stale:
+                end = end._replace(goes_on=goes_on)
                 continue
             arrival = flight.sent_at + half
-            free, position = self._alone(since, arrival, known_until, hold)
+            free, position = self._alone(end, arrival, known_until)
             if flight.end >= position:
                 free = max(max(free, arrival) + self._times.verify(flight.end - position), known_until)
                 position = flight.end + 1
-            since, hold = Start(free, position), self._patience(0.0 if flight.drafts else flight.next_in_ms)
-        return since, hold
+            end = _End(free, position, self._patience(0.0 if flight.drafts else flight.next_in_ms), goes_on)
+        return end
 
     def _patience(self, next_in_ms: float) -> float:
         """How long the verifier, told this, waits before it goes on by itself."""
         half_step = self._times.verify(0) / 2
         return 0.0 if next_in_ms >= half_step else next_in_ms + half_step
 
-    def _alone(self, since: Start, until: float, known_until: float, hold: float) -> Start:
+    def _alone(self, end: _End, until: float, known_until: float) -> Start:
         """The verifier's own steps in between; one that has begun ends before anything else begins."""
-        if not self._goes_on or until <= since.at + hold:
-            return since
+        if not end.goes_on or until <= end.at + end.hold:
+            return Start(end.at, end.position)
         step = self._times.verify(0)
-        free, position = max(since.at + hold + step, known_until), since.position + 1
+        free, position = max(end.at + end.hold + step, known_until), end.position + 1
         steps = max(0, ceil((until - free) / step))
         return Start(free + steps * step, position + steps)

@@ -136,14 +136,14 @@ class Pilot:
         self, flight: Flight, judged: int, queue_ms: float, forward_ms: float, now: float, sessions: int = 1
     ) -> None:
         """The answer to a guess came; `committed` is told its tokens next. `sessions`: that shared its pass."""
-        first = flight is self._flights[0]
+        waited = flight is self._flights[0] and not self._forecast.goes_on
         self._forecast.arrived(flight)
         self._seen = None
         self._times.exchanged(now - flight.sent_at, queue_ms, forward_ms)
         if forward_ms > 0.0:
             self._times.verified(judged, forward_ms)
             self._times.shared(judged, sessions)
-            if first and not self.mechanisms.self_continue:
+            if waited:
                 self._times.queued(queue_ms)
         self._answered = (flight, judged > 0) if flight.drafts else None
 
@@ -197,7 +197,9 @@ class Pilot:
             drafts = []
         if drafts is None:
             return None
-        flight = Flight(len(self.known), drafts, now, self._next_in() if drafts else _NOT_SOON_MS)
+        next_in = self._next_in() if drafts else _NOT_SOON_MS
+        goes_on = self._prospects.goes_on if self.mechanisms.self_continue else None
+        flight = Flight(len(self.known), drafts, now, next_in, goes_on)
         self._seen = None
         self._forecast.sent(flight)
         self._spoke_at, self._told = now, len(self.known)
@@ -224,7 +226,7 @@ class Pilot:
         if self.finished:
             return None
         times = []
-        if self.mechanisms.self_continue and not self._flights:
+        if self._forecast.goes_on and not self._flights:
             times.append(self._spoke_at + _SPEAK_MS)
         if not self._forecast.is_late(now):  # else what is soonest moves along with now: nothing to wait for
             times.append(self._soonest(now))
@@ -234,9 +236,7 @@ class Pilot:
 
     def _waited_for(self, now: float) -> bool:
         """Whether the verifier does nothing until a guess comes, or for so long that one would find it idle."""
-        if self._flights:
-            return False
-        return not self.mechanisms.self_continue or now < self._forecast.holds_until()
+        return not self._flights and now < self._forecast.holds_until()
 
     @property
     def _aim(self) -> int:
@@ -309,7 +309,7 @@ class Pilot:
 
     def _must_speak(self, now: float) -> bool:
         """Whether to let a verifier that goes on by itself know that we follow."""
-        if self._flights or not self.mechanisms.self_continue:
+        if self._flights or not self._forecast.goes_on:
             return False
         return now - self._spoke_at >= _SPEAK_MS - _TICK_MS or len(self.known) - self._told >= _SPEAK_TOKENS
 

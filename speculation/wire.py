@@ -71,6 +71,7 @@ class VerifyRequest(Message):
     position: Annotated[int, Field(strict=True, ge=0)] | None = None
     draft_tokens: list[TokenId]
     next_in_ms: NextInMs | None = None
+    self_continue: Annotated[bool, Field(strict=True)] | None = None  # from this guess on; None: as before
 
 
 class GenerateRequest(_Prompted):

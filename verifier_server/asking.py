@@ -32,6 +32,7 @@ class Asking:
         *,
         until_end: bool = False,
         next_in: float | None = None,
+        goes_on: bool | None = None,
     ) -> Answer:
         """The answer to a guess, with `until_end` the last one; the rest as for `Job`. Raises what the engine answers.
 
@@ -47,7 +48,7 @@ class Asking:
             if not until_end or isinstance(result, SpecPairError) or result.finish_reason is not None:
                 self._outbox.put(partial(settle, result))
 
-        job = Job(session, position, list(drafts), done, until_end, next_in)
+        job = Job(session, position, list(drafts), done, until_end, next_in, goes_on)
 
         def left() -> None:
             job.cancelled = True

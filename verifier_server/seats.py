@@ -16,6 +16,7 @@ class Seat:
         self.jobs: list[Job] = []  # waiting, in order of arrival
         self.rhythm = Rhythm()
         self.heard = 0.0  # arrival of the last request
+        self.waits = False  # for guesses, as its client asked for in the latest: no steps of its own
         self.acknowledged = session.prompt_len  # the highest position its client has sent
         self.answers = 0  # that the model ran for since it has its row
         self.served = 0  # the last pass that it was part of
@@ -24,6 +25,8 @@ class Seat:
         """A guess has come."""
         self.rhythm.arrived(now)
         self.heard = now
+        if job.goes_on is not None and job.position >= self.acknowledged:
+            self.waits = not job.goes_on
         self.acknowledged = max(self.acknowledged, min(job.position, len(self.session.tokens)))
         self.jobs.append(job)
 
@@ -58,6 +61,7 @@ class Seat:
         session = self.session
         return (
             session.self_continue
+            and not self.waits
             and session.finish_reason is None
             and self.lacking == 1
             and session.prompt_len < len(session.tokens) < self.acknowledged + LEAD

@@ -137,17 +137,24 @@ class Service:
         return session
 
     async def verify(self, request: wire.VerifyRequest, session: Session, receive: Receive) -> Answer:
-        """Judge a guess. Without a position, the session's cursor stands in and moves on."""
+        """Judge a guess. Without a position, the session's cursor stands in and moves on.
+
+        Raises SelfContinueRefused for a guess that leaves out, or asks for, what does not go with its session.
+        """
         engine = self.engine
         check_ids(engine.backend, "draft_tokens", request.draft_tokens)
         implicit = request.position is None
         if implicit and session.self_continue:
             raise _implicit("position")
         position = session.cursor if request.position is None else request.position
-        next_in = _seconds(request.next_in_ms)
+        if request.self_continue is not None and not session.self_continue:
+            raise SelfContinueRefused(
+                "self_continue: the session was opened without; ask for it in the prefill", param="self_continue"
+            )
+        next_in, goes_on = _seconds(request.next_in_ms), request.self_continue
         with self.sessions.in_use(session):
             answer = await self._asking.answer(
-                engine, receive, session, position, request.draft_tokens, next_in=next_in
+                engine, receive, session, position, request.draft_tokens, next_in=next_in, goes_on=goes_on
             )
         if implicit:
             session.cursor = min(position + max(answer.accepted, 1), answer.total_tokens)

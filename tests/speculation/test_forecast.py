@@ -1,5 +1,7 @@
 """When the verifier would begin with a guess: worked out by hand, for a link of 20 ms, passes of 50 and 2 a draft."""
 
+from math import inf
+
 import pytest
 
 from speculation.forecast import Flight, Forecast, Start
@@ -22,7 +24,7 @@ def _forecast(goes_on: bool = False, next_in_ms: float | None = None) -> Forecas
 
 
 def _sent(forecast: Forecast, at: float, position: int, drafts: int, next_in_ms: float = 0.0) -> Flight:
-    flight = Flight(position, list(range(position, position + drafts)), at, next_in_ms)
+    flight = Flight(position, list(range(position, position + drafts)), at, next_in_ms, forecast.goes_on)
     forecast.sent(flight)
     return flight
 
@@ -136,6 +138,24 @@ def test_a_step_of_its_own_that_should_have_been_heard_of_is_late() -> None:
     """The one that was to end at 140 has not been heard of by 200: it may end any moment, with one token."""
     assert _start(_forecast(goes_on=True), 200.0) == (240.0, 9)
     assert _forecast(goes_on=True).starts([180.0], 200.0) == [(190.0, 8)]
+
+
+def test_a_guess_says_whether_it_goes_on_from_there() -> None:
+    """One that has it wait, then one that lets it go on again; a step that has begun by then is not undone."""
+    forecast = _forecast(goes_on=True)
+    waits = _sent(forecast, 100.0, 7, 3)
+    waits.goes_on = False
+    assert forecast.starts([110.0, 400.0], 110.0) == [(194.0, 11), (410.0, 11)]
+    on = _sent(forecast, 110.0, 7, 4)
+    on.goes_on = True
+    assert forecast.starts([400.0], 110.0) == [(419.0, 15)]  # 244 + 25, and three steps
+    forecast.arrived(on)  # overtakes the first one's answer on its way back
+    forecast.arrived(waits)
+    assert forecast.goes_on
+
+
+def test_one_that_waits_does_so_until_a_guess_comes() -> None:
+    assert (_forecast().holds_until(), _forecast(goes_on=True, next_in_ms=20.0).holds_until()) == (inf, 125.0)
 
 
 def test_behind_an_empty_guess_it_goes_on_at_once() -> None:

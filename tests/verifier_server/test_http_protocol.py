@@ -250,4 +250,4 @@ def test_the_openapi_document_describes_the_bodies(server: LiveServer) -> None:
         "/sessions/{session_id}/stream",
     }
     schema = paths["/verify"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert schema["properties"].keys() == {"session_id", "position", "draft_tokens", "next_in_ms"}
+    assert schema["properties"].keys() == {"session_id", "position", "draft_tokens", "next_in_ms", "self_continue"}

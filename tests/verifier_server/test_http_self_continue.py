@@ -97,6 +97,32 @@ def test_who_does_not_ask_for_it_does_not_get_it(serve: Serve) -> None:
     assert (conflict.status_code, conflict.json()["error"]["code"]) == (409, "session_conflict")
 
 
+def test_a_guess_has_it_wait_and_another_lets_it_go_on_again(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
+    live.post("/prefill", PREFILL)
+    assert come_to_rest(live) == 4 + LEAD - 1
+    waits = {"session_id": "s", "position": 20, "draft_tokens": [], "next_in_ms": 1e6, "self_continue": False}
+    assert live.post("/verify", waits)["judged"] == 0
+    assert come_to_rest(live) == 3 + LEAD
+    assert live.post("/verify", {**waits, "position": 3 + LEAD})["total_tokens"] == 4 + LEAD
+    assert come_to_rest(live) == 4 + LEAD
+    late = {**waits, "self_continue": True}  # from before the one that has it wait
+    assert live.post("/verify", late)["position"] == 20
+    assert come_to_rest(live) == 4 + LEAD
+    live.post("/verify", {**waits, "position": 4 + LEAD, "self_continue": True})
+    assert come_to_rest(live) == 4 + 2 * LEAD
+
+
+def test_a_guess_asks_for_it_only_where_the_prefill_did(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
+    live.post("/prefill", {**PREFILL, "self_continue": False})
+    for asked in (True, False):
+        body = {"session_id": "s", "position": 4, "draft_tokens": [], "self_continue": asked}
+        response = live.http.post("/verify", json=body)
+        error = response.json()["error"]
+        assert (response.status_code, error["code"], error["param"]) == (422, "self_continue_refused", "self_continue")
+
+
 @pytest.mark.parametrize("missing", ["session_id", "position"])
 def test_it_must_be_said_what_is_meant(serve: Serve, missing: str) -> None:
     live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)

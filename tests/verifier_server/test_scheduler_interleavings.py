@@ -86,7 +86,8 @@ class Client:
                 assert isinstance(result, EngineError | UnknownSession | TooManyDrafts)
 
         next_in = self.chance.choice([None, None, 0.0, 0.01, 0.1])
-        job = Job(self.session, position, list(drafts), done, next_in=next_in)
+        goes_on = self.chance.choice([None, True, False])
+        job = Job(self.session, position, list(drafts), done, next_in=next_in, goes_on=goes_on)
         self.waiting.append(job)
         try:
             self.world.scheduler.submit(job, self.world.now)
