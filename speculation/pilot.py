@@ -19,6 +19,7 @@ from speculation.calibration import Calibration
 from speculation.draft_length import MAX_AUTO, prospects, worth_sending, worths
 from speculation.forecast import Flight, Forecast, Start
 from speculation.operation import Mechanisms, Operation
+from speculation.places import FLOOR, open_places
 from speculation.timing import Times
 from speculation.tree import Node, Prediction, Tree
 
@@ -29,7 +30,6 @@ _TICK_MS = 0.05  # a moment that has come but for so much has come: timers are n
 _SPEAK_MS, _SPEAK_TOKENS = 500.0, 16  # after which the verifier is told how far we know the text
 _NOT_SOON_MS = 1e6  # says: do not wait for us
 _SHADOW = 8  # committed tokens after which one is drafted although no guess pays, to see whether it would
-_FLOOR = 0.02  # chance below which nothing is looked behind
 _FIRST_MOST = 6  # drafts in a guess at first, until it is known that so many pay
 
 
@@ -325,7 +325,7 @@ class Pilot:
         tip = self._tip(main)
         ahead = min(self._reach_ahead(now) - made, _AHEAD) if self._tree.is_open(tip) else 0
         chances = [1.0, *self._calibration.path([node.confidence for node in main], max(0, ahead))]
-        if not waited_for and chances[made] < _FLOOR:
+        if not waited_for and chances[made] < FLOOR:
             ahead = 0
         first = now + draft
         if self._step is not None:
@@ -428,9 +428,10 @@ class Pilot:
         deepest = self._reach_ahead(now)
         if not self._ahead_pays or len(main) + 1 >= deepest:
             return False
-        chance = self._chance(node, [0] * len(main)) * self._calibration.typical
-        others = [other for other in self._ranked(deepest) if other[1] not in self._step.nodes]
-        return chance >= _FLOOR and len(self._together([(chance, node), *others])) == 1
+        ranked = self._ranked(deepest)
+        chance = next((chance for chance, each in ranked if each is node), 0.0) * self._calibration.typical
+        others = [other for other in ranked if other[1] not in self._step.nodes]
+        return chance >= FLOOR and len(self._together([(chance, node), *others])) == 1
 
     def _shadow_is_due(self, now: float) -> bool:
         """Whether to draft one token although no guess pays, to see whether it would have stood."""
@@ -445,15 +446,8 @@ class Pilot:
 
     def _ranked(self, deepest: int) -> list[tuple[float, Node]]:
         """Open places with the chance that the text goes through them; as deep as a guess would go."""
-        ranked = []
-        for node, place in self._tree.open_nodes():
-            forked = max((at + 1 for at, rank in enumerate(place) if rank), default=0)
-            if forked and (not self.mechanisms.corrections or len(place) - forked >= self._cap):
-                continue
-            if len(place) < deepest and (chance := self._chance(node, place)) >= _FLOOR:
-                ranked.append((chance, node))
-        ranked.sort(key=lambda pair: pair[0], reverse=True)
-        return ranked
+        beyond_fork = self._cap if self.mechanisms.corrections else 0
+        return open_places(self._tree, self._calibration, self._runner_up, deepest, beyond_fork)
 
     def _together(self, ranked: Sequence[tuple[float, Node]]) -> list[Node]:
         """As many places as a wider step is worth: a place half as likely, if it adds less than half of a step."""
@@ -464,16 +458,3 @@ class Pilot:
                 break
             nodes.append(node)
         return nodes
-
-    def _chance(self, node: Node, place: Sequence[int]) -> float:
-        """That the text goes through `node`, which lies at `place`."""
-        choices = []
-        while node.parent is not None and node.parent.children is not None:
-            choices.append(node.parent.children[0].confidence)
-            node = node.parent
-        recent, chance = self._calibration.recent, 1.0
-        for confidence, rank in zip(reversed(choices), place, strict=True):
-            stands = self._calibration.chance(confidence, recent)
-            chance *= (1.0 - stands) * self._runner_up if rank else stands
-            recent = self._calibration.then(recent, rank == 0)
-        return chance

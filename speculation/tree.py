@@ -5,7 +5,6 @@ choice, then its runner-up, which is what the target most often says instead. Th
 that guesses are made of; the rest are continuations prepared for corrections.
 """
 
-from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -75,13 +74,3 @@ class Tree:
         self.root = next((node for node in expected if node.token == token), None) or Node(token, 1.0, None)
         self.root.parent = None
         return expected
-
-    def open_nodes(self) -> Iterator[tuple[Node, list[int]]]:
-        """Every node that can be looked beyond, with its place: for each step from the root, which child it is."""
-        waiting: list[tuple[Node, list[int]]] = [(self.root, [])]
-        while waiting:
-            node, place = waiting.pop()
-            if self.is_open(node):
-                yield node, place
-            for rank, child in enumerate(node.children or ()):
-                waiting.append((child, [*place, rank]))

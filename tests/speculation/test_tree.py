@@ -1,5 +1,7 @@
 """What was drafted ahead: the tree grows at its leaves, its root follows the text, and what fell away harms nobody."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +26,14 @@ def _tree() -> tuple[Tree, dict[str, Node]]:
 
 def _open(tree: Tree) -> dict[tuple[int, ...], list[int]]:
     """Where one can look further: tails with their places."""
-    return {tuple(tree.tail(node) or []): place for node, place in tree.open_nodes()}
+    return {tuple(tree.tail(node) or []): place for node, place in _spots(tree.root, []) if tree.is_open(node)}
+
+
+def _spots(node: Node, place: list[int]) -> Iterator[tuple[Node, list[int]]]:
+    """`node` and all behind it, with its place: for each step from the root, which child it is."""
+    yield node, place
+    for rank, child in enumerate(node.children or ()):
+        yield from _spots(child, [*place, rank])
 
 
 def test_a_new_tree_is_open_at_its_root_alone() -> None:
@@ -114,10 +123,10 @@ def test_it_is_a_map_from_continuations_to_what_follows_them(data: st.DataObject
     for _ in range(data.draw(st.integers(1, 25))):
         if data.draw(st.booleans()):
             choices = data.draw(st.lists(token, min_size=1, max_size=2, unique=True))
-            spots = list(tree.open_nodes())
+            spots = [node for node, _ in _spots(tree.root, []) if tree.is_open(node)]
             if not spots:
                 continue
-            node, _ = data.draw(st.sampled_from(spots))
+            node = data.draw(st.sampled_from(spots))
             known[tuple(tree.tail(node) or ())] = choices
             tree.grow(node, Prediction(choices[0], 0.5, choices[1] if len(choices) > 1 else None))
         else:
