@@ -59,7 +59,7 @@ class Failed:
 Event = Drafted | Answered | Streamed | Failed
 
 
-React = Callable[[Event], None]
+React = Callable[[Event], bool]  # says whether whoever waits should look
 
 
 class Crew(Protocol):
@@ -75,7 +75,7 @@ class Crew(Protocol):
         """Send a guess."""
 
     def wait(self, timeout: float | None) -> bool:
-        """Return when something has been reacted to, with False when nothing was within `timeout` seconds."""
+        """Return when a reaction says so, with False when none did within `timeout` seconds."""
 
     def traffic(self) -> tuple[int, int]:
         """Bytes sent and received so far, beyond the client's own."""
@@ -107,7 +107,7 @@ class Alone:
         if not self._events:
             return False
         self._react(self._events.popleft())
-        return True
+        return True  # if only to go on with the next event
 
     def traffic(self) -> tuple[int, int]:
         return 0, 0
@@ -201,8 +201,7 @@ class Threads:
         return run
 
     def _tell(self, event: Event) -> None:
-        if not self._closed:
-            self._react(event)
+        if not self._closed and self._react(event):
             self._happened.put(None)
 
     def _draft(self) -> None:

@@ -118,6 +118,7 @@ class _Run:
         self._news: deque[Committed] = deque()
         self._failure: BaseException | None = None
         self._in_time = False  # whether all was ordered that is due by now
+        self._wakes_at: float | None = None  # when the caller's thread will look by itself, as far as the others know
 
     def turn(self) -> list[Committed]:
         """Wait for something to happen, and return what became known by it."""
@@ -129,7 +130,7 @@ class _Run:
             if self._pilot.reflect():
                 self._order()
             now = 1e3 * self._clock()
-            wake = self._pilot.wake_at(now)
+            wake = self._wakes_at = self._pilot.wake_at(now)
         self._in_time = self._crew.wait(None if wake is None else max(0.0, wake - now) / 1e3)
         return self.news()  # also what became known before something failed
 
@@ -137,16 +138,27 @@ class _Run:
         """What became known since the last time."""
         return [self._news.popleft() for _ in range(len(self._news))]
 
-    def react(self, event: Event) -> None:
-        """Take in what happened, and do what is due then."""
+    def react(self, event: Event) -> bool:
+        """Take in what happened, and do what is due then; whether the caller's thread has something to do, too.
+
+        Most draft steps change nothing for it, and to wake it takes time from the thread that drafts.
+        """
         with self._lock:
             if self._failure is None and self.finish_reason is None:
                 try:
-                    self._take_in(event, 1e3 * self._clock())
+                    now = 1e3 * self._clock()
+                    self._take_in(event, now)
                     if self.finish_reason is None:
                         self._order()
+                        return not isinstance(event, Drafted) or self._wakes_too_late(now)
                 except BaseException as error:  # whatever it is, it belongs to the caller's thread
                     self._failure = error
+        return True
+
+    def _wakes_too_late(self, now: float) -> bool:
+        """Whether the caller's thread would look later than something is due."""
+        due = self._pilot.wake_at(now)
+        return due is not None and (self._wakes_at is None or due < self._wakes_at)
 
     def _order(self) -> None:
         now = 1e3 * self._clock()

@@ -449,11 +449,12 @@ def test_the_drafter_goes_on_as_far_as_the_step_says_and_each_draft_is_heard_of_
                 third.set()
             return super().expand(text, tails, runners_up)
 
-    def react(event: Event) -> None:
+    def react(event: Event) -> bool:
         assert isinstance(event, Drafted) and third.wait(20)
         heard.append((event.expansion.predictions[0].token, event.onward))
         if not event.onward:
             over.set()
+        return False
 
     drafter = Counting(ScriptedBackend(Script(seed=1)), GREEDY)
     with closing(Threads(client, drafter, lanes=0, stream=False)) as threads:
