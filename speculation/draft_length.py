@@ -10,17 +10,16 @@ and that is decided token by token, from the drafter's own confidence, corrected
 confidence stood before. While the verifier is at work anyway, drafts keep nobody waiting.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from speculation.operation import Mechanisms
+from speculation.recovery import NOT_SOON, Recovery, recovery
 from speculation.timing import Times
 
 TRIFLE = 0.08  # share of what there is that is not worth changing for: overlap costs power and, where both ends are one
-# machine, the verifier's time; steps of the verifier's own begin just before a draft lands
-_INSTANT = 1e-3  # ms
+# machine, the verifier's time
 MAX_AUTO = 16  # drafts; a longer guess hardly ever stands whole, and stands in the way of other sessions
 
 
@@ -34,7 +33,7 @@ class Prospects:
     unhurried: int  # the same if drafts took no time
     anew: int  # drafts worth waiting for when there are none, and the verifier waits
     alongside: bool  # whether drafts bring more than a trifle that come while the verifier goes on by itself
-    goes_on: bool  # whether steps of the verifier's own bring more than a trifle beyond waiting for drafts
+    recovery: Recovery  # what the verifier should do behind a miss
     overlap: bool  # whether to draft while the verifier is at work brings more than a trifle
 
 
@@ -70,28 +69,13 @@ def prospects(times: Times, chances: Sequence[float], mechanisms: Mechanisms, pr
     price = max(rate, unbroken) if times.is_shared else rate
     # Behind the token of a step that the verifier takes in any case.
     alongside = mechanisms.self_continue and worths(times, chances, 1, MAX_AUTO, price)[-1] > TRIFLE
-    goes_on = mechanisms.self_continue and (not length or _going_on_pays(times, chances, rate, prepared))
-    return Prospects(rate, price, length, unhurried[1], _anew(times, chances, rate, price), alongside, goes_on, overlap)
-
-
-def _going_on_pays(times: Times, chances: Sequence[float], rate: float, prepared: float) -> bool:
-    """Whether, behind a miss, the verifier had better go on by itself than wait for drafts.
-
-    Either is worth the tokens that it brings up to the next miss, less the time that it takes at the best rate. Drafts
-    that are made while the verifier goes on are of use only if they foresaw what its steps say.
-    """
-    draft, step = max(_INSTANT, (1.0 - prepared) * times.draft()), times.cost(0)
-    costs = [rate * times.cost(k) for k in range(MAX_AUTO + 1)]
-    tokens = list(accumulate(chances))
-    waiting = max((1.0 + TRIFLE) * tokens[k] - rate * (times.link + k * draft) - costs[k] for k in range(MAX_AUTO + 1))
-    alone, best = 0.0, -math.inf
-    for steps in range(1, MAX_AUTO + 1):
-        alone += chances[steps - 1] * (1.0 - costs[0])
-        best = max(best, alone)
-        made = min(int((steps * step - times.link - times.margin) / draft), MAX_AUTO)
-        for k in range(1, made - steps + 1):
-            best = max(best, alone + tokens[steps + k] - tokens[steps - 1] - chances[steps] * costs[k])
-    return best > waiting
+    if length:
+        behind_miss = recovery(times, chances, rate, prepared, may_go_on=mechanisms.self_continue)
+    else:
+        behind_miss = Recovery(mechanisms.self_continue, NOT_SOON)
+    return Prospects(
+        rate, price, length, unhurried[1], _anew(times, chances, rate, price), alongside, behind_miss, overlap
+    )
 
 
 def _anew(times: Times, chances: Sequence[float], rate: float, price: float) -> int:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from speculation.timing import Times
 
+_LONG_AGO = -1e12  # ms; when a guess was expected of which none is
+
 
 @dataclass(eq=False, slots=True)
 class Flight:
@@ -39,7 +41,7 @@ class _End(NamedTuple):
 
     at: float
     position: int  # of the text
-    hold: float  # ms in which it starts nothing by itself
+    soonest: float  # when it expects a guess: half a step before and after that, it starts nothing by itself
     goes_on: bool  # whether it starts anything by itself behind that
 
 
@@ -52,16 +54,17 @@ class Forecast:
         self.goes_on = goes_on  # as of the last answer
         self._times = times
         self._heard_at, self._position = now, position
-        self._hold = self._patience(next_in_ms)  # ms after the last news in which it starts nothing by itself
+        self._soonest = now - times.link / 2 + next_in_ms  # when the verifier expects a guess
         self._behind: tuple[float, _End] | None = None  # as of when, and of what is under way
 
-    def news(self, position: int, now: float, next_in_ms: float | None) -> None:
-        """The text is known to reach `position`.
-
-        `next_in_ms`: when the verifier expects a guess after this, None if it does not.
-        """
+    def news(self, position: int, now: float) -> None:
+        """The text is known to reach `position`."""
         self._heard_at, self._position = now, position
-        self._hold = 0.0 if next_in_ms is None else self._patience(next_in_ms)
+        self._behind = None
+
+    def expects(self, next_in_ms: float | None, now: float) -> None:
+        """The answer that has just come said when the verifier expects a guess after it; None: it does not."""
+        self._soonest = _LONG_AGO if next_in_ms is None else now - self._times.link / 2 + next_in_ms
         self._behind = None
 
     def sent(self, flight: Flight) -> None:
@@ -100,17 +103,23 @@ class Forecast:
 
     def is_late(self, now: float) -> bool:
         """Whether something should have been heard of half a step ago: when the verifier is free then, nobody knows."""
-        half, step = self._times.link / 2, self._times.verify(0)
+        half = self._times.link / 2
         end = self._chain(half, -inf)
-        return now - half > end.at + (0.0 if self.flights else end.hold + step) + step / 2
+        due = end.at if self.flights else self._own_step(end, end.at)
+        return now - half > due + self._times.verify(0) / 2
 
-    def holds_until(self) -> float:
-        """Until when a verifier that has no guess of ours waits for one to be sent."""
-        return self._heard_at + self._hold - self._times.link if self.goes_on else inf
+    def waits(self, now: float) -> bool:
+        """Whether a guess that is sent now finds a verifier that does nothing until one comes."""
+        if self.flights or not self.goes_on:
+            return not self.flights
+        half = self._times.link / 2
+        end = self._chain(half, now - half)
+        free, _ = self._alone(end, now + half, now - half)
+        return free <= now + half < self._own_step(end, free) - self._times.verify(0)
 
     def _chain(self, half: float, known_until: float) -> _End:
         """The verifier through with what is under way."""
-        end = _End(self._heard_at - half, self._position, self._hold, self.goes_on)
+        end = _End(self._heard_at - half, self._position, self._soonest, self.goes_on)
         for flight in self.flights:
             goes_on = bool(flight.goes_on)
             if flight.stale:
@@ -121,19 +130,26 @@ class Forecast:
             if flight.end >= position:
                 free = max(max(free, arrival) + self._times.verify(flight.end - position), known_until)
                 position = flight.end + 1
-            end = _End(free, position, self._patience(0.0 if flight.drafts else flight.next_in_ms), goes_on)
+            end = _End(free, position, free + (0.0 if flight.drafts else flight.next_in_ms), goes_on)
         return end
-
-    def _patience(self, next_in_ms: float) -> float:
-        """How long the verifier, told this, waits before it goes on by itself."""
-        half_step = self._times.verify(0) / 2
-        return 0.0 if next_in_ms >= half_step else next_in_ms + half_step
 
     def _alone(self, end: _End, until: float, known_until: float) -> Start:
         """The verifier's own steps in between; one that has begun ends before anything else begins."""
-        if not end.goes_on or until <= end.at + end.hold:
-            return Start(end.at, end.position)
+        free, position, step = end.at, end.position, self._times.verify(0)
+        if not end.goes_on or until <= self._own_step(end, free) - step:
+            return Start(free, position)
+        free, position = max(self._own_step(end, free), known_until), position + 1
+        for until_then in (min(until, end.soonest - step / 2), until):  # before it waits for a guess, and from then on
+            steps = max(0, ceil((until_then - free) / step))
+            free, position = free + steps * step, position + steps
+            if until <= self._own_step(end, free) - step:
+                break
+            if abs(free - end.soonest) < step / 2:
+                free, position = self._own_step(end, free), position + 1
+        return Start(free, position)
+
+    def _own_step(self, end: _End, since: float) -> float:
+        """When a step of its own ends that it takes unless a guess comes; free since then."""
         step = self._times.verify(0)
-        free, position = max(end.at + end.hold + step, known_until), end.position + 1
-        steps = max(0, ceil((until - free) / step))
-        return Start(free + steps * step, position + steps)
+        waits = abs(since - end.soonest) < step / 2
+        return (end.soonest + step / 2 if waits else since) + step

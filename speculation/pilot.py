@@ -20,6 +20,7 @@ from speculation.draft_length import MAX_AUTO, prospects, worth_sending, worths
 from speculation.forecast import Flight, Forecast, Start
 from speculation.operation import Mechanisms, Operation
 from speculation.places import FLOOR, open_places
+from speculation.recovery import NOT_SOON
 from speculation.timing import Times
 from speculation.tree import Node, Prediction, Tree
 
@@ -28,7 +29,6 @@ _LONGEST = 96  # drafts behind the committed text at most
 _WORTH = 0.01  # tokens that a guess must bring by leaving before the last answer is there
 _TICK_MS = 0.05  # a moment that has come but for so much has come: timers are no finer
 _SPEAK_MS, _SPEAK_TOKENS = 500.0, 16  # after which the verifier is told how far we know the text
-_NOT_SOON_MS = 1e6  # says: do not wait for us
 _SHADOW = 8  # committed tokens after which one is drafted although no guess pays, to see whether it would
 _FIRST_MOST = 6  # drafts in a guess at first, until it is known that so many pay
 
@@ -161,7 +161,9 @@ class Pilot:
         missed = [token for token in new if self._advance(token)]
         if new or self._answered is not None:
             self._seen = None
-            self._forecast.news(len(self.known), now, self._expected(self._answered))
+            self._forecast.news(len(self.known), now)
+            if self._answered is not None:
+                self._expect(*self._answered, now)
         if missed:
             ready = bool(self._tree.root.children)
             self.misses += 1
@@ -197,9 +199,9 @@ class Pilot:
             drafts = []
         if drafts is None:
             return None
-        next_in = self._next_in() if drafts else _NOT_SOON_MS
-        goes_on = self._prospects.goes_on if self.mechanisms.self_continue else None
-        flight = Flight(len(self.known), drafts, now, next_in, goes_on)
+        goes_on, next_in = self._prospects.recovery
+        next_in = next_in if drafts else NOT_SOON
+        flight = Flight(len(self.known), drafts, now, next_in, goes_on if self.mechanisms.self_continue else None)
         self._seen = None
         self._forecast.sent(flight)
         self._spoke_at, self._told = now, len(self.known)
@@ -236,7 +238,7 @@ class Pilot:
 
     def _waited_for(self, now: float) -> bool:
         """Whether the verifier does nothing until a guess comes, or for so long that one would find it idle."""
-        return not self._flights and now < self._forecast.holds_until()
+        return not self._flights and self._forecast.waits(now)
 
     @property
     def _aim(self) -> int:
@@ -284,28 +286,12 @@ class Pilot:
             self._runner_up += 0.05 * ((expected[1].token == token) - self._runner_up)
         return not stood
 
-    def _expected(self, answered: tuple[Flight, bool] | None) -> float | None:
+    def _expect(self, flight: Flight, judged: bool, now: float) -> None:
         """When the verifier expects the next guess: at once behind one that stood, else when it was told."""
-        if answered is None:
-            return None
-        flight, judged = answered
-        if self.known[flight.position : flight.end] != flight.drafts:
-            return flight.next_in_ms
-        return 0.0 if judged else None
-
-    def _next_in(self) -> float:
-        """How long after the answer to a guess that falls the next one will be there, if that is worth waiting for.
-
-        Should the verifier wait, the guess begins after the gap; should it take a step of its own, after that, and of
-        use only if it foresaw what the step says. Per unit of time the first brings more exactly while
-        gap + V(k) < V(0) + chance x V(k - 1), a guess of k drafts taking V(k).
-        """
-        times, drafts = self._times, max(1, self._prospects.anew)
-        gap = times.link + (1.0 - self._ready) * drafts * times.draft()
-        step, chance = times.verify(0), self._calibration.typical
-        if gap + times.verify(drafts) < step + chance * times.verify(drafts - 1):
-            return min(gap, 0.4 * step)  # well below the half that the verifier counts as soon, by its own estimate
-        return _NOT_SOON_MS
+        if self.known[flight.position : flight.end] == flight.drafts:
+            self._forecast.expects(0.0 if judged else None, now)
+        elif judged:  # else it was told when another fell
+            self._forecast.expects(flight.next_in_ms, now)
 
     def _must_speak(self, now: float) -> bool:
         """Whether to let a verifier that goes on by itself know that we follow."""
@@ -345,7 +331,7 @@ class Pilot:
         for more, start in enumerate(starts):
             skip = start.position - known
             fresh = made + more - skip
-            if fresh > cap:
+            if fresh > cap or (best_value > 0.0 and start.position > starts[0].position):
                 break
             if fresh < 0 or (not fresh and not waited_for):
                 continue

@@ -156,7 +156,10 @@ class Queue:
 
 def _expect_next(seat: Seat, job: Job, answer: Answer, now: float) -> None:
     """What an answered guess says of the next one."""
-    if job.next_in is None or not job.drafts or answer.accepted < len(job.drafts):
+    fell = answer.accepted < len(job.drafts)
+    if fell and not answer.judged:
+        seat.rhythm.overtaken()
+    elif fell or not job.drafts or job.next_in is None:
         seat.rhythm.answered(now, job.next_in)
     elif answer.judged:  # all of it stood: a client that can tell what comes next has sent on
         seat.rhythm.answered(now, 0.0)

@@ -15,6 +15,7 @@ class Rhythm:
     def __init__(self) -> None:
         self._answered: float | None = None  # the last answer, while it is the client's turn
         self._stated: float | None = None  # what the client said of the gap behind it
+        self._before: float | None = None  # the last answer, until the guess that has come since is answered
         self._gaps: deque[float] = deque(maxlen=_REMEMBERED)  # measured, less what the client had said
         self._sorted: list[float] = []
 
@@ -23,18 +24,25 @@ class Rhythm:
         if (next_in is None) != (self._stated is None):
             self._gaps.clear()
             self._sorted = []
-        self._answered, self._stated = now, next_in
+        self._answered, self._stated, self._before = now, next_in, None
 
     def arrived(self, now: float) -> None:
         """A guess has come."""
         if self._answered is not None:
             self._gaps.append(max(0.0, now - self._answered) - (self._stated or 0.0))
             self._sorted = sorted(self._gaps)
-        self._answered = None
+        self._before, self._answered = self._answered, None
+
+    def overtaken(self) -> None:
+        """The guess that came last had been sent before the last answer was known: another is still expected."""
+        if self._before is not None:
+            self._gaps.pop()
+            self._sorted = sorted(self._gaps)
+            self._answered, self._before = self._before, None
 
     def over(self) -> None:
         """Nothing more is to be expected: the text has ended, or an error was answered."""
-        self._answered = None
+        self._answered = self._before = None
 
     @property
     def soonest(self) -> float | None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from speculation.draft_length import MAX_AUTO, prospects, worth_sending
 from speculation.operation import LOCKSTEP, Mechanisms
+from speculation.recovery import NOT_SOON
 
 OVERLAPPED = Mechanisms(in_flight=1, corrections=False, self_continue=False)
 PIPELINED = replace(OVERLAPPED, in_flight=6)
@@ -177,23 +178,9 @@ def test_a_verifier_that_goes_on_by_itself_makes_worse_drafters_not_worth_a_gues
     assert going_on.rate == pytest.approx(1.0 / 25.0)
 
 
-@pytest.mark.parametrize(
-    ("right", "link", "draft", "goes_on"),
-    [
-        (0.9, 2.0, 4.0, False),  # a good guess is soon there
-        (0.9, 50.0, 4.0, True),  # two steps later
-        (0.9, 2.0, 40.0, True),  # one that takes longer to draft than the verifier to go on
-        (0.5, 2.0, 4.0, False),
-        (0.5, 12.0, 4.0, True),  # not worth half a step
-        (0.0, 2.0, 4.0, True),
-    ],
-)
-def test_the_verifier_goes_on_by_itself_where_that_brings_more_than_to_wait(
-    right: float, link: float, draft: float, goes_on: bool
-) -> None:
-    costs, chances = _costs(draft, link, 25.0, 0.5), _steady(right)
-    assert prospects(costs, chances, Mechanisms(), 0.0).goes_on == goes_on  # type: ignore[arg-type]
-    assert not prospects(costs, chances, PIPELINED, 0.0).goes_on  # type: ignore[arg-type]
+def test_where_no_guess_pays_the_verifier_goes_on_and_waits_for_none() -> None:
+    junk = prospects(_costs(2.0, 2.0, 25.0, 0.5), _steady(0.0), Mechanisms(), 0.0)  # type: ignore[arg-type]
+    assert junk.recovery == (True, NOT_SOON)
 
 
 def test_drafts_that_are_ready_after_a_miss_make_longer_guesses_worth_it() -> None:

@@ -3,6 +3,8 @@
 from math import inf
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from speculation.forecast import Flight, Forecast, Start
 
@@ -19,7 +21,8 @@ class Costs:
 def _forecast(goes_on: bool = False, next_in_ms: float | None = None) -> Forecast:
     """Seven tokens are known since 100: the verifier was through at 90."""
     forecast = Forecast(Costs(), goes_on, 3, 0.0, 0.0)  # type: ignore[arg-type]
-    forecast.news(7, 100.0, next_in_ms)
+    forecast.news(7, 100.0)
+    forecast.expects(next_in_ms, 100.0)
     return forecast
 
 
@@ -96,7 +99,7 @@ def test_a_guess_that_was_answered_is_under_way_no_more() -> None:
 def test_news_set_the_clock_anew() -> None:
     forecast = _forecast()
     _start(forecast, 100.0)
-    forecast.news(9, 300.0, None)
+    forecast.news(9, 300.0)
     assert _start(forecast, 300.0) == (310.0, 9)
 
 
@@ -109,7 +112,6 @@ def test_a_verifier_that_goes_on_takes_step_after_step_and_a_guess_waits_for_the
 def test_told_of_a_guess_to_come_soon_it_waits_for_it_and_half_a_step_longer() -> None:
     forecast = _forecast(goes_on=True, next_in_ms=20.0)  # until 90 + 20 + 25
     assert forecast.starts([100.0, 125.0, 126.0], 100.0) == [(110.0, 7), (135.0, 7), (185.0, 8)]
-    assert forecast.holds_until() == 125.0, "what is sent until then finds it waiting"
 
 
 @pytest.mark.parametrize("next_in_ms", [25.0, 60.0, 1e6])
@@ -155,7 +157,43 @@ def test_a_guess_says_whether_it_goes_on_from_there() -> None:
 
 
 def test_one_that_waits_does_so_until_a_guess_comes() -> None:
-    assert (_forecast().holds_until(), _forecast(goes_on=True, next_in_ms=20.0).holds_until()) == (inf, 125.0)
+    waiting, soon, later = (
+        _forecast(),
+        _forecast(goes_on=True, next_in_ms=20.0),
+        _forecast(goes_on=True, next_in_ms=60.0),
+    )
+    assert [waiting.waits(now) for now in (100.0, 1e4)] == [True, True]
+    assert [soon.waits(now) for now in (100.0, 124.0, 126.0)] == [True, True, False]  # until 90 + 20 + 25
+    assert [later.waits(now) for now in (100.0, 129.0, 131.0, 164.0, 166.0)] == [False, False, True, True, False]
+    _sent(soon, 100.0, 7, 0)
+    assert not soon.waits(101.0)
+
+
+def test_told_of_a_guess_some_steps_away_it_goes_on_until_half_a_step_before() -> None:
+    """A step from 90 to 140; the guess is expected at 150, and waited for until 175."""
+    forecast = _forecast(goes_on=True, next_in_ms=60.0)
+    sent = [100.0, 129.0, 131.0, 165.0, 166.0]
+    assert forecast.starts(sent, 100.0) == [(140.0, 8), (140.0, 8), (141.0, 8), (175.0, 8), (225.0, 9)]
+    forecast.news(8, 150.0)  # its step; what it expects is as before
+    assert forecast.starts(sent[2:], 150.0) == [(141.0, 8), (175.0, 8), (225.0, 9)]
+
+
+@given(
+    until=st.integers(-50, 300),
+    known=st.integers(-50, 300) | st.just(-inf),
+    soonest=st.integers(-100, 200) | st.just(1e6),
+)
+def test_its_own_steps_follow_each_other_except_while_it_waits(until: int, known: float, soonest: float) -> None:
+    """The same, step by step. It was free at 0."""
+    forecast = Forecast(Costs(), True, 0, soonest, 10.0)  # type: ignore[arg-type]
+    free, position = 0.0, 0
+    while free < until:
+        begins = soonest + 25.0 if abs(free - soonest) < 25.0 else free
+        if until <= begins:
+            break
+        free, position = max(begins + 50.0, known if not position else -inf), position + 1
+    found = forecast.starts([until - 10.0], known + 10.0)[0]
+    assert found == (pytest.approx(max(free, until)), position)
 
 
 def test_behind_an_empty_guess_it_goes_on_at_once() -> None:

@@ -195,6 +195,7 @@ def test_a_step_that_had_to_read_up_tells_nothing_of_what_a_draft_takes() -> Non
 def test_what_was_drafted_is_compared_with_the_text_whether_or_not_it_was_sent() -> None:
     pilot = _pilot(ALL)
     for now in (0.0, 2.0, 4.0):
+        pilot.next_guess(now)
         assert _draft(pilot, now) is not None
     before = pilot.misses
     assert pilot.committed(4, [14, 15, 99], False, 6.0) == [14, 15, 99]  # the verifier's own steps

@@ -79,3 +79,14 @@ def test_a_guess_that_came_before_the_answer_came_at_once() -> None:
     rhythm.arrived(9.5)  # on the way while the one before was judged
     rhythm.answered(11.0, None)
     assert (rhythm.soonest, rhythm.latest) == (11.0, 11.0)
+
+
+def test_a_guess_that_was_sent_before_the_last_answer_was_known_changes_nothing() -> None:
+    rhythm = after([0.25] * 3, stated=0.2)
+    expected = rhythm.soonest, rhythm.latest
+    rhythm.arrived(100.01)
+    assert rhythm.soonest is None
+    rhythm.overtaken()
+    assert (rhythm.soonest, rhythm.latest) == expected
+    rhythm.overtaken()  # it had come while the one before was being judged
+    assert (rhythm.soonest, rhythm.latest) == expected
