@@ -200,20 +200,9 @@ class VerifierClient:
                 forward_ms=timing["forward_ms"],
             )
 
-    def verify(
-        self,
-        session_id: str,
-        position: int,
-        drafts: list[int],
-        next_in_ms: float | None = None,
-        self_continue: bool | None = None,
-    ) -> Verdict:
-        """Ask which of `drafts`, guessed from `position` on, stand. The position makes it safe to repeat.
-
-        `next_in_ms`: how long after the answer the next guess is to be expected. `self_continue`: whether the verifier
-        may go on by itself from here on, in a session that was opened so; None: as before.
-        """
-        return self.guess(session_id, position, drafts, next_in_ms, self_continue)()
+    def verify(self, session_id: str, position: int, drafts: list[int]) -> Verdict:
+        """Ask which of `drafts`, guessed from `position` on, stand. The position makes it safe to repeat."""
+        return self.guess(session_id, position, drafts)()
 
     def guess(
         self,
@@ -223,7 +212,11 @@ class VerifierClient:
         next_in_ms: float | None = None,
         self_continue: bool | None = None,
     ) -> Callable[[], Verdict]:
-        """`verify` in two: what is returned waits for the answer, in any thread. Nothing else may come in between."""
+        """`verify` in two: what is returned waits for the answer, in any thread. Nothing else may come in between.
+
+        `next_in_ms`: how long after the answer the next guess is to be expected. `self_continue`: whether the verifier
+        may go on by itself from here on, in a session that was opened so; None: as before.
+        """
         body = b'{"position":%d,"draft_tokens":[%s]' % (position, ",".join(map(str, drafts)).encode())
         if next_in_ms is not None:
             body += b',"next_in_ms":%.1f' % next_in_ms

@@ -27,8 +27,7 @@ class Calibration:
     def __init__(self) -> None:
         self._outcomes = np.empty((self._WINDOW, 4))  # a ring of (1, log-odds, `_recent`, whether it stood)
         self._count = 0
-        self._weights = self._PRIOR.copy()
-        self._rule: list[float] = self._weights.tolist()
+        self._weights: list[float] = self._PRIOR.tolist()
         self._recent = 0.0  # fading mean over the last outcomes, from -1 (all fell) to 1 (all stood)
         self._typical = float(self._PRIOR[0])  # log-odds that a draft not made yet stands, `_recent` aside
 
@@ -48,12 +47,12 @@ class Calibration:
 
     def chance(self, confidence: float, recent: float) -> float:
         """Chance that a draft stands where all before it are right."""
-        bias, gain, habit = self._rule
+        bias, gain, habit = self._weights
         return 1.0 / (1.0 + exp(-max(bias + gain * self._odds(confidence) + habit * recent, -_SURE)))
 
     def path(self, confidences: Sequence[float], ahead: int = 0) -> list[float]:
         """Chance, for each draft and for so many more behind them, that it stands with all before it."""
-        bias, gain, habit = self._rule
+        bias, gain, habit = self._weights
         recent, chance, chances = self._recent, 1.0, []
         made = [bias + gain * self._odds(confidence) for confidence in confidences]
         for score in [*made, *[self._typical] * ahead]:
@@ -74,14 +73,15 @@ class Calibration:
             return
         outcomes = self._outcomes[: self._count]
         features, stood = outcomes[:, :3], outcomes[:, 3]
+        weights = np.array(self._weights)
         for _ in range(2):
-            chances = _logistic(features @ self._weights)
-            gradient = features.T @ (chances - stood) + self._PRECISION * (self._weights - self._PRIOR)
+            chances = _logistic(features @ weights)
+            gradient = features.T @ (chances - stood) + self._PRECISION * (weights - self._PRIOR)
             curvature = (features.T * (chances * (1.0 - chances))) @ features + np.diag(self._PRECISION)
-            self._weights = self._weights - np.linalg.solve(curvature, gradient)
-        self._rule = self._weights.tolist()
+            weights = weights - np.linalg.solve(curvature, gradient)
+        self._weights = weights.tolist()
         latest = np.arange(max(0, self._count - self._LATEST), self._count) % self._WINDOW
-        share = float(_logistic(self._outcomes[latest, :2] @ self._weights[:2]).mean())
+        share = float(_logistic(self._outcomes[latest, :2] @ weights[:2]).mean())
         self._typical = log(share / (1.0 - share))
 
     def _odds(self, confidence: float) -> float:

@@ -18,8 +18,8 @@ from speculation.operation import Mechanisms
 from speculation.recovery import NOT_SOON, Recovery, recovery
 from speculation.timing import Times
 
-TRIFLE = 0.08  # share of what there is that is not worth changing for: overlap costs power and, where both ends are one
-# machine, the verifier's time
+TRIFLE = 0.08  # of the rate: what overlap could bring at best that is not worth its power, nor, where both ends are one
+# machine, the time that it takes from the verifier
 MAX_AUTO = 16  # drafts; a longer guess hardly ever stands whole, and stands in the way of other sessions
 
 
@@ -31,7 +31,6 @@ class Prospects:
     price: float  # tokens that a millisecond of the verifier's time is worth
     length: int  # drafts a guess at which it is reached
     unhurried: int  # the same if drafts took no time
-    anew: int  # drafts worth waiting for when there are none, and the verifier waits
     alongside: bool  # whether drafts bring more than a trifle that come while the verifier goes on by itself
     recovery: Recovery  # what the verifier should do behind a miss
     overlap: bool  # whether to draft while the verifier is at work brings more than a trifle
@@ -73,19 +72,7 @@ def prospects(times: Times, chances: Sequence[float], mechanisms: Mechanisms, pr
         behind_miss = recovery(times, chances, rate, prepared, may_go_on=mechanisms.self_continue)
     else:
         behind_miss = Recovery(mechanisms.self_continue, NOT_SOON)
-    return Prospects(
-        rate, price, length, unhurried[1], _anew(times, chances, rate, price), alongside, behind_miss, overlap
-    )
-
-
-def _anew(times: Times, chances: Sequence[float], rate: float, price: float) -> int:
-    value = best_value = 0.0
-    best = 0
-    for k in range(1, MAX_AUTO + 1):
-        value += chances[k] - rate * times.draft() - price * (times.cost(k) - times.cost(k - 1))
-        if value > best_value:
-            best, best_value = k, value
-    return best
+    return Prospects(rate, price, length, unhurried[1], alongside, behind_miss, overlap)
 
 
 def worths(times: Times, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:

@@ -90,32 +90,34 @@ class Forecast:
 
     def starts(self, send_at: Sequence[float], now: float) -> list[Start]:
         """For a guess sent at each of these moments, should all that is under way stand."""
-        half = self._times.link / 2
-        known_until = now - half  # whatever ended before would have been heard of
-        if self._behind is None or self._behind[0] != now:
-            self._behind = now, self._chain(half, known_until)
-        end = self._behind[1]
+        half, end = self._times.link / 2, self._end(now)
         starts = []
         for at in send_at:
-            free, position = self._alone(end, at + half, known_until)
+            free, position = self._alone(end, at + half, now - half)
             starts.append(Start(max(free, at + half), position))
         return starts
 
     def is_late(self, now: float) -> bool:
         """Whether something should have been heard of half a step ago: when the verifier is free then, nobody knows."""
-        half = self._times.link / 2
+        half, step = self._times.link / 2, self._times.verify(0)
         end = self._chain(half, -inf)
-        due = end.at if self.flights else self._own_step(end, end.at)
-        return now - half > due + self._times.verify(0) / 2
+        due = end.at if self.flights else self._begins(end, end.at) + step
+        return now - half > due + step / 2
 
     def waits(self, now: float) -> bool:
         """Whether a guess that is sent now finds a verifier that does nothing until one comes."""
         if self.flights or not self.goes_on:
             return not self.flights
-        half = self._times.link / 2
-        end = self._chain(half, now - half)
+        half, end = self._times.link / 2, self._end(now)
         free, _ = self._alone(end, now + half, now - half)
-        return free <= now + half < self._own_step(end, free) - self._times.verify(0)
+        return free <= now + half < self._begins(end, free)
+
+    def _end(self, now: float) -> _End:
+        """The verifier through with what is under way; what ended half a round trip ago would have been heard of."""
+        if self._behind is None or self._behind[0] != now:
+            half = self._times.link / 2
+            self._behind = now, self._chain(half, now - half)
+        return self._behind[1]
 
     def _chain(self, half: float, known_until: float) -> _End:
         """The verifier through with what is under way."""
@@ -136,20 +138,20 @@ class Forecast:
     def _alone(self, end: _End, until: float, known_until: float) -> Start:
         """The verifier's own steps in between; one that has begun ends before anything else begins."""
         free, position, step = end.at, end.position, self._times.verify(0)
-        if not end.goes_on or until <= self._own_step(end, free) - step:
+        if not end.goes_on or until <= self._begins(end, free):
             return Start(free, position)
-        free, position = max(self._own_step(end, free), known_until), position + 1
+        free, position = max(self._begins(end, free) + step, known_until), position + 1
         for until_then in (min(until, end.soonest - step / 2), until):  # before it waits for a guess, and from then on
             steps = max(0, ceil((until_then - free) / step))
             free, position = free + steps * step, position + steps
-            if until <= self._own_step(end, free) - step:
+            begins = self._begins(end, free)
+            if until <= begins:
                 break
-            if abs(free - end.soonest) < step / 2:
-                free, position = self._own_step(end, free), position + 1
+            if begins > free:
+                free, position = begins + step, position + 1
         return Start(free, position)
 
-    def _own_step(self, end: _End, since: float) -> float:
-        """When a step of its own ends that it takes unless a guess comes; free since then."""
-        step = self._times.verify(0)
-        waits = abs(since - end.soonest) < step / 2
-        return (end.soonest + step / 2 if waits else since) + step
+    def _begins(self, end: _End, since: float) -> float:
+        """When it takes a step of its own, unless a guess comes; free since then."""
+        half_step = self._times.verify(0) / 2
+        return end.soonest + half_step if abs(since - end.soonest) < half_step else since

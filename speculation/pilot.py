@@ -238,7 +238,7 @@ class Pilot:
 
     def _waited_for(self, now: float) -> bool:
         """Whether the verifier does nothing until a guess comes, or for so long that one would find it idle."""
-        return not self._flights and self._forecast.waits(now)
+        return self._forecast.waits(now)
 
     @property
     def _aim(self) -> int:

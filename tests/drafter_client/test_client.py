@@ -234,9 +234,9 @@ def test_the_session_id_is_the_clients_own_long_and_in_the_header_from_the_first
 def test_when_the_next_guess_will_come_and_whether_to_wait_for_it_is_told_where_it_is_known() -> None:
     client, transport, _ = _client(*[Reply(200, VERDICT)] * 4)
     client.verify("s", 3, [5, 7])
-    client.verify("s", 4, [], 12.345)
-    client.verify("s", 4, [6], 12.345, False)
-    client.verify("s", 4, [6], self_continue=True)
+    client.guess("s", 4, [], 12.345)()
+    client.guess("s", 4, [6], 12.345, False)()
+    client.guess("s", 4, [6], self_continue=True)()
     first, second, third, last = (json.loads(body or b"") for body in transport.bodies)
     assert first == {"position": 3, "draft_tokens": [5, 7]}
     assert second == {"position": 4, "draft_tokens": [], "next_in_ms": 12.3}
