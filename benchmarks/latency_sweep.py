@@ -16,11 +16,11 @@ Rates count from the first token known here to the last, the time to the first s
                  (`benchmarks.reference`: chosen with hindsight, and its decisions take no time)
     U            what no chain verification can beat
 
-all but the first as multiples of what the target streams. A run during which the machine lost more than 2 % of the time
-(`benchmarks.quiet`) is repeated at most twice; what was lost in the best try is kept with its figures. Each cell is
-written to `results/latency_sweep.jsonl` as it ends, and a cell that is there already is not measured again, so that a
-sweep can be taken up where it was left. `results/latency_sweep.txt` and `.png` are made of that file (`--report` makes
-them without measuring).
+all but the first as multiples of what the target streams. A run of the first two columns, which others are measured
+by, is repeated at most twice where the machine lost more than 2 % of the time meanwhile (`benchmarks.quiet`); what was
+lost is kept with all figures. Each cell is written to `results/latency_sweep.jsonl` as it ends, and a cell that is
+there already is not measured again, so that a sweep can be taken up where it was left. `results/latency_sweep.txt` and
+`.png` are made of that file (`--report` makes them without measuring).
 
     python -m benchmarks.latency_sweep [--targets 80 25] [--drafts 8 4] [--rtt 0.2 5 20 50 100] [--prompts 1]
 """
@@ -53,8 +53,8 @@ DRAFTS = {8: paced.DRAFTER_8, 4: paced.DRAFTER_4}
 TOKENS = 257
 TEMPERATURE = 1.0
 ALL = Mechanisms()
-_LOST, _TRIES = 0.02, 3  # share of a run's time that the machine may lose, and how often a run is made at most
-_RUNS = {"ours": 3}  # of which the middle one counts; elsewhere one
+_LOST, _TRIES = 0.02, {"target": 3, "k=4": 3}  # share of a run's time that may be lost, runs at most until it is less
+_RUNS = {"ours": 3}  # of which the middle one counts
 COLUMNS: dict[str, tuple[Mechanisms, int | None]] = {
     "k=4": (LOCKSTEP, 4),
     "ours": (ALL, None),
@@ -151,7 +151,9 @@ def _cells(
             alone: Sample | None = None
             for draft, name in todo:
                 prompt_ids = models.encode(prompt)
-                alone = alone or _undisturbed(quiet, lambda ids=prompt_ids, seed=number: _alone(client, ids, seed))
+                alone = alone or _undisturbed(
+                    quiet, "target", lambda ids=prompt_ids, seed=number: _alone(client, ids, seed)
+                )
                 cell = _cell(client, info, models, quiet, draft, name, prompt_ids, number, alone, rtt, options.columns)
                 yield {"target_ms": target, "draft_ms": draft, "rtt_ms": rtt, "prompt": number, **cell}
 
@@ -178,7 +180,7 @@ def _cell(
             drafter = models.drafter(name, DRAFTS[draft], sampling)
             return _ours(client, info, drafter, prompt_ids, number, mechanisms, length)
 
-        made = [_undisturbed(quiet, run) for _ in range(_RUNS.get(column, 1))]
+        made = [_undisturbed(quiet, column, run) for _ in range(_RUNS.get(column, 1))]
         runs[column] = sorted(made, key=lambda each: each.rate)
     samples = {column: made[len(made) // 2] for column, made in runs.items()}
     text = [*prompt_ids, *alone.tokens]
@@ -210,10 +212,10 @@ def _cell(
     }
 
 
-def _undisturbed(quiet: Watch, run: Callable[[], Sample]) -> Sample:
-    """What was measured while the machine was itself, or the best of some tries."""
+def _undisturbed(quiet: Watch, column: str, run: Callable[[], Sample]) -> Sample:
+    """What was measured while the machine was itself, or the best of the tries that the column has."""
     tries: list[Sample] = []
-    while len(tries) < _TRIES:
+    while len(tries) < _TRIES.get(column, 1):
         quiet.start()
         tries.append(replace(run(), lost=quiet.share))
         if tries[-1].lost <= _LOST:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import paced
 from benchmarks.drafters import CONTEXT, stable
 from benchmarks.harness import held_out_prompts, serve
-from benchmarks.report import Report
+from benchmarks.report import RESULTS, Report, plot
 from drafter_client import crew, loop
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
@@ -79,12 +79,23 @@ def main() -> None:
                     for _ in run:
                         pass
                 _measure(ours, _read(stamps_file), ways)
-    for name, seconds in ways.items():
-        taken = sorted(1e3 * each for each in seconds)
-        report.line(
-            f"{name:44} {len(taken):5} times  p50 {median(taken):6.2f}  p90 {taken[int(0.9 * len(taken))]:6.2f}"
-        )
+    figures = {name: (1e3 * median(taken), 1e3 * sorted(taken)[int(0.9 * len(taken))]) for name, taken in ways.items()}
+    for name, (p50, p90) in figures.items():
+        report.line(f"{name:44} {len(ways[name]):5} times  p50 {p50:6.2f}  p90 {p90:6.2f}")
     report.save()
+    figure(figures, RESULTS / "round_profile.png")
+
+
+def figure(figures: dict[str, tuple[float, float]], file: Path) -> None:
+    """Draw the median and the 90th percentile of each way, in ms."""
+    with plot(file) as [[axes]]:
+        for place, percentile in enumerate(("p50", "p90")):
+            heights = [number + 0.4 * place for number in range(len(figures))]
+            axes.barh(heights, [each[place] for each in figures.values()], height=0.4, label=percentile)
+        axes.set_yticks([number + 0.2 for number in range(len(figures))], list(figures), fontsize=6)
+        axes.invert_yaxis()
+        axes.set(xlabel="ms")
+        axes.legend(fontsize=6)
 
 
 def _measure(ours: Stamps, theirs: list[list[Any]], ways: dict[str, list[float]]) -> None:

@@ -18,7 +18,8 @@ from speculation.acceptance import Strategy
 from speculation.errors import SpecPairError
 from speculation.forecast import Flight
 from speculation.operation import Mechanisms
-from speculation.pilot import Pilot, Step
+from speculation.pilot import Pilot
+from speculation.places import Step
 from speculation.sampling import Sampling
 from speculation.timing import Times
 from verifier_server.jobs import Answer, Job

@@ -17,7 +17,7 @@ from drafter_client.client import Verdict, VerifierClient
 from drafter_client.drafter import Drafter, Expansion
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError
 from speculation.forecast import Flight
-from speculation.pilot import Step
+from speculation.places import Step
 
 _JOIN = 10.0  # seconds; a draft step or a broken-off exchange is over long before
 

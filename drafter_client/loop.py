@@ -191,7 +191,7 @@ class _Run:
         new = self._pilot.committed(position, tokens, finish_reason is not None, now)
         if new:
             self._stats.committed(new, own, self._pilot.operation)
-            self._stats.misses, self._stats.prepared = self._pilot.misses, self._pilot.prepared
+            self._stats.misses, self._stats.prepared = self._pilot.text.misses, self._pilot.text.prepared
             self._news.append(Committed([(token, self._origin(at, token)) for at, token in enumerate(new, start)]))
         self.finish_reason = self.finish_reason or finish_reason
 

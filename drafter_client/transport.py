@@ -63,7 +63,7 @@ class Transport(Protocol):
         """Have a connection ready for what comes. Raises VerifierUnreachable."""
 
     def abort(self) -> None:
-        """Break off what is under way. From any thread."""
+        """Make what is under way fail, and all that comes after it. From any thread."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -92,6 +92,7 @@ class HttpTransport:
         self._socket: CountedSocket | None = None  # the connection's, which gives it up when a last answer begins
         self._begun: bytes | None = None  # the body of a request that was sent ahead
         self._last_used = 0.0
+        self._aborted = False
         self._traffic = Traffic()
 
     @property
@@ -152,6 +153,7 @@ class HttpTransport:
         self._last_used = time.monotonic()
 
     def abort(self) -> None:
+        self._aborted = True  # before a look at the socket: whoever is about to have one looks at this after
         sock = self._socket
         if sock is not None:
             with suppress(OSError):  # it may just have been closed, or its last answer read to the end
@@ -245,6 +247,9 @@ class HttpTransport:
             self._socket = CountedSocket(connection.sock, self._traffic)
             connection.sock = cast(socket.socket, self._socket)
             self._connection = connection
+            if self._aborted:
+                self.close()
+                raise ConnectionLost(f"the exchange with {self._url} was broken off")
         return self._connection
 
     def _is_stale(self, connection: http.client.HTTPConnection) -> bool:

@@ -13,16 +13,16 @@ that after a miss the next guess is often ready (SpecEdge, arXiv 2505.17052; SSD
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
-from speculation.calibration import Calibration
-from speculation.draft_length import MAX_AUTO, prospects, worth_sending, worths
-from speculation.forecast import Flight, Forecast, Start
+from speculation.draft_length import MAX_AUTO, prospects, worth_sending
+from speculation.forecast import Flight, Forecast
 from speculation.operation import Mechanisms, Operation
-from speculation.places import FLOOR, open_places
+from speculation.outlook import Outlook, best_outlook, fixed_outlook
+from speculation.places import FLOOR, Step, together
 from speculation.recovery import NOT_SOON
+from speculation.text import Text
 from speculation.timing import Times
-from speculation.tree import Node, Prediction, Tree
+from speculation.tree import Node, Prediction
 
 _AHEAD = 6  # further drafts that are thought about
 _LONGEST = 96  # drafts behind the committed text at most
@@ -31,35 +31,6 @@ _TICK_MS = 0.05  # a moment that has come but for so much has come: timers are n
 _SPEAK_MS, _SPEAK_TOKENS = 500.0, 16  # after which the verifier is told how far we know the text
 _SHADOW = 8  # committed tokens after which one is drafted although no guess pays, to see whether it would
 _FIRST_MOST = 6  # drafts in a guess at first, until it is known that so many pay
-
-
-@dataclass(slots=True)
-class Step:
-    """A draft step: one look behind each of `nodes`.
-
-    Most often the next one leads on along the path, and to ask for it takes a good part of the time of a step. So
-    whoever drafts may go on by itself, behind the first choice behind the first node: to tails of `until` tokens, a
-    number that the pilot changes while the step is under way.
-    """
-
-    nodes: list[Node]
-    tails: list[list[int]]  # the tokens that lead to each node from the committed text
-    length: int  # of the committed text that the tails follow
-    runners_up: bool
-    began: float
-    until: int = 0
-
-    def onward(self, tail: Sequence[int], token: int) -> list[int] | None:
-        """The tail to look behind next without asking, now that `token` was found behind `tail`, the first one."""
-        return [*tail, token] if len(tail) < self.until else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Outlook:
-    """The best that can be done about the next guess."""
-
-    more: int  # drafts to wait for before it is sent
-    skip: int  # drafts of the path that will be committed by then, should it stand
 
 
 class Pilot:
@@ -84,14 +55,13 @@ class Pilot:
         `max_drafts`: that the verifier judges at once. `width`: continuations that the drafter can look behind at once.
         `length`: fixed drafts a guess, None for automatic. `next_in_ms`: what the verifier was told with the prompt.
         """
-        self.known = list(tokens)
+        self.text = Text(tokens, ends)
+        self.known = self.text.known
         self.finished = False
         self.mechanisms = mechanisms
-        self.misses = self.prepared = 0  # tokens that were not expected; of them, those with drafts ready behind them
         self._limit, self._max_drafts, self._width, self._length = limit, max_drafts, width, length
         self._times = times
-        self._tree = Tree(ends)
-        self._calibration = Calibration()
+        self._tree = self.text.tree
         self._forecast = Forecast(times, mechanisms.self_continue, len(self.known), next_in_ms, now)
         self._flights = self._forecast.flights
         self._step: Step | None = None
@@ -99,9 +69,7 @@ class Pilot:
         self._spoke_at, self._told = now, len(self.known)
         self._most = _FIRST_MOST
         self._unlearnt = False  # whether anything was committed since `reflect`
-        self._untested = 0  # tokens committed since one was compared with a draft
-        self._runner_up, self._ready = 0.4, 0.0  # fading shares of misses: the runner-up was right, drafts were ready
-        self._seen: tuple[float, _Outlook | None] | None = None
+        self._seen: tuple[float, Outlook | None] | None = None
         self._weigh()
 
     @property
@@ -158,17 +126,14 @@ class Pilot:
         if position > len(self.known):  # what lies between will come, and this with it
             return []
         new = list(tokens[len(self.known) - position :])
-        missed = [token for token in new if self._advance(token)]
+        for at, token in enumerate(new, len(self.known)):
+            self._forecast.committed(at, token)
+        self.text.commit(new)
         if new or self._answered is not None:
             self._seen = None
             self._forecast.news(len(self.known), now)
             if self._answered is not None:
                 self._expect(*self._answered, now)
-        if missed:
-            ready = bool(self._tree.root.children)
-            self.misses += 1
-            self.prepared += ready
-            self._ready += 0.1 * (ready - self._ready)
         self._unlearnt = self._unlearnt or bool(new)
         self._answered = None
         self.finished = self.finished or finished
@@ -182,7 +147,7 @@ class Pilot:
         if not self._unlearnt:
             return False
         self._unlearnt, self._seen = False, None
-        self._calibration.fit()
+        self.text.learn()
         self._weigh()
         return True
 
@@ -236,10 +201,6 @@ class Pilot:
 
     # How it decides.
 
-    def _waited_for(self, now: float) -> bool:
-        """Whether the verifier does nothing until a guess comes, or for so long that one would find it idle."""
-        return self._forecast.waits(now)
-
     @property
     def _aim(self) -> int:
         """Drafts a guess that pay best, as far as can be told."""
@@ -260,31 +221,11 @@ class Pilot:
         """Drafts that may be sent: the last token before the limit is the target's own."""
         return min(self._limit - len(self.known) - 1, self._max_drafts, _LONGEST)
 
-    def _tip(self, main: Sequence[Node]) -> Node:
-        """Where the path goes on."""
-        return main[-1] if main else self._tree.root
-
     def _weigh(self) -> None:
-        chances = [1.0, *self._calibration.path((), MAX_AUTO + 1)]
-        self._prospects = prospects(self._times, chances, self.mechanisms, self._ready)
+        chances = self.text.chances(ahead=MAX_AUTO + 1)
+        self._prospects = prospects(self._times, chances, self.mechanisms, self.text.ready)
         if self._prospects.length >= self._most:
             self._most = min(2 * self._most, MAX_AUTO)
-
-    def _advance(self, token: int) -> bool:
-        """Take in one committed token; whether it was expected to be another."""
-        expected = self._tree.advance(token)
-        position = len(self.known)
-        self.known.append(token)
-        self._forecast.committed(position, token)
-        if not expected:
-            self._untested += 1
-            return False
-        self._untested = 0
-        stood = expected[0].token == token
-        self._calibration.learn(expected[0].confidence, stood)
-        if not stood and len(expected) > 1:
-            self._runner_up += 0.05 * ((expected[1].token == token) - self._runner_up)
-        return not stood
 
     def _expect(self, flight: Flight, judged: bool, now: float) -> None:
         """When the verifier expects the next guess: at once behind one that stood, else when it was told."""
@@ -299,18 +240,17 @@ class Pilot:
             return False
         return now - self._spoke_at >= _SPEAK_MS - _TICK_MS or len(self.known) - self._told >= _SPEAK_TOKENS
 
-    def _outlook(self, now: float) -> _Outlook | None:
+    def _outlook(self, now: float) -> Outlook | None:
         """The best to do about the next guess; None where none pays."""
         if self._seen is None or self._seen[0] != now:
             self._seen = now, self._look_out(now)
         return self._seen[1]
 
-    def _look_out(self, now: float) -> _Outlook | None:
-        main, waited_for = self._tree.main(), self._waited_for(now)
-        made, draft, rate = len(main), self._times.draft(), self._prospects.rate
-        tip = self._tip(main)
+    def _look_out(self, now: float) -> Outlook | None:
+        main, waited_for = self._tree.main(), self._forecast.waits(now)
+        made, draft, tip = len(main), self._times.draft(), self.text.tip(main)
         ahead = min(self._reach_ahead(now) - made, _AHEAD) if self._tree.is_open(tip) else 0
-        chances = [1.0, *self._calibration.path([node.confidence for node in main], max(0, ahead))]
+        chances = self.text.chances(main, max(0, ahead))
         if not waited_for and chances[made] < FLOOR:
             ahead = 0
         first = now + draft
@@ -319,41 +259,10 @@ class Pilot:
             first = over if tip in self._step.nodes else over + draft
         moments = [now, *(first + number * draft for number in range(ahead))]
         starts = self._forecast.starts(moments, now)
+        known = len(self.known)
         if self._length is not None:
-            return self._fixed_outlook(made, ahead, starts[0], waited_for)
-        # A draft that does not go with this guess goes with the next one, unless that is full without it.
-        loss = 1.0
-        if self._prospects.overlap:
-            loss = min(1.0, self._times.verify(0) / (draft * max(1, self._prospects.unhurried)))
-        best: _Outlook | None = None
-        best_value, at_once, cap, known = 0.0, None, self._cap, len(self.known)
-        worth: dict[int, list[float]] = {}
-        for more, start in enumerate(starts):
-            skip = start.position - known
-            fresh = made + more - skip
-            if fresh > cap or (best_value > 0.0 and start.position > starts[0].position):
-                break
-            if fresh < 0 or (not fresh and not waited_for):
-                continue
-            if skip not in worth:
-                worth[skip] = worths(self._times, chances, skip, cap, self._prospects.price)
-            gain = worth[skip][fresh]
-            at_once = gain if at_once is None else at_once
-            waiting = rate * (start.at - starts[0].at) - (start.position - starts[0].position)
-            given = chances[min(starts[0].position - known, made)]
-            value = at_once + loss * (gain - at_once) - given * waiting
-            if value > best_value or (best is None and waited_for):
-                best, best_value = _Outlook(more, skip), value
-        return best
-
-    def _fixed_outlook(self, made: int, ahead: int, start: Start, waited_for: bool) -> _Outlook | None:
-        skip = start.position - len(self.known)
-        missing = min(self._cap, self._room - skip) - (made - skip)
-        if self._cap and missing > 0 and ahead > 0:
-            return _Outlook(min(missing, ahead), skip)
-        if made < skip or (made == skip and not waited_for):
-            return None
-        return _Outlook(0, skip)
+            return fixed_outlook(starts[0].position - known, made, ahead, self._cap, self._room, waited_for)
+        return best_outlook(starts, chances, made, known, self._cap, waited_for, self._times, self._prospects)
 
     def _reach_ahead(self, now: float) -> int:
         """Drafts behind the committed text that the next guess could hold."""
@@ -368,11 +277,11 @@ class Pilot:
         if now < self._soonest(now) - _TICK_MS:
             return None
         outlook = self._outlook(now)
-        if outlook is None or outlook.more or (self._waited_for(now) and self._shadow_is_due(now)):
+        if outlook is None or outlook.more or (self._forecast.waits(now) and self._shadow_is_due(now)):
             return None
         path = self._tree.main()[: max(0, self._room)]
         if self._length is None:
-            chances = [1.0, *self._calibration.path([node.confidence for node in path])]
+            chances = self.text.chances(path)
             count = worth_sending(self._times, chances, outlook.skip, self._cap, self._prospects.price)
             if (
                 self._flights
@@ -381,7 +290,7 @@ class Pilot:
                 return None  # hardly anything would be lost by waiting to see whether it is of use
         else:
             count = min(len(path), outlook.skip + self._cap)
-        if count <= outlook.skip and not self._waited_for(now):
+        if count <= outlook.skip and not self._forecast.waits(now):
             return None
         if any(flight.end >= len(self.known) + count for flight in self._flights if not flight.stale):
             return None  # it is on its way already
@@ -389,14 +298,14 @@ class Pilot:
 
     def _nodes(self, now: float) -> list[Node]:
         """Where to look further, the likeliest first."""
-        if self._waited_for(now) or not self._prospects.overlap:
+        if self._forecast.waits(now) or not self._prospects.overlap:
             outlook = self._outlook(now)
             if outlook is not None and outlook.more:
-                return [self._tip(self._tree.main())]
+                return [self.text.tip(self._tree.main())]
         elif self._ahead_pays:
             ranked = self._ranked(self._reach_ahead(now))
             if ranked:
-                return self._together(ranked)
+                return together(ranked, self._times, self._width)
             return []
         return [self._tree.root] if self._shadow_is_due(now) else []
 
@@ -405,19 +314,19 @@ class Pilot:
         if self.finished or self._step is None or not self._prospects.overlap:
             return False
         main = self._tree.main()
-        node = self._tip(main)
+        node = self.text.tip(main)
         if node is not self._step.nodes[0] or not self._tree.is_open(node):
             return False
-        if self._waited_for(now):
+        if self._forecast.waits(now):
             outlook = self._outlook(now)
             return outlook is not None and outlook.more > 1
         deepest = self._reach_ahead(now)
         if not self._ahead_pays or len(main) + 1 >= deepest:
             return False
         ranked = self._ranked(deepest)
-        chance = next((chance for chance, each in ranked if each is node), 0.0) * self._calibration.typical
+        chance = next((chance for chance, each in ranked if each is node), 0.0) * self.text.typical
         others = [other for other in ranked if other[1] not in self._step.nodes]
-        return chance >= FLOOR and len(self._together([(chance, node), *others])) == 1
+        return chance >= FLOOR and len(together([(chance, node), *others], self._times, self._width)) == 1
 
     def _shadow_is_due(self, now: float) -> bool:
         """Whether to draft one token although no guess pays, to see whether it would have stood."""
@@ -426,21 +335,11 @@ class Pilot:
         if not self._tree.is_open(self._tree.root):
             return False
         patience = float(_SHADOW)
-        if self._waited_for(now):  # it takes the time of a verifier that waits
+        if self._forecast.waits(now):  # it takes the time of a verifier that waits
             patience = max(patience, _SHADOW * self._times.draft() / (0.16 * self._times.verify(0)))
-        return self._untested >= patience
+        return self.text.untested >= patience
 
     def _ranked(self, deepest: int) -> list[tuple[float, Node]]:
         """Open places with the chance that the text goes through them; as deep as a guess would go."""
         beyond_fork = self._cap if self.mechanisms.corrections else 0
-        return open_places(self._tree, self._calibration, self._runner_up, deepest, beyond_fork)
-
-    def _together(self, ranked: Sequence[tuple[float, Node]]) -> list[Node]:
-        """As many places as a wider step is worth: a place half as likely, if it adds less than half of a step."""
-        nodes = [ranked[0][1]]
-        for chance, node in ranked[1 : self._width]:
-            wider = self._times.draft(len(nodes) + 1) - self._times.draft(len(nodes))
-            if chance / ranked[0][0] < wider / self._times.draft():
-                break
-            nodes.append(node)
-        return nodes
+        return self.text.places(deepest, beyond_fork)

@@ -23,7 +23,7 @@ from drafter_client.stats import Stats
 from drafter_client.transport import HttpTransport, Reply
 from speculation.errors import UnknownSession
 from speculation.operation import Mechanisms, Operation
-from speculation.pilot import Step
+from speculation.places import Step
 from speculation.sampling import Sampling
 from tests.drafter_client.support import (
     GREEDY,

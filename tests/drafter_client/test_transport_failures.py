@@ -1,5 +1,6 @@
 """HTTP exchanges that go wrong: each failure has its own name, says what to do, and spoils nothing after it."""
 
+import http.client
 import signal
 import socket
 import threading
@@ -243,11 +244,24 @@ def test_an_answer_that_ends_with_its_connection_can_be_broken_off_too() -> None
         assert pending.result(10) == [("tokens", 1)]
 
 
-def test_breaking_off_nothing_does_nothing() -> None:
-    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+@pytest.mark.parametrize("when", ["before", "while it connects"])
+def test_what_is_broken_off_makes_no_new_connection(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = http.client.HTTPConnection.connect
+
+    def connecting(connection: http.client.HTTPConnection) -> None:
         sender.abort()
+        connect(connection)
+
+    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
         assert _ask(sender, b"[7]") == [7]
-    sender.abort()
+        sender.close()
+        if when == "before":
+            sender.abort()
+        else:
+            monkeypatch.setattr(http.client.HTTPConnection, "connect", connecting)
+        with pytest.raises(ConnectionLost, match="broken off"):
+            _ask(sender, b"[8]")
+    sender.abort()  # and again: nothing is left to break off
 
 
 def test_every_failure_is_a_drafter_error() -> None:

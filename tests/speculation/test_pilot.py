@@ -7,7 +7,8 @@ import pytest
 
 from speculation.forecast import Flight
 from speculation.operation import LOCKSTEP, Mechanisms, Operation
-from speculation.pilot import Pilot, Step
+from speculation.pilot import Pilot
+from speculation.places import Step
 from speculation.timing import Times
 from speculation.tree import Prediction
 
@@ -197,9 +198,9 @@ def test_what_was_drafted_is_compared_with_the_text_whether_or_not_it_was_sent()
     for now in (0.0, 2.0, 4.0):
         pilot.next_guess(now)
         assert _draft(pilot, now) is not None
-    before = pilot.misses
+    before = pilot.text.misses
     assert pilot.committed(4, [14, 15, 99], False, 6.0) == [14, 15, 99]  # the verifier's own steps
-    assert (before, pilot.misses, pilot.prepared) == (0, 1, 0)
+    assert (before, pilot.text.misses, pilot.text.prepared) == (0, 1, 0)
 
 
 def test_a_miss_is_prepared_where_something_was_drafted_behind_what_came_instead() -> None:
@@ -213,7 +214,7 @@ def test_a_miss_is_prepared_where_something_was_drafted_behind_what_came_instead
             break
         pilot.next_guess(now)
     pilot.committed(4, [15], False, now)
-    assert (pilot.misses, pilot.prepared) == (1, 1)
+    assert (pilot.text.misses, pilot.text.prepared) == (1, 1)
 
 
 @pytest.mark.parametrize("corrections", [False, True])
@@ -375,7 +376,7 @@ def test_a_drafter_that_never_agrees_is_tried_again_from_time_to_time(mechanisms
             pilot.reflect()
     tried = [known for known in steps if known > 200]
     assert 10 < len(tried) < 60, "about one token in eight"
-    assert pilot.misses > 20
+    assert pilot.text.misses > 20
 
 
 def test_a_drafter_that_always_agrees_makes_guesses_as_long_as_they_pay() -> None:
@@ -392,4 +393,4 @@ def test_a_drafter_that_always_agrees_makes_guesses_as_long_as_they_pay() -> Non
             _answer(pilot, flight, [*flight.drafts, flight.end + 10], now)
     assert pilot.known == list(range(10, 10 + len(pilot.known))), "all that it counted up stood"
     assert longest > 10 and pilot.operation is Operation.OVERLAPPED
-    assert pilot.misses == 0
+    assert pilot.text.misses == 0

@@ -75,8 +75,8 @@ def test_corrections_are_often_ready_and_worth_their_time(second: float, share: 
     without = run(Knowing(0.8, second, 6), replace(WAITING, corrections=False), **world)  # type: ignore[arg-type]
     prepared = run(Knowing(0.8, second, 6), WAITING, **world)  # type: ignore[arg-type]
     assert without.pilot is not None and prepared.pilot is not None
-    assert without.pilot.prepared == 0 and without.pilot.misses == prepared.pilot.misses > 50
-    assert prepared.pilot.prepared > share * prepared.pilot.misses
+    assert without.pilot.text.prepared == 0 and without.pilot.text.misses == prepared.pilot.text.misses > 50
+    assert prepared.pilot.text.prepared > share * prepared.pilot.text.misses
     assert prepared.course.tokens_per_second > factor * without.course.tokens_per_second
 
 

@@ -130,7 +130,7 @@ def _check(pair: VirtualDrafter, prompt: list[int], expected: list[int]) -> None
     assert len(course.times) == len(expected) - 1 and course.times == sorted(course.times)
     assert 0 <= course.accepted <= course.judged
     assert course.accepted + own <= len(expected) - 1, "each token is of one kind; the first is the prompt's"
-    assert 0 <= pair.pilot.prepared <= pair.pilot.misses <= len(expected) - 1
+    assert 0 <= pair.pilot.text.prepared <= pair.pilot.text.misses <= len(expected) - 1
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -1,0 +1,66 @@
+"""The text as far as it is known, the drafts behind it, and how far such drafts can be believed."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from speculation.calibration import Calibration
+from speculation.places import open_places
+from speculation.tree import Node, Tree
+
+
+class Text:
+    """Grows as tokens are committed, and compares them with what was expected."""
+
+    def __init__(self, tokens: Sequence[int], ends: AbstractSet[int]) -> None:
+        """`tokens`: prompt and what is committed. `ends`: tokens that end it."""
+        self.known = list(tokens)
+        self.tree = Tree(ends)
+        self.misses = self.prepared = 0  # tokens that were not expected; of them, those with drafts ready behind them
+        self.untested = 0  # tokens committed since one was compared with a draft
+        self.ready = 0.0  # fading share of misses behind which drafts were ready
+        self._runner_up = 0.4  # fading share of misses in which the second choice was right
+        self._calibration = Calibration()
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Take in tokens that follow those known."""
+        missed = [token for token in tokens if self._advance(token)]
+        if missed:
+            ready = bool(self.tree.root.children)
+            self.misses += 1
+            self.prepared += ready
+            self.ready += 0.1 * (ready - self.ready)
+
+    def learn(self) -> None:
+        """Believe drafts as far as those did that were compared. It takes longer than all the rest."""
+        self._calibration.fit()
+
+    def tip(self, main: Sequence[Node]) -> Node:
+        """Where the likeliest path, `tree.main()`, goes on."""
+        return main[-1] if main else self.tree.root
+
+    def chances(self, path: Sequence[Node] = (), ahead: int = 0) -> list[float]:
+        """`[k]`: that the first k drafts of a path from the root stand, and of so many more behind them."""
+        return [1.0, *self._calibration.path([node.confidence for node in path], ahead)]
+
+    @property
+    def typical(self) -> float:
+        """Chance that a draft stands of which nothing is known."""
+        return self._calibration.typical
+
+    def places(self, deepest: int, beyond_fork: int) -> list[tuple[float, Node]]:
+        """Where to look further, with the chance that the text goes through there, as `open_places` says."""
+        return open_places(self.tree, self._calibration, self._runner_up, deepest, beyond_fork)
+
+    def _advance(self, token: int) -> bool:
+        """Take in one token; whether it was expected to be another."""
+        expected = self.tree.advance(token)
+        self.known.append(token)
+        if not expected:
+            self.untested += 1
+            return False
+        self.untested = 0
+        stood = expected[0].token == token
+        self._calibration.learn(expected[0].confidence, stood)
+        if not stood and len(expected) > 1:
+            self._runner_up += 0.05 * ((expected[1].token == token) - self._runner_up)
+        return not stood
