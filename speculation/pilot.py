@@ -257,7 +257,9 @@ class Pilot:
         if self._step is not None:
             over = max(now, self._step.began + self._times.draft(len(self._step.nodes)))
             first = over if tip in self._step.nodes else over + draft
-        moments = [now, *(first + number * draft for number in range(ahead))]
+        # Of a verifier at work nobody knows to the moment when it is through: do not gamble on a draft made by then.
+        slack = 0.0 if waited_for else self._times.margin
+        moments = [now, *(first + slack + number * draft for number in range(ahead))]
         starts = self._forecast.starts(moments, now)
         known = len(self.known)
         if self._length is not None:

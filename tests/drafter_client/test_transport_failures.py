@@ -245,14 +245,17 @@ def test_an_answer_that_ends_with_its_connection_can_be_broken_off_too() -> None
 
 
 @pytest.mark.parametrize("when", ["before", "while it connects"])
-def test_what_is_broken_off_makes_no_new_connection(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_broken_off_asks_nothing_over_a_new_connection(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = http.client.HTTPConnection.connect
 
     def connecting(connection: http.client.HTTPConnection) -> None:
         sender.abort()
         connect(connection)
 
-    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+    def unasked(peer: Peer) -> None:
+        assert peer.read() is None
+
+    with answering(echo, unasked) as server, closing(HttpTransport(server.url)) as sender:
         assert _ask(sender, b"[7]") == [7]
         sender.close()
         if when == "before":
