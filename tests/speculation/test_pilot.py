@@ -360,6 +360,19 @@ def test_a_guess_leaves_just_in_time_for_the_verifier_to_become_free() -> None:
     assert len(_sent(pilot, due).drafts) == 5
 
 
+def test_a_guess_that_must_be_there_before_a_step_of_the_verifiers_own_does_not_wait_for_a_late_draft() -> None:
+    """The step under way ends half a millisecond after the guess should leave, but before it would be too late."""
+    times = _times(link=30.0, draft=2.5, step=40.0)
+    pilot = _pilot(replace(ALL, corrections=False), times, next_in_ms=1e6)
+    for now in (0.0, 2.5):
+        assert pilot.next_guess(now) is None
+        assert _draft(pilot, now, took=2.5) is not None
+    due = pilot.wake_at(5.0)
+    assert due is not None and times.margin > 0.5
+    assert pilot.next_guess(due - 2.0) is None and pilot.next_step(due - 2.0) is not None
+    assert _sent(pilot, due).drafts == [14, 15]
+
+
 @pytest.mark.parametrize("mechanisms", [WAITING, ALL], ids=["waited for", "going on by itself"])
 def test_a_drafter_that_never_agrees_is_tried_again_from_time_to_time(mechanisms: Mechanisms) -> None:
     pilot, now, steps = _pilot(mechanisms, _times(link=30.0, step=20.0)), 0.0, []
