@@ -22,6 +22,10 @@ lost is kept with all figures. Each cell is written to `results/latency_sweep.js
 there already is not measured again, so that a sweep can be taken up where it was left. `results/latency_sweep.txt` and
 `.png` are made of that file (`--report` makes them without measuring).
 
+With `--dilate N` a step, a draft and the round trip take N times as long, and what the machine and the interpreter add
+counts for an Nth: what policy is worth, apart from how fast it is carried out here. Its results are in
+`latency_sweep_dilated.*`.
+
     python -m benchmarks.latency_sweep [--targets 80 25] [--drafts 8 4] [--rtt 0.2 5 20 50 100] [--prompts 1]
 """
 
@@ -32,11 +36,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from benchmarks import paced, sweep_report
 from benchmarks.drafters import CONTEXT, NAMES, Stable, stable
 from benchmarks.harness import held_out_prompts, serve
+from benchmarks.paced import Cost
 from benchmarks.quiet import Watch, watch
 from benchmarks.reference import Times, Trace, best, upper_bound
 from benchmarks.relay import Link, relay
@@ -65,6 +71,7 @@ COLUMNS: dict[str, tuple[Mechanisms, int | None]] = {
     "-adaptive": (ALL, 4),
 }
 FILE = RESULTS / "latency_sweep.jsonl"
+DILATED = RESULTS / "latency_sweep_dilated.jsonl"
 
 
 @dataclass(frozen=True)
@@ -90,24 +97,27 @@ def main() -> None:
     parser.add_argument("--drafters", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS), help="`k=4` is always measured")
     parser.add_argument("--prompts", type=int, default=1)
+    parser.add_argument("--dilate", type=float, default=1.0, metavar="N", help="make all times N times as long")
     parser.add_argument("--report", action="store_true", help="measure nothing, report what was measured")
     options = parser.parse_args()
+    file = FILE if options.dilate == 1.0 else DILATED
     if not options.report:
-        _measure(options)
-    sweep_report.write(sweep_report.read(FILE))
+        _measure(options, file)
+    sweep_report.write(sweep_report.read(file), file)
 
 
-def _measure(options: argparse.Namespace) -> None:
+def _measure(options: argparse.Namespace, file: Path) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
-    measured = {cell_key(cell) for cell in sweep_report.read(FILE)}
+    measured = {cell_key(cell) for cell in sweep_report.read(file)}
     with stable(options.drafters) as models, watch() as quiet:
         for target in options.targets:
-            settings = {"PACED_TARGET": str(TARGETS[target]), "VERIFIER_THREADS": "1", "VERIFIER_CONTEXT": str(CONTEXT)}
+            cost = TARGETS[target].dilated(options.dilate)
+            settings = {"PACED_TARGET": str(cost), "VERIFIER_THREADS": "1", "VERIFIER_CONTEXT": str(CONTEXT)}
             with serve("benchmarks.paced:app", {**settings, "VERIFIER_ROWS": "4"}) as server:
                 for rtt in options.rtt:
-                    with relay(server.url, Link(rtt_ms=rtt)) as url:
+                    with relay(server.url, Link(rtt_ms=options.dilate * rtt)) as url:
                         for cell in _cells(url, models, quiet, target, rtt, options, measured):
-                            _keep(cell)
+                            _keep(cell | {"dilated": options.dilate}, file)
 
 
 def cell_key(cell: dict[str, Any]) -> tuple[Any, ...]:
@@ -115,10 +125,10 @@ def cell_key(cell: dict[str, Any]) -> tuple[Any, ...]:
     return cell["target_ms"], cell["draft_ms"], cell["rtt_ms"], cell["drafter"], cell["prompt"]
 
 
-def _keep(cell: dict[str, Any]) -> None:
+def _keep(cell: dict[str, Any], file: Path) -> None:
     RESULTS.mkdir(exist_ok=True)
-    with FILE.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(cell) + "\n")
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(cell) + "\n")
     figures = "  ".join(f"{name} {value:.2f}" for name, value in cell["ratios"].items())
     print(
         f"{cell['target_ms']} ms target, {cell['draft_ms']} ms drafter {cell['drafter']} ({cell['agreement']:.2f}), "
@@ -154,7 +164,9 @@ def _cells(
                 alone = alone or _undisturbed(
                     quiet, "target", lambda ids=prompt_ids, seed=number: _alone(client, ids, seed)
                 )
-                cell = _cell(client, info, models, quiet, draft, name, prompt_ids, number, alone, rtt, options.columns)
+                cost = DRAFTS[draft].dilated(options.dilate)
+                delay = options.dilate * rtt
+                cell = _cell(client, info, models, quiet, cost, name, prompt_ids, number, alone, delay, options.columns)
                 yield {"target_ms": target, "draft_ms": draft, "rtt_ms": rtt, "prompt": number, **cell}
 
 
@@ -163,7 +175,7 @@ def _cell(
     info: ModelInfo,
     models: Stable,
     quiet: Watch,
-    draft: int,
+    cost: Cost,
     name: str,
     prompt_ids: list[int],
     number: int,
@@ -177,7 +189,7 @@ def _cell(
 
         def run(column: str = column) -> Sample:
             mechanisms, length = COLUMNS[column]
-            drafter = models.drafter(name, DRAFTS[draft], sampling)
+            drafter = models.drafter(name, cost, sampling)
             return _ours(client, info, drafter, prompt_ids, number, mechanisms, length)
 
         made = [_undisturbed(quiet, column, run) for _ in range(_RUNS.get(column, 1))]
@@ -188,7 +200,7 @@ def _cell(
     lockstep = samples["k=4"].stats
     link_ms = lockstep.times.network / (lockstep.guesses + 1)  # the prompt's is among them
     times = Times(
-        draft_ms=models.step_ms(name, DRAFTS[draft], sampling),
+        draft_ms=models.step_ms(name, cost, sampling),
         verify_ms=lambda drafts: _pass_ms(info.pass_ms, drafts),
         rtt_ms=rtt,
         overhead_ms=max(0.0, link_ms - rtt),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS, plot
+from benchmarks.report import plot
 
 _FAINT = ("-overlap", "-in flight", "-corrections", "-self-continue", "-adaptive")
 _CLOSE = 5  # ms of round trip up to which prepared corrections can pay
@@ -14,13 +14,13 @@ _CLOSE = 5  # ms of round trip up to which prepared corrections can pay
 Cell = dict[str, Any]
 
 
-def write(cells: Sequence[Cell], folder: Path = RESULTS) -> None:
-    """`latency_sweep.txt` and, where matplotlib is there, `latency_sweep.png`."""
-    lines = [f"# python -m benchmarks.latency_sweep, reported {datetime.datetime.now(tz=datetime.UTC).date()}"]
+def write(cells: Sequence[Cell], file: Path) -> None:
+    """The file's `.txt` and `.png`."""
+    lines = [f"# python -m benchmarks.latency_sweep ({file.stem}), {datetime.datetime.now(tz=datetime.UTC).date()}"]
     lines += [*table(cells), "", *bars(cells)]
     print("\n".join(lines))
-    (folder / "latency_sweep.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    _figure(cells, folder / "latency_sweep.png")
+    file.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _figure(cells, file.with_suffix(".png"))
 
 
 def table(cells: Iterable[Cell]) -> list[str]:

@@ -65,6 +65,9 @@ React = Callable[[Event], bool]  # says whether whoever waits should look
 class Crew(Protocol):
     """Carries out steps and guesses, and reacts to what comes of them."""
 
+    def read(self, prompt: list[int]) -> None:
+        """Have the drafter read the prompt while the verifier does."""
+
     def open(self, session_id: str, position: int, react: React) -> None:
         """The session to work for, from where on its stream is wanted, and what to do about events, in any thread."""
 
@@ -92,6 +95,9 @@ class Alone:
         self._session_id = ""
         self._events: deque[Event] = deque()
         self._react: React
+
+    def read(self, prompt: list[int]) -> None:
+        pass  # it will with the first step
 
     def open(self, session_id: str, position: int, react: React) -> None:
         self._session_id, self._react = session_id, react
@@ -131,7 +137,7 @@ class Threads:
     def __init__(self, client: VerifierClient, drafter: Drafter, lanes: int, stream: bool) -> None:
         self._drafter = drafter
         self._happened: SimpleQueue[None] = SimpleQueue()
-        self._steps: SimpleQueue[tuple[Step, list[int]] | None] = SimpleQueue()
+        self._steps: SimpleQueue[tuple[Step | None, list[int]] | None] = SimpleQueue()  # no step: read only
         self._drafted: deque[Drafted] = deque()  # and not yet reacted to
         self._reacting = threading.Lock()  # to those, in their order
         self._going_on: SimpleQueue[bool] = SimpleQueue()  # True: there is one, and the next step is under way
@@ -150,6 +156,9 @@ class Threads:
         self._threads = [threading.Thread(target=self._guarded(each), daemon=True) for each in work]
         for thread in self._threads:
             thread.start()
+
+    def read(self, prompt: list[int]) -> None:
+        self._steps.put((None, prompt))
 
     def open(self, session_id: str, position: int, react: React) -> None:
         self._session_id, self._position, self._react = session_id, position, react
@@ -205,11 +214,16 @@ class Threads:
             self._happened.put(None)
 
     def _draft(self) -> None:
+        before = 0  # tokens of the prompt that the first step may have had to wait for
         while (order := self._steps.get()) is not None:
             step, known = order
+            if step is None:
+                before = self._drafter.expand(known, [[]], False).read
+                continue
             text, tails = known[: step.length], step.tails
             while tails:
                 expansion = self._drafter.expand(text, tails, step.runners_up)
+                expansion, before = expansion._replace(read=before + expansion.read), 0
                 onward = step.onward(tails[0], expansion.predictions[0].token)
                 self._drafted.append(Drafted(expansion, onward is not None))
                 tails = [onward] if onward is not None and not self._closed else []

@@ -65,6 +65,7 @@ def speculate(
         told = times.link
         if mechanisms.self_continue:
             options = {**options, "self_continue": True, "next_in_ms": told}
+        crew.read(prompt_ids)
         asked = clock()
         opened = client.prefill(prompt_ids, options)
         session_id = opened.session_id

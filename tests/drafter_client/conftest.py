@@ -1,10 +1,12 @@
 """One verifier with the toy target for all tests of a module, and a client of it for each test."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
+from drafter_client import client as client_module
 from drafter_client.client import VerifierClient
 from tests.drafter_client.command_line import Command, runner
 from tests.drafter_client.support import Verifier, serving
@@ -30,3 +32,17 @@ def _no_key_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def drafter(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     return runner(capsys, monkeypatch)
+
+
+@pytest.fixture
+def no_thread_is_left(verifier: Verifier) -> Iterator[None]:
+    """The verifier's own are there before."""
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts at a broken connection follow each other without the pauses that they make for a person."""
+    monkeypatch.setattr(client_module, "_FIRST_PAUSE", 0.0005)

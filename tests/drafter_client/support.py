@@ -15,7 +15,7 @@ import uvicorn
 from backends.contract import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import ModelInfo, VerifierClient
-from drafter_client.drafter import Drafter, Expansion
+from drafter_client.drafter import Drafter, Expansion, ModelDrafter
 from drafter_client.loop import Committed, speculate
 from drafter_client.stats import Stats
 from speculation.operation import LOCKSTEP, Mechanisms
@@ -29,6 +29,15 @@ PROMPT = list(b"def f(x):")
 GREEDY = Sampling()
 WARM = Sampling(seed=20, temperature=0.9)
 FILTERED = Sampling(seed=21, temperature=1.3, top_k=20, top_p=0.9)
+ALL = Mechanisms()
+WAITING = Mechanisms(self_continue=False)
+WAYS = {
+    "overlap": Mechanisms(in_flight=1, corrections=False, self_continue=False),
+    "several in flight": Mechanisms(corrections=False, self_continue=False),
+    "corrections": WAITING,
+    "all": ALL,
+}
+EACH_WAY = pytest.mark.parametrize("mechanisms", WAYS.values(), ids=WAYS)
 SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
 
 
@@ -95,6 +104,11 @@ class Scenario:
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         return Expansion([Prediction(self._guess([*text, *tail]), self._confidence) for tail in tails], len(tails))
+
+
+def toy_drafter(agreement: float = 0.6, sampling: Sampling = GREEDY) -> ModelDrafter:
+    """The toy target's own words at a share of the places."""
+    return ModelDrafter(ScriptedBackend(Script(seed=1, agreement=agreement)), sampling)
 
 
 def drafts_of(drafter: Drafter, text: Sequence[int], count: int) -> list[Prediction]:
@@ -185,6 +199,12 @@ def generate(
     with closing(loop):
         run.committed += loop
     return run
+
+
+def begun(client: VerifierClient, drafter: Any, stats: Stats, mechanisms: Mechanisms = ALL) -> Any:
+    """A long generation, to be read piece by piece."""
+    options = {"max_tokens": 900}
+    return speculate(client, drafter, PROMPT, options, model_info(), stats, Ticks(), mechanisms=mechanisms)
 
 
 def options_of(sampling: Sampling, max_tokens: int) -> dict[str, Any]:

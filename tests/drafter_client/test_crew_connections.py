@@ -1,0 +1,236 @@
+"""Every connection of the threads, watched and broken: the text stays the target's own, and nothing is left behind."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from drafter_client.client import VerifierClient
+from drafter_client.errors import BadReply, ConnectionLost
+from drafter_client.stats import Stats
+from drafter_client.transport import HttpTransport, Reply
+from speculation.errors import UnknownSession
+from speculation.operation import Mechanisms
+from tests.drafter_client.support import (
+    ALL,
+    EACH_WAY,
+    GREEDY,
+    PROMPT,
+    WAITING,
+    WAYS,
+    Verifier,
+    begun,
+    generate,
+    serving,
+    target_alone,
+    toy_drafter,
+)
+
+pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
+
+
+class Watched(HttpTransport):
+    """A connection that a test can see into and break."""
+
+    def __init__(self, url: str, line: "Line") -> None:
+        super().__init__(url)
+        self._line = line
+        self.number = len(line.connections)
+        self.before_release = (0, 0)
+        line.connections.append(self)
+
+    def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
+        if method == "DELETE":
+            self.before_release = self.sent, self.received
+        self._line.before(path)
+        reply = super().exchange(method, path, body, headers, timeout)
+        self._line.after(path)
+        return reply
+
+    def stream(
+        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
+    ) -> Iterator[tuple[str, Any]]:
+        with closing(super().stream(path, body, headers, timeout)) as events:  # type: ignore[type-var]
+            self._line.asked.append(path)
+            for event in events:
+                yield self._line.arrived(event)
+                self._line.between()
+
+
+class Line:
+    """All connections of one client."""
+
+    def __init__(self) -> None:
+        self.connections: list[Watched] = []
+        self.asked: list[str] = []
+
+    def before(self, path: str) -> None:
+        self.asked.append(path)
+
+    def after(self, path: str) -> None:
+        pass
+
+    def between(self) -> None:
+        """Between two events of a stream."""
+
+    def arrived(self, event: tuple[str, Any]) -> tuple[str, Any]:
+        return event
+
+    def client(self, url: str, **options: Any) -> VerifierClient:
+        def connect(to: str) -> Watched:
+            return Watched(to, self)
+
+        return VerifierClient(url, connect=connect, sleep=lambda _: None, **options)
+
+
+@pytest.mark.parametrize(("mechanisms", "count"), [(ALL, 8), (WAITING, 7), (WAYS["overlap"], 2)])
+def test_there_is_a_connection_for_each_guess_and_one_for_the_stream(
+    verifier: Verifier, mechanisms: Mechanisms, count: int
+) -> None:
+    line = Line()
+    with closing(line.client(verifier.url)) as client:
+        generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=20)
+    assert len(line.connections) == count
+    streams = [path for path in line.asked if "/stream" in path]
+    assert len(streams) == mechanisms.self_continue
+    assert not streams or streams[0].endswith(f"/stream?from={len(PROMPT) + 1}")
+
+
+@EACH_WAY
+def test_every_byte_of_every_connection_is_counted(verifier: Verifier, mechanisms: Mechanisms) -> None:
+    line = Line()
+    with closing(line.client(verifier.url)) as client:
+        client.ping()  # before the run
+        before = client.transport.sent, client.transport.received
+        stats = generate(client, toy_drafter(), 3, mechanisms=mechanisms, max_tokens=40).stats
+        main, *others = line.connections
+        sent, received = main.before_release
+        sent += sum(each.sent for each in others) - before[0]
+        received += sum(each.received for each in others) - before[1]
+        assert (stats.bytes_sent, stats.bytes_received) == (sent, received)
+        assert sum(each.sent for each in others) > 0
+
+
+def test_the_key_is_sent_over_every_connection() -> None:
+    with serving(api_key="sesame") as verifier, closing(VerifierClient(verifier.url, api_key="sesame")) as client:
+        run = generate(client, toy_drafter(), 3, mechanisms=ALL, max_tokens=20)
+    assert run.tokens == target_alone(GREEDY, 20)
+
+
+class _Shaky(Line):
+    """Every so many requests and events a connection breaks, before a request is sent or after it was handled."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self._every = every
+        self._counts: Counter[int] = Counter()  # by thread: one alone must not be hit again and again
+        self.breaks = 0
+
+    def before(self, path: str) -> None:
+        super().before(path)
+        self._shake()
+
+    def after(self, path: str) -> None:
+        self._shake()
+
+    def between(self) -> None:
+        self._shake()
+
+    def _shake(self) -> None:
+        thread = threading.get_ident()
+        self._counts[thread] += 1
+        if self._counts[thread] % self._every == 0:
+            self.breaks += 1
+            raise ConnectionLost("the connection broke")
+
+
+@EACH_WAY
+@pytest.mark.parametrize("every", [3, 4])
+def test_the_text_does_not_depend_on_connections_that_break(
+    verifier: Verifier, mechanisms: Mechanisms, every: int
+) -> None:
+    line = _Shaky(every)
+    with closing(line.client(verifier.url)) as client:
+        run = generate(client, toy_drafter(0.8), 3, mechanisms=mechanisms, max_tokens=80)
+    assert run.tokens == target_alone(GREEDY, 80)
+    assert run.stats.accepted <= run.stats.drafted
+    assert line.breaks > 0 and verifier.sessions == 0
+
+
+def test_a_stream_that_breaks_is_taken_up_where_it_was_left(verifier: Verifier) -> None:
+    class Breaking(Line):
+        def between(self) -> None:
+            raise ConnectionLost("the connection broke")
+
+    line = Breaking()
+    with closing(line.client(verifier.url)) as client:
+        run = generate(client, toy_drafter(0.0), 0, mechanisms=ALL, max_tokens=60)
+    assert run.tokens == target_alone(GREEDY, 60)
+    begins = [int(path.partition("from=")[2]) for path in line.asked if "/stream" in path]
+    assert len(begins) > 1 and begins[0] == len(PROMPT) + 1
+    assert begins == sorted(set(begins)), "each from beyond what the last one had brought"
+
+
+@EACH_WAY
+def test_a_verifier_that_goes_away_for_good_is_told_as_such(verifier: Verifier, mechanisms: Mechanisms) -> None:
+    class Gone(Line):
+        gone = False
+
+        def before(self, path: str) -> None:
+            super().before(path)
+            self._check()
+
+        def after(self, path: str) -> None:
+            self._check()
+
+        def between(self) -> None:
+            self._check()
+
+        def _check(self) -> None:
+            if self.gone:
+                raise ConnectionLost("the connection broke")
+
+    line = Gone()
+    with closing(line.client(verifier.url)) as client:
+        stats = Stats()
+        run = begun(client, toy_drafter(), stats, mechanisms)
+        next(run)
+        line.gone = True
+        with pytest.raises(ConnectionLost):
+            list(run)
+    assert 1 <= stats.generated_tokens < 900 and stats.finish_reason is None and stats.bytes_sent > 0
+    (left,) = verifier.service.sessions.all()  # nobody was there to release it
+    with closing(VerifierClient(verifier.url)) as client:
+        client.release(left.id)
+
+
+@EACH_WAY
+def test_a_session_that_is_deleted_by_somebody_else_is_told_as_such(
+    client: VerifierClient, verifier: Verifier, mechanisms: Mechanisms
+) -> None:
+    run = begun(client, toy_drafter(), Stats(), mechanisms)
+    next(run)
+    (session,) = verifier.service.sessions.all()
+    with closing(VerifierClient(verifier.url)) as other:
+        other.release(session.id)
+    with pytest.raises(UnknownSession):
+        list(run)
+
+
+@pytest.mark.parametrize(
+    "nonsense", [{}, {"position": "x", "tokens": [], "own": True}, {"position": 12, "tokens": 5, "own": True}], ids=str
+)
+def test_a_stream_of_something_else_is_recognised(verifier: Verifier, nonsense: dict[str, Any]) -> None:
+    class Odd(Line):
+        def arrived(self, event: tuple[str, Any]) -> tuple[str, Any]:
+            return event[0], nonsense
+
+    with (
+        closing(Odd().client(verifier.url)) as client,
+        pytest.raises(BadReply, match=f"the event stream of {verifier.url} is not a verifier's"),
+    ):
+        generate(client, toy_drafter(0.0), 0, mechanisms=ALL, max_tokens=900)
+    assert verifier.sessions == 0
