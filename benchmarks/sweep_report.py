@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.report import plot
 
 _FAINT = ("-overlap", "-in flight", "-corrections", "-self-continue", "-adaptive")
+VOID = 0.1  # of a run's time: lost by the machine, so that the run says nothing
 _CLOSE = 5  # ms of round trip up to which prepared corrections can pay
 
 Cell = dict[str, Any]
@@ -24,8 +25,8 @@ def write(cells: Sequence[Cell], file: Path) -> None:
 
 
 def table(cells: Iterable[Cell]) -> list[str]:
-    """One line a cell: tokens per second of the target alone, then every column as a multiple of it."""
-    cells = sorted(cells, key=_place)
+    """One line a cell: the tokens per second of the target alone, every column as a multiple, without void ones."""
+    cells = sorted(map(_sound, cells), key=_place)
     columns = list(dict.fromkeys(name for cell in cells for name in cell["ratios"]))
     head = "".join(f"{name:>16}" for name in columns)
     lines = [f"target draft  RTT drafter agrees  target/s TTFT ms  ours TTFT{head}  policy of the reference"]
@@ -41,7 +42,7 @@ def table(cells: Iterable[Cell]) -> list[str]:
 
 def bars(cells: Sequence[Cell]) -> list[str]:
     """How many cells clear each bar, and which do not."""
-    cells = [cell for cell in cells if "ours" in cell["ratios"]]
+    cells = [cell for cell in map(_sound, cells) if "ours" in cell["ratios"]]
     lines = []
     for name, against, least, among in (
         ("0.9 of the reference", "reference", 0.9, cells),
@@ -49,7 +50,8 @@ def bars(cells: Sequence[Cell]) -> list[str]:
         ("0.98 of the target alone", "", 0.98, cells),
         ("fixed k=4", "k=4", 1.0, cells),
     ):
-        shares = {_name(cell): cell["ratios"]["ours"] / cell["ratios"].get(against, 1.0) for cell in among}
+        both = [cell for cell in among if not against or against in cell["ratios"]]
+        shares = {_name(cell): cell["ratios"]["ours"] / cell["ratios"].get(against, 1.0) for cell in both}
         if not shares:
             continue
         short = [
@@ -58,9 +60,20 @@ def bars(cells: Sequence[Cell]) -> list[str]:
         mean = sum(shares.values()) / len(shares)
         lines.append(f"at least {name}: {len(shares) - len(short)} of {len(shares)} cells, mean {mean:.3f}")
         lines += [f"    short: {each}" for each in short]
+    for name in _FAINT:
+        both = [cell["ratios"] for cell in cells if name in cell["ratios"] and cell["agreement"] > 0.0]
+        if both:
+            mean = sum(ratios[name] / ratios["ours"] for ratios in both) / len(both)
+            lines.append(f"{name}, over ours, where the drafter ever agrees: mean {mean:.3f} of {len(both)} cells")
     differing = [f"{_name(c)}: {k}" for c in cells for k, same in c["same_text"].items() if not same]
     lines.append(f"texts that differ from the target's own: {len(differing)} {differing or ''}".rstrip())
     return lines
+
+
+def _sound(cell: Cell) -> Cell:
+    """Without the columns in whose run the machine stood still for too long."""
+    sound = {name: ratio for name, ratio in cell["ratios"].items() if cell["lost"].get(name, 0.0) <= VOID}
+    return {**cell, "ratios": sound}
 
 
 def _place(cell: Cell) -> tuple[float, float, str, float, int]:
@@ -80,6 +93,7 @@ def _name(cell: Cell) -> str:
 
 
 def _figure(cells: Sequence[Cell], path: Path) -> None:
+    cells = list(map(_sound, cells))
     pairs = sorted({(cell["target_ms"], cell["draft_ms"]) for cell in cells}, reverse=True)
     drafters = list(dict.fromkeys(cell["drafter"] for cell in sorted(cells, key=_place)))
     with plot(path, len(pairs), len(drafters)) as axes:
