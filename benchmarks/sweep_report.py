@@ -105,20 +105,24 @@ def _figure(cells: Sequence[Cell], path: Path) -> None:
                     if (cell["target_ms"], cell["draft_ms"], cell["drafter"], cell["prompt"])
                     == (target, draft, drafter, 0)
                 ]
-                _panel(axes[row][column], chosen, f"{target} ms target, {draft} ms {drafter}")
+                first = row == column == 0
+                _panel(axes[row][column], chosen, f"{target} ms target, {draft} ms {drafter}", first)
 
 
-def _panel(axis: Any, cells: Sequence[Cell], title: str) -> None:
-    styles = {"U": "k:", "reference": "k--", "k=4": "C3-", "ours": "C0-o"}
+def _panel(axis: Any, cells: Sequence[Cell], title: str, legend: bool) -> None:
+    styles = {"reference": "k--", "k=4": "C3-", "ours": "C0-o"}
     for name in (*_FAINT, *styles):
         points = [(max(cell["rtt_ms"], 1), cell["ratios"][name]) for cell in cells if name in cell["ratios"]]
         if points:
             style = {"alpha": 0.45, "linewidth": 0.8} if name in _FAINT else {"linewidth": 1.6}
             axis.plot(*zip(*points, strict=True), styles.get(name, "-"), label=name, markersize=3, **style)
     axis.axhline(1.0, color="grey", linewidth=0.6)
-    axis.set(xscale="log", title=title, xlabel="round trip, ms", ylabel="times the target alone", ylim=(0, None))
+    bound = max((cell["ratios"]["U"] for cell in cells), default=0.0)  # would squeeze all the others together
+    axis.set(xscale="log", title=f"{title} (U: {bound:.1f})", ylim=(0, None))
+    axis.set(xlabel="round trip, ms", ylabel="times the target alone")
     axis.title.set_size(9)
-    axis.legend(fontsize=5)
+    if legend:
+        axis.legend(fontsize=6, ncols=2)
 
 
 def read(path: Path) -> list[Cell]:
