@@ -7,7 +7,7 @@ all in the caller's thread.
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -20,6 +20,7 @@ from speculation.forecast import Flight
 from speculation.places import Step
 
 _JOIN = 10.0  # seconds; a draft step or a broken-off exchange is over long before
+_PIECE = 512  # tokens of a prompt that are read before looking whether all is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,7 @@ class Threads:
         while (order := self._steps.get()) is not None:
             step, known = order
             if step is None:
-                before = self._drafter.expand(known, [[]], False).read
+                before = sum(self._read(known))
                 continue
             text, tails = known[: step.length], step.tails
             while tails:
@@ -231,6 +232,12 @@ class Threads:
                     self._going_on.put(True)
                 else:
                     self._take_in()
+
+    def _read(self, prompt: list[int]) -> Iterator[int]:
+        """Tokens read, piece by piece: nobody waits for the rest of a prompt that is of no use any more."""
+        for end in (*range(_PIECE, len(prompt), _PIECE), len(prompt)):
+            if not self._closed:
+                yield self._drafter.expand(prompt[:end], [[]], False).read
 
     def _take_in_meanwhile(self) -> None:
         while self._going_on.get():

@@ -107,6 +107,29 @@ def test_the_drafter_reads_the_prompt_while_the_verifier_does(mechanisms: Mechan
     assert run.tokens == target_alone(GREEDY, 20)
 
 
+def test_a_long_prompt_is_not_read_to_its_end_when_all_is_over(client: VerifierClient) -> None:
+    """Say, because the verifier refuses it: that is told at once."""
+    begun_with: list[int] = []
+    begun, over = threading.Event(), threading.Event()
+
+    class Slow(Scenario):
+        def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+            begun_with.append(len(text))
+            begun.set()
+            assert over.wait(20)
+            return super().expand(text, tails, runners_up)
+
+    threads = Threads(client, Slow(lambda tokens: 0), lanes=0, stream=False)
+    threads.read([1] * 5000)
+    assert begun.wait(20)
+    closing_down = threading.Thread(target=threads.close)
+    closing_down.start()
+    assert threads._opened.wait(20), "which closing sets once it is known to all"
+    over.set()
+    closing_down.join()
+    assert begun_with == [512]
+
+
 @EACH_WAY
 @pytest.mark.parametrize("agreement", [0.0, 1.0])
 def test_an_end_token_ends_the_text(agreement: float, mechanisms: Mechanisms) -> None:
