@@ -25,7 +25,7 @@ without measuring).
 
 With `--dilate N` a step, a draft and the round trip take N times as long, and what the machine and the interpreter add
 counts for an Nth: what policy is worth, apart from how fast it is carried out here. Its results are in
-`latency_sweep_dilated.*`.
+`latency_sweep_xN.*`, a sweep of its own for each N.
 
     python -m benchmarks.latency_sweep [--targets 80 25] [--drafts 8 4] [--rtt 0.2 5 20 50 100] [--prompts 1]
 """
@@ -72,8 +72,6 @@ COLUMNS: dict[str, tuple[Mechanisms, int | None]] = {
     "-self-continue": (replace(ALL, self_continue=False), None),
     "-adaptive": (ALL, 4),
 }
-FILE = RESULTS / "latency_sweep.jsonl"
-DILATED = RESULTS / "latency_sweep_dilated.jsonl"
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ def main() -> None:
     parser.add_argument("--dilate", type=float, default=1.0, metavar="N", help="make all times N times as long")
     parser.add_argument("--report", action="store_true", help="measure nothing, report what was measured")
     options = parser.parse_args()
-    file = FILE if options.dilate == 1.0 else DILATED
+    file = RESULTS / ("latency_sweep.jsonl" if options.dilate == 1.0 else f"latency_sweep_x{options.dilate:g}.jsonl")
     if not options.report:
         _measure(options, file)
     sweep_report.write(sweep_report.read(file), file)
@@ -119,7 +117,7 @@ def _measure(options: argparse.Namespace, file: Path) -> None:
                 for rtt in options.rtt:
                     with relay(server.url, Link(rtt_ms=options.dilate * rtt)) as url:
                         for cell in _cells(url, models, quiet, target, rtt, options, measured):
-                            _keep(cell | {"dilated": options.dilate}, file)
+                            _keep(cell, file)
 
 
 def cell_key(cell: dict[str, Any]) -> tuple[Any, ...]:

@@ -16,7 +16,8 @@ Cell = dict[str, Any]
 
 
 def write(cells: Sequence[Cell], file: Path) -> None:
-    """The file's `.txt` and `.png`."""
+    """The file's `.txt` and `.png`; of each cell, the columns that are not void."""
+    cells = [_sound(cell) for cell in cells]
     lines = [f"# python -m benchmarks.latency_sweep ({file.stem}), {datetime.datetime.now(tz=datetime.UTC).date()}"]
     lines += [*table(cells), "", *bars(cells)]
     print("\n".join(lines))
@@ -25,8 +26,8 @@ def write(cells: Sequence[Cell], file: Path) -> None:
 
 
 def table(cells: Iterable[Cell]) -> list[str]:
-    """One line a cell: the tokens per second of the target alone, every column as a multiple, without void ones."""
-    cells = sorted(map(_sound, cells), key=_place)
+    """One line a cell: tokens per second of the target alone, then every column as a multiple of it."""
+    cells = sorted(cells, key=_place)
     columns = list(dict.fromkeys(name for cell in cells for name in cell["ratios"]))
     head = "".join(f"{name:>16}" for name in columns)
     lines = [f"target draft  RTT drafter agrees  target/s TTFT ms  ours TTFT{head}  policy of the reference"]
@@ -42,7 +43,7 @@ def table(cells: Iterable[Cell]) -> list[str]:
 
 def bars(cells: Sequence[Cell]) -> list[str]:
     """How many cells clear each bar, and which do not."""
-    cells = [cell for cell in map(_sound, cells) if "ours" in cell["ratios"]]
+    cells = [cell for cell in cells if "ours" in cell["ratios"]]
     lines = []
     for name, against, least, among in (
         ("0.9 of the reference", "reference", 0.9, cells),
@@ -93,7 +94,6 @@ def _name(cell: Cell) -> str:
 
 
 def _figure(cells: Sequence[Cell], path: Path) -> None:
-    cells = list(map(_sound, cells))
     pairs = sorted({(cell["target_ms"], cell["draft_ms"]) for cell in cells}, reverse=True)
     drafters = list(dict.fromkeys(cell["drafter"] for cell in sorted(cells, key=_place)))
     with plot(path, len(pairs), len(drafters)) as axes:

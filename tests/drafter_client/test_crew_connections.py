@@ -38,7 +38,6 @@ class Watched(HttpTransport):
     def __init__(self, url: str, line: "Line") -> None:
         super().__init__(url)
         self._line = line
-        self.number = len(line.connections)
         self.before_release = (0, 0)
         line.connections.append(self)
 
@@ -69,12 +68,17 @@ class Line:
 
     def before(self, path: str) -> None:
         self.asked.append(path)
+        self.in_use()
 
     def after(self, path: str) -> None:
-        pass
+        self.in_use()
 
     def between(self) -> None:
         """Between two events of a stream."""
+        self.in_use()
+
+    def in_use(self) -> None:
+        """Whenever one of the three has happened."""
 
     def arrived(self, event: tuple[str, Any]) -> tuple[str, Any]:
         return event
@@ -129,17 +133,7 @@ class _Shaky(Line):
         self._counts: Counter[int] = Counter()  # by thread: one alone must not be hit again and again
         self.breaks = 0
 
-    def before(self, path: str) -> None:
-        super().before(path)
-        self._shake()
-
-    def after(self, path: str) -> None:
-        self._shake()
-
-    def between(self) -> None:
-        self._shake()
-
-    def _shake(self) -> None:
+    def in_use(self) -> None:
         thread = threading.get_ident()
         self._counts[thread] += 1
         if self._counts[thread] % self._every == 0:
@@ -179,17 +173,7 @@ def test_a_verifier_that_goes_away_for_good_is_told_as_such(verifier: Verifier, 
     class Gone(Line):
         gone = False
 
-        def before(self, path: str) -> None:
-            super().before(path)
-            self._check()
-
-        def after(self, path: str) -> None:
-            self._check()
-
-        def between(self) -> None:
-            self._check()
-
-        def _check(self) -> None:
+        def in_use(self) -> None:
             if self.gone:
                 raise ConnectionLost("the connection broke")
 
