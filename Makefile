@@ -1,7 +1,8 @@
 # make setup   the environment in .venv      make demo   a drafter and a verifier on this machine
 # make test    the whole test suite          make lint   formatting, lints, types
+# make test-torch   installs PyTorch, and runs the tests that need it
 
-.PHONY: setup demo test lint
+.PHONY: setup demo test test-torch lint
 
 setup:
 	@scripts/setup
@@ -12,6 +13,11 @@ demo: setup
 test:
 	@scripts/setup requirements-dev.txt
 	@.venv/bin/python -m pytest
+
+test-torch:
+	@scripts/setup requirements-dev.txt
+	@scripts/setup requirements-torch.txt
+	@.venv/bin/python -m pytest --engine torch
 
 lint:
 	@scripts/setup requirements-dev.txt

@@ -12,7 +12,7 @@ accepted draft gives the next token, free.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from backends.vocabulary import Vocabulary
 
 Logits = NDArray[np.float32]
 Progress = Callable[[float], None]
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 class BackendError(Exception):
@@ -73,6 +74,12 @@ class LoadOptions:
     dtype: str | None = None  # of weights and KV cache, where an engine converts: float32, bfloat16, float16
     compiled: bool = False  # compile the model for its shapes first, where that is a choice
     tensor_parallel: int = 1  # devices that one model is spread over
+
+    def refuse(self, engine: str, *names: str) -> None:
+        """Raise ModelLoadError when one of these was chosen: `engine` would leave it aside in silence."""
+        for field in fields(self):
+            if field.name in names and getattr(self, field.name) != field.default:
+                raise ModelLoadError(f"{field.name}: the {engine} backend has no such choice, leave it out")
 
 
 class Backend(ABC):

@@ -26,7 +26,7 @@ from backends.contract import (
     Progress,
 )
 from backends.llama_library import last_words, lib
-from backends.llama_vocabulary import LlamaVocabulary
+from backends.llama_vocabulary import LlamaVocabulary, chat_template, check_gguf
 from backends.machine import available_bytes, rows_that_fit, threads_for
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
@@ -41,7 +41,7 @@ class LlamaBackend(Backend):
     name = "llama_cpp"
 
     def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
-        path = _checked_path(options.model)
+        path = check_gguf(options.model)
         if options.kv_type not in KV_TYPES:
             raise ModelLoadError(f"kv_type {options.kv_type!r} is unknown: choose one of {', '.join(KV_TYPES)}")
         self._model: Any = None
@@ -51,7 +51,7 @@ class LlamaBackend(Backend):
             self._model = _load_model(path, options, progress)
             self.model_name = path.stem
             self.vocabulary = LlamaVocabulary(self._model)
-            self.chat_template = _chat_template(self._model)
+            self.chat_template = chat_template(self._model)
             trained = lib.llama_model_n_ctx_train(self._model)
             self.context_length = options.context_length or min(trained, 4096)
             per_row = _kv_bytes_per_token(self._model, options.kv_type) * self.context_length
@@ -210,18 +210,8 @@ class LlamaBackend(Backend):
 
 def load(options: LoadOptions, progress: Progress | None = None) -> LlamaBackend:
     """Load a GGUF file. Raises ModelLoadError with the reason the library gave."""
+    options.refuse("llama_cpp", "device", "dtype", "compiled", "tensor_parallel")
     return LlamaBackend(options, progress)
-
-
-def _checked_path(path: Path | None) -> Path:
-    if path is None:
-        raise ModelLoadError("the llama_cpp backend needs a model: the path of a GGUF file")
-    if not path.is_file():
-        raise ModelLoadError(f"no such model file: {path}")
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise ModelLoadError(f"{path} is not a GGUF file: it does not begin with the letters GGUF")
-    return path
 
 
 def _load_model(path: Path, options: LoadOptions, progress: Progress | None) -> Any:
@@ -241,11 +231,6 @@ def _load_model(path: Path, options: LoadOptions, progress: Progress | None) -> 
     if not model:
         raise ModelLoadError(f"llama.cpp could not load {path}: {last_words()}")
     return model
-
-
-def _chat_template(model: Any) -> str | None:
-    template = lib.llama_model_chat_template(model, None)
-    return template.decode() if template else None
 
 
 def _kv_bytes_per_token(model: Any, kv_type: str) -> int:

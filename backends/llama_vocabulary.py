@@ -1,10 +1,11 @@
 """The vocabulary of a GGUF model, read through llama.cpp."""
 
 import ctypes
+from pathlib import Path
 from typing import Any
 
 from backends.contract import ModelLoadError
-from backends.llama_library import lib
+from backends.llama_library import last_words, lib
 from backends.vocabulary import Kind, Vocabulary
 
 
@@ -50,3 +51,35 @@ class LlamaVocabulary(Vocabulary):
         if attributes & (lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN):
             return Kind.CONTROL
         return Kind.ORDINARY
+
+
+def read_gguf_vocabulary(path: Path) -> tuple[LlamaVocabulary, str | None]:
+    """The vocabulary and the chat template of a GGUF file, without its weights. Raises ModelLoadError."""
+    check_gguf(path)
+    params = lib.llama_model_default_params()
+    params.vocab_only = True
+    last_words()  # forget earlier ones
+    model = lib.llama_model_load_from_file(str(path).encode(), params)  # kept: the vocabulary reads from it
+    if not model:
+        raise ModelLoadError(f"llama.cpp could not read the vocabulary of {path}: {last_words()}")
+    return LlamaVocabulary(model), chat_template(model)
+
+
+def check_gguf(path: Path | None) -> Path:
+    """`path` if it is a GGUF file: the library says nothing helpful of others. Raises ModelLoadError."""
+    if path is None:
+        raise ModelLoadError("the llama_cpp backend needs a model: the path of a GGUF file")
+    if path.is_dir():
+        raise ModelLoadError(f"{path} is a folder, and llama.cpp reads a GGUF file: the torch backend reads folders")
+    if not path.is_file():
+        raise ModelLoadError(f"no such model file: {path}")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ModelLoadError(f"{path} is not a GGUF file: it does not begin with the letters GGUF")
+    return path
+
+
+def chat_template(model: Any) -> str | None:
+    """The chat template that a model file carries."""
+    template = lib.llama_model_chat_template(model, None)
+    return template.decode() if template else None

@@ -14,8 +14,11 @@ class Loader(Protocol):
 
 _MODULES = {
     "llama_cpp": "backends.llama_cpp",
+    "torch": "backends.torch_model",
     "scripted": "backends.scripted",
 }
+
+_EXTRAS = {"torch": "requirements-torch.txt"}  # what an engine needs beyond requirements.txt
 
 NAMES = tuple(_MODULES)
 
@@ -26,5 +29,11 @@ def load(name: str, options: LoadOptions, progress: Progress | None = None) -> B
         module = _MODULES[name]
     except KeyError:
         raise ModelLoadError(f"unknown backend {name!r}: choose one of {', '.join(NAMES)}") from None
-    loader = cast(Loader, import_module(module).load)
+    try:
+        loader = cast(Loader, import_module(module).load)
+    except ModuleNotFoundError as error:
+        if name not in _EXTRAS:
+            raise
+        needs = f"pip install -r {_EXTRAS[name]}"
+        raise ModelLoadError(f"the {name} backend needs {error.name}, which is not installed: {needs}") from error
     return loader(options, progress)

@@ -167,6 +167,9 @@ def _load(options: argparse.Namespace, model: Path, rows: int = 1) -> Backend:
             context_length=options.context,
             threads=options.threads,
             gpu_layers=options.gpu_layers,
+            device=options.device,
+            dtype=options.dtype,
+            compiled=options.compile,
         ),
     )
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from backends.contract import DTYPES
 from backends.registry import NAMES
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from speculation import noise
@@ -67,6 +68,9 @@ def _engine(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument("--context", type=_at_least(8), help="tokens of context (default: as trained, up to 4096)")
     parser.add_argument("--threads", type=_at_least(1), help="CPU threads (default: from the machine)")
     parser.add_argument("--gpu-layers", type=_at_least(-1), default=-1, help="layers on the GPU; -1: all (default)")
+    parser.add_argument("--device", help="torch: cpu, cuda, mps, neuron (default: the best there is)")
+    parser.add_argument("--dtype", choices=DTYPES, help="torch: number type (default: by the device)")
+    parser.add_argument("--compile", action="store_true", help="torch: compile for all shapes first")
 
 
 def _prompt(parser: argparse.ArgumentParser) -> None:

@@ -30,7 +30,7 @@ try:
 except ModuleNotFoundError as missing:
     if missing.name not in ("torch", "tokenizers"):
         raise
-    hint = f"models.train needs {missing.name}: pip install -e '.[train]'"
+    hint = f"models.train needs {missing.name}: pip install -e '.[torch]'"
     if __name__ == "__main__":
         sys.exit(f"error: {hint}")
     raise ModuleNotFoundError(hint, name=missing.name) from missing

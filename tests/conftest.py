@@ -1,8 +1,39 @@
-"""What all tests share: property tests that try the same examples on every run, and on a slow machine too."""
+"""What all tests share: property tests that try the same examples on every run, and engines that need an extra."""
 
+import importlib.util
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "repo", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repo")
+
+ENGINES = {"torch": ("torch", "transformers", "tokenizers", "accelerate")}  # what their tests import
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--engine", choices=ENGINES, help="run the tests of this engine only, and fail where they cannot")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "engine(name): a test that needs more than `make test` installs")
+    wanted = config.getoption("--engine")
+    missing = [name for name in ENGINES.get(wanted, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise pytest.UsageError(f"--engine {wanted}: not installed: {', '.join(missing)} (see `make test-{wanted}`)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("--engine")
+    if wanted is not None:
+        others = [item for item in items if all(mark.args[0] != wanted for mark in item.iter_markers("engine"))]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("engine"):
+        for name in ENGINES[mark.args[0]]:
+            pytest.importorskip(name, reason=f"{name} is not installed: `make test-{mark.args[0]}`")

@@ -26,7 +26,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
-    model: Annotated[Path | None, Field(description="model file (default: the target of the pair that ships)")] = None
+    model: Annotated[
+        Path | None, Field(description="model file or folder (default: the target of the pair that ships)")
+    ] = None
     backend: Annotated[str, Field(description=f"engine: {', '.join(NAMES)}")] = "llama_cpp"
     rows: Annotated[
         Literal["auto"] | Positive, Field(description="sessions whose KV cache is held at once; auto: from free memory")
@@ -46,6 +48,16 @@ class Settings(BaseModel):
     deterministic: Annotated[
         bool,
         Field(description="same logits whatever other sessions do (Q8_0 on a CPU); slower: a pass for each"),
+    ] = False
+    device: Annotated[
+        str | None, Field(description="torch: cpu, cuda, cuda:1, mps, neuron (default: the best there is)")
+    ] = None
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None,
+        Field(description="torch: number type (default: float32 on a CPU, bfloat16 elsewhere)"),
+    ] = None
+    compile: Annotated[
+        bool, Field(description="torch: compile for all shapes at the start; faster passes, minutes of waiting")
     ] = False
     max_drafts: Annotated[int, Field(ge=1, description="drafts judged in one verify")] = 64
     max_queue: Annotated[Positive, Field(description="guesses waiting at once; beyond, 503 with Retry-After")] = 256
@@ -71,7 +83,7 @@ class Settings(BaseModel):
     def load_options(self) -> LoadOptions:
         """What the engine is asked for."""
         return LoadOptions(
-            model=self.model_path if self.backend == "llama_cpp" else self.model,
+            model=self.model if self.backend == "scripted" else self.model_path,
             rows=None if self.rows == "auto" else self.rows,
             context_length=None if self.context == "auto" else self.context,
             batch_tokens=self.batch_tokens,
@@ -81,6 +93,9 @@ class Settings(BaseModel):
             mmap=self.mmap,
             flash_attention=self.flash_attention,
             deterministic=self.deterministic,
+            device=self.device,
+            dtype=self.dtype,
+            compiled=self.compile,
         )
 
 

@@ -25,7 +25,7 @@ def small(**options: object) -> LoadOptions:
 
 
 def test_an_unknown_engine_is_named_with_those_there_are() -> None:
-    assert refusal(LoadOptions(), "lama") == "unknown backend 'lama': choose one of llama_cpp, scripted"
+    assert refusal(LoadOptions(), "lama") == "unknown backend 'lama': choose one of llama_cpp, torch, scripted"
 
 
 def test_engines_are_imported_when_asked_for() -> None:
@@ -56,7 +56,24 @@ def test_no_model_was_given() -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     assert refusal(LoadOptions(path)) == f"no such model file: {path}"
-    assert refusal(LoadOptions(tmp_path)) == f"no such model file: {tmp_path}"
+    assert refusal(LoadOptions(tmp_path)) == (
+        f"{tmp_path} is a folder, and llama.cpp reads a GGUF file: the torch backend reads folders"
+    )
+
+
+@pytest.mark.parametrize("name", ["llama_cpp", "scripted"])
+def test_choices_that_an_engine_does_not_have_are_refused(name: str) -> None:
+    for choice in ({"device": "cuda"}, {"dtype": "float16"}, {"compiled": True}, {"tensor_parallel": 2}):
+        expected = f"{next(iter(choice))}: the {name} backend has no such choice, leave it out"
+        assert refusal(small(**choice), name) == expected
+
+
+def test_an_engine_whose_libraries_are_missing_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not there
+    for module in [name for name in sys.modules if name.startswith("backends.torch")]:
+        monkeypatch.delitem(sys.modules, module)
+    said = refusal(LoadOptions(), "torch")
+    assert said == "the torch backend needs torch, which is not installed: pip install -r requirements-torch.txt"
 
 
 @pytest.mark.parametrize("content", [b"", b"GGU", b"PK\x03\x04 and so on", b"version https://git-lfs"])

@@ -6,6 +6,7 @@ logit may differ between two ways of computing it: 0 for engines that promise th
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from backends.contract import Backend, LoadOptions
 from backends.registry import load
@@ -22,6 +23,7 @@ class Candidate:
     name: str
     load: Callable[[], Backend]
     tolerance: float
+    engine: str | None = None  # of a name that `pytest --engine` knows, if it needs more than `make test` installs
 
 
 def _scripted(**limits: int | bool) -> Backend:
@@ -41,6 +43,13 @@ def _llama(threads: int, deterministic: bool = False) -> Backend:
     return load("llama_cpp", options)
 
 
+def _torch(model: Path, compiler: str | None = None) -> Backend:
+    from backends.torch_model import TorchBackend
+
+    options = LoadOptions(model=model, rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH, device="cpu", threads=1)
+    return TorchBackend(options, compiler=compiler)
+
+
 CANDIDATES = (
     Candidate("scripted", _scripted, 0.0),
     Candidate("scripted, limited", lambda: _scripted(max_rollback=8, can_copy=False), 0.0),
@@ -49,4 +58,7 @@ CANDIDATES = (
     Candidate("llama_cpp, deterministic", lambda: _llama(threads=1, deterministic=True), 0.0),
     # With two threads and a long text, passes of width 1 take another path: this is where it has to work for it.
     Candidate("llama_cpp, deterministic, two threads", lambda: _llama(threads=2, deterministic=True), 0.0),
+    # In float32, sums in another order: 3e-5 was seen. Nothing is compiled, or traced with every launch a shape of few.
+    Candidate("torch", lambda: _torch(DEFAULT_TARGET), 1e-3, "torch"),
+    Candidate("torch, fixed shapes", lambda: _torch(DEFAULT_TARGET, "eager"), 1e-3, "torch"),
 )

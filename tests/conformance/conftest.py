@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
 from backends.contract import Backend, Entry, Logits
 from tests.conformance.backends import CANDIDATES, CONTEXT, Candidate
@@ -64,7 +65,12 @@ class Subject:
         return bool(np.all(distance > max(4 * self.tolerance, 0.1)))
 
 
-@pytest.fixture(scope="module", params=CANDIDATES, ids=lambda candidate: candidate.name)
+def _parameter(candidate: Candidate) -> ParameterSet:
+    marks = [] if candidate.engine is None else [pytest.mark.engine(candidate.engine)]
+    return pytest.param(candidate, id=candidate.name, marks=marks)
+
+
+@pytest.fixture(scope="module", params=[_parameter(candidate) for candidate in CANDIDATES])
 def loaded(request: pytest.FixtureRequest) -> Iterator[Subject]:
     subject = Subject(request.param)
     yield subject

@@ -8,10 +8,13 @@ from drafter_client.arguments import drafter_parser
 from tests.drafter_client.command_line import Command
 
 ENGINE = """
---backend {llama_cpp,scripted} engine (default: llama_cpp)
+--backend {llama_cpp,torch,scripted} engine (default: llama_cpp)
 --context CONTEXT tokens of context (default: as trained, up to 4096)
 --threads THREADS CPU threads (default: from the machine)
 --gpu-layers GPU_LAYERS layers on the GPU; -1: all (default)
+--device DEVICE torch: cpu, cuda, mps, neuron (default: the best there is)
+--dtype {float32,bfloat16,float16} torch: number type (default: by the device)
+--compile torch: compile for all shapes first
 """
 PROMPT = """
 prompt:

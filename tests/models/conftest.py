@@ -168,14 +168,15 @@ def tiny_tokenizer() -> dict[str, Any]:
     alphabet = sorted([chr(byte) for byte in printable] + [chr(256 + index) for index in range(len(others))])
     merges = [["\u0120", "\u0120"], ["i", "f"], ["\u0120", "if"]]
     tokens = ["<|begin|>", "<|end|>", *alphabet, *("".join(merge) for merge in merges)]
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {
-        "added_tokens": [{"id": index, "content": tokens[index], "special": True} for index in (0, 1)],
+        "added_tokens": [{"id": index, "content": tokens[index], "special": True, **plain} for index in (0, 1)],
         "normalizer": None,
         "pre_tokenizer": {
             "type": "Sequence",
             "pretokenizers": [
                 {"type": "Split", "pattern": {"Regex": SPLIT_PATTERN}, "behavior": "Isolated", "invert": False},
-                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+                {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
             ],
         },
         "model": {

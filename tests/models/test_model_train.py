@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the train extra is not installed: pip install -e '.[train]'")
-pytest.importorskip("tokenizers", reason="the train extra is not installed: pip install -e '.[train]'")
+torch = pytest.importorskip("torch", reason="torch is not installed: `make test-torch`")
+pytest.importorskip("tokenizers", reason="tokenizers is not installed: `make test-torch`")
 
 from models.corpus import Corpus  # noqa: E402
 from models.export import ExportError, export_hf  # noqa: E402

@@ -1,0 +1,148 @@
+"""What a user asks of PyTorch, turned into a loaded model: which device, which numbers, from which kind of file."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+os.environ.setdefault("TQDM_DISABLE", "1")  # reading a GGUF file would draw bars between the lines of a text
+
+import transformers  # noqa: E402 - after the environment is set
+
+from backends.contract import DTYPES, LoadOptions, ModelLoadError
+from backends.hf_vocabulary import read_chat_template, read_json, read_vocabulary
+from backends.llama_vocabulary import read_gguf_vocabulary
+from backends.vocabulary import Vocabulary
+
+_log = logging.getLogger("specpair.torch")
+_ATTENTION = {"full_attention", "sliding_attention"}
+_GROWING = {"dynamic", "longrope"}  # ways to write positions that change with the longest text of a pass
+
+
+def check_options(options: LoadOptions) -> None:
+    """Raises ModelLoadError for what this engine would otherwise leave aside in silence."""
+    options.refuse("torch", "deterministic", "tensor_parallel")
+    if options.kv_type != "f16":  # unless it was left as it is
+        raise ModelLoadError(f"kv_type {options.kv_type}: the torch backend caches in the model's dtype: set that")
+    if options.gpu_layers > 0:
+        raise ModelLoadError("gpu_layers: the torch backend runs a model on one device: choose it with device")
+
+
+def find_device(name: str | None) -> torch.device:
+    """The device of this name, or without one the best there is. Raises ModelLoadError."""
+    if name is None:
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        return accelerator if accelerator is not None else torch.device("cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelLoadError(f"device {name!r} cannot be used here: {reason}") from None
+    return device
+
+
+def find_dtype(name: str | None, device: torch.device) -> torch.dtype:
+    """The number type of this name; without one float32 on a CPU and bfloat16 elsewhere. Raises ModelLoadError."""
+    if name is None:
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    if name not in DTYPES:
+        raise ModelLoadError(f"dtype {name!r} is unknown: choose one of {', '.join(DTYPES)}")
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def load_model(path: Path | None, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> Any:
+    """The model of a folder in Hugging Face layout or of a GGUF file, ready to run. Raises ModelLoadError."""
+    if path is None:
+        raise ModelLoadError("the torch backend needs a model: a folder with safetensors, or a GGUF file")
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    source: dict[str, Any] = {"pretrained_model_name_or_path": path}
+    if path.is_file():
+        source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
+    elif not path.exists():
+        raise ModelLoadError(f"no such model folder or file: {path}")
+    elif not (path / "config.json").is_file():
+        raise ModelLoadError(f"{path} is no model folder: it has no config.json")
+    elif not any(path.glob("*.safetensors")):
+        raise ModelLoadError(
+            f"{path} has no weights in *.safetensors: convert them with save_pretrained of transformers"
+        )
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            **source,
+            dtype=dtype,
+            local_files_only=True,
+            attn_implementation=None if options.flash_attention else "eager",  # None: the best that it has
+        )
+        return model.to(device).eval().requires_grad_(False)
+    except Exception as error:  # the library raises whatever it meets: a bad file, a family it lacks, too little memory
+        _log.debug("loading %s failed", path, exc_info=True)
+        lines = str(error).strip().splitlines()
+        raise ModelLoadError(f"transformers could not load {path}: {lines[0] if lines else repr(error)}") from error
+
+
+def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, str | None]:
+    """The vocabulary and the chat template of what `load_model` loaded; `size`: ids it gives logits for."""
+    if path.is_file():
+        return read_gguf_vocabulary(path)
+    return read_vocabulary(path, size), read_chat_template(path)
+
+
+def context_of(config: Any, asked: int | None) -> int:
+    """Positions a row. Raises ModelLoadError when asked for more than works."""
+    trained = int(getattr(config, "max_position_embeddings", 0) or 4096)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in _GROWING:
+        most = int(rope.get("original_max_position_embeddings") or trained)
+        if asked is not None and asked > most:
+            raise ModelLoadError(
+                f"context {asked}: beyond {most} tokens this model writes all positions of a text anew, and what is "
+                f"cached would be of no use: at most {most}"
+            )
+        trained = min(trained, most)
+    return asked or min(trained, 4096)
+
+
+class Masks:
+    """Which places a token may look at, in each kind of layer. Raises ModelLoadError where one is no attention."""
+
+    def __init__(self, config: Any, name: str, dtype: torch.dtype) -> None:
+        self._added = dtype if config._attn_implementation == "eager" else None  # numbers to add, in place of bits
+        self._types = set(getattr(config, "layer_types", None) or ())
+        self._window = getattr(config, "sliding_window", None)
+        if getattr(config, "use_sliding_window", True) is False:
+            self._window = None
+        if not self._types <= _ATTENTION:
+            others = ", ".join(sorted(self._types - _ATTENTION))
+            raise ModelLoadError(
+                f"{name} has layers of {others}, which cannot take back rejected tokens: "
+                "choose a model with attention in every layer"
+            )
+
+    def of(self, positions: Tensor, span: int) -> Tensor | dict[str, Tensor]:
+        """`positions` (rows, tokens) -> (rows, 1, tokens, span); one of each kind where layers differ."""
+        places = torch.arange(span, device=positions.device)
+        here = positions[:, None, :, None]
+        full = places <= here
+        if self._window is None or self._types == {"full_attention"}:
+            return self._finished(full)
+        near = self._finished(full & (places > here - self._window))
+        return {"full_attention": self._finished(full), "sliding_attention": near} if self._types else near
+
+    def _finished(self, mask: Tensor) -> Tensor:
+        if self._added is None:
+            return mask
+        return torch.where(mask, 0.0, torch.finfo(self._added).min).to(self._added)
+
+
+def model_name(path: Path) -> str:
+    """What to call the model of a file or folder."""
+    if path.is_file():
+        return path.stem
+    stated = read_json(path / "config.json").get("_name_or_path")
+    return Path(stated).name if stated else path.resolve().name

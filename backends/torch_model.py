@@ -1,0 +1,235 @@
+"""Models of Hugging Face transformers on PyTorch: on CPU, CUDA, Metal and Trainium by one code path.
+
+All rows share one cache of fixed shape (`torch_cache`), and batches become launches of few shapes (`buckets`), so that
+a compiler sees each of them once, when the model is loaded. Taking tokens back is a smaller start.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from backends.buckets import NARROW, Buckets, Launch
+from backends.contract import (
+    Backend,
+    EngineFailure,
+    Entry,
+    LoadOptions,
+    Logits,
+    ModelLoadError,
+    Progress,
+)
+from backends.machine import available_bytes, rows_that_fit
+from backends.torch_cache import RowCache, View, layer_shapes
+from backends.torch_loading import (
+    Masks,
+    check_options,
+    context_of,
+    find_device,
+    find_dtype,
+    load_model,
+    load_vocabulary,
+    model_name,
+)
+
+_SPANS = (
+    1024  # places that the shortest look back covers where shapes are compiled; each next one covers four times that
+)
+_LOADED = 0.3  # of the progress, if something is compiled after it
+
+
+class _Step(torch.nn.Module):  # type: ignore[misc]
+    """One launch: (rows, tokens) ids in, (rows, kept, vocabulary) logits out, the cache written on the way."""
+
+    def __init__(self, model: Any, cache: RowCache, masks: Masks, context_length: int) -> None:
+        super().__init__()
+        self.model, self.cache = model, cache
+        self._masks, self._last = masks, context_length - 1
+
+    def forward(
+        self, tokens: Tensor, rows: Tensor, starts: Tensor, kept: Tensor | int, span: int, whole: bool
+    ) -> Tensor:
+        """`tokens` (rows, tokens), int64. `rows`, `starts` (rows,): whose tokens they are, and from which position on.
+
+        `kept`: tokens of each row that get logits, as an index; 0: all. `span`: places to look back over. `whole`:
+        `rows` are all, in their order.
+        """
+        positions = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
+        mask = self._masks.of(positions, span)
+        places = positions.clamp(max=self._last)  # padding lies beyond what the model knows
+        return _logits(self.model, tokens, places, mask, View(self.cache, rows, positions, span, whole), kept)
+
+
+def _logits(model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, kept: Tensor | int = 0) -> Tensor:
+    """Everything that transformers would work out by itself from one length for all rows is given."""
+    logits: Tensor = model(
+        input_ids=tokens,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=kept,
+    ).logits
+    return logits
+
+
+class TorchBackend(Backend):
+    """See the module. `compiler`: a backend of torch.compile; None: nothing is compiled."""
+
+    name = "torch"
+
+    def __init__(
+        self,
+        options: LoadOptions,
+        progress: Progress | None = None,
+        *,
+        compiler: str | None = None,
+    ) -> None:
+        report = progress or (lambda fraction: None)
+        check_options(options)
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        self._device = find_device(options.device)
+        dtype = find_dtype(options.dtype, self._device)
+        model = load_model(options.model, options, self._device, dtype)
+        assert options.model is not None
+        self.model_name = model_name(options.model)
+        config = model.config.get_text_config()
+        masks = Masks(config, self.model_name, dtype)
+        self.context_length = context_of(config, options.context_length)
+        with torch.no_grad():
+            one = torch.zeros(1, 1, dtype=torch.int64, device=self._device)
+            layers = layer_shapes(lambda probe: _logits(model, one, one, masks.of(one, 1), probe), self.model_name)
+        self.vocabulary, self.chat_template = load_vocabulary(options.model, _ids(model))
+        if self.vocabulary.size > _ids(model):
+            raise ModelLoadError(f"{self.model_name} has {_ids(model)} ids, its vocabulary {self.vocabulary.size}")
+        each = sum(layer.numbers for layer in layers) * dtype.itemsize
+        self.rows = options.rows or rows_that_fit(each * self.context_length, self._free_bytes())
+        self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
+        self._buckets = Buckets(self.rows, self.max_batch_tokens, compiled=compiler is not None)
+        positions = self.context_length + self._buckets.widest
+        self.kv_bytes = each * positions * self.rows
+        self._check_memory()
+        self._cache = RowCache(layers, self.rows, positions, dtype, self._device)
+        self._run: Any = _Step(model, self._cache, masks, self.context_length)
+        self._compiled = compiler is not None
+        super().__init__()
+        if compiler is not None:
+            self._compile(compiler, report)
+        report(1.0)
+
+    def close(self) -> None:
+        self._run = self._cache = None  # type: ignore[assignment]
+
+    def _free_bytes(self) -> int:
+        if self._device.type == "cuda":
+            return int(torch.cuda.mem_get_info(self._device)[0])
+        return available_bytes()
+
+    def _check_memory(self) -> None:
+        free = self._free_bytes()
+        if self.kv_bytes > free and self._device.type in ("cpu", "cuda"):
+            raise ModelLoadError(
+                f"the KV cache of {self.rows} rows of {self.context_length} tokens takes {self.kv_bytes / 2**30:.1f} "
+                f"GiB, {free / 2**30:.1f} are available: lower rows or context"
+            )
+
+    def _compile(self, compiler: str, report: Progress) -> None:
+        """Compile for each shape there is: later, one that is new would hold everybody up for as long as that takes."""
+        shapes = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
+        # Fixed addresses let CUDA replay a whole launch as one graph; elsewhere there is nothing of the kind.
+        mode = {"mode": "reduce-overhead"} if self._device.type == "cuda" and compiler == "inductor" else {}
+        limit = max(torch._dynamo.config.recompile_limit, 2 * len(shapes))
+        torch._dynamo.config.recompile_limit = limit
+        torch._dynamo.config.accumulated_recompile_limit = max(
+            torch._dynamo.config.accumulated_recompile_limit, 2 * len(shapes)
+        )
+        self._run = torch.compile(self._run, backend=compiler, dynamic=False, fullgraph=True, **mode)
+        for done, (rows, width, span) in enumerate(shapes):
+            report(_LOADED + (1.0 - _LOADED) * done / len(shapes))
+            pieces = [Entry(row, 0, [0], 0) for row in range(rows)]
+            # Twice: CUDA records a graph only in the second run.
+            for _ in range(2 if mode else 1):
+                self._launch(Launch((rows, width), pieces, list(range(rows))), span)
+
+    @property
+    def _spans(self) -> list[int]:
+        """How far back launches may look: few distances where each is compiled."""
+        spans = [_SPANS]
+        while spans[-1] < self._cache.positions:
+            spans.append(4 * spans[-1])
+        return [*spans[:-1], self._cache.positions]
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        parts: list[list[Tensor]] = [[] for _ in batch]
+        try:
+            for launch in self._buckets.launches(batch):
+                logits = self._launch(launch)
+                for at, (piece, owner) in enumerate(zip(launch.pieces, launch.owners, strict=True)):
+                    wanted = len(piece.tokens) - piece.logits_from
+                    first = 0 if launch.shape[1] > NARROW else piece.logits_from
+                    parts[owner].append(logits[at, first : first + wanted])
+            rows = torch.cat([part for entry in parts for part in entry])[:, : self.vocabulary.size]
+            block: Logits = rows.to(torch.float32).cpu().numpy()
+        except (RuntimeError, MemoryError) as error:
+            raise EngineFailure(f"PyTorch failed in a forward pass: {str(error).splitlines()[0]}") from error
+        counts = np.cumsum([len(entry.tokens) - entry.logits_from for entry in batch])
+        return np.split(block, counts[:-1])
+
+    def _launch(self, launch: Launch, span: int | None = None) -> Tensor:
+        """Logits of shape (rows, kept, vocabulary), on the device."""
+        count, width = launch.shape
+        whole = count == self.rows
+        by_row = {piece.row: piece for piece in launch.pieces}
+        others = [row for row in range(self.rows) if row not in by_row]
+        rows = list(range(self.rows)) if whole else [*by_row, *others[: count - len(by_row)]]
+        tokens = torch.zeros(count, width, dtype=torch.int64)
+        starts = torch.zeros(count, dtype=torch.int64)
+        for at, row in enumerate(rows):
+            piece = by_row.get(row)
+            starts[at] = self._lengths[row] if piece is None else piece.start  # what pads lies behind what counts
+            if piece is not None:
+                tokens[at, : len(piece.tokens)] = torch.tensor(piece.tokens)
+        if span is None:
+            needed = int(starts.max()) + width
+            span = next(each for each in self._spans if each >= needed) if self._compiled else needed
+        kept: Tensor | int = 0
+        if width > NARROW:
+            first = launch.pieces[0].logits_from
+            kept = torch.arange(first, first + NARROW).clamp(max=width - 1).to(self._device)
+        with torch.no_grad():
+            logits: Tensor = self._run(
+                tokens.to(self._device),
+                torch.tensor(rows).to(self._device),
+                starts.to(self._device),
+                kept,
+                span,
+                whole,
+            )
+        if whole and rows != list(by_row):
+            logits = logits[list(by_row)]
+        return logits
+
+    def _copy(self, source: int, destination: int, length: int) -> None:
+        with torch.no_grad():
+            self._cache.copy(source, destination, length)
+
+    def _release(self, row: int) -> None:
+        pass  # a row is as long as the contract's books say, and nobody looks beyond
+
+
+def load(options: LoadOptions, progress: Progress | None = None) -> TorchBackend:
+    """Load a model folder or a GGUF file. Raises ModelLoadError."""
+    compiler = None
+    if options.device is not None and options.device.partition(":")[0] == "neuron":
+        compiler = "neuron"  # the way models run there
+    elif options.compiled:
+        compiler = "inductor"
+    return TorchBackend(options, progress, compiler=compiler)
+
+
+def _ids(model: Any) -> int:
+    """Ids that the model gives logits for."""
+    return int(model.get_output_embeddings().weight.shape[0])

@@ -1,0 +1,64 @@
+"""Launches feed what a batch holds, once and in order, in shapes that a compiler has seen."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.buckets import NARROW, Buckets
+from backends.contract import Entry
+
+ROWS, BATCH = 9, 200
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Entry]:
+    rows = draw(st.lists(st.integers(0, ROWS - 1), unique=True, min_size=1))
+    batch, room = [], BATCH
+    for row in rows:
+        count = min(draw(st.sampled_from([1, 2, 5, 16, 17, 33, 64, 65, 150])), room)
+        if count:
+            batch.append(Entry(row, draw(st.integers(0, 50)), list(range(count)), draw(st.integers(0, count))))
+            room -= count
+    return batch
+
+
+@given(batches(), st.booleans())
+def test_launches_feed_every_token_once_and_in_order(batch: list[Entry], compiled: bool) -> None:
+    launches = Buckets(ROWS, BATCH, compiled).launches(batch)
+    fed: list[list[int]] = [[] for _ in batch]
+    judged: list[list[int]] = [[] for _ in batch]
+    for launch in launches:
+        count, width = launch.shape
+        assert len(launch.pieces) == len(launch.owners) <= count
+        for piece, owner in zip(launch.pieces, launch.owners, strict=True):
+            entry = batch[owner]
+            assert piece.row == entry.row
+            assert piece.start == entry.start + len(fed[owner]), "pieces of a row follow one another"
+            assert len(piece.tokens) <= width
+            fed[owner] += piece.tokens
+            judged[owner] += piece.tokens[piece.logits_from :]
+            if width > NARROW:
+                assert count == 1 and len(piece.tokens) - piece.logits_from <= NARROW
+    assert fed == [list(entry.tokens) for entry in batch]
+    assert judged == [list(entry.tokens[entry.logits_from :]) for entry in batch]
+
+
+@given(batches())
+def test_compiled_launches_have_shapes_that_are_known_beforehand(batch: list[Entry]) -> None:
+    buckets = Buckets(ROWS, BATCH, compiled=True)
+    assert {launch.shape for launch in buckets.launches(batch)} <= set(buckets.shapes())
+
+
+@given(batches())
+def test_nothing_is_padded_but_to_the_widest_where_shapes_are_free(batch: list[Entry]) -> None:
+    for launch in Buckets(ROWS, BATCH, compiled=False).launches(batch):
+        assert launch.shape == (len(launch.pieces), max(len(piece.tokens) for piece in launch.pieces))
+
+
+def test_a_pass_of_guesses_is_one_launch() -> None:
+    batch = [Entry(row, 40, [1] * (1 + row), 0) for row in range(ROWS)]
+    assert len(Buckets(ROWS, BATCH, compiled=True).launches(batch)) == 1
+
+
+def test_there_are_few_shapes() -> None:
+    assert len(Buckets(16, 512, compiled=True).shapes()) <= 20
+    assert Buckets(1, 8, compiled=True).widest >= 8

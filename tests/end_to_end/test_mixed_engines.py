@@ -1,0 +1,87 @@
+"""The two ends on different engines: token ids mean the same to both, and the text is the verifier's own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from backends.contract import Backend, LoadOptions
+from backends.registry import load
+from drafter_client.client import VerifierClient
+from drafter_client.drafter import ModelDrafter
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from speculation.operation import LOCKSTEP, Mechanisms
+from speculation.sampling import Sampling
+from tests.drafter_client.support import Verifier, generate, options_of, running
+from tests.end_to_end.prompts import PROMPTS
+from tests.end_to_end.reference import CONTEXT, EPSILON, Reference
+from verifier_server.settings import Settings
+
+pytestmark = pytest.mark.engine("torch")
+
+ENGINES = ("llama_cpp", "torch")
+NEAR = {"llama_cpp": EPSILON, "torch": 1e-3}  # nats; float32 throughout rounds that much less
+TOKENS = 64
+Opened = Callable[[str, Path], Backend]
+
+
+@contextmanager
+def _model(engine: str, path: Path) -> Iterator[Backend]:
+    device = "cpu" if engine == "torch" else None
+    options = LoadOptions(model=path, rows=3, context_length=CONTEXT, threads=1, device=device)
+    with closing(load(engine, options)) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Opened]:
+    """Models by engine and path, each loaded once."""
+    loaded: dict[tuple[str, Path], Backend] = {}
+    with ExitStack() as stack:
+
+        def open_model(engine: str, path: Path) -> Backend:
+            if (engine, path) not in loaded:
+                loaded[engine, path] = stack.enter_context(_model(engine, path))
+            return loaded[engine, path]
+
+        yield open_model
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def verifier(request: pytest.FixtureRequest) -> Iterator[tuple[str, Verifier]]:
+    device = "cpu" if request.param == "torch" else None
+    with running(Settings(backend=request.param, rows=2, context=CONTEXT, threads=1, device=device)) as started:
+        yield request.param, started
+
+
+@pytest.mark.parametrize("drafting", ENGINES)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("mechanisms", [LOCKSTEP, Mechanisms(self_continue=False)], ids=["lockstep", "side by side"])
+def test_the_text_is_the_verifiers_own(
+    verifier: tuple[str, Verifier], opened: Opened, drafting: str, temperature: float, mechanisms: Mechanisms
+) -> None:
+    judging, started = verifier
+    reference = Reference(opened(judging, DEFAULT_TARGET))
+    flips: list[float] = []
+    accepted = drafted = 0
+    with closing(VerifierClient(started.url)) as client:
+        for number, text in enumerate(PROMPTS[::8]):
+            backend = opened(drafting, DEFAULT_DRAFT)
+            info = client.check_vocabulary(backend.vocabulary, backend.model_name)
+            sampling = Sampling(seed=number, temperature=temperature)
+            prompt = backend.vocabulary.encode(text)
+            assert prompt == reference.encode(text), "both engines read the prompt alike"
+            run = generate(
+                client,
+                ModelDrafter(backend, sampling),
+                4,
+                prompt,
+                info=info,
+                mechanisms=mechanisms,
+                **options_of(sampling, TOKENS),
+            )
+            flips += reference.flips(prompt, run.tokens, sampling)
+            accepted, drafted = accepted + run.stats.accepted, drafted + run.stats.drafted
+    assert all(margin < NEAR[judging] for margin in flips), f"differs at more than near-ties: {flips}"
+    assert accepted > 0.2 * drafted > 0
