@@ -141,11 +141,8 @@ class TorchBackend(Backend):
         shapes = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
         # Fixed addresses let CUDA replay a whole launch as one graph; elsewhere there is nothing of the kind.
         mode = {"mode": "reduce-overhead"} if self._device.type == "cuda" and compiler == "inductor" else {}
-        limit = max(torch._dynamo.config.recompile_limit, 2 * len(shapes))
-        torch._dynamo.config.recompile_limit = limit
-        torch._dynamo.config.accumulated_recompile_limit = max(
-            torch._dynamo.config.accumulated_recompile_limit, 2 * len(shapes)
-        )
+        torch._dynamo.config.recompile_limit += len(shapes)  # one code, many shapes: and that for each model loaded
+        torch._dynamo.config.accumulated_recompile_limit += len(shapes)
         self._run = torch.compile(self._run, backend=compiler, dynamic=False, fullgraph=True, **mode)
         for done, (rows, width, span) in enumerate(shapes):
             report(_LOADED + (1.0 - _LOADED) * done / len(shapes))
