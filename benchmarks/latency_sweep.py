@@ -49,8 +49,9 @@ from benchmarks.reference import Times, Trace, best, upper_bound
 from benchmarks.relay import Link, relay
 from benchmarks.report import RESULTS
 from drafter_client.__main__ import SWITCH_INTERVAL
-from drafter_client.client import ModelInfo, VerifierClient
+from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
+from drafter_client.replies import ModelInfo
 from drafter_client.stats import Stats
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling

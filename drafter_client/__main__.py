@@ -7,15 +7,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
-from backends.contract import Backend, BackendError, LoadOptions
-from backends.registry import load
+from backends.contract import BackendError
 from drafter_client.arguments import drafter_parser, solo_parser
 from drafter_client.baseline import run_baseline
 from drafter_client.chat import chat_ids
-from drafter_client.client import ModelInfo, VerifierClient
-from drafter_client.drafter import BRANCH_CELLS, ModelDrafter
+from drafter_client.client import VerifierClient
+from drafter_client.drafting import Drafting, drafting, load_model
 from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.loop import speculate
 from drafter_client.readout import Readout
@@ -57,25 +55,17 @@ def _draft(options: argparse.Namespace) -> int:
     prompt = _prompt(options)
     with closing(VerifierClient(options.verifier, api_key=options.api_key)) as client:
         client.wait_until_ready(on_wait=_show_progress())
-        rows = 1 if options.lockstep else options.branches
-        with closing(_load(options, options.draft_model, rows)) as backend:
-            info = client.check_vocabulary(backend.vocabulary, backend.model_name)
-            readout = Readout(backend.vocabulary, as_json=options.json, stream=not options.no_stream)
-            return _run(options, prompt, client, backend, info, readout)
+        with drafting(options, client) as drafts:
+            readout = Readout(drafts.vocabulary, as_json=options.json, stream=not options.no_stream)
+            return _run(options, prompt, client, drafts, readout)
 
 
-def _run(
-    options: argparse.Namespace,
-    prompt: str,
-    client: VerifierClient,
-    backend: Backend,
-    info: ModelInfo,
-    readout: Readout,
-) -> int:
+def _run(options: argparse.Namespace, prompt: str, client: VerifierClient, drafts: Drafting, readout: Readout) -> int:
+    info = drafts.info
     if options.chat:
-        prompt_ids = chat_ids(info.chat_template, backend.vocabulary, prompt, options.system)
+        prompt_ids = chat_ids(info.chat_template, drafts.vocabulary, prompt, options.system)
     else:
-        prompt_ids = backend.vocabulary.encode(prompt)
+        prompt_ids = drafts.vocabulary.encode(prompt)
     sampling = _sampling(options)
     request = {
         "max_tokens": options.max_tokens,
@@ -84,11 +74,10 @@ def _run(
         "top_p": sampling.top_p,
         "seed": sampling.seed,
     }
-    stats = Stats(model=info.name, draft_model=backend.model_name)
-    drafter = ModelDrafter(backend, sampling, info.vocabulary.size)
+    stats = Stats(model=info.name, draft_model=drafts.name)
     run = speculate(
         client,
-        drafter,
+        drafts.drafter(sampling),
         prompt_ids,
         request,
         info,
@@ -129,7 +118,7 @@ def _shown(work: Callable[[], None], readout: Readout, stats: Stats) -> int:
 
 def _solo(options: argparse.Namespace) -> int:
     prompt = _prompt(options)
-    with closing(_load(options, options.model)) as backend:
+    with closing(load_model(options, options.model)) as backend:
         readout = Readout(backend.vocabulary, as_json=options.json, stream=not options.no_stream)
         stats = Stats(model=backend.model_name)
         prompt_ids = backend.vocabulary.encode(prompt)
@@ -155,23 +144,6 @@ def _show_progress() -> Callable[[float | None], None]:
             print(f"drafter: the verifier is loading its model … {10 * tenth} %", file=sys.stderr)
 
     return show
-
-
-def _load(options: argparse.Namespace, model: Path, rows: int = 1) -> Backend:
-    return load(
-        options.backend,
-        LoadOptions(
-            model=model,
-            rows=rows,
-            shared_cells=BRANCH_CELLS * (rows - 1),
-            context_length=options.context,
-            threads=options.threads,
-            gpu_layers=options.gpu_layers,
-            device=options.device,
-            dtype=options.dtype,
-            compiled=options.compile,
-        ),
-    )
 
 
 def _prompt(options: argparse.Namespace) -> str:

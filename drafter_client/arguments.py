@@ -38,7 +38,7 @@ def drafter_parser() -> argparse.ArgumentParser:
         help="continuations that it may follow at once, to be ready for corrections (default: %(default)s)",
     )
     draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: nothing side by side")
-    _engine(draft)
+    _engine(draft, (*NAMES, "ngram"), "engine; ngram: no model, look the text up in itself (default: %(default)s)")
     _prompt(parser)
     parser.add_argument("--chat", action="store_true", help="apply the target's chat template to the prompt")
     parser.add_argument("--system", help="system message, with --chat")
@@ -56,15 +56,15 @@ def solo_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--model", type=Path, metavar="PATH", default=DEFAULT_TARGET, help="(default: the shipped target)"
     )
-    _engine(parser.add_argument_group("engine"))
+    _engine(parser.add_argument_group("engine"), NAMES, "engine (default: %(default)s)")
     _prompt(parser)
     _sampling(parser)
     _output(parser)
     return parser
 
 
-def _engine(parser: argparse._ArgumentGroup) -> None:
-    parser.add_argument("--backend", choices=NAMES, default="llama_cpp", help="engine (default: %(default)s)")
+def _engine(parser: argparse._ArgumentGroup, names: tuple[str, ...], meaning: str) -> None:
+    parser.add_argument("--backend", choices=names, default="llama_cpp", help=meaning)
     parser.add_argument("--context", type=_at_least(8), help="tokens of context (default: as trained, up to 4096)")
     parser.add_argument("--threads", type=_at_least(1), help="CPU threads (default: from the machine)")
     parser.add_argument("--gpu-layers", type=_at_least(-1), default=-1, help="layers on the GPU; -1: all (default)")

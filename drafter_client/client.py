@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from backends.vocabulary import Fingerprint, Vocabulary, difference
@@ -18,6 +17,7 @@ from drafter_client.errors import (
     VerifierUnreachable,
     VocabularyMismatch,
 )
+from drafter_client.replies import ModelInfo, Opened, Verdict
 from drafter_client.transport import HttpTransport, Reply, Transport
 from speculation.errors import NotFound, Overloaded, RequestError, SpecPairError, UnknownSession, from_body
 
@@ -30,45 +30,6 @@ _OVERLOAD_PATIENCE = 60.0  # seconds of asking an overloaded verifier again, at 
 _FIRST_PAUSE = 0.1  # seconds, doubled with every attempt
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What the verifier serves."""
-
-    name: str
-    context_length: int
-    max_drafts: int
-    pass_ms: list[float]  # what a pass over 1, 2, … tokens takes it; may be empty
-    self_continue: bool  # whether it can go on by itself
-    vocabulary: Fingerprint
-    chat_template: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A session after its prefill: the prompt's ids and the tokens generated so far."""
-
-    session_id: str
-    prompt_ids: list[int]
-    tokens: list[int]
-    finish_reason: str | None
-    sampling: dict[str, Any]
-    queue_ms: float
-    forward_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Answer to a guess: committed tokens from its position on, and where the time went on the server."""
-
-    accepted: int
-    judged: int
-    tokens: list[int]
-    finish_reason: str | None
-    queue_ms: float
-    forward_ms: float
-    sessions: int = 1  # that shared the pass
 
 
 class VerifierClient:
@@ -139,12 +100,12 @@ class VerifierClient:
     def model(self, below: int | None = None) -> ModelInfo:
         """What is served; with `below`, vocabulary fingerprints over the first so many ids."""
         try:
-            body = self._call("GET", "/model" if below is None else f"/model?below={below}", None)
+            body = self.call("GET", "/model" if below is None else f"/model?below={below}", None)
         except RequestError as error:
             if type(error) not in (RequestError, NotFound):
                 raise
             raise BadReply(f"what answers at {self.url} has no /model ({error}): is it a verifier?") from None
-        with self._promised("/model"):
+        with self.promised("/model"):
             vocabulary = dict(body["vocabulary"])
             vocabulary["ends"] = tuple(vocabulary["ends"])
             return ModelInfo(
@@ -183,12 +144,12 @@ class VerifierClient:
         session_id = secrets.token_hex(16)
         body = json.dumps({"session_id": session_id, "prompt_ids": prompt_ids, **options}).encode()
         try:
-            reply = self._call("POST", "/prefill", body, session_id)
+            reply = self.call("POST", "/prefill", body, session_id)
         except KeyboardInterrupt:  # a long prompt is when one changes one's mind: do not leave it computing
             with suppress(SpecPairError, DrafterError):
                 self.release(session_id)
             raise
-        with self._promised("/prefill"):
+        with self.promised("/prefill"):
             timing = reply["timing"]
             return Opened(
                 session_id=session_id,  # ours: what comes back belongs in no header unchecked
@@ -225,10 +186,10 @@ class VerifierClient:
         body += b"}"
         headers = self._headers_of(session_id)
         self.transport.begin("POST", "/verify", body, headers, _TIMEOUTS["/verify"])
-        return lambda: self._verdict(self._call("POST", "/verify", body, session_id))
+        return lambda: self._verdict(self.call("POST", "/verify", body, session_id))
 
     def _verdict(self, reply: Any) -> Verdict:
-        with self._promised("/verify"):
+        with self.promised("/verify"):
             timing = reply["timing"]
             return Verdict(
                 accepted=reply["accepted_prefix_len"],
@@ -262,17 +223,18 @@ class VerifierClient:
     def release(self, session_id: str) -> None:
         """Tell the verifier that a session is done with. One that is gone already is no error."""
         with suppress(UnknownSession):
-            self._call("DELETE", f"/sessions/{session_id}", None)
+            self.call("DELETE", f"/sessions/{session_id}", None)
 
     @contextmanager
-    def _promised(self, path: str) -> Iterator[None]:
+    def promised(self, path: str) -> Iterator[None]:
         """Read a reply that should hold what the protocol promises."""
         try:
             yield
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BadReply(f"{self.url}{path} lacks what a verifier says ({error}): is it one?") from None
 
-    def _call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
+    def call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
+        """Body of the reply to a request that is safe to repeat. Raises what the verifier says is wrong."""
         deadline = self._clock() + _OVERLOAD_PATIENCE
         while True:
             reply = self._exchange(method, path, body, session_id)

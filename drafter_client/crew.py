@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from drafter_client.client import Verdict, VerifierClient
+from drafter_client.client import VerifierClient
 from drafter_client.drafter import Drafter, Expansion
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError
+from drafter_client.replies import Verdict
 from speculation.forecast import Flight
 from speculation.places import Step
 

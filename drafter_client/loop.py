@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from drafter_client.client import ModelInfo, VerifierClient
+from drafter_client.client import VerifierClient
 from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Threads
 from drafter_client.drafter import Drafter
 from drafter_client.errors import DrafterError
+from drafter_client.replies import ModelInfo
 from drafter_client.stats import Stats
 from speculation.errors import SpecPairError
 from speculation.forecast import Flight

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from drafter_client.client import Opened, Verdict
+from drafter_client.replies import Opened, Verdict
 from speculation.forecast import Flight
 from speculation.operation import Operation
 

@@ -74,6 +74,12 @@ class VerifyRequest(Message):
     self_continue: Annotated[bool, Field(strict=True)] | None = None  # from this guess on; None: as before
 
 
+class TokenizeRequest(Message):
+    text: str
+    add_begin: Annotated[bool, Field(strict=True)] = True
+    parse_control: Annotated[bool, Field(strict=True)] = False  # spelled-out control tokens become their ids
+
+
 class GenerateRequest(_Prompted):
     mode: Literal["target"] = "target"
     stream: Annotated[bool, Field(strict=True)] = False

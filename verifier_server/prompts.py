@@ -14,10 +14,7 @@ def make_session(backend: Backend, session_id: str, request: wire.PrefillRequest
         ids = request.prompt_ids
         check_ids(backend, "prompt_ids", ids)
     else:
-        try:
-            ids = backend.vocabulary.encode(request.prompt or "")
-        except UnicodeEncodeError as error:
-            raise InvalidRequest(f"prompt: not valid Unicode text: {error.reason}", param="prompt") from None
+        ids = encode_text(backend, "prompt", request.prompt or "")
     if not ids or request.prompt == "":
         raise EmptyPrompt("the prompt is empty: give at least one token to continue")
     if len(ids) >= backend.context_length:
@@ -33,6 +30,16 @@ def make_session(backend: Backend, session_id: str, request: wire.PrefillRequest
         limit = min(limit, len(ids) + request.max_tokens)
     goes_on = isinstance(request, wire.PrefillRequest) and request.self_continue
     return Session(session_id, list(ids), len(ids), sampling, request.strategy, limit, self_continue=goes_on)
+
+
+def encode_text(
+    backend: Backend, field: str, text: str, *, add_begin: bool = True, parse_control: bool = False
+) -> list[int]:
+    """Ids of `text`. Raises InvalidRequest for lone surrogates, which JSON can carry and no text has."""
+    try:
+        return backend.vocabulary.encode(text, add_begin=add_begin, parse_control=parse_control)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{field}: not valid Unicode text: {error.reason}", param=field) from None
 
 
 def check_ids(backend: Backend, field: str, ids: list[int]) -> None:

@@ -31,8 +31,10 @@ def add_to(app: FastAPI) -> None:
         ("/prefill", "POST", prefill, wire.PrefillRequest),
         ("/verify", "POST", verify, wire.VerifyRequest),
         ("/generate", "POST", generate, wire.GenerateRequest),
+        ("/tokenize", "POST", tokenize, wire.TokenizeRequest),
         ("/health", "GET", health, None),
         ("/model", "GET", model, None),
+        ("/vocabulary", "GET", vocabulary, None),
         ("/sessions", "GET", list_sessions, None),
         ("/sessions/{session_id}", "DELETE", delete_session, None),
         ("/sessions/{session_id}/stream", "GET", stream, None),
@@ -120,6 +122,18 @@ async def model(request: Request) -> Response:
     """What is served: limits, costs, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
     service = _service(request)
     return JSONResponse(service.model(_number(request, "below", "number of token ids")))
+
+
+async def vocabulary(request: Request) -> Response:
+    """The bytes of every token id, as characters U+0000 to U+00FF, and its class (0 text, 1 control, 2 unused)."""
+    return Response(_service(request).whole_vocabulary(), media_type="application/json")
+
+
+async def tokenize(request: Request) -> Response:
+    """Token ids of a text, as the target reads it."""
+    service = _service(request)
+    message = wire.parse(wire.TokenizeRequest, await _body(request))
+    return JSONResponse({"token_ids": service.tokenize(message)})
 
 
 async def list_sessions(request: Request) -> Response:

@@ -1,5 +1,6 @@
 """The verifier without HTTP: prompts to sessions, guesses to answers."""
 
+import json
 import logging
 import secrets
 import threading
@@ -26,7 +27,7 @@ from verifier_server.hold import LONGEST
 from verifier_server.jobs import Answer
 from verifier_server.outbox import Outbox
 from verifier_server.pass_cost import pass_cost
-from verifier_server.prompts import check_ids, make_session
+from verifier_server.prompts import check_ids, encode_text, make_session
 from verifier_server.sessions import Session, SessionTable
 from verifier_server.settings import Settings
 
@@ -49,6 +50,7 @@ class Service:
         self._backend, self._clock = backend, clock
         self._engine: Engine | None = None
         self._pass_ms: list[float] = []
+        self._whole_vocabulary: bytes | None = None
         self._decoding = 0  # texts that `/generate` is at
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._on_failure: Callable[[], None] | None = None
@@ -108,6 +110,30 @@ class Service:
         """Fingerprints, of the first `below` ids or of all."""
         vocabulary = self.engine.backend.vocabulary
         return asdict(vocabulary.fingerprint_below(vocabulary.size if below is None else below))
+
+    def whole_vocabulary(self) -> bytes:
+        """Body of `/vocabulary`."""
+        vocabulary = self.engine.backend.vocabulary
+        if self._whole_vocabulary is None:  # it takes a moment, and drafters without one of their own ask for it
+            body = {
+                "size": vocabulary.size,
+                "begin": vocabulary.begin,
+                "ends": sorted(vocabulary.ends),
+                "kinds": "".join(str(int(kind)) for kind in vocabulary.kinds),
+                "pieces": [piece.decode("latin-1") for piece in vocabulary.pieces],
+            }
+            self._whole_vocabulary = json.dumps(body, ensure_ascii=False).encode()
+        return self._whole_vocabulary
+
+    def tokenize(self, request: wire.TokenizeRequest) -> list[int]:
+        """Token ids of a text. Raises InvalidRequest for what is none."""
+        return encode_text(
+            self.engine.backend,
+            "text",
+            request.text,
+            add_begin=request.add_begin,
+            parse_control=request.parse_control,
+        )
 
     async def prefill(
         self, request: wire.PrefillRequest, session_id: str | None, caller: str, receive: Receive

@@ -11,6 +11,7 @@ import pytest
 from backends.contract import BackendError
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import __main__ as program
+from drafter_client import drafting
 from drafter_client.drafter import Expansion, ModelDrafter
 from drafter_client.errors import ConnectionLost
 from tests.drafter_client.command_line import TOY, Command
@@ -122,7 +123,7 @@ def test_a_foreign_vocabulary_is_told_before_any_text(
 ) -> None:
     foreign = ScriptedBackend(Script(seed=9))
     foreign.vocabulary.pieces[70] = b"other"
-    monkeypatch.setattr(program, "load", lambda name, options: foreign)
+    monkeypatch.setattr(drafting, "load", lambda name, options: foreign)
     ran = drafter(*_flags(verifier))
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith(
@@ -166,7 +167,7 @@ def test_an_engine_that_fails_in_the_middle_is_told_and_the_session_released(
         def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
             raise BackendError("the GPU fell out")
 
-    monkeypatch.setattr(program, "ModelDrafter", Failing)
+    monkeypatch.setattr(drafting, "ModelDrafter", Failing)
     ran = drafter(*_flags(verifier, "--json", "--max-tokens", "900", *flags))
     assert (ran.status, ran.err) == (1, "drafter: the GPU fell out\n")
     told = json.loads(ran.out)  # what was generated until then

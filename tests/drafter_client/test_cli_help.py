@@ -8,7 +8,6 @@ from drafter_client.arguments import drafter_parser
 from tests.drafter_client.command_line import Command
 
 ENGINE = """
---backend {llama_cpp,torch,scripted} engine (default: llama_cpp)
 --context CONTEXT tokens of context (default: as trained, up to 4096)
 --threads THREADS CPU threads (default: from the machine)
 --gpu-layers GPU_LAYERS layers on the GPU; -1: all (default)
@@ -47,6 +46,7 @@ draft model:
 --draft-n auto|N drafts a round (default: auto)
 --branches BRANCHES continuations that it may follow at once, to be ready for corrections (default: 6)
 --lockstep draft, send, wait: nothing side by side
+--backend {{llama_cpp,torch,scripted,ngram}} engine; ngram: no model, look the text up in itself (default: llama_cpp)
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
 'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.
 """
@@ -57,6 +57,7 @@ options:
 --model PATH (default: the shipped target)
 --max-tokens MAX_TOKENS (default: 128)
 engine:
+--backend {{llama_cpp,torch,scripted}} engine (default: llama_cpp)
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
 """
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.client import Verdict, VerifierClient
+from drafter_client.client import VerifierClient
 from drafter_client.drafter import ModelDrafter
 from drafter_client.loop import Origin
+from drafter_client.replies import Verdict
 from drafter_client.stats import Baseline, Stats
 from speculation.forecast import Flight
 from speculation.operation import Operation

@@ -55,6 +55,37 @@ def test_model(server: LiveServer) -> None:
     assert below["ordinary"] != fingerprint["ordinary"]
 
 
+def test_the_vocabulary(server: LiveServer) -> None:
+    body = server.http.get("/vocabulary").json()
+    assert (body["size"], body["begin"], body["ends"]) == (258, 256, [257])
+    assert body["kinds"] == "0" * 256 + "11"
+    assert body["pieces"] == [chr(byte) for byte in range(256)] + ["<begin>", "<end>"]
+
+
+def test_tokenize(server: LiveServer) -> None:
+    def ids(**body: Any) -> list[int]:
+        return list(server.http.post("/tokenize/", json=body).raise_for_status().json()["token_ids"])
+
+    assert ids(text="é<end>") == [256, *"é<end>".encode()]
+    assert ids(text="é<end>", add_begin=False, parse_control=True) == [*"é".encode(), END]
+    assert ids(text="") == [256]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (rb'{"text": "\ud800"}', "Invalid JSON"),
+        (b"{}", "text: Field required"),
+        (b'{"text": 5}', "text: Input should be a valid string"),
+        (b'{"text": "a", "bos": true}', "bos: Extra inputs are not permitted"),
+    ],
+)
+def test_what_is_no_text_is_refused(server: LiveServer, body: bytes, words: str) -> None:
+    reply = server.http.post("/tokenize", content=body, headers={"Content-Type": "application/json"})
+    assert reply.status_code == 422
+    assert words in reply.json()["error"]["message"]
+
+
 def test_the_model_says_how_many_drafts_it_takes(serve: Serve) -> None:
     live = serve(ScriptedBackend(max_batch_tokens=16))
     assert live.http.get("/model").json()["max_draft_tokens"] == 15
@@ -243,6 +274,8 @@ def test_the_openapi_document_describes_the_bodies(server: LiveServer) -> None:
         "/prefill",
         "/verify",
         "/generate",
+        "/tokenize",
+        "/vocabulary",
         "/health",
         "/model",
         "/sessions",

@@ -1,0 +1,64 @@
+"""What drafts, as the flags say: a model of the target's vocabulary, or a lookup that needs no model."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.contract import Backend, LoadOptions
+from backends.registry import load
+from backends.vocabulary import Vocabulary
+from drafter_client.client import VerifierClient
+from drafter_client.drafter import BRANCH_CELLS, Drafter, ModelDrafter
+from drafter_client.ngram import NAME, NgramDrafter
+from drafter_client.remote_vocabulary import RemoteVocabulary
+from drafter_client.replies import ModelInfo
+from speculation.sampling import Sampling
+
+NGRAM = "ngram"  # as a backend
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """A drafter to be, what it drafts for, and the vocabulary in which the text is read and shown."""
+
+    name: str
+    info: ModelInfo
+    vocabulary: Vocabulary
+    drafter: Callable[[Sampling], Drafter]
+
+
+@contextmanager
+def drafting(options: argparse.Namespace, client: VerifierClient) -> Iterator[Drafting]:
+    """Load what drafts, and make sure that it can draft for this verifier. Raises VocabularyMismatch."""
+    branches = 1 if options.lockstep else options.branches
+    if options.backend == NGRAM:
+        vocabulary = RemoteVocabulary(client)
+        client.ping()
+        yield Drafting(NAME, client.model(), vocabulary, lambda sampling: NgramDrafter(branches))
+        return
+    with closing(load_model(options, options.draft_model, branches)) as backend:
+        info = client.check_vocabulary(backend.vocabulary, backend.model_name)
+        size = info.vocabulary.size
+        yield Drafting(
+            backend.model_name, info, backend.vocabulary, lambda sampling: ModelDrafter(backend, sampling, size)
+        )
+
+
+def load_model(options: argparse.Namespace, model: Path, rows: int = 1) -> Backend:
+    """The engine that the flags choose, with a model. Raises ModelLoadError."""
+    return load(
+        options.backend,
+        LoadOptions(
+            model=model,
+            rows=rows,
+            shared_cells=BRANCH_CELLS * (rows - 1),
+            context_length=options.context,
+            threads=options.threads,
+            gpu_layers=options.gpu_layers,
+            device=options.device,
+            dtype=options.dtype,
+            compiled=options.compile,
+        ),
+    )

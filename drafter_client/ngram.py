@@ -1,0 +1,27 @@
+"""A drafter without a model: it looks the latest tokens up in the text so far."""
+
+from collections.abc import Sequence
+
+from drafter_client.drafter import Expansion
+from speculation.ngram import NgramIndex
+from speculation.tree import Prediction
+
+NAME = "n-gram lookup"
+
+
+class NgramDrafter:
+    """Drafts what followed the last tokens when they stood in the text before."""
+
+    def __init__(self, width: int = 1) -> None:
+        self.width = width
+        self._index = NgramIndex()
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        self._index.extend(text[len(self._index) :])
+        return Expansion([self._predict(text, tail) for tail in tails], len(tails))
+
+    def _predict(self, text: Sequence[int], tail: Sequence[int]) -> Prediction:
+        found = self._index.predict(tail)
+        if found is None:  # something has to be named: it is not believed, and not sent
+            return Prediction(tail[-1] if tail else text[-1], 0.0)
+        return found

@@ -1,0 +1,91 @@
+"""Drafting without a model: against a real verifier, whose vocabulary is all that is known."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from backends.scripted import ByteVocabulary, Script, ScriptedBackend
+from drafter_client.client import VerifierClient
+from drafter_client.errors import BadReply
+from drafter_client.ngram import NgramDrafter
+from drafter_client.remote_vocabulary import RemoteVocabulary
+from speculation.operation import LOCKSTEP, Mechanisms
+from speculation.sampling import Sampling
+from tests.drafter_client.command_line import Command
+from tests.drafter_client.support import Verifier, generate, options_of, running
+from verifier_server.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[Verifier]:
+    """A toy that says few things, so that its text repeats itself."""
+    with running(Settings(backend="scripted"), ScriptedBackend(Script(support=9, sharpness=8.0))) as started:
+        yield started
+
+
+def test_drafts_are_what_followed_before() -> None:
+    drafter = NgramDrafter(width=3)
+    expansion = drafter.expand([1, 2, 3, 1, 2], [[], [3], [9]], runners_up=True)
+    assert [prediction.token for prediction in expansion.predictions] == [3, 1, 9]
+    assert expansion.read == 3
+    assert expansion.predictions[2].confidence == 0.0, "what is not known is not believed"
+    grown = drafter.expand([1, 2, 3, 1, 2, 3, 1, 7], [[1]], runners_up=False)
+    assert (grown.predictions[0].token, grown.read) == (7, 1)
+
+
+@pytest.mark.parametrize("mechanisms", [LOCKSTEP, Mechanisms()], ids=["lockstep", "side by side"])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_the_text_is_the_verifiers_own(verifier: Verifier, mechanisms: Mechanisms, temperature: float) -> None:
+    sampling = Sampling(seed=4, temperature=temperature)
+    with closing(VerifierClient(verifier.url)) as client:
+        prompt = RemoteVocabulary(client).encode("to be or not to be")
+        options = options_of(sampling, 120)
+        alone = dict(client.generate(prompt, options))["end"]["token_ids"]
+        length = 4 if mechanisms is LOCKSTEP else None
+        run = generate(client, NgramDrafter(3), length, prompt, info=client.model(), mechanisms=mechanisms, **options)
+    assert run.tokens == alone
+    if mechanisms is LOCKSTEP and not temperature:
+        assert run.stats.accepted > 20
+
+
+def test_the_vocabulary_is_the_verifiers(verifier: Verifier) -> None:
+    with closing(VerifierClient(verifier.url)) as client:
+        ours, theirs = RemoteVocabulary(client), ByteVocabulary()
+        assert ours.fingerprint == theirs.fingerprint
+        assert (ours.pieces, ours.kinds, ours.ends) == (theirs.pieces, theirs.kinds, theirs.ends)
+        for text in ("naïve \x00 日本", "", "<end>"):
+            for parse_control in (False, True):
+                for add_begin in (False, True):
+                    given = {"add_begin": add_begin, "parse_control": parse_control}
+                    assert ours.encode(text, **given) == theirs.encode(text, **given)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"size": 1, "begin": None, "ends": [], "kinds": "0", "pieces": [7]}, {"pieces": ["\u20ac"], "kinds": "0"}],
+)
+def test_what_is_no_vocabulary_is_named(body: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = VerifierClient("http://127.0.0.1:9")
+    monkeypatch.setattr(client, "call", lambda *_: body)
+    with pytest.raises(BadReply, match="/vocabulary lacks what a verifier says"):
+        RemoteVocabulary(client)
+
+
+def test_a_vocabulary_is_the_one_that_was_named(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(VerifierClient(verifier.url)) as client:
+        other = dict(client.call("GET", "/vocabulary", None))
+        other["pieces"] = [*other["pieces"][:-3], "x", *other["pieces"][-2:]]
+        ask = client.call
+        monkeypatch.setattr(client, "call", lambda *what: other if what[1] == "/vocabulary" else ask(*what))
+        with pytest.raises(BadReply, match="is not the one that it names"):
+            RemoteVocabulary(client)
+
+
+def test_the_command_needs_no_model(verifier: Verifier, drafter: Command) -> None:
+    flags = ("--verifier", verifier.url, "--backend", "ngram", "--prompt", "abc abc abc", "--max-tokens", "30")
+    ran = drafter(*flags, "--draft-n", "3", "--lockstep", "--baseline")
+    assert ran.status == 0
+    assert "n-gram lookup drafts for scripted-1" in ran.err
+    assert "same text" in ran.err
+    assert len(ran.out.rstrip("\n")) == 30
