@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculation.sampling import GREEDY_BELOW, Logits, Sampling, choose, choose_reference, choose_two, nucleus_size
+from speculation.nucleus import nucleus_size
+from speculation.sampling import GREEDY_BELOW, Logits, Sampling, choose, choose_reference, choose_two
 
 SHAPES = ("normal", "ties", "flat", "peaked", "masked", "mostly masked", "far from zero", "huge")
 
