@@ -2,7 +2,8 @@
 
 The rule is `argmax_i(log p_i + G(seed, position, i))` with `p` the distribution after temperature, top-k
 and top-p (see `noise`). `choose_reference` says it in the plainest way; `choose` gives the same ids without
-sorting or exponentiating a whole vocabulary in float64.
+sorting or exponentiating a whole vocabulary in float64 (see `whole_row`), or from the head of a row where its engine
+keeps the rest on the device (see `head_choice`).
 """
 
 from dataclasses import dataclass
@@ -10,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from speculation import noise, nucleus, whole_row
+from speculation import head_choice, noise, nucleus, whole_row
+from speculation.head import Head
 
 GREEDY_BELOW = 1e-3  # temperatures under this are plain argmax
 
 Logits = NDArray[np.float32]
+Row = Logits | Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,31 +43,58 @@ class Sampling:
     def greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
 
+    @property
+    def softmax_temperature(self) -> float:
+        """At which probabilities are told: the session's own, 1 where it is greedy. For the engine that makes heads."""
+        return 1.0 if self.greedy else self.temperature
 
-def choose(logits: Logits, sampling: Sampling, position: int) -> int:
-    """The token at absolute `position` given its row of `logits` (float32, shape (vocab,)).
 
-    Raises ValueError when the logits hold a NaN or no finite value.
+def choose(row: Row, sampling: Sampling, position: int) -> int:
+    """The token at absolute `position` given its row: float32 logits of shape (vocab,), or the head of such.
+
+    Raises ValueError when the row holds a NaN or no finite value, and for a head that was made for other settings
+    and would mislead.
     """
+    if isinstance(row, Head):
+        token = _choose_in(row, sampling, position)
+        return choose(row.whole(), sampling, position) if token is None else token
     if sampling.greedy:
-        return whole_row.likeliest(logits)
+        return whole_row.likeliest(row)
     key = noise.row_key(sampling.seed, position)
-    return whole_row.draw(logits, sampling.temperature, sampling.top_k, sampling.top_p, key)
+    return whole_row.draw(row, sampling.temperature, sampling.top_k, sampling.top_p, key)
 
 
-def choose_two(logits: Logits, sampling: Sampling, position: int) -> tuple[int, int | None]:
+def choose_two(row: Row, sampling: Sampling, position: int) -> tuple[int, int | None]:
     """The token at `position`, and the one that would be chosen were it not there; None: there is no other.
 
-    Where no filter is set the second costs next to nothing. Raises what `choose` raises. `logits` is written to and
-    is left as it was.
+    Where no filter is set the second costs next to nothing in a whole row. Raises what `choose` raises. A whole row is
+    written to and is left as it was. A head should hold a few ids even where it is greedy: one does not tell a second.
     """
-    if sampling.greedy or 0 < sampling.top_k < len(logits) or sampling.top_p < 1.0:
-        first = choose(logits, sampling, position)
-        kept, logits[first] = float(logits[first]), -np.inf
-        second = choose(logits, sampling, position) if np.isfinite(logits.max()) else None
-        logits[first] = kept
+    if isinstance(row, Head):
+        return _choose_two_in(row, sampling, position)
+    if sampling.greedy or 0 < sampling.top_k < len(row) or sampling.top_p < 1.0:
+        first = choose(row, sampling, position)
+        kept, row[first] = float(row[first]), -np.inf
+        second = choose(row, sampling, position) if np.isfinite(row.max()) else None
+        row[first] = kept
         return first, second
-    return whole_row.draw_two(logits, sampling.temperature, noise.row_key(sampling.seed, position))
+    return whole_row.draw_two(row, sampling.temperature, noise.row_key(sampling.seed, position))
+
+
+def probability(row: Row, token: int, sampling: Sampling) -> float:
+    """That of `token` at the session's temperature (at 1 when greedy), filters aside; `token` is one that was chosen.
+
+    Raises ValueError for a head that holds a NaN or no finite value, or was made at another temperature.
+    """
+    temperature = sampling.softmax_temperature
+    if not isinstance(row, Head):
+        return float(1.0 / np.exp((row - row[token]) * np.float32(1.0 / temperature)).sum())
+    row.check()
+    if row.temperature != temperature:
+        raise ValueError(f"a probability at temperature {temperature} of a head made at temperature {row.temperature}")
+    at = np.flatnonzero(row.ids == token)
+    logit = row.logits[at[0]] if len(at) else row.whole()[token]
+    return float(np.exp(float(logit) / temperature - row.log_sum))
 
 
 def choose_reference(logits: Logits, sampling: Sampling, position: int) -> int:
@@ -76,3 +106,19 @@ def choose_reference(logits: Logits, sampling: Sampling, position: int) -> int:
         ids = ids[: sampling.top_k]
     key = noise.row_key(sampling.seed, position)
     return nucleus.winner(logits[ids], ids, sampling.temperature, sampling.top_p, key)
+
+
+def _choose_in(head: Head, sampling: Sampling, position: int) -> int | None:
+    if sampling.greedy:
+        return head_choice.likeliest(head)
+    key = noise.row_key(sampling.seed, position)
+    return head_choice.draw(head, sampling.temperature, sampling.top_k, sampling.top_p, key)
+
+
+def _choose_two_in(head: Head, sampling: Sampling, position: int) -> tuple[int, int | None]:
+    first = _choose_in(head, sampling, position)
+    at = np.flatnonzero(head.ids == first)
+    if first is None or not len(at) or (len(head.ids) == 1 and head.outside):
+        return choose_two(head.whole(), sampling, position)
+    rest = head.without(int(at[0]))
+    return first, choose(rest, sampling, position) if len(rest.ids) else None
