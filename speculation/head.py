@@ -90,7 +90,8 @@ class Head:
         masked = self.ids[rank]
         share = exp(min(0.0, float(self.logits[rank]) / self.temperature - self.log_sum))
         rest = copy(self)
-        rest.ids, rest.logits = np.delete(self.ids, rank), np.delete(self.logits, rank)
+        rest.ids = np.concatenate((self.ids[:rank], self.ids[rank + 1 :]))
+        rest.logits = np.concatenate((self.logits[:rank], self.logits[rank + 1 :]))
         rest.sure -= rank < self.sure
         # The absolute error of the sum stays: the relative one grows as the sum shrinks.
         rest.doubt = self.doubt / (1.0 - share) if share < 1.0 else inf

@@ -55,8 +55,9 @@ class Device:
         with np.errstate(invalid="ignore"):
             scaled = self.row / np.float32(temperature)
             log_sum = scaled.max() + np.log(np.exp(scaled - scaled.max()).sum())
-        return Head(ids, self.row[ids], len(self.row), temperature, log_sum, self._full)
+        return Head(ids, self.row[ids], len(self.row), temperature, log_sum, self.full)
 
-    def _full(self) -> Logits:
+    def full(self) -> Logits:
+        """The whole row, counted."""
         self.asked += 1
         return self.row.copy()

@@ -71,6 +71,9 @@ def test_without_one_of_its_tokens() -> None:
     assert rest.log_sum == pytest.approx(np.log(np.exp(np.delete(row, 2) / 0.5).sum()), abs=1e-5)
     assert rest.whole().tolist() == [0.0, 3.0, -np.inf, 1.0, -1.0]
     assert device.asked == 1
+    share = np.exp(2.0 / 0.5) / np.exp(row / 0.5).sum()
+    assert rest.doubt == pytest.approx(device.head(3, 0.5).doubt / (1 - share), rel=1e-4)
+    assert device.head(3, 0.5).without(2).sure == 2, "the last was not sure"
     sole = device.head(3, 0.05).without(0)
     assert sole.doubt >= 1.0, "what is left of the sum is less than its rounding"
 
