@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from speculation.whole_row import Logits, top_ids
 
-_DOUBT = 1e-4  # of a sum over a vocabulary in float32, relative; ten times what is seen
+_DOUBT = 1e-4  # of a sum over a vocabulary in float32, relative; far above what adding rounds
 _DOUBT_OF_TERMS = 1e-6  # more of it, per unit of the greatest scaled logit: the device scales and adds in float32
 
 
@@ -31,7 +31,7 @@ class Head:
 
     Which of several ids tied at the smallest logit are in is for the device to choose; but one id alone is the
     smallest of those with the greatest logit, as `argmax` has it. NaN may stand in a head: whoever decides
-    something by it finds it. Raises ValueError for shapes that are not as said.
+    something by it finds it. Raises ValueError for shapes that are not as said and a temperature that is not positive.
     """
 
     ids: NDArray[np.int64]
@@ -50,6 +50,8 @@ class Head:
         ids, logits = np.asarray(self.ids, np.int64), np.asarray(self.logits, np.float32)
         if ids.ndim != 1 or ids.shape != logits.shape or not 1 <= len(ids) <= self.size:
             raise ValueError(f"a head of ids {ids.shape} and logits {logits.shape} for {self.size} ids")
+        if not self.temperature > 0.0:
+            raise ValueError(f"a head made at temperature {self.temperature}: it is 1 where a session is greedy")
         self.log_sum = float(self.log_sum)  # engines give scalars of their own
         order = np.lexsort((ids, -logits))  # NaN comes last
         self.ids, self.logits = ids[order], logits[order]

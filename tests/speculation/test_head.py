@@ -44,6 +44,12 @@ def test_shapes_that_do_not_fit_are_refused(ids: list[int], logits: list[float],
         head(ids, logits, size)
 
 
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan])
+def test_a_temperature_without_a_softmax_is_refused(temperature: float) -> None:
+    with pytest.raises(ValueError, match=f"a head made at temperature {temperature}"):
+        Head(np.array([1]), np.ones(1, np.float32), 9, temperature, 5.0, lambda: np.zeros(9, np.float32))
+
+
 def test_a_whole_row_of_another_size_is_refused() -> None:
     one = Head(np.array([1]), np.ones(1, np.float32), 9, 1.0, 5.0, lambda: np.zeros(8, np.float32))
     with pytest.raises(ValueError, match=r"shape \(8,\) behind a head of 9 ids"):

@@ -183,6 +183,15 @@ def test_top_k_asks_where_ids_outside_tie_with_the_last_kept() -> None:
     assert not device.asked, "the first of them is kept in any case, and out of the reach of all others"
 
 
+def test_the_nucleus_is_that_of_top_k_also_where_its_last_are_tied_with_more() -> None:
+    row = np.array([1.0, 0.5, 0.5] + [0.0] * 30, np.float32)
+    sampling = Sampling(1, 1.0, 4, 0.5)  # the nucleus of the four greatest is two, that of the eight in the head three
+    for position in range(100):
+        device = Device(row, position)
+        assert choose(device.head(8, 1.0), sampling, position) == choose_reference(row, sampling, position)
+        assert not device.asked
+
+
 def test_a_top_k_beyond_the_head_asks_only_where_the_winner_may_lie_there() -> None:
     row = logits_of("normal", 5000, 1)
     row[:8] += 20
@@ -225,6 +234,44 @@ def test_a_nucleus_beyond_the_head_asks_only_where_the_winner_may_lie_outside() 
     device = Device(row)
     assert choose(device.head(10, 1.0), Sampling(1, 1.0, top_p=0.9999), 0) == 123
     assert not device.asked
+
+
+def test_where_the_sum_says_that_the_nucleus_holds_the_head_only_the_noise_outside_counts() -> None:
+    row = np.linspace(6.0, 0.0, 600, dtype=np.float32)  # the first 200 weigh 0.87 of it
+    decided = 0
+    for position in range(300):
+        sampling = Sampling(2, 1.0, 0, 0.95)
+        device = Device(row)
+        assert choose(device.head(200, 1.0), sampling, position) == choose_reference(row, sampling, position)
+        all_noise = noise.gumbel(noise.row_key(2, position), np.arange(600))
+        scores = row[:200] + all_noise[:200]
+        if scores.argmax() < 199 and scores.max() - row[199] > all_noise[200:].max():
+            decided += 1
+            assert not device.asked
+    assert decided > 100
+
+
+@pytest.mark.parametrize("temperature", [0.5, 5.0, 50.0])
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_what_is_masked_is_never_asked_for(top_p: float, temperature: float) -> None:
+    row = np.full(5000, -np.inf, np.float32)
+    row[::500] = np.arange(10)
+    for position in range(50):
+        device = Device(row)
+        sampling = Sampling(2, temperature, 0, top_p)
+        assert choose(device.head(64, temperature), sampling, position) == choose_reference(row, sampling, position)
+        assert not device.asked
+
+
+def test_a_second_choice_behind_one_that_is_all_but_certain_is_still_the_heads() -> None:
+    """The sum says nothing of what is left; that ids outside weigh no more than the smallest inside suffices."""
+    row = np.linspace(0.0, -300.0, 1000, dtype=np.float32)
+    row[0] = 40.0
+    for position in range(100):
+        device = Device(row)
+        sampling = Sampling(2, 1.0, 0, 0.9)
+        assert choose_two(device.head(64, 1.0), sampling, position) == choose_two(row, sampling, position)
+        assert not device.asked
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -126,3 +126,6 @@ def test_few_words_are_traced_back_to_their_ids() -> None:
         found = noise.ids_from(key, 2**32 - count, size)
         assert found.tolist() == np.flatnonzero(words >= 2**32 - count).tolist()
     assert len(found) > 3000
+    highest = int(words.argmax())
+    for size, ids in ((highest, []), (highest + 1, [highest])):
+        assert noise.ids_from(key, int(words[highest]), size).tolist() == ids, "ids are below the size"
