@@ -36,6 +36,15 @@ temperatures = st.sampled_from([GREEDY_BELOW, 0.01, 0.3, 0.7, 1.0, 2.0, 100.0]) 
 top_ks = st.sampled_from([0, 1, 2, 5, 40, 4999, 10_000]) | st.integers(0, 6000)
 top_ps = st.sampled_from([1.0, 0.999999, 0.99, 0.9, 0.5, 0.1, 1e-6]) | st.floats(1e-9, 1.0)
 samplings = st.builds(Sampling, st.integers(0, 2**53 - 1), temperatures, top_ks, top_ps)
+unfiltered = st.builds(Sampling, st.integers(0, 2**53 - 1), temperatures)
+positions = st.integers(0, 2**20)
+seeds = st.integers(0, 2**32 - 1)
+shares = st.sampled_from([0.0, 0.02, 0.2, 0.5, 0.8, 1.0]) | st.floats(0.0, 1.0)
+
+
+def part(row: Logits, share: float) -> int:
+    """How many ids a head has that is so much of the row."""
+    return max(1, round(share * len(row)))
 
 
 class Device:
