@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from backends.contract import Backend, BackendError, Entry, OutOfRoom
 from speculation.acceptance import common_prefix
-from speculation.sampling import Logits, Sampling, choose, choose_two
+from speculation.sampling import Logits, Sampling, choose, choose_two, probability
 from speculation.tree import Prediction
 
 BRANCH_CELLS = 128  # tokens that a continuation holds at most beyond what it shares with the text
@@ -188,10 +186,4 @@ class ModelDrafter:
             token, second = choose_two(logits, self._sampling, position)
         else:
             token = choose(logits, self._sampling, position)
-        return Prediction(token, _probability(logits, token, self._sampling), second)
-
-
-def _probability(logits: Logits, token: int, sampling: Sampling) -> float:
-    """The drafter's probability of `token` at the session's temperature (at 1 when greedy), filters aside."""
-    scale = np.float32(1.0 if sampling.greedy else 1.0 / sampling.temperature)
-    return float(1.0 / np.exp((logits - logits[token]) * scale).sum())
+        return Prediction(token, probability(logits, token, self._sampling), second)

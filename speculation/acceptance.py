@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from enum import StrEnum
 
-from speculation.sampling import Logits, Sampling, choose
+from speculation.sampling import Logits, Row, Sampling, choose
 
 
 class Strategy(StrEnum):
@@ -22,18 +22,18 @@ def effective_sampling(strategy: Strategy, sampling: Sampling) -> Sampling:
 
 def judge(
     drafts: Sequence[int],
-    logits: Sequence[Logits] | Logits,
+    rows: Sequence[Row] | Logits,
     sampling: Sampling,
     position: int,
     ends: AbstractSet[int],
 ) -> list[int]:
     """The target's tokens from `position` on: the drafts that stand, then one of its own.
 
-    `logits` has len(drafts) + 1 rows of shape (vocab,): row i follows drafts[:i]. Rows behind the first draft
-    that falls are not looked at: they continue a text that does not exist. Stops after an end token.
+    There are len(drafts) + 1 rows, logits of shape (vocab,) or their heads: row i follows drafts[:i]. Rows behind the
+    first draft that falls are not looked at: they continue a text that does not exist. Stops after an end token.
     """
     tokens: list[int] = []
-    for at, row in enumerate(logits):
+    for at, row in enumerate(rows):
         token = choose(row, sampling, position + at)
         tokens.append(token)
         if token in ends or at == len(drafts) or token != drafts[at]:

@@ -23,7 +23,7 @@ is exact near 0, the same value is -log(-log1p(-v)), and that form is used for t
 """
 
 from enum import IntEnum
-from math import log, log1p
+from math import exp, expm1, floor, log, log1p
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +36,11 @@ _MASK = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9  # 2**32 / golden ratio: spreads consecutive ids over the whole word
 # The two multipliers and shifts of "lowbias32", found by search for low avalanche bias (Wellons, hash-prospector).
 _M1, _M2 = 0x7FEB352D, 0x846CA68B
+_GOLDEN_BACK, _M1_BACK, _M2_BACK = (pow(factor, -1, 1 << 32) for factor in (_GOLDEN, _M1, _M2))
 _LANES = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)  # fractional digits of pi: nothing up the sleeve
+
+_ROUNDING = 1e-9  # far above what float64 rounds in scores and noise
+_BLOCK = 1 << 14  # words worked on at a time: they stay in the cache, and their room is not asked of the system anew
 
 
 class Purpose(IntEnum):
@@ -150,3 +154,54 @@ def gumbel_of(h: NDArray[np.uint64]) -> NDArray[np.float64]:
     scale = 2.0**-53
     exponential = np.where(h < 1 << 52, -np.log(below * scale), -np.log1p(-np.minimum(above, 2.0**52) * scale))
     return np.asarray(-np.log(exponential))
+
+
+def least_high(reached: float) -> int:
+    """The least high word whose noise can be `reached` or more: 0 to 2**32, which says that none can.
+
+    G >= g means 1 - u <= 1 - exp(-exp(-g)), and 1 - u lies above (2**32 - 1 - high) / 2**32. Rounded so that no
+    word is missed, also where scores that differ by float64 rounding are compared.
+    """
+    if reached < -4.0:  # the least noise is -3.63
+        return 0
+    v = -expm1(-exp(_ROUNDING - reached))
+    if v < 2.0**-54:
+        return 1 << 32
+    return max(0, _MASK - floor(v * 2.0**32))
+
+
+def ids_from(key: RowKey, least: int, size: int) -> NDArray[np.int64]:
+    """The ids below `size` whose high word is at least `least` (0 to 2**32), ascending.
+
+    `permute` is one-to-one, so that few words are sooner traced back to their ids than all ids worked out.
+    """
+    count = (1 << 32) - least
+    found = [np.empty(0, np.uint32)]
+    for start in range(0, min(count, size), _BLOCK):
+        block = np.arange(start, min(start + _BLOCK, count, size), dtype=np.uint32)
+        if count > size:
+            found.append(block[high_words(key, spread_ids(block)) >= np.uint32(least)])
+        else:
+            block += np.uint32(least)
+            ids = _ids_of(key, block)
+            found.append(ids[ids < size])
+    return np.sort(np.concatenate(found)).astype(np.int64)
+
+
+def _ids_of(key: RowKey, high: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """The id of each high word; `high` is overwritten."""
+    x, scratch = high, np.empty_like(high)
+    np.right_shift(x, np.uint32(16), out=scratch)
+    np.bitwise_xor(x, scratch, out=x)
+    np.multiply(x, np.uint32(_M2_BACK), out=x)
+    np.right_shift(x, np.uint32(15), out=scratch)
+    np.bitwise_xor(x, scratch, out=x)
+    np.right_shift(scratch, np.uint32(15), out=scratch)  # x ^ x >> 15 is undone by x ^ x >> 15 ^ x >> 30
+    np.bitwise_xor(x, scratch, out=x)
+    np.bitwise_xor(x, np.uint32(key.k1), out=x)
+    np.multiply(x, np.uint32(_M1_BACK), out=x)
+    np.right_shift(x, np.uint32(16), out=scratch)
+    np.bitwise_xor(x, scratch, out=x)
+    np.bitwise_xor(x, np.uint32(key.k0), out=x)
+    np.multiply(x, np.uint32(_GOLDEN_BACK), out=x)
+    return x

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from speculation.acceptance import Strategy, common_prefix, effective_sampling, judge
+from speculation.head import head_of
 from speculation.sampling import Logits, Sampling, choose
 
 GREEDY = Sampling()
@@ -44,6 +45,18 @@ def test_each_row_is_drawn_at_its_own_position() -> None:
     assert len(set(expected)) > 1
     assert judge(expected[:5], flat, sampling, 20, set()) == expected
     assert judge(expected[:5], flat, sampling, 21, set()) != expected
+
+
+def test_heads_are_judged_as_their_rows_are() -> None:
+    sampling = Sampling(seed=3, temperature=1.0, top_p=0.9)
+    rows = list(np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32))
+    heads = [head_of(row, 8, 1.0) for row in rows]
+    drafts = judge([-1], rows[:1], sampling, 20, set())
+    while len(drafts) < 6:
+        drafts = judge([*drafts, -1], rows[: len(drafts) + 1], sampling, 20, set())
+    assert judge(drafts[:5], heads, sampling, 20, set()) == drafts
+    assert judge(drafts[:5], [*rows[:2], *heads[2:]], sampling, 20, set()) == drafts
+    assert judge([drafts[0], -1, 0, 0, 0], heads, sampling, 20, set()) == drafts[:2]
 
 
 def test_the_deterministic_strategy_takes_the_argmax_and_keeps_the_rest() -> None:

@@ -88,3 +88,44 @@ def test_seeds_out_of_range_are_refused(seed: int) -> None:
 def test_positions_out_of_range_are_refused(position: int) -> None:
     with pytest.raises(ValueError, match=f"position must be .* got {position}"):
         noise.row_key(0, position)
+
+
+@given(st.integers(0, LAST) | st.sampled_from([0, 1, 2**52 - 1, 2**52, LAST - 1, LAST]), st.floats(-1e-10, 1e-10))
+def test_no_word_that_reaches_a_noise_is_missed(h: int, rounding: float) -> None:
+    assert noise.least_high(of(h) + rounding) <= h >> 21
+
+
+@given(st.floats(-3.6, 20.0))
+def test_hardly_a_word_more_is_named(reached: float) -> None:
+    assert of((noise.least_high(reached) + 3) << 21) > reached, "the words from there on reach it with all their noise"
+
+
+def test_the_ends_of_the_noise() -> None:
+    assert noise.least_high(-3.64) == noise.least_high(-1e9) == noise.least_high(-math.inf) == 0
+    assert noise.least_high(of(LAST)) == 2**32 - 1
+    assert noise.least_high(of(LAST) + 1e-6) == noise.least_high(1e9) == noise.least_high(math.inf) == 2**32
+
+
+@given(
+    st.integers(0, LAST),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 3000),
+    st.sampled_from([0, 1, 100, 2999, 3000, 3001, 2**20, 2**31, 2**32]) | st.integers(0, 2**32),
+)
+def test_ids_by_their_high_words(seed: int, position: int, size: int, count: int) -> None:
+    key = noise.row_key(seed, position)
+    words = noise.high_words(key, noise.spread_ids(np.arange(size)))
+    assert noise.ids_from(key, 2**32 - count, size).tolist() == np.flatnonzero(words >= 2**32 - count).tolist()
+
+
+def test_few_words_are_traced_back_to_their_ids() -> None:
+    """A vocabulary so large that some of its ids are among the highest words, and the words fewer than the ids."""
+    key, size = noise.row_key(5, 6), 4_000_000
+    words = noise.high_words(key, noise.spread_ids(np.arange(size)))
+    for count in (1, 5000, size):
+        found = noise.ids_from(key, 2**32 - count, size)
+        assert found.tolist() == np.flatnonzero(words >= 2**32 - count).tolist()
+    assert len(found) > 3000
+    highest = int(words.argmax())
+    for size, ids in ((highest, []), (highest + 1, [highest])):
+        assert noise.ids_from(key, int(words[highest]), size).tolist() == ids, "ids are below the size"

@@ -5,38 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculation.sampling import GREEDY_BELOW, Logits, Sampling, choose, choose_reference, choose_two, nucleus_size
-
-SHAPES = ("normal", "ties", "flat", "peaked", "masked", "mostly masked", "far from zero", "huge")
-
-
-def logits_of(shape: str, size: int, seed: int) -> Logits:
-    """One row of logits of a kind that engines produce, or that is hard for the fast form."""
-    rng = np.random.default_rng(seed)
-    row = rng.standard_normal(size) * 4
-    if shape == "ties":
-        row = np.round(row)
-    elif shape == "flat":
-        row[:] = 0.25
-    elif shape == "peaked":
-        row[rng.integers(size)] += 30
-    elif shape in ("masked", "mostly masked"):
-        hidden = rng.random(size) < (0.3 if shape == "masked" else 0.99)
-        hidden[rng.integers(size)] = False
-        row[hidden] = -np.inf
-    elif shape == "far from zero":
-        row += 1e4
-    elif shape == "huge":
-        row *= 1e4
-    return row.astype(np.float32)
-
-
-rows = st.builds(logits_of, st.sampled_from(SHAPES), st.integers(1, 5000), st.integers(0, 2**32 - 1))
-small_rows = st.builds(logits_of, st.sampled_from(SHAPES), st.integers(1, 12), st.integers(0, 2**32 - 1))
-temperatures = st.sampled_from([GREEDY_BELOW, 0.01, 0.3, 0.7, 1.0, 2.0, 100.0]) | st.floats(GREEDY_BELOW, 100.0)
-top_ks = st.sampled_from([0, 1, 2, 5, 40, 4999, 10_000]) | st.integers(0, 6000)
-top_ps = st.sampled_from([1.0, 0.999999, 0.99, 0.9, 0.5, 0.1, 1e-6]) | st.floats(1e-9, 1.0)
-samplings = st.builds(Sampling, st.integers(0, 2**53 - 1), temperatures, top_ks, top_ps)
+from speculation.nucleus import nucleus_size
+from speculation.sampling import GREEDY_BELOW, Logits, Sampling, choose, choose_reference, choose_two
+from tests.speculation.rows import SHAPES, logits_of, rows, samplings, small_rows
 
 
 @settings(max_examples=500)
