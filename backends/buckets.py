@@ -24,6 +24,11 @@ class Launch(NamedTuple):
     pieces: list[Entry]
     owners: list[int]
 
+    def places(self, piece: Entry) -> slice:
+        """Which of the tokens whose logits the launch keeps are those that `piece` wants."""
+        first = 0 if self.shape[1] > NARROW else piece.logits_from
+        return slice(first, first + len(piece.tokens) - piece.logits_from)
+
 
 @dataclass(frozen=True, slots=True)
 class Buckets:

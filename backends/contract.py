@@ -14,14 +14,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backends.vocabulary import Vocabulary
+from speculation.head import Head
+from speculation.sampling import Sampling
 
+T = TypeVar("T")
 Logits = NDArray[np.float32]
+Rows = Logits | Sequence[Head]
 Progress = Callable[[float], None]
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -53,6 +57,24 @@ class Entry(NamedTuple):
     start: int
     tokens: Sequence[int]
     logits_from: int
+
+
+class HeadOf(NamedTuple):
+    """What is wanted of each row of an entry: the `size` greatest logits of the ids below `below`, and the log of the
+    sum of exp(logit / `temperature`) over all of these ids. A `size` of 1 is all that greedy decoding needs."""
+
+    size: int
+    temperature: float
+    below: int
+
+
+HEAD = 1024  # logits that decide nearly every token that is drawn
+
+
+def head_for(sampling: Sampling, below: int, choices: int = 1) -> HeadOf:
+    """What suffices to choose by `sampling` among the ids below `below`; `choices`: how many are to be named."""
+    size = choices if sampling.greedy else max(HEAD, sampling.top_k)
+    return HeadOf(min(size, below), sampling.softmax_temperature, below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +112,7 @@ class Backend(ABC):
     `max_batch_tokens` tokens in one `extend`, over all its entries
     `max_rollback`     how many of a row's last tokens a smaller `start` may take back; None: any number
     `can_copy`         whether `copy` works
+    `has_heads`        whether `heads` gives heads: for engines from which a whole row of logits is long to fetch
     """
 
     name: str
@@ -100,6 +123,7 @@ class Backend(ABC):
     max_batch_tokens: int
     max_rollback: int | None = None
     can_copy: bool = True
+    has_heads: bool = False
     chat_template: str | None = None
     kv_bytes: int = 0  # memory of the KV cache of all rows
 
@@ -117,16 +141,34 @@ class Backend(ABC):
         The arrays are valid until the next `extend`: decide or copy before it. Raises BadEntry
         with nothing changed, OutOfRoom or EngineFailure with the batch's rows emptied.
         """
+        return self._booked(batch, lambda: self._forward(batch))
+
+    def heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> Sequence[Rows]:
+        """`extend`, with what suffices to decide: per entry the head of each row, or whole rows without `has_heads`.
+
+        `wanted[i]` is for `batch[i]`. Heads are valid as long as the arrays of `extend`, and raise EngineFailure when
+        they have to fetch a row after all and cannot.
+        """
+        size = self.vocabulary.size
+        if len(wanted) != len(batch) or any(not 1 <= each.size <= each.below <= size for each in wanted):
+            raise BadEntry(f"heads of 1 to {size} ids can be had, one kind for each of {len(batch)} entries")
+        if self.has_heads:
+            return self._booked(batch, lambda: self._heads(batch, wanted))
+        whole = zip(self.extend(batch), wanted, strict=True)
+        return [rows if each.below == size else rows[:, : each.below] for rows, each in whole]
+
+    def _booked(self, batch: Sequence[Entry], run: Callable[[], T]) -> T:
+        """Check the batch, run it, and keep the books."""
         self._check_batch(batch)
         try:
-            logits = self._forward(batch)
+            result = run()
         except BackendError:
             for entry in batch:
                 self.release(entry.row)
             raise
         for entry in batch:
             self._lengths[entry.row] = entry.start + len(entry.tokens)
-        return logits
+        return result
 
     def copy(self, source: int, destination: int, length: int) -> None:
         """Make `destination` hold the first `length` tokens of `source`, and nothing else."""
@@ -154,6 +196,10 @@ class Backend(ABC):
     @abstractmethod
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         """`extend` after its checks."""
+
+    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[Head]]:
+        """`heads` after its checks, for engines that have them."""
+        raise NotImplementedError
 
     @abstractmethod
     def _copy(self, source: int, destination: int, length: int) -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.contract import Backend, Entry, LoadOptions, Logits, ModelLoadError, Progress
+from backends.contract import Backend, Entry, HeadOf, LoadOptions, Logits, ModelLoadError, Progress
 from backends.vocabulary import Kind, Vocabulary
+from speculation.head import Head, head_of
 
 ORDER = 4  # tokens of context that decide the next
 BEGIN, END = 256, 257
@@ -65,12 +66,13 @@ class ScriptedBackend(Backend):
         max_batch_tokens: int = 512,
         max_rollback: int | None = None,
         can_copy: bool = True,
+        has_heads: bool = False,
     ) -> None:
         self.script = script
         self.model_name = f"scripted-{script.seed}"
         self.vocabulary = ByteVocabulary(script.vocabulary_size)
         self.rows, self.context_length, self.max_batch_tokens = rows, context_length, max_batch_tokens
-        self.max_rollback, self.can_copy = max_rollback, can_copy
+        self.max_rollback, self.can_copy, self.has_heads = max_rollback, can_copy, has_heads
         self.passes = 0
         self.fed = 0  # tokens over all passes
         self._held: list[list[int]] = [[] for _ in range(rows)]
@@ -105,6 +107,12 @@ class ScriptedBackend(Backend):
             rows = [self.logits_after(held[: start + i + 1]) for i in range(logits_from, len(tokens))]
             results.append(np.stack(rows) if rows else np.empty((0, self.vocabulary.size), dtype=np.float32))
         return results
+
+    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[Head]]:
+        return [
+            [head_of(row[: each.below], each.size, each.temperature) for row in rows]
+            for rows, each in zip(self._forward(batch), wanted, strict=True)
+        ]
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._held[destination] = self._held[source][:length]

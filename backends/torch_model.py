@@ -4,8 +4,8 @@ All rows share one cache of fixed shape (`torch_cache`), and batches become laun
 a compiler sees each of them once, when the model is loaded. Taking tokens back is a smaller start.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from backends.contract import (
     Backend,
     EngineFailure,
     Entry,
+    HeadOf,
     LoadOptions,
     Logits,
     ModelLoadError,
@@ -23,6 +24,7 @@ from backends.contract import (
 )
 from backends.machine import available_bytes, rows_that_fit
 from backends.torch_cache import RowCache, View, layer_shapes
+from backends.torch_heads import heads_of
 from backends.torch_loading import (
     Masks,
     check_options,
@@ -33,10 +35,10 @@ from backends.torch_loading import (
     load_vocabulary,
     model_name,
 )
+from speculation.head import Head
 
-_SPANS = (
-    1024  # places that the shortest look back covers where shapes are compiled; each next one covers four times that
-)
+T = TypeVar("T")
+_SPAN = 1024  # places that the shortest look back covers where shapes are compiled; each next covers four times that
 _LOADED = 0.3  # of the progress, if something is compiled after it
 
 
@@ -76,7 +78,7 @@ def _logits(model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: Any
 
 
 class TorchBackend(Backend):
-    """See the module. `compiler`: a backend of torch.compile; None: nothing is compiled."""
+    """See the module. `compiler`: of torch.compile, None: nothing is compiled. `has_heads`: None: on all but CPUs."""
 
     name = "torch"
 
@@ -86,12 +88,14 @@ class TorchBackend(Backend):
         progress: Progress | None = None,
         *,
         compiler: str | None = None,
+        has_heads: bool | None = None,
     ) -> None:
         report = progress or (lambda fraction: None)
         check_options(options)
         if options.threads is not None:
             torch.set_num_threads(options.threads)
         self._device = find_device(options.device)
+        self.has_heads = self._device.type != "cpu" if has_heads is None else has_heads
         dtype = find_dtype(options.dtype, self._device)
         model = load_model(options.model, options, self._device, dtype)
         assert options.model is not None
@@ -115,6 +119,7 @@ class TorchBackend(Backend):
         self._cache = RowCache(layers, self.rows, positions, dtype, self._device)
         self._run: Any = _Step(model, self._cache, masks, self.context_length)
         self._compiled = compiler is not None
+        self._replayed = compiler == "inductor" and self._device.type == "cuda"
         super().__init__()
         if compiler is not None:
             self._compile(compiler, report)
@@ -140,7 +145,7 @@ class TorchBackend(Backend):
         """Compile for each shape there is: later, one that is new would hold everybody up for as long as that takes."""
         shapes = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
         # Fixed addresses let CUDA replay a whole launch as one graph; elsewhere there is nothing of the kind.
-        mode = {"mode": "reduce-overhead"} if self._device.type == "cuda" and compiler == "inductor" else {}
+        mode = {"mode": "reduce-overhead"} if self._replayed else {}
         torch._dynamo.config.recompile_limit += len(shapes)  # one code, many shapes: and that for each model loaded
         torch._dynamo.config.accumulated_recompile_limit += len(shapes)
         self._run = torch.compile(self._run, backend=compiler, dynamic=False, fullgraph=True, **mode)
@@ -154,26 +159,43 @@ class TorchBackend(Backend):
     @property
     def _spans(self) -> list[int]:
         """How far back launches may look: few distances where each is compiled."""
-        spans = [_SPANS]
+        spans = [_SPAN]
         while spans[-1] < self._cache.positions:
             spans.append(4 * spans[-1])
         return [*spans[:-1], self._cache.positions]
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        parts: list[list[Tensor]] = [[] for _ in batch]
+        def fetch(logits: Tensor, owners: list[int], places: list[slice]) -> list[Logits]:
+            each = [logits[row, kept, : self.vocabulary.size] for row, kept in enumerate(places)]
+            return [rows.to(torch.float32).cpu().numpy() for rows in each]
+
+        return [np.concatenate(parts) for parts in self._launched(batch, fetch)]
+
+    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[Head]]:
+        def select(logits: Tensor, owners: list[int], places: list[slice]) -> list[list[Head]]:
+            asked = [wanted[owner] for owner in owners]
+            return heads_of(logits, asked, places)
+
+        return [[head for part in each for head in part] for each in self._launched(batch, select)]
+
+    def _launched(
+        self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[slice]], list[T]]
+    ) -> list[list[T]]:
+        """Run the launches of a batch; per entry, what `take` makes of its part of each.
+
+        `take` gets the logits of a launch (rows, kept, vocabulary), whose entry each row is, and which of its kept
+        tokens count.
+        """
+        parts: list[list[T]] = [[] for _ in batch]
         try:
             for launch in self._buckets.launches(batch):
                 logits = self._launch(launch)
-                for at, (piece, owner) in enumerate(zip(launch.pieces, launch.owners, strict=True)):
-                    wanted = len(piece.tokens) - piece.logits_from
-                    first = 0 if launch.shape[1] > NARROW else piece.logits_from
-                    parts[owner].append(logits[at, first : first + wanted])
-            rows = torch.cat([part for entry in parts for part in entry])[:, : self.vocabulary.size]
-            block: Logits = rows.to(torch.float32).cpu().numpy()
+                places = [launch.places(piece) for piece in launch.pieces]
+                for owner, part in zip(launch.owners, take(logits, launch.owners, places), strict=True):
+                    parts[owner].append(part)
         except (RuntimeError, MemoryError) as error:
             raise EngineFailure(f"PyTorch failed in a forward pass: {str(error).splitlines()[0]}") from error
-        counts = np.cumsum([len(entry.tokens) - entry.logits_from for entry in batch])
-        return np.split(block, counts[:-1])
+        return parts
 
     def _launch(self, launch: Launch, span: int | None = None) -> Tensor:
         """Logits of shape (rows, kept, vocabulary), on the device."""
@@ -205,9 +227,9 @@ class TorchBackend(Backend):
                 span,
                 whole,
             )
-        if whole and rows != list(by_row):
-            logits = logits[list(by_row)]
-        return logits
+        if self._replayed:  # the next launch of this shape writes to the same memory
+            logits = logits.clone()
+        return logits[[rows.index(row) for row in by_row]] if rows[: len(by_row)] != list(by_row) else logits
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         with torch.no_grad():

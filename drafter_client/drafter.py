@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from backends.contract import Backend, BackendError, Entry, OutOfRoom
+from backends.contract import Backend, BackendError, Entry, OutOfRoom, Rows, head_for
 from speculation.acceptance import common_prefix
-from speculation.sampling import Logits, Sampling, choose, choose_two, probability
+from speculation.sampling import Row, Sampling, choose, choose_two, probability
 from speculation.tree import Prediction
 
+_CHOICES = 8  # of greedy decoding: enough to name a second one
 BRANCH_CELLS = 128  # tokens that a continuation holds at most beyond what it shares with the text
 
 
@@ -52,6 +53,7 @@ class ModelDrafter:
         """`vocabulary_size`: the verifier's; ids beyond the smaller vocabulary are never drafted."""
         self._backend, self._sampling = backend, sampling
         self._ids = min(backend.vocabulary.size, vocabulary_size or backend.vocabulary.size)
+        self._wanted = head_for(sampling, self._ids, choices=_CHOICES)
         self._fewer_ids = (vocabulary_size or 0) > self._ids
         self.width = backend.rows if backend.can_copy else 1
         self._rows = [_Row(number, 0) for number in range(self.width)]
@@ -85,7 +87,7 @@ class ModelDrafter:
                 row, tail = chosen[len(predictions)], tails[len(predictions)]
                 row.stem, row.tail, row.used = self._length, list(tail), self._calls
                 place = self._base + entry.start + len(entry.tokens)
-                predictions.append(self._predict(rows[0][: self._ids], place, runners_up))
+                predictions.append(self._predict(rows[0], place, runners_up))
             batch.clear()
 
         for tail in tails:
@@ -127,8 +129,8 @@ class ModelDrafter:
         predictions = []
         for tail in tails:
             feed = self._readable([*text, *tail][-window:])
-            logits = self._forward([Entry(0, 0, feed, len(feed) - 1)])[0][0][: self._ids]
-            predictions.append(self._predict(logits, len(text) + len(tail), runners_up))
+            row = self._forward([Entry(0, 0, feed, len(feed) - 1)])[0][0]
+            predictions.append(self._predict(row, len(text) + len(tail), runners_up))
         self._forget()
         return Expansion(predictions, window * len(tails))
 
@@ -173,14 +175,14 @@ class ModelDrafter:
             return [token if token < self._ids else 0 for token in tokens]
         return list(tokens)
 
-    def _forward(self, batch: list[Entry]) -> list[Logits]:
+    def _forward(self, batch: list[Entry]) -> Sequence[Rows]:
         try:
-            return self._backend.extend(batch)
+            return self._backend.heads(batch, [self._wanted] * len(batch))
         except BackendError:  # nothing is certain of the rows
             self._forget()
             raise
 
-    def _predict(self, logits: Logits, position: int, runner_up: bool) -> Prediction:
+    def _predict(self, logits: Row, position: int, runner_up: bool) -> Prediction:
         second = None
         if runner_up:
             token, second = choose_two(logits, self._sampling, position)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 
-from backends.contract import Backend, Entry
+from backends.contract import Backend, Entry, head_for
 from drafter_client.errors import BadPrompt
 from drafter_client.loop import Origin
 from drafter_client.stats import Stats
@@ -29,11 +29,11 @@ def run_solo(
     stats.sampling |= {"top_k": sampling.top_k, "top_p": sampling.top_p}
     tokens = list(prompt_ids)
     limit = min(backend.context_length, len(tokens) + max_tokens)
-    held = 0
+    held, wanted = 0, head_for(sampling, backend.vocabulary.size)
     try:
         while stats.finish_reason is None:
             feed = tokens[held : held + backend.max_batch_tokens]
-            rows = backend.extend([Entry(0, held, feed, len(feed) - 1)])[0]
+            rows = backend.heads([Entry(0, held, feed, len(feed) - 1)], [wanted])[0]
             held += len(feed)
             if held < len(tokens):
                 continue

@@ -99,11 +99,11 @@ class Engine:
         if plan is None:
             return False
         try:
-            logits = self.backend.extend(plan.batch)
+            rows = self.backend.heads(plan.batch, plan.heads(self.backend.vocabulary.size))
         except BackendError as error:
             self._scheduler.failed(plan, error, self._clock())
         else:
-            self._scheduler.conclude(plan, logits, began, self._clock())
+            self._scheduler.conclude(plan, rows, began, self._clock())
         self._deliver()
         return True
 

@@ -7,7 +7,7 @@ take, they see for themselves.
 from collections.abc import Callable
 from itertools import pairwise
 
-from backends.contract import Backend, Entry
+from backends.contract import Backend, Entry, HeadOf
 from speculation.draft_length import MAX_AUTO
 
 WIDEST = MAX_AUTO + 1  # tokens: the longest automatic guess, and the token before it
@@ -31,7 +31,7 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
         started = clock()
         if started - began > _PATIENCE and len(least) > 1:
             break
-        backend.extend([Entry(0, 0, [token] * width, 0)])
+        backend.heads([Entry(0, 0, [token] * width, 0)], [HeadOf(1, 1.0, backend.vocabulary.size)])
         least[width] = min(1e3 * (clock() - started), least.get(width, float("inf")))
     backend.release(0)
     return _lines(sorted(least.items()))

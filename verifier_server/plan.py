@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from backends.contract import Entry
+from backends.contract import Entry, HeadOf, head_for
+from speculation.acceptance import effective_sampling
 from verifier_server.jobs import Job
 from verifier_server.seats import Seat
 
@@ -30,6 +31,11 @@ class Plan:
     def tokens(self) -> int:
         """How many the pass feeds."""
         return sum(len(entry.tokens) for entry in self.batch)
+
+    def heads(self, vocabulary_size: int) -> list[HeadOf]:
+        """What suffices of the rows of each entry to decide on."""
+        samplings = [effective_sampling(part.seat.session.strategy, part.seat.session.sampling) for part in self.parts]
+        return [head_for(sampling, vocabulary_size) for sampling in samplings]
 
     def add(self, part: Part, most: int) -> int:
         """Feed what the row lacks of the session's tokens, then the drafts; returns the tokens taken, `most` at most.

@@ -5,15 +5,15 @@ one thing here: feed what the row lacks of the session's tokens, then the fresh 
 token on. Nothing here waits, reads a clock or runs the model, so that the same code runs in virtual time:
 
     plan = scheduler.plan(now)        None: ask again when something was submitted, or at `scheduler.wake_at`
-    logits = backend.extend(plan.batch)
-    scheduler.conclude(plan, logits, began, ended)
+    rows = backend.heads(plan.batch, plan.heads(backend.vocabulary.size))
+    scheduler.conclude(plan, rows, began, ended)
 """
 
 import logging
 import math
 from collections.abc import Sequence
 
-from backends.contract import Backend, Logits
+from backends.contract import Backend, BackendError, Rows
 from speculation.acceptance import effective_sampling, judge
 from speculation.errors import EngineError, Overloaded, SpecPairError
 from verifier_server.composer import Composer
@@ -103,10 +103,10 @@ class Scheduler:
             self._rows.use(part.seat.session)
         return plan
 
-    def conclude(self, plan: Plan, logits: Sequence[Logits], began: float, ended: float) -> None:
+    def conclude(self, plan: Plan, brought: Sequence[Rows], began: float, ended: float) -> None:
         """Judge and commit what a pass over `plan.batch` brought, answer the guesses, tell those who watch."""
         self._running = None
-        for part, entry, rows in zip(plan.parts, plan.batch, logits, strict=True):
+        for part, entry, rows in zip(plan.parts, plan.batch, brought, strict=True):
             session = part.seat.session
             if session.gone:
                 self._rows.drop(session)
@@ -120,7 +120,7 @@ class Scheduler:
                 continue
             try:
                 self._commit(part, rows, ended - began)
-            except ValueError as error:  # logits that hold a NaN, say; the other sessions are sound
+            except (ValueError, BackendError) as error:  # a NaN, or a row not to be had; the other sessions are sound
                 self._refill([part], error)
                 continue
             self._queue.settle(part.seat, ended, part.run, len(part.fresh))
@@ -171,7 +171,7 @@ class Scheduler:
             self.wake_at = hold_until(now, self._opened + self._hold * step, step, len(ready), expected)
         return self.wake_at is not None
 
-    def _commit(self, part: Part, rows: Logits, seconds: float) -> None:
+    def _commit(self, part: Part, rows: Rows, seconds: float) -> None:
         session, ends = part.seat.session, self._backend.vocabulary.ends
         sampling = effective_sampling(session.strategy, session.sampling)
         tokens = judge(part.fresh, rows, sampling, len(session.tokens), ends)

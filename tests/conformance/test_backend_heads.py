@@ -1,0 +1,79 @@
+"""What an engine tells of rows of logits that it keeps to itself is what stands in them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from backends.contract import BadEntry, Entry, HeadOf, head_for
+from speculation.head import Head
+from speculation.sampling import Sampling, choose, choose_two, probability
+from tests.conformance.conftest import Subject
+
+SAMPLINGS = [
+    Sampling(),
+    Sampling(seed=1, temperature=0.7),
+    Sampling(seed=2, temperature=1.3, top_p=0.9),
+    Sampling(seed=3, temperature=0.9, top_k=40),
+    Sampling(seed=4, temperature=1.0, top_k=2000, top_p=0.8),
+]
+
+
+def batch_of(subject: Subject) -> list[Entry]:
+    """Two rows in the middle of their texts, and one that gives no logits."""
+    ids = subject.ids
+    for row in (0, 2):
+        subject.feed(row, 0, ids[row : row + 20])
+    return [Entry(2, 20, ids[22:27], 1), Entry(0, 18, ids[18:19], 0), Entry(1, 0, ids[:30], 30)]
+
+
+@pytest.mark.parametrize("below", [None, 200])
+def test_rows_are_told_as_they_are(subject: Subject, below: int | None) -> None:
+    backend, batch = subject.backend, batch_of(subject)
+    limit = below or backend.vocabulary.size
+    size = min(64, limit)
+    one = HeadOf(1, 1.0, limit)
+    told = [list(rows) for rows in backend.heads(batch, [HeadOf(size, 0.8, limit), one, one])]
+    assert [backend.length(row) for row in range(3)] == [19, 30, 25]
+    whole = [rows[:, :limit].copy() for rows in backend.extend(batch)]
+    assert [len(rows) for rows in told] == [len(rows) for rows in whole] == [4, 1, 0]
+    for row, exact in zip(told[0] + told[1], np.concatenate(whole[:2]), strict=True):
+        if not isinstance(row, Head):
+            assert not backend.has_heads and subject.same(row, exact)
+            continue
+        assert row.size == limit and row.ids.max() < limit
+        assert subject.same(row.logits, exact[row.ids])
+        with np.errstate(under="ignore"):
+            expected = np.log(np.exp(exact.astype(np.float64) / row.temperature).sum())
+        assert row.log_sum == pytest.approx(expected, abs=1e-4 + 2 * subject.tolerance)
+        rest = np.delete(exact, row.ids)
+        assert rest.max(initial=-np.inf) <= row.logits[-1] + subject.tolerance
+        fetched = row.whole()
+        assert fetched.shape == (limit,)
+        assert np.array_equal(fetched[row.ids], row.logits), "to the bit: what is decided does not depend on the way"
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+def test_decisions_on_heads_are_those_on_the_rows(subject: Subject, sampling: Sampling) -> None:
+    backend = subject.backend
+    wanted = head_for(sampling, backend.vocabulary.size, choices=8)
+    rows = backend.heads([Entry(0, 0, subject.ids[:40], 0)], [wanted])[0]
+    for position, row in enumerate(rows):
+        whole = row.whole().copy() if isinstance(row, Head) else row
+        token = choose(row, sampling, position)
+        assert token == choose(whole, sampling, position)
+        assert choose_two(row, sampling, position) == choose_two(whole.copy(), sampling, position)
+        assert probability(row, token, sampling) == pytest.approx(probability(whole, token, sampling), rel=1e-4)
+
+
+def _wrong(size: int) -> list[Sequence[HeadOf]]:
+    good = HeadOf(1, 1.0, size)
+    return [[], [good, good], [HeadOf(0, 1.0, size)], [HeadOf(3, 1.0, 2)], [HeadOf(1, 1.0, size + 1)]]
+
+
+def test_heads_that_cannot_be_are_refused_and_change_nothing(subject: Subject) -> None:
+    subject.feed(0, 0, subject.ids[:5])
+    for wanted in _wrong(subject.backend.vocabulary.size):
+        with pytest.raises(BadEntry, match="heads of 1 to"):
+            subject.backend.heads([Entry(0, 5, subject.ids[5:6], 0)], wanted)
+    assert subject.backend.length(0) == 5
