@@ -111,9 +111,15 @@ def test_no_placeholder_satisfies_the_requirements(name: str) -> None:
         assert numbers[: len(PLACEHOLDERS[which])] > PLACEHOLDERS[which], which
 
 
-def test_the_old_sdk_s_list_repeats_the_common_one_but_for_numpy_and_llama_cpp() -> None:
-    common = [line for line in lines("requirements.txt") if package(line) not in ("numpy", "llama-cpp-python")]
-    assert not [line for line in common if line not in lines(LEGACY_REQUIREMENTS)]
+@pytest.mark.parametrize(
+    ("name", "repeated", "but_for"),
+    [
+        (LEGACY_REQUIREMENTS, "requirements.txt", {"numpy", "llama-cpp-python"}),
+        (REQUIREMENTS, "requirements-torch.txt", {"torch"}),
+    ],
+)
+def test_lists_that_cannot_include_another_repeat_it(name: str, repeated: str, but_for: set[str]) -> None:
+    assert not [line for line in lines(repeated) if package(line) not in but_for and line not in lines(name)]
 
 
 def test_nothing_of_the_sdk_is_needed_without_it() -> None:
