@@ -8,7 +8,7 @@ from drafter_client.arguments import drafter_parser
 from tests.drafter_client.command_line import Command
 
 ENGINE = """
---backend {llama_cpp,torch,scripted} engine (default: llama_cpp)
+--backend {llama_cpp,torch,neuron_legacy,scripted} engine (default: llama_cpp)
 --context CONTEXT tokens of context (default: as trained, up to 4096)
 --threads THREADS CPU threads (default: from the machine)
 --gpu-layers GPU_LAYERS layers on the GPU; -1: all (default)
