@@ -15,6 +15,7 @@ class Loader(Protocol):
 _MODULES = {
     "llama_cpp": "backends.llama_cpp",
     "torch": "backends.torch_model",
+    "neuron_legacy": "backends.neuron_legacy",
     "scripted": "backends.scripted",
 }
 

@@ -23,6 +23,7 @@ from backends.contract import (
     Progress,
 )
 from backends.machine import available_bytes, rows_that_fit
+from backends.neuron_install import REQUIREMENTS, refuse_placeholders
 from backends.torch_cache import RowCache, View, layer_shapes
 from backends.torch_heads import heads_of
 from backends.torch_loading import (
@@ -243,6 +244,7 @@ def load(options: LoadOptions, progress: Progress | None = None) -> TorchBackend
     """Load a model folder or a GGUF file. Raises ModelLoadError."""
     compiler = None
     if options.device is not None and options.device.partition(":")[0] == "neuron":
+        refuse_placeholders(REQUIREMENTS)
         compiler = "neuron"  # the way models run there
     elif options.compiled:
         compiler = "inductor"

@@ -60,5 +60,6 @@ def load_model(options: argparse.Namespace, model: Path, rows: int = 1) -> Backe
             device=options.device,
             dtype=options.dtype,
             compiled=options.compile,
+            tensor_parallel=options.tensor_parallel,
         ),
     )

@@ -25,7 +25,10 @@ def small(**options: object) -> LoadOptions:
 
 
 def test_an_unknown_engine_is_named_with_those_there_are() -> None:
-    assert refusal(LoadOptions(), "lama") == "unknown backend 'lama': choose one of llama_cpp, torch, scripted"
+    assert (
+        refusal(LoadOptions(), "lama")
+        == "unknown backend 'lama': choose one of llama_cpp, torch, neuron_legacy, scripted"
+    )
 
 
 def test_engines_are_imported_when_asked_for() -> None:

@@ -12,6 +12,7 @@ from backends.contract import Backend, LoadOptions
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
 from models import DEFAULT_TARGET
+from tests.stand_ins.neuron import load_on_stand_in
 
 ROWS, CONTEXT, BATCH = 3, 384, 64
 
@@ -50,6 +51,10 @@ def _torch(model: Path, compiler: str | None = None) -> Backend:
     return TorchBackend(options, compiler=compiler, has_heads=compiler is not None)
 
 
+def _neuron_legacy() -> Backend:
+    return load_on_stand_in(rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH)
+
+
 CANDIDATES = (
     Candidate("scripted", _scripted, 0.0),
     Candidate("scripted, limited", lambda: _scripted(max_rollback=8, can_copy=False), 0.0),
@@ -63,4 +68,6 @@ CANDIDATES = (
     # kinds and decisions on heads.
     Candidate("torch", lambda: _torch(DEFAULT_TARGET), 1e-3, "torch"),
     Candidate("torch, fixed shapes", lambda: _torch(DEFAULT_TARGET, "eager"), 1e-3, "torch"),
+    # In float32 on random weights, with logits of a spread of 1. The stand-in for its library needs torch.
+    Candidate("neuron_legacy (stand-in)", _neuron_legacy, 1e-4, "torch"),
 )

@@ -14,6 +14,7 @@ ENGINE = """
 --device DEVICE torch: cpu, cuda, mps, neuron (default: the best there is)
 --dtype {float32,bfloat16,float16} torch: number type (default: by the device)
 --compile torch: compile for all shapes first
+--tensor-parallel TENSOR_PARALLEL neuron_legacy: NeuronCores that share the model
 """
 PROMPT = """
 prompt:
@@ -46,7 +47,8 @@ draft model:
 --draft-n auto|N drafts a round (default: auto)
 --branches BRANCHES continuations that it may follow at once, to be ready for corrections (default: 6)
 --lockstep draft, send, wait: nothing side by side
---backend {{llama_cpp,torch,scripted,ngram}} engine; ngram: no model, look the text up in itself (default: llama_cpp)
+--backend {{llama_cpp,torch,neuron_legacy,scripted,ngram}}
+engine; ngram: no model, look the text up in itself (default: llama_cpp)
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
 'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.
 """
@@ -57,7 +59,7 @@ options:
 --model PATH (default: the shipped target)
 --max-tokens MAX_TOKENS (default: 128)
 engine:
---backend {{llama_cpp,torch,scripted}} engine (default: llama_cpp)
+--backend {{llama_cpp,torch,neuron_legacy,scripted}} engine (default: llama_cpp)
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
 """
 

@@ -1,0 +1,36 @@
+"""Puts the stand-in in the place of transformers-neuronx, and a tiny model into a folder for it."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from backends.contract import Backend, LoadOptions, Progress
+from backends.registry import load
+from tests.models.conftest import TinyModel
+
+_NAME = "transformers_neuronx"
+
+
+@contextmanager
+def standing_in() -> Iterator[None]:
+    """Within it, `import transformers_neuronx` gives the stand-in. For tests marked with the engine torch."""
+    from tests.stand_ins import transformers_neuronx
+
+    before = sys.modules.get(_NAME)
+    sys.modules[_NAME] = transformers_neuronx
+    try:
+        yield
+    finally:
+        del sys.modules[_NAME]
+        if before is not None:
+            sys.modules[_NAME] = before
+
+
+def load_on_stand_in(progress: Progress | None = None, **options: Any) -> Backend:
+    """A tiny random Llama on the neuron_legacy backend; options beyond its model and number type as given."""
+    with TemporaryDirectory() as folder, standing_in():
+        model = TinyModel(Path(folder) / "tiny").folder
+        return load("neuron_legacy", LoadOptions(**{"model": model, "dtype": "float32", **options}), progress)

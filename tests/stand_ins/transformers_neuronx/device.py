@@ -1,0 +1,104 @@
+"""What stands in for the chip: a Llama whose keys and values lie in slots, run by programs of fixed shapes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from models.tensor_file import read_tensors
+from tests.stand_ins.transformers_neuronx.config import LlamaConfig
+
+_HIDDEN = -30000.0  # score of what a mask hides
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Work as small as this takes many times as long on two threads, which wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Device:
+    """Weights and caches. `run` is one program; `slots` and `rows` are the caches' shape."""
+
+    def __init__(self, config: LlamaConfig, folder: Path, slots: int, rows: int) -> None:
+        dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[config.amp]
+        tensors = read_tensors(folder / "model.safetensors")
+        self._weights = {name: torch.from_numpy(data.copy()).to(dtype) for name, data in tensors.items()}
+        self._config, self._slots = config, slots
+        shape = (2, config.num_hidden_layers, slots, rows, config.num_key_value_heads, config.attention_head_size)
+        self.caches = torch.zeros(shape, dtype=dtype)
+
+    @_one_thread()
+    def run(self, width: int, batch: int, ids: Tensor, slots: Tensor, rows: Tensor, prompt: bool) -> Tensor:
+        """Logits (vocab, width, batch) of the program for so many tokens of so many sequences.
+
+        ids, slots (batch, width), rows (batch,). A prompt sees itself alone and is written from slot 0 on whatever
+        `slots` says, which only turns its positions (library: update_indices_context). Other tokens see what lies in
+        their row below the least of their slots, and those before them (library:
+        decoder_attention_mask_lhs_aligned_token_padded).
+        """
+        for name, tensor in (("ids", ids), ("slots", slots)):
+            assert tensor.shape == (batch, width), f"{name} of shape {tuple(tensor.shape)} into ({batch}, {width})"
+        if not prompt and int(slots.max()) >= self._slots:  # no program is large enough (library: find_bucket_id)
+            raise StopIteration
+        least = slots.min(dim=1).values
+        seen = torch.arange(self._slots) < least[:, None]  # (batch, slots)
+        before = torch.ones(width, width).tril().bool().expand(batch, width, width)
+        earlier = (seen & (not prompt))[:, None, :].expand(batch, width, self._slots)
+        mask = torch.cat([earlier, before], dim=2)[:, None]
+        into = torch.arange(width).expand(batch, width) if prompt else slots
+        x = self._weights["model.embed_tokens.weight"][ids]
+        for layer in range(self._config.num_hidden_layers):
+            x = x + self._attention(f"model.layers.{layer}", layer, x, slots, into, rows, mask)
+            x = x + self._feed_forward(f"model.layers.{layer}", x)
+        head = self._weights.get("lm_head.weight", self._weights["model.embed_tokens.weight"])
+        return (self._norm(x, "model.norm.weight") @ head.T).permute(2, 1, 0)
+
+    def _attention(
+        self, name: str, layer: int, x: Tensor, slots: Tensor, into: Tensor, rows: Tensor, mask: Tensor
+    ) -> Tensor:
+        batch, width, _ = x.shape
+        size = self._config.attention_head_size
+        groups = self._config.num_attention_heads // self._config.num_key_value_heads
+        normed = self._norm(x, f"{name}.input_layernorm.weight")
+        query, key, value = (
+            (normed @ self._weights[f"{name}.self_attn.{part}_proj.weight"].T).reshape(batch, width, -1, size)
+            for part in "qkv"
+        )
+        query, key = self._turned(query, slots), self._turned(key, slots)
+        held = self.caches[:, layer][:, :, rows].transpose(1, 2)  # (2, batch, slots, heads, size)
+        keys, values = torch.cat([held[0], key], dim=1), torch.cat([held[1], value], dim=1)
+        keys, values = (each.repeat_interleave(groups, dim=2).transpose(1, 2) for each in (keys, values))
+        scores = query.transpose(1, 2) @ keys.transpose(2, 3) / size**0.5
+        shares = scores.masked_fill(~mask, _HIDDEN).float().softmax(dim=-1).to(values.dtype)
+        for number, row in enumerate(rows.tolist()):  # of several tokens for one slot, any may stay
+            self.caches[0, layer, into[number], row] = key[number]
+            self.caches[1, layer, into[number], row] = value[number]
+        joined = (shares @ values).transpose(1, 2).reshape(batch, width, -1)
+        return joined @ self._weights[f"{name}.self_attn.o_proj.weight"].T
+
+    def _feed_forward(self, name: str, x: Tensor) -> Tensor:
+        normed = self._norm(x, f"{name}.post_attention_layernorm.weight")
+        gate, up = (normed @ self._weights[f"{name}.mlp.{part}_proj.weight"].T for part in ("gate", "up"))
+        return (torch.nn.functional.silu(gate) * up) @ self._weights[f"{name}.mlp.down_proj.weight"].T
+
+    def _norm(self, x: Tensor, name: str) -> Tensor:
+        wide = x.float()
+        scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self._config.rms_norm_eps)
+        return (wide * scale).to(x.dtype) * self._weights[name]
+
+    def _turned(self, x: Tensor, slots: Tensor) -> Tensor:
+        """Rotary positions: those of the slots."""
+        half = self._config.attention_head_size // 2
+        speeds = self._config.rope_theta ** (-torch.arange(half) / half)
+        angles = (slots[..., None].float() * speeds)[:, :, None, :]
+        first, second = x[..., :half], x[..., half:]
+        cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
