@@ -37,6 +37,9 @@ def drafter_parser() -> argparse.ArgumentParser:
         default=6,
         help="continuations that it may follow at once, to be ready for corrections (default: %(default)s)",
     )
+    draft.add_argument(
+        "--translate", action="store_true", help="where the draft model has another vocabulary, draft through text"
+    )
     draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: nothing side by side")
     _engine(draft, (*NAMES, "ngram"), "engine; ngram: no model, look the text up in itself (default: %(default)s)")
     _prompt(parser)

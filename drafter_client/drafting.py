@@ -1,4 +1,4 @@
-"""What drafts, as the flags say: a model of the target's vocabulary, or a lookup that needs no model."""
+"""What drafts, as the flags say: a model of the target's vocabulary or of another, or a lookup that needs no model."""
 
 import argparse
 from collections.abc import Callable, Iterator
@@ -11,9 +11,11 @@ from backends.registry import load
 from backends.vocabulary import Vocabulary
 from drafter_client.client import VerifierClient
 from drafter_client.drafter import BRANCH_CELLS, Drafter, ModelDrafter
+from drafter_client.errors import VocabularyMismatch
 from drafter_client.ngram import NAME, NgramDrafter
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.replies import ModelInfo
+from drafter_client.translating import TranslatingDrafter
 from speculation.sampling import Sampling
 
 NGRAM = "ngram"  # as a backend
@@ -39,7 +41,16 @@ def drafting(options: argparse.Namespace, client: VerifierClient) -> Iterator[Dr
         yield Drafting(NAME, client.model(), vocabulary, lambda sampling: NgramDrafter(branches))
         return
     with closing(load_model(options, options.draft_model, branches)) as backend:
-        info = client.check_vocabulary(backend.vocabulary, backend.model_name)
+        try:
+            info = client.check_vocabulary(backend.vocabulary, backend.model_name)
+        except VocabularyMismatch as error:
+            if not options.translate:
+                raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
+            target = RemoteVocabulary(client)
+            client.ping()
+            name = f"{backend.model_name} (translated)"
+            yield Drafting(name, client.model(), target, lambda sampling: TranslatingDrafter(backend, target, sampling))
+            return
         size = info.vocabulary.size
         yield Drafting(
             backend.model_name, info, backend.vocabulary, lambda sampling: ModelDrafter(backend, sampling, size)

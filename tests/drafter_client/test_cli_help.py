@@ -46,6 +46,7 @@ draft model:
 --draft-model PATH (default: the small one)
 --draft-n auto|N drafts a round (default: auto)
 --branches BRANCHES continuations that it may follow at once, to be ready for corrections (default: 6)
+--translate where the draft model has another vocabulary, draft through text
 --lockstep draft, send, wait: nothing side by side
 --backend {{llama_cpp,torch,neuron_legacy,scripted,ngram}}
 engine; ngram: no model, look the text up in itself (default: llama_cpp)
