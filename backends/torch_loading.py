@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import transformers  # noqa: E402 - after the environment is set
 
 from backends.contract import DTYPES, LoadOptions, ModelLoadError
 from backends.hf_vocabulary import read_chat_template, read_json, read_vocabulary
-from backends.llama_vocabulary import read_gguf_vocabulary
 from backends.vocabulary import Vocabulary
+
+# What `load_model` is: path, options, device, number type -> the model. Raises ModelLoadError.
+Reader = Callable[[Path | None, LoadOptions, torch.device, torch.dtype], Any]
 
 _log = logging.getLogger("specpair.torch")
 _ATTENTION = {"full_attention", "sliding_attention"}
@@ -89,6 +92,8 @@ def load_model(path: Path | None, options: LoadOptions, device: torch.device, dt
 def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, str | None]:
     """The vocabulary and the chat template of what `load_model` loaded; `size`: ids it gives logits for."""
     if path.is_file():
+        from backends.llama_vocabulary import read_gguf_vocabulary  # here: a folder is read without llama.cpp
+
         return read_gguf_vocabulary(path)
     return read_vocabulary(path, size), read_chat_template(path)
 

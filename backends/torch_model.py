@@ -28,6 +28,7 @@ from backends.torch_cache import RowCache, View, layer_shapes
 from backends.torch_heads import heads_of
 from backends.torch_loading import (
     Masks,
+    Reader,
     check_options,
     context_of,
     find_device,
@@ -79,7 +80,10 @@ def _logits(model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: Any
 
 
 class TorchBackend(Backend):
-    """See the module. `compiler`: of torch.compile, None: nothing is compiled. `has_heads`: None: on all but CPUs."""
+    """See the module. `compiler`: of torch.compile, None: nothing is compiled. `has_heads`: None: on all but CPUs.
+
+    `read` gets the model; the vocabulary is always that of the folder or file in the options.
+    """
 
     name = "torch"
 
@@ -90,6 +94,7 @@ class TorchBackend(Backend):
         *,
         compiler: str | None = None,
         has_heads: bool | None = None,
+        read: Reader = load_model,
     ) -> None:
         report = progress or (lambda fraction: None)
         check_options(options)
@@ -98,7 +103,7 @@ class TorchBackend(Backend):
         self._device = find_device(options.device)
         self.has_heads = self._device.type != "cpu" if has_heads is None else has_heads
         dtype = find_dtype(options.dtype, self._device)
-        model = load_model(options.model, options, self._device, dtype)
+        model = read(options.model, options, self._device, dtype)
         assert options.model is not None
         self.model_name = model_name(options.model)
         config = model.config.get_text_config()
@@ -240,15 +245,15 @@ class TorchBackend(Backend):
         pass  # a row is as long as the contract's books say, and nobody looks beyond
 
 
-def load(options: LoadOptions, progress: Progress | None = None) -> TorchBackend:
-    """Load a model folder or a GGUF file. Raises ModelLoadError."""
+def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader = load_model) -> TorchBackend:
+    """Load a model folder or a GGUF file; `read` as for `TorchBackend`. Raises ModelLoadError."""
     compiler = None
     if options.device is not None and options.device.partition(":")[0] == "neuron":
         refuse_placeholders(REQUIREMENTS)
         compiler = "neuron"  # the way models run there
     elif options.compiled:
         compiler = "inductor"
-    return TorchBackend(options, progress, compiler=compiler)
+    return TorchBackend(options, progress, compiler=compiler, read=read)
 
 
 def _ids(model: Any) -> int:

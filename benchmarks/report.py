@@ -16,17 +16,14 @@ RESULTS = Path(__file__).resolve().parent / "results"
 class Report:
     """Lines of one measurement, under a head that says when, where and with which options."""
 
-    def __init__(self, name: str, options: argparse.Namespace, file: str | None = None) -> None:
-        self._file = file or name
+    def __init__(self, name: str, options: argparse.Namespace, file: str | None = None, folder: Path = RESULTS) -> None:
+        self._path = folder / f"{file or name}.txt"
         self._lines: list[str] = []
         today = datetime.datetime.now(tz=datetime.UTC).date()
-        given = " ".join(
-            f"--{key.replace('_', '-')} {' '.join(map(str, value)) if isinstance(value, list) else value}"
-            for key, value in vars(options).items()
-            if value is not None
-        )
+        chosen = {key: value for key, value in vars(options).items() if value is not None and value is not False}
+        given = " ".join(_given(key, value) for key, value in chosen.items())
         self.line(f"# python -m benchmarks.{name} {given}")
-        self.line(f"# {today}, {_processor()}, {cores()} cores, Python {platform.python_version()}")
+        self.line(f"# {today}, {processor()}, {cores()} cores, Python {platform.python_version()}")
 
     def line(self, text: str) -> None:
         """Print a line and keep it."""
@@ -35,8 +32,8 @@ class Report:
 
     def save(self) -> None:
         """Write all lines to the results folder."""
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{self._file}.txt").write_text("\n".join(self._lines) + "\n", encoding="utf-8")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text("\n".join(self._lines) + "\n", encoding="utf-8")
 
 
 @contextmanager
@@ -51,7 +48,15 @@ def plot(path: Path, rows: int = 1, columns: int = 1) -> Iterator[Any]:
     figure.savefig(path, dpi=110)
 
 
-def _processor() -> str:
+def _given(key: str, value: Any) -> str:
+    """An option as it would be typed."""
+    name = f"--{key.replace('_', '-')}"
+    if value is True:
+        return name
+    return f"{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+
+
+def processor() -> str:
     """The processor's name where the system tells it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:

@@ -5,6 +5,8 @@ import importlib.util
 import pytest
 from hypothesis import HealthCheck, settings
 
+from backends.contract import DTYPES
+
 settings.register_profile(
     "repo", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -15,6 +17,9 @@ ENGINES = {"torch": ("torch", "transformers", "tokenizers", "accelerate")}  # wh
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engine", choices=ENGINES, help="run the tests of this engine only, and fail where they cannot")
+    # On another machine, say: pytest tests/conformance --engine torch --torch-device cuda --torch-dtype bfloat16
+    parser.addoption("--torch-device", default="cpu", help="where tests/conformance runs PyTorch: cuda, cuda:1, mps …")
+    parser.addoption("--torch-dtype", choices=DTYPES, default="float32", help="in which numbers it does")
 
 
 def pytest_configure(config: pytest.Config) -> None:

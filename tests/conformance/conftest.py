@@ -7,7 +7,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from backends.contract import Backend, Entry, Logits
-from tests.conformance.backends import CANDIDATES, CONTEXT, Candidate
+from tests.conformance.backends import CONTEXT, Candidate, TorchOn, candidates
 
 TEXT = '''import os
 
@@ -70,7 +70,14 @@ def _parameter(candidate: Candidate) -> ParameterSet:
     return pytest.param(candidate, id=candidate.name, marks=marks)
 
 
-@pytest.fixture(scope="module", params=[_parameter(candidate) for candidate in CANDIDATES])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "loaded" in metafunc.fixturenames:
+        torch = TorchOn(metafunc.config.getoption("--torch-device"), metafunc.config.getoption("--torch-dtype"))
+        parameters = [_parameter(candidate) for candidate in candidates(torch)]
+        metafunc.parametrize("loaded", parameters, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def loaded(request: pytest.FixtureRequest) -> Iterator[Subject]:
     subject = Subject(request.param)
     yield subject

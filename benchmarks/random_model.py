@@ -1,0 +1,103 @@
+"""Llamas of known shapes with random weights, made where they are to run: a pass costs what it does, and says nothing.
+
+No file of weights is written or read, so that a shape of 16 GB takes the seconds that its device needs to draw the
+numbers. Needs torch and transformers.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+
+from backends.contract import LoadOptions, ModelLoadError
+from backends.machine import available_bytes
+from benchmarks.shapes import SHAPES, Shape
+
+_BEGIN, _END = "<|begin|>", "<|end|>"
+
+
+@contextmanager
+def model_folder(name: str) -> Iterator[Path]:
+    """A folder as a model of the shape `name` has it, but for the weights: they come from `read_random`."""
+    with TemporaryDirectory() as parent:
+        folder = Path(parent) / name
+        folder.mkdir()
+        tokenizer = _tokenizer()
+        ends = {"bos_token_id": tokenizer.token_to_id(_BEGIN), "eos_token_id": tokenizer.token_to_id(_END)}
+        (folder / "config.json").write_text(json.dumps(_config(SHAPES[name]) | ends), encoding="utf-8")
+        tokenizer.save(str(folder / "tokenizer.json"))
+        yield folder
+
+
+def read_random(path: Path | None, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> Any:
+    """The model that `config.json` describes, with the same random weights each time. Raises ModelLoadError.
+
+    In the place of `backends.torch_loading.load_model`.
+    """
+    if path is None:
+        raise ModelLoadError("a random model needs a folder with a config.json that tells its shape")
+    transformers.utils.logging.set_verbosity_error()
+    config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+    attention = None if options.flash_attention else "eager"
+
+    def made(where: torch.device) -> Any:
+        with where:
+            return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
+
+    if device.type == "cpu":  # where too much ends the process, and not with an error
+        needed, free = _bytes(made(torch.device("meta"))), available_bytes()
+        if needed > free:
+            raise ModelLoadError(
+                f"{path.name} in {dtype} takes {needed / 2**30:.1f} GiB, {free / 2**30:.1f} are available: choose a "
+                "smaller shape or number type"
+            )
+    torch.manual_seed(0)
+    try:
+        model = made(device)
+    except (RuntimeError, MemoryError) as error:
+        raise ModelLoadError(
+            f"{path.name} in {dtype} does not fit on {device}: {str(error).splitlines()[0]}"
+        ) from error
+    return model.to(device).eval().requires_grad_(False)
+
+
+def _bytes(model: Any) -> int:
+    return sum(weight.numel() * weight.dtype.itemsize for weight in model.parameters())
+
+
+def _config(shape: Shape) -> dict[str, Any]:
+    return {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_act": "silu",
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.feed_forward,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.key_heads,
+        "head_dim": shape.head_dim,
+        "vocab_size": shape.vocabulary,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
+        "tie_word_embeddings": shape.tied,
+    }
+
+
+def _tokenizer() -> Any:
+    """The bytes, a begin and an end: of all other ids nobody asks what they spell."""
+    alphabet = sorted(ByteLevel.alphabet())
+    tokenizer = Tokenizer(BPE(vocab={sign: at for at, sign in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    tokenizer.add_special_tokens([_BEGIN, _END])
+    return tokenizer
