@@ -13,7 +13,7 @@ from drafter_client.arguments import drafter_parser, solo_parser
 from drafter_client.baseline import run_baseline
 from drafter_client.chat import chat_ids
 from drafter_client.client import VerifierClient
-from drafter_client.drafting import Drafting, drafting, load_model
+from drafter_client.drafting import NGRAM, Drafting, drafting, load_model
 from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.loop import speculate
 from drafter_client.readout import Readout
@@ -85,6 +85,7 @@ def _run(options: argparse.Namespace, prompt: str, client: VerifierClient, draft
         time.perf_counter,
         length=None if options.draft_n == "auto" else options.draft_n,
         mechanisms=LOCKSTEP if options.lockstep else Mechanisms(self_continue=info.self_continue),
+        lookup=options.lookup and options.backend != NGRAM,
     )
     readout.begin()
 

@@ -40,6 +40,9 @@ def drafter_parser() -> argparse.ArgumentParser:
     draft.add_argument(
         "--translate", action="store_true", help="where the draft model has another vocabulary, draft through text"
     )
+    draft.add_argument(
+        "--no-lookup", dest="lookup", action="store_false", help="never draft what followed in the text before"
+    )
     draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: nothing side by side")
     _engine(draft, (*NAMES, "ngram"), "engine; ngram: no model, look the text up in itself (default: %(default)s)")
     _prompt(parser)

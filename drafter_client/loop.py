@@ -16,6 +16,7 @@ from drafter_client.replies import ModelInfo
 from drafter_client.stats import Stats
 from speculation.errors import SpecPairError
 from speculation.forecast import Flight
+from speculation.ngram import NgramIndex
 from speculation.operation import Mechanisms
 from speculation.pilot import Pilot
 from speculation.timing import Times
@@ -47,11 +48,13 @@ def speculate(
     *,
     length: int | None = None,
     mechanisms: Mechanisms = Mechanisms(),
+    lookup: bool = False,
 ) -> Generator[Committed, None, None]:
     """Generate with one session, which is released at the end, also when the caller stops early.
 
     `options` are the prefill's (max_tokens, temperature, …). `clock` is in seconds. `stats` is filled on the way.
-    `length`: fixed drafts a guess; None: as many as pay.
+    `length`: fixed drafts a guess; None: as many as pay. `lookup`: draft what followed in the text before, where that
+    is as good as asking the model, or asking it does not pay.
     """
     began = clock()
     sent_before, received_before = client.transport.sent, client.transport.received
@@ -67,9 +70,13 @@ def speculate(
         if mechanisms.self_continue:
             options = {**options, "self_continue": True, "next_in_ms": told}
         crew.read(prompt_ids)
+        index = NgramIndex() if lookup else None
+        indexing = threading.Thread(target=index.extend if index is not None else len, args=(prompt_ids,), daemon=True)
+        indexing.start()  # while the verifier reads the prompt
         asked = clock()
         opened = client.prefill(prompt_ids, options)
         session_id = opened.session_id
+        indexing.join()
         now = clock()
         times.exchanged(1e3 * (now - asked), opened.queue_ms, opened.forward_ms)
         tokens = opened.prompt_ids + opened.tokens
@@ -87,6 +94,7 @@ def speculate(
             length=length,
             mechanisms=mechanisms,
             next_in_ms=told,
+            lookup=index,
             now=1e3 * now,
         )
         run = _Run(pilot, crew, stats, clock, opened.finish_reason)

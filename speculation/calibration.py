@@ -24,17 +24,14 @@ class Calibration:
     _PRIOR = np.array([1.0, 0.5, 0.8])  # bias, gain of the log-odds, gain of `_recent`
     _PRECISION = np.array([0.5, 3.0, 1.0])  # of the prior
 
-    def __init__(self) -> None:
+    def __init__(self, *, counted: bool = False) -> None:
+        """`counted`: confidences are shares of what was right before, and believed as they are until seen otherwise."""
+        self._prior = np.array([0.0, 1.0, 0.8]) if counted else self._PRIOR
         self._outcomes = np.empty((self._WINDOW, 4))  # a ring of (1, log-odds, `_recent`, whether it stood)
         self._count = 0
-        self._weights: list[float] = self._PRIOR.tolist()
-        self._recent = 0.0  # fading mean over the last outcomes, from -1 (all fell) to 1 (all stood)
-        self._typical = float(self._PRIOR[0])  # log-odds that a draft not made yet stands, `_recent` aside
-
-    @property
-    def recent(self) -> float:
-        """How the last drafts went: a fading mean, from -1 (all fell) to 1 (all stood)."""
-        return self._recent
+        self._weights: list[float] = self._prior.tolist()
+        self.recent = 0.0  # how the last drafts went: a fading mean, from -1 (all fell) to 1 (all stood)
+        self._typical = float(self._prior[0])  # log-odds that a draft not made yet stands, `_recent` aside
 
     @property
     def typical(self) -> float:
@@ -53,7 +50,7 @@ class Calibration:
     def path(self, confidences: Sequence[float], ahead: int = 0) -> list[float]:
         """Chance, for each draft and for so many more behind them, that it stands with all before it."""
         bias, gain, habit = self._weights
-        recent, chance, chances = self._recent, 1.0, []
+        recent, chance, chances = self.recent, 1.0, []
         made = [bias + gain * self._odds(confidence) for confidence in confidences]
         for score in [*made, *[self._typical] * ahead]:
             chance /= 1.0 + exp(-max(score + habit * recent, -_SURE))
@@ -63,9 +60,9 @@ class Calibration:
 
     def learn(self, confidence: float, stood: bool) -> None:
         """Take in one outcome; `fit` makes it count."""
-        self._outcomes[self._count % self._WINDOW] = 1.0, self._odds(confidence), self._recent, stood
+        self._outcomes[self._count % self._WINDOW] = 1.0, self._odds(confidence), self.recent, stood
         self._count += 1
-        self._recent = self.then(self._recent, stood)
+        self.recent = self.then(self.recent, stood)
 
     def fit(self) -> None:
         """Two Newton steps from the last fit: it moves little from round to round."""
@@ -76,7 +73,7 @@ class Calibration:
         weights = np.array(self._weights)
         for _ in range(2):
             chances = _logistic(features @ weights)
-            gradient = features.T @ (chances - stood) + self._PRECISION * (weights - self._PRIOR)
+            gradient = features.T @ (chances - stood) + self._PRECISION * (weights - self._prior)
             curvature = (features.T * (chances * (1.0 - chances))) @ features + np.diag(self._PRECISION)
             weights = weights - np.linalg.solve(curvature, gradient)
         self._weights = weights.tolist()

@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 
 from speculation.draft_length import MAX_AUTO, prospects, worth_sending
 from speculation.forecast import Flight, Forecast
+from speculation.ngram import NgramIndex
 from speculation.operation import Mechanisms, Operation
 from speculation.outlook import Outlook, best_outlook, fixed_outlook
 from speculation.places import FLOOR, Step, together
@@ -48,14 +49,16 @@ class Pilot:
         length: int | None = None,
         mechanisms: Mechanisms = Mechanisms(),
         next_in_ms: float = 0.0,
+        lookup: NgramIndex | None = None,
         now: float = 0.0,
     ) -> None:
         """`tokens`: prompt and what is committed. `limit`: tokens at which the text ends. `ends`: tokens that end it.
 
         `max_drafts`: that the verifier judges at once. `width`: continuations that the drafter can look behind at once.
         `length`: fixed drafts a guess, None for automatic. `next_in_ms`: what the verifier was told with the prompt.
+        `lookup`: of the text, for drafts without the model; None: no such drafts.
         """
-        self.text = Text(tokens, ends)
+        self.text = Text(tokens, ends, lookup)
         self.known = self.text.known
         self.finished = False
         self.mechanisms = mechanisms
@@ -159,6 +162,7 @@ class Pilot:
             return None
         if self._flights and not self._prospects.overlap:
             return None
+        self._look_up(now)
         drafts = self._guess(now)
         if drafts is None and self._must_speak(now):
             drafts = []
@@ -179,6 +183,7 @@ class Pilot:
             return None
         if self.finished or (self._flights and not self._prospects.overlap):
             return None
+        self._look_up(now)
         nodes = self._nodes(now)
         if not nodes:
             return None
@@ -269,6 +274,20 @@ class Pilot:
     def _reach_ahead(self, now: float) -> int:
         """Drafts behind the committed text that the next guess could hold."""
         return min(self._forecast.starts([now], now)[0].position - len(self.known) + self._cap, self._room)
+
+    def _look_up(self, now: float) -> None:
+        """Draft without the model where that is as good: what it finds costs no time.
+
+        Where the model does not pay, or is waited for, that is so the sooner the longer it takes.
+        """
+        if self._shadow_is_due(now):
+            return
+        typical, least = self.text.typical, FLOOR
+        if self._aim and self._prospects.overlap:
+            least = (1.0 + typical) / 2
+        elif self._aim:
+            least = max(FLOOR, typical - self._prospects.rate * self._times.draft())
+        self.text.look_up(self._reach_ahead(now), least, self._step.nodes if self._step is not None else ())
 
     def _soonest(self, now: float) -> float:
         """When a guess has to leave to be there as the verifier becomes free; before that there is no hurry."""

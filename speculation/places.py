@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speculation.calibration import Calibration
+from speculation.belief import Belief
 from speculation.timing import Times
 from speculation.tree import Node, Tree
 
@@ -32,7 +32,7 @@ class Step:
 
 
 def open_places(
-    tree: Tree, calibration: Calibration, runner_up: float, deepest: int, beyond_fork: int
+    tree: Tree, belief: Belief, runner_up: float, deepest: int, beyond_fork: int
 ) -> list[tuple[float, Node]]:
     """Nodes less than `deepest` tokens behind the root that can be looked behind, with their chances, the best first.
 
@@ -41,19 +41,19 @@ def open_places(
     """
     found: list[tuple[float, Node]] = []
     # Node, its chance, how the drafts before it went, its depth, and how many places its line still has.
-    waiting = [(tree.root, 1.0, calibration.recent, 0, deepest)] if deepest > 0 else []
+    waiting = [(tree.root, 1.0, belief.recent, 0, deepest)] if deepest > 0 else []
     while waiting:
         node, chance, recent, depth, left = waiting.pop()
         if tree.is_open(node):
             found.append((chance, node))
         if not node.children or depth + 1 >= deepest:
             continue
-        stands = chance * calibration.chance(node.children[0].confidence, recent)
+        stands = chance * belief.chance(node.children[0], recent)
         if stands >= FLOOR and left > 1:
-            waiting.append((node.children[0], stands, calibration.then(recent, True), depth + 1, left - 1))
+            waiting.append((node.children[0], stands, belief.then(recent, True), depth + 1, left - 1))
         falls = (chance - stands) * runner_up
         if len(node.children) > 1 and falls >= FLOOR and beyond_fork:
-            waiting.append((node.children[1], falls, calibration.then(recent, False), depth + 1, beyond_fork))
+            waiting.append((node.children[1], falls, belief.then(recent, False), depth + 1, beyond_fork))
     found.sort(key=lambda pair: pair[0], reverse=True)
     return found
 

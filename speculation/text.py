@@ -3,26 +3,32 @@
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from speculation.calibration import Calibration
-from speculation.places import open_places
-from speculation.tree import Node, Tree
+from speculation.belief import Belief
+from speculation.ngram import NgramIndex
+from speculation.places import FLOOR, open_places
+from speculation.tree import Node, Prediction, Tree
 
 
 class Text:
     """Grows as tokens are committed, and compares them with what was expected."""
 
-    def __init__(self, tokens: Sequence[int], ends: AbstractSet[int]) -> None:
-        """`tokens`: prompt and what is committed. `ends`: tokens that end it."""
+    def __init__(self, tokens: Sequence[int], ends: AbstractSet[int], lookup: NgramIndex | None = None) -> None:
+        """`tokens`: prompt and what is committed. `ends`: tokens that end it. `lookup`: of a beginning of it."""
         self.known = list(tokens)
         self.tree = Tree(ends)
         self.misses = self.prepared = 0  # tokens that were not expected; of them, those with drafts ready behind them
-        self.untested = 0  # tokens committed since one was compared with a draft
+        self.untested = 0  # tokens committed since one was compared with a draft of the model
         self.ready = 0.0  # fading share of misses behind which drafts were ready
         self._runner_up = 0.4  # fading share of misses in which the second choice was right
-        self._calibration = Calibration()
+        self._belief = Belief()
+        self._lookup = lookup
+        if lookup is not None:
+            lookup.extend(self.known[len(lookup) :])
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Take in tokens that follow those known."""
+        if self._lookup is not None:
+            self._lookup.extend(tokens)
         missed = [token for token in tokens if self._advance(token)]
         if missed:
             ready = bool(self.tree.root.children)
@@ -32,7 +38,7 @@ class Text:
 
     def learn(self) -> None:
         """Believe drafts as far as those did that were compared. It takes longer than all the rest."""
-        self._calibration.fit()
+        self._belief.fit()
 
     def tip(self, main: Sequence[Node]) -> Node:
         """Where the likeliest path, `tree.main()`, goes on."""
@@ -40,16 +46,39 @@ class Text:
 
     def chances(self, path: Sequence[Node] = (), ahead: int = 0) -> list[float]:
         """`[k]`: that the first k drafts of a path from the root stand, and of so many more behind them."""
-        return [1.0, *self._calibration.path([node.confidence for node in path], ahead)]
+        return [1.0, *self._belief.path(path, ahead)]
 
     @property
     def typical(self) -> float:
-        """Chance that a draft stands of which nothing is known."""
-        return self._calibration.typical
+        """Chance that a draft of the model stands of which nothing is known."""
+        return self._belief.model.typical
 
     def places(self, deepest: int, beyond_fork: int) -> list[tuple[float, Node]]:
         """Where to look further, with the chance that the text goes through there, as `open_places` says."""
-        return open_places(self.tree, self._calibration, self._runner_up, deepest, beyond_fork)
+        return open_places(self.tree, self._belief, self._runner_up, deepest, beyond_fork)
+
+    def look_up(self, deepest: int, least: float, asked: Sequence[Node]) -> None:
+        """Lengthen the likeliest path by what followed before, up to `deepest` tokens, where the chance is `least`.
+
+        `asked`: nodes that the model is looking behind.
+        """
+        if self._lookup is None:
+            return
+        path = self.tree.main()
+        tail, tip, whole = [node.token for node in path], self.tip(path), self.chances(path)[-1]
+        while len(tail) < deepest and self.tree.is_open(tip) and tip not in asked:
+            found = self._lookup.predict(tail)
+            if found is None:
+                return
+            self.tree.grow(tip, Prediction(found.token, found.confidence), found=True)
+            assert tip.children is not None
+            chance = self._belief.chance(tip.children[0], self._belief.recent)
+            whole *= chance
+            if chance < least or whole < FLOOR:
+                tip.children = None
+                return
+            tip = tip.children[0]
+            tail.append(tip.token)
 
     def _advance(self, token: int) -> bool:
         """Take in one token; whether it was expected to be another."""
@@ -58,9 +87,9 @@ class Text:
         if not expected:
             self.untested += 1
             return False
-        self.untested = 0
+        self.untested = self.untested + 1 if expected[0].found else 0
         stood = expected[0].token == token
-        self._calibration.learn(expected[0].confidence, stood)
+        self._belief.learn(expected[0], stood)
         if not stood and len(expected) > 1:
             self._runner_up += 0.05 * ((expected[1].token == token) - self._runner_up)
         return not stood

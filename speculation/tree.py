@@ -18,12 +18,15 @@ class Prediction(NamedTuple):
 
 
 class Node:
-    """A token behind all those above it. `children` is None until it is known what the drafter expects next."""
+    """A token behind all those above it. `children` is None until it is known what is expected next.
 
-    __slots__ = ("children", "confidence", "parent", "token")
+    `found`: it was looked up in the text, and the draft model was not asked.
+    """
 
-    def __init__(self, token: int, confidence: float, parent: "Node | None") -> None:
-        self.token, self.confidence, self.parent = token, confidence, parent
+    __slots__ = ("children", "confidence", "found", "parent", "token")
+
+    def __init__(self, token: int, confidence: float, parent: "Node | None", found: bool = False) -> None:
+        self.token, self.confidence, self.parent, self.found = token, confidence, parent, found
         self.children: list[Node] | None = None
 
 
@@ -39,16 +42,16 @@ class Tree:
         """Whether `node` can be looked beyond and has not been yet."""
         return node.children is None and (node is self.root or node.token not in self._ends)
 
-    def grow(self, node: Node, prediction: Prediction) -> None:
-        """Take in what the drafter expects behind `node`. Of a node that was left behind, it does no harm.
+    def grow(self, node: Node, prediction: Prediction, found: bool = False) -> None:
+        """Take in what is expected behind `node`. Of a node that was left behind, it does no harm.
 
         Behind a token that ends the text there is nothing to expect.
         """
         if node is not self.root and node.token in self._ends:
             return
-        node.children = [Node(prediction.token, prediction.confidence, node)]
+        node.children = [Node(prediction.token, prediction.confidence, node, found)]
         if prediction.runner_up is not None:
-            node.children.append(Node(prediction.runner_up, 1.0 - prediction.confidence, node))
+            node.children.append(Node(prediction.runner_up, 1.0 - prediction.confidence, node, found))
 
     def main(self) -> list[Node]:
         """The likeliest path from the root, root excluded."""

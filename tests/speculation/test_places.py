@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.calibration import Calibration
+from speculation.belief import Belief
 from speculation.places import FLOOR, open_places
 from speculation.tree import Node, Prediction, Tree
 
@@ -25,12 +25,12 @@ def _tree(*confidences: float) -> Tree:
 
 
 def _found(tree: Tree, deepest: int = 20, beyond_fork: int = 20) -> list[tuple[float, list[int]]]:
-    places = open_places(tree, Calibration(), RUNNER_UP, deepest, beyond_fork)
+    places = open_places(tree, Belief(), RUNNER_UP, deepest, beyond_fork)
     return [(chance, tree.tail(node) or []) for chance, node in places]
 
 
 def _expected(node: Node, chance: float, recent: float, tail: list[int]) -> Iterator[tuple[float, list[int]]]:
-    calibration = Calibration()
+    calibration = Belief().model
     if node.children is None and node.token != END:
         yield chance, tail
     for rank, child in enumerate(node.children or []):
@@ -47,7 +47,7 @@ def test_before_anything_is_drafted_there_is_the_root() -> None:
 def test_the_end_of_the_path_and_the_second_choices_along_it() -> None:
     found = _found(_tree(0.9, 0.5))
     assert [tail for _, tail in found] == [[0, 0], [0, 1], [1]]
-    stands = Calibration().chance(0.9, 0.0)
+    stands = Belief().model.chance(0.9, 0.0)
     assert found[-1][0] == pytest.approx((1.0 - stands) * RUNNER_UP)
     assert _found(_tree(0.9, 0.5), beyond_fork=0) == found[:1]
 
@@ -70,7 +70,7 @@ def test_a_line_that_leaves_the_path_ends_sooner() -> None:
 def test_each_leaf_has_the_chance_of_its_line(data: st.DataObject) -> None:
     tree = Tree({END})
     for _ in range(data.draw(st.integers(0, 12))):
-        spots = [node for _, node in open_places(tree, Calibration(), RUNNER_UP, 20, 20)]
+        spots = [node for _, node in open_places(tree, Belief(), RUNNER_UP, 20, 20)]
         if not spots:
             break
         confidence, token = data.draw(st.floats(0.01, 0.99)), data.draw(st.sampled_from([0, 0, 0, END]))
