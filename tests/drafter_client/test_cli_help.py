@@ -12,7 +12,7 @@ ENGINE = """
 --threads THREADS CPU threads (default: from the machine)
 --gpu-layers GPU_LAYERS layers on the GPU; -1: all (default)
 --device DEVICE torch: cpu, cuda, mps, neuron (default: the best there is)
---dtype {float32,bfloat16,float16} torch: number type (default: by the device)
+--dtype {float32,bfloat16,float16} torch, mlx: number type (default: by the device; mlx: as stored)
 --compile torch: compile for all shapes first
 --tensor-parallel TENSOR_PARALLEL neuron_legacy: NeuronCores that share the model
 """
@@ -47,7 +47,7 @@ draft model:
 --draft-n auto|N drafts a round (default: auto)
 --branches BRANCHES continuations that it may follow at once, to be ready for corrections (default: 6)
 --lockstep draft, send, wait: nothing side by side
---backend {{llama_cpp,torch,neuron_legacy,scripted,ngram}}
+--backend {{llama_cpp,torch,mlx,neuron_legacy,scripted,ngram}}
 engine; ngram: no model, look the text up in itself (default: llama_cpp)
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
 'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.
@@ -59,7 +59,7 @@ options:
 --model PATH (default: the shipped target)
 --max-tokens MAX_TOKENS (default: 128)
 engine:
---backend {{llama_cpp,torch,neuron_legacy,scripted}} engine (default: llama_cpp)
+--backend {{llama_cpp,torch,mlx,neuron_legacy,scripted}} engine (default: llama_cpp)
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
 """
 
