@@ -1,8 +1,8 @@
 # make setup   the environment in .venv      make demo   a drafter and a verifier on this machine
 # make test    the whole test suite          make lint   formatting, lints, types
-# make test-torch   installs PyTorch, and runs the tests that need it
+# make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
 
-.PHONY: setup demo test test-torch lint
+.PHONY: setup demo test test-torch test-mlx lint
 
 setup:
 	@scripts/setup
@@ -18,6 +18,11 @@ test-torch:
 	@scripts/setup requirements-dev.txt
 	@scripts/setup requirements-torch.txt
 	@.venv/bin/python -m pytest --engine torch
+
+test-mlx:
+	@scripts/setup requirements-dev.txt
+	@scripts/setup requirements-mlx.txt
+	@.venv/bin/python -m pytest --engine mlx
 
 lint:
 	@scripts/setup requirements-dev.txt

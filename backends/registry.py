@@ -15,11 +15,13 @@ class Loader(Protocol):
 _MODULES = {
     "llama_cpp": "backends.llama_cpp",
     "torch": "backends.torch_model",
+    "mlx": "backends.mlx_model",
     "neuron_legacy": "backends.neuron_legacy",
     "scripted": "backends.scripted",
 }
 
-_EXTRAS = {"torch": "requirements-torch.txt"}  # what an engine needs beyond requirements.txt
+# What an engine needs beyond requirements.txt.
+_EXTRAS = {"torch": "requirements-torch.txt", "mlx": "requirements-mlx.txt"}
 
 NAMES = tuple(_MODULES)
 

@@ -75,7 +75,9 @@ def _engine(parser: argparse._ArgumentGroup, names: tuple[str, ...], meaning: st
     parser.add_argument("--threads", type=_at_least(1), help="CPU threads (default: from the machine)")
     parser.add_argument("--gpu-layers", type=_at_least(-1), default=-1, help="layers on the GPU; -1: all (default)")
     parser.add_argument("--device", help="torch: cpu, cuda, mps, neuron (default: the best there is)")
-    parser.add_argument("--dtype", choices=DTYPES, help="torch: number type (default: by the device)")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, help="torch, mlx: number type (default: by the device; mlx: as stored)"
+    )
     parser.add_argument("--compile", action="store_true", help="torch: compile for all shapes first")
     parser.add_argument(
         "--tensor-parallel", type=_at_least(1), default=1, help="neuron_legacy: NeuronCores that share the model"

@@ -12,7 +12,10 @@ settings.register_profile(
 )
 settings.load_profile("repo")
 
-ENGINES = {"torch": ("torch", "transformers", "tokenizers", "accelerate")}  # what their tests import
+ENGINES = {  # what their tests import
+    "torch": ("torch", "transformers", "tokenizers", "accelerate"),
+    "mlx": ("mlx", "mlx_lm", "tokenizers"),
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -54,7 +54,7 @@ class Settings(BaseModel):
     ] = None
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        Field(description="torch: number type (default: float32 on a CPU, bfloat16 elsewhere)"),
+        Field(description="torch, mlx: number type (default: float32 on a CPU, bfloat16 elsewhere; mlx: as stored)"),
     ] = None
     compile: Annotated[
         bool, Field(description="torch: compile for all shapes at the start; faster passes, minutes of waiting")

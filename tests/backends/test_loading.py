@@ -27,7 +27,7 @@ def small(**options: object) -> LoadOptions:
 def test_an_unknown_engine_is_named_with_those_there_are() -> None:
     assert (
         refusal(LoadOptions(), "lama")
-        == "unknown backend 'lama': choose one of llama_cpp, torch, neuron_legacy, scripted"
+        == "unknown backend 'lama': choose one of llama_cpp, torch, mlx, neuron_legacy, scripted"
     )
 
 
@@ -71,12 +71,13 @@ def test_choices_that_an_engine_does_not_have_are_refused(name: str) -> None:
         assert refusal(small(**choice), name) == expected
 
 
-def test_an_engine_whose_libraries_are_missing_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not there
-    for module in [name for name in sys.modules if name.startswith("backends.torch")]:
-        monkeypatch.delitem(sys.modules, module)
-    said = refusal(LoadOptions(), "torch")
-    assert said == "the torch backend needs torch, which is not installed: pip install -r requirements-torch.txt"
+@pytest.mark.parametrize("name", ["torch", "mlx"])
+def test_an_engine_whose_libraries_are_missing_says_how_to_get_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)  # as if it were not there
+    for ours in [each for each in sys.modules if each.startswith(f"backends.{name}")]:
+        monkeypatch.delitem(sys.modules, ours)
+    said = refusal(LoadOptions(), name).replace("mlx.core", "mlx")  # Python names one or the other
+    assert said == f"the {name} backend needs {name}, which is not installed: pip install -r requirements-{name}.txt"
 
 
 @pytest.mark.parametrize("content", [b"", b"GGU", b"PK\x03\x04 and so on", b"version https://git-lfs"])

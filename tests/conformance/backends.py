@@ -6,11 +6,14 @@ logit may differ between two ways of computing it: 0 for engines that promise th
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from backends.contract import Backend, LoadOptions
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
 from models import DEFAULT_TARGET
+from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import load_on_stand_in
 
 ROWS, CONTEXT, BATCH = 3, 384, 64
@@ -88,6 +91,13 @@ class TorchOn:
         return TorchBackend(options, compiler=compiler, has_heads=has_heads)
 
 
+def _mlx(dtype: str) -> Backend:
+    with TemporaryDirectory() as folder:
+        model = TinyModel(Path(folder) / "tiny").folder
+        options = LoadOptions(model=model, rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH, dtype=dtype)
+        return load("mlx", options)
+
+
 def _neuron_legacy() -> Backend:
     return load_on_stand_in(rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH)
 
@@ -104,6 +114,9 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         # With two threads and a long text, passes of width 1 take another path: this is where it has to work for it.
         Candidate("llama_cpp, deterministic, two threads", lambda: _llama(threads=2, deterministic=True), 0.0),
         *torch.candidates(),
+        # On random weights with logits of a spread of 5. On a CPU the bits are the same; a GPU sums in another order.
+        Candidate("mlx", lambda: _mlx("float32"), 1e-4, "mlx"),
+        Candidate("mlx, 16 bits", lambda: _mlx("bfloat16"), 0.5, "mlx"),
         # In float32 on random weights, with logits of a spread of 1. The stand-in for its library needs torch.
         Candidate("neuron_legacy (stand-in)", _neuron_legacy, 1e-4, "torch"),
     ]

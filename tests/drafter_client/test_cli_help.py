@@ -12,7 +12,7 @@ ENGINE = """
 --threads THREADS CPU threads (default: from the machine)
 --gpu-layers GPU_LAYERS layers on the GPU; -1: all (default)
 --device DEVICE torch: cpu, cuda, mps, neuron (default: the best there is)
---dtype {float32,bfloat16,float16} torch: number type (default: by the device)
+--dtype {float32,bfloat16,float16} torch, mlx: number type (default: by the device; mlx: as stored)
 --compile torch: compile for all shapes first
 --tensor-parallel TENSOR_PARALLEL neuron_legacy: NeuronCores that share the model
 """
@@ -49,7 +49,7 @@ draft model:
 --translate where the draft model has another vocabulary, draft through text
 --no-lookup never draft what followed in the text before
 --lockstep draft, send, wait: nothing side by side
---backend {{llama_cpp,torch,neuron_legacy,scripted,ngram}}
+--backend {{llama_cpp,torch,mlx,neuron_legacy,scripted,ngram}}
 engine; ngram: no model, look the text up in itself (default: llama_cpp)
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
 'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.
@@ -61,7 +61,7 @@ options:
 --model PATH (default: the shipped target)
 --max-tokens MAX_TOKENS (default: 128)
 engine:
---backend {{llama_cpp,torch,neuron_legacy,scripted}} engine (default: llama_cpp)
+--backend {{llama_cpp,torch,mlx,neuron_legacy,scripted}} engine (default: llama_cpp)
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
 """
 

@@ -79,7 +79,7 @@ BAD = [
     ("session_ttl", "0", "should be greater than 0"),
     ("session_ttl", "nan", "should be"),
     ("api_key", "", "should have at least 1 character"),
-    ("backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, neuron_legacy, scripted"),
+    ("backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy, scripted"),
     ("model", "/nowhere/m.gguf", "no such file: /nowhere/m.gguf"),
 ]
 
