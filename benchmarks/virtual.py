@@ -17,6 +17,7 @@ from drafter_client.drafter import Drafter
 from speculation.acceptance import Strategy
 from speculation.errors import SpecPairError
 from speculation.forecast import Flight
+from speculation.ngram import NgramIndex
 from speculation.operation import Mechanisms
 from speculation.pilot import Pilot
 from speculation.places import Step
@@ -136,15 +137,19 @@ class VirtualDrafter:
         length: int | None = None,
         mechanisms: Mechanisms = Mechanisms(),
         pass_ms: Sequence[float] = (),
+        lookup: bool = False,
         seed: int = 0,
         name: str = "session",
     ) -> None:
-        """`draft_ms`: of a step over so many rows. `overhead`: seconds that an exchange takes beside the network."""
+        """`draft_ms`: of a step over so many rows. `overhead`: seconds that an exchange takes beside the network.
+
+        `lookup`: drafts may be looked up in the text.
+        """
         self.course = Course()
         self.pilot: Pilot | None = None
         self._world, self._drafter, self._draft_ms = world, drafter, draft_ms
         self._network, self._overhead, self._rng = network, overhead, random.Random(seed)
-        self._length, self._mechanisms = length, mechanisms
+        self._length, self._mechanisms, self._lookup = length, mechanisms, lookup
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
         self.session = Session(name, list(prompt), len(prompt), sampling, Strategy.COUPLED, limit)
         self.session.self_continue = mechanisms.self_continue
@@ -202,6 +207,7 @@ class VirtualDrafter:
             length=self._length,
             mechanisms=self._mechanisms,
             next_in_ms=self._times.link,
+            lookup=NgramIndex() if self._lookup else None,
             now=1e3 * now,
         )
         self.pilot.finished = answer.finish_reason is not None

@@ -41,7 +41,10 @@ def drafter_parser() -> argparse.ArgumentParser:
         "--translate", action="store_true", help="where the draft model has another vocabulary, draft through text"
     )
     draft.add_argument(
-        "--no-lookup", dest="lookup", action="store_false", help="never draft what followed in the text before"
+        "--no-lookup",
+        dest="lookup",
+        action="store_false",
+        help="do not look the text up in itself where the draft model does not pay",
     )
     draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: nothing side by side")
     _engine(draft, (*NAMES, "ngram"), "engine; ngram: no model, look the text up in itself (default: %(default)s)")

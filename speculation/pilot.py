@@ -276,18 +276,10 @@ class Pilot:
         return min(self._forecast.starts([now], now)[0].position - len(self.known) + self._cap, self._room)
 
     def _look_up(self, now: float) -> None:
-        """Draft without the model where that is as good: what it finds costs no time.
-
-        Where the model does not pay, or is waited for, that is so the sooner the longer it takes.
-        """
-        if self._shadow_is_due(now):
-            return
-        typical, least = self.text.typical, FLOOR
-        if self._aim and self._prospects.overlap:
-            least = (1.0 + typical) / 2
-        elif self._aim:
-            least = max(FLOOR, typical - self._prospects.rate * self._times.draft())
-        self.text.look_up(self._reach_ahead(now), least, self._step.nodes if self._step is not None else ())
+        """Draft without the model where asking it does not pay: what is found in the text costs no time."""
+        if not self._aim and not self._shadow_is_due(now):
+            asked = self._step.nodes if self._step is not None else ()
+            self.text.look_up(self._reach_ahead(now), asked)
 
     def _soonest(self, now: float) -> float:
         """When a guess has to leave to be there as the verifier becomes free; before that there is no hurry."""

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from speculation.belief import Belief
 from speculation.ngram import NgramIndex
 from speculation.places import FLOOR, open_places
-from speculation.tree import Node, Prediction, Tree
+from speculation.tree import Node, Tree
 
 
 class Text:
@@ -57,28 +57,25 @@ class Text:
         """Where to look further, with the chance that the text goes through there, as `open_places` says."""
         return open_places(self.tree, self._belief, self._runner_up, deepest, beyond_fork)
 
-    def look_up(self, deepest: int, least: float, asked: Sequence[Node]) -> None:
-        """Lengthen the likeliest path by what followed before, up to `deepest` tokens, where the chance is `least`.
+    def look_up(self, deepest: int, asked: Sequence[Node]) -> None:
+        """Lengthen the likeliest path by what followed before, up to `deepest` tokens.
 
         `asked`: nodes that the model is looking behind.
         """
         if self._lookup is None:
             return
         path = self.tree.main()
-        tail, tip, whole = [node.token for node in path], self.tip(path), self.chances(path)[-1]
+        tail, tip, chance = [node.token for node in path], self.tip(path), self.chances(path)[-1]
         while len(tail) < deepest and self.tree.is_open(tip) and tip not in asked:
             found = self._lookup.predict(tail)
             if found is None:
                 return
-            self.tree.grow(tip, Prediction(found.token, found.confidence), found=True)
-            assert tip.children is not None
-            chance = self._belief.chance(tip.children[0], self._belief.recent)
-            whole *= chance
-            if chance < least or whole < FLOOR:
-                tip.children = None
+            node = Node(found.token, found.confidence, tip, found=True)
+            chance *= self._belief.chance(node, self._belief.recent)
+            if chance < FLOOR:
                 return
-            tip = tip.children[0]
-            tail.append(tip.token)
+            tip.children, tip = [node], node
+            tail.append(node.token)
 
     def _advance(self, token: int) -> bool:
         """Take in one token; whether it was expected to be another."""

@@ -42,16 +42,16 @@ class Tree:
         """Whether `node` can be looked beyond and has not been yet."""
         return node.children is None and (node is self.root or node.token not in self._ends)
 
-    def grow(self, node: Node, prediction: Prediction, found: bool = False) -> None:
+    def grow(self, node: Node, prediction: Prediction) -> None:
         """Take in what is expected behind `node`. Of a node that was left behind, it does no harm.
 
         Behind a token that ends the text there is nothing to expect.
         """
         if node is not self.root and node.token in self._ends:
             return
-        node.children = [Node(prediction.token, prediction.confidence, node, found)]
+        node.children = [Node(prediction.token, prediction.confidence, node)]
         if prediction.runner_up is not None:
-            node.children.append(Node(prediction.runner_up, 1.0 - prediction.confidence, node, found))
+            node.children.append(Node(prediction.runner_up, 1.0 - prediction.confidence, node))
 
     def main(self) -> list[Node]:
         """The likeliest path from the root, root excluded."""

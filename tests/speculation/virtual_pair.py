@@ -31,9 +31,9 @@ class Toy(ScriptedBackend):
 
 
 @lru_cache
-def text(count: int = LENGTH) -> tuple[int, ...]:
+def text(count: int = LENGTH, script: Script = Script()) -> tuple[int, ...]:
     """What the target says behind `PROMPT`."""
-    return tuple(plain(Toy(), PROMPT, count))
+    return tuple(plain(Toy(script), PROMPT, count))
 
 
 class Knowing:
@@ -44,10 +44,12 @@ class Knowing:
 
     reach = 96
 
-    def __init__(self, right: float, second: float = 0.0, width: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, right: float, second: float = 0.0, width: int = 1, seed: int = 0, script: Script = Script()
+    ) -> None:
         self.width = width
         self._right, self._second, self._seed = right, second, seed
-        self._text = [*PROMPT, *text(LENGTH + 100)]
+        self._text = [*PROMPT, *text(LENGTH + 100, script)]
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         predictions = [self._next([*text, *tail]) for tail in tails]
@@ -81,6 +83,8 @@ def run(
     said: float = 1.0,
     length: int | None = None,
     count: int = LENGTH,
+    lookup: bool = False,
+    script: Script = Script(),
 ) -> VirtualDrafter:
     """One drafter to the end of its text; all times in milliseconds, `row` as a share of a draft's.
 
@@ -93,7 +97,7 @@ def run(
     def cost(plan: Plan) -> float:
         return (step + wider * (plan.tokens - 1)) * rng.uniform(1.0 - uneven, 1.0 + uneven) / 1e3
 
-    world = World(Toy(rows=2), cost, pass_ms=pass_ms, check=True)
+    world = World(Toy(script, rows=2), cost, pass_ms=pass_ms, check=True)
     pair = VirtualDrafter(
         world,
         PROMPT,
@@ -105,9 +109,10 @@ def run(
         length=length,
         mechanisms=mechanisms,
         pass_ms=pass_ms,
+        lookup=lookup,
     )
     world.at(0.0, pair.start)
     world.run(done=lambda: pair.finished)
     assert pair.finished and pair.pilot is not None
-    assert tuple(pair.pilot.known[len(PROMPT) :]) == text(count)
+    assert tuple(pair.pilot.known[len(PROMPT) :]) == text(count, script)
     return pair
