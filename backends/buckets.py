@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from backends.contract import Entry
 
-NARROW = 16  # tokens up to which an entry shares a launch, and logits that a launch of one entry gives at most
+NARROW = 32  # tokens up to which an entry shares a launch, and logits that a launch of one entry gives at most
 _WIDE = 64  # the smallest bucket beyond
 
 
