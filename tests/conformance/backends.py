@@ -5,7 +5,7 @@ logit may differ between two ways of computing it: 0 for engines that promise th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backends.contract import Backend, LoadOptions
@@ -44,11 +44,17 @@ def _llama(threads: int, deterministic: bool = False) -> Backend:
     return load("llama_cpp", options)
 
 
+_TORCH = LoadOptions(rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH, device="cpu", threads=1)
+
+
 def _torch(model: Path, compiler: str | None = None) -> Backend:
     from backends.torch_model import TorchBackend
 
-    options = LoadOptions(model=model, rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH, device="cpu", threads=1)
-    return TorchBackend(options, compiler=compiler, has_heads=compiler is not None)
+    return TorchBackend(replace(_TORCH, model=model), compiler=compiler, has_heads=compiler is not None)
+
+
+def _torch_spread() -> Backend:
+    return load("torch", replace(_TORCH, model=DEFAULT_TARGET, tensor_parallel=2))
 
 
 def _neuron_legacy() -> Backend:
@@ -68,6 +74,7 @@ CANDIDATES = (
     # kinds and decisions on heads.
     Candidate("torch", lambda: _torch(DEFAULT_TARGET), 1e-3, "torch"),
     Candidate("torch, fixed shapes", lambda: _torch(DEFAULT_TARGET, "eager"), 1e-3, "torch"),
+    Candidate("torch, two processes", _torch_spread, 1e-3, "torch"),
     # In float32 on random weights, with logits of a spread of 1. The stand-in for its library needs torch.
     Candidate("neuron_legacy (stand-in)", _neuron_legacy, 1e-4, "torch"),
 )

@@ -70,7 +70,7 @@ def _parameter(candidate: Candidate) -> ParameterSet:
     return pytest.param(candidate, id=candidate.name, marks=marks)
 
 
-@pytest.fixture(scope="module", params=[_parameter(candidate) for candidate in CANDIDATES])
+@pytest.fixture(scope="session", params=[_parameter(candidate) for candidate in CANDIDATES])
 def loaded(request: pytest.FixtureRequest) -> Iterator[Subject]:
     subject = Subject(request.param)
     yield subject
