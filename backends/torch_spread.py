@@ -191,6 +191,7 @@ def _meet(number: int, size: int, store: dist.Store, device: torch.device) -> No
     if device.type != "cpu":
         torch.accelerator.set_device_index(number)
     backend = get_distributed_backend(device.type)
+    dist.distributed_c10d._world.group_count = 0  # by which groups meet; one that could not be opened has left its own
     dist.init_process_group(
         backend,
         store=store,

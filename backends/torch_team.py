@@ -22,7 +22,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from backends.contract import EngineFailure, ModelLoadError
+from backends.contract import EngineLost, ModelLoadError
 
 LOOPBACK = "127.0.0.1"
 HERE = b"."  # what a follower says first
@@ -75,7 +75,7 @@ class Team:
 
     @contextmanager
     def in_pass(self) -> Iterator[None]:
-        """Around a pass. Raises EngineFailure where followers are lost, and loses them where the pass fails.
+        """Around a pass. Raises EngineLost where followers are lost, and loses them where the pass fails.
 
         For then nobody knows how far each has come, and the next pass would mix up their parts.
         """
@@ -113,7 +113,7 @@ class Team:
 
     def _check(self) -> None:
         if self.lost is not None:
-            raise EngineFailure(f"{self.lost}: the model is incomplete, restart to load it again")
+            raise EngineLost(f"{self.lost}: the model is incomplete, restart to load it again")
 
     def _watch(self) -> None:
         with selectors.DefaultSelector() as selector:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.contract import EngineFailure, Entry, HeadOf, LoadOptions, ModelLoadError
+from backends.contract import EngineLost, Entry, HeadOf, LoadOptions, ModelLoadError
 from backends.registry import load
 from tests.models.conftest import TinyModel, tiny_tokenizer
 
@@ -87,8 +87,9 @@ def test_two_processes_compute_what_one_does(folder: Path) -> None:
     assert passes > 60
 
 
-def test_a_part_can_be_compiled(folder: Path) -> None:
+def test_a_part_can_be_compiled(tmp_path: Path) -> None:
     """As one graph, the sums over processes in it. Each part makes the passes for it by itself."""
+    folder = TinyModel(tmp_path / "tiny", num_key_value_heads=2, num_hidden_layers=1).folder
     alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1, rows=1))
     with closing(alone), spread(folder, "eager", rows=1, batch_tokens=16) as together:
         for start, end in ((0, 16), (16, 18), (17, 18), (17, 25)):
@@ -106,55 +107,6 @@ def test_each_process_has_its_heads_alone_and_decisions_are_the_leaders(folder: 
         (one,), (two,) = alone.heads(batch, wanted)[0], together.heads(batch, wanted)[0]
         assert one.ids.tolist() == two.ids.tolist()
         assert np.allclose(one.logits, two.logits, atol=1e-4)
-
-
-def test_closing_leaves_no_process_behind(folder: Path) -> None:
-    with spread(folder) as backend:
-        processes = backend._team.processes
-        assert len(processes) == 1 and all(map(is_running, processes))
-        with pytest.raises(ModelLoadError, match="this process is in a process group already"):
-            load("torch", replace(OPTIONS, model=folder))
-        assert all(map(is_running, processes)), "the one that is there is none the worse for it"
-        backend.extend([Entry(0, 0, TEXT[:3], 0)])
-    assert not any(map(is_running, processes))
-    backend.close()
-
-
-def test_a_follower_that_dies_is_an_engine_failure_at_once(folder: Path) -> None:
-    with spread(folder) as backend:
-        backend.extend([Entry(0, 0, TEXT[:3], 0), Entry(1, 0, TEXT[:3], 0)])
-        os.kill(backend._team.processes[0], signal.SIGKILL)
-        began = time.monotonic()
-        for _ in range(3):
-            with pytest.raises(EngineFailure, match=r"process 2 of 2 is gone: it ended with signal 9: .* restart"):
-                backend.extend([Entry(0, 0, TEXT[:3], 0)])
-        assert backend.length(0) == 0
-        backend.copy(1, 0, 2)  # of no use, and no error: nothing will be computed with it
-    assert time.monotonic() - began < 5
-
-
-def test_a_follower_that_hangs_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backends.torch_team.PASS_AT_MOST", 0.5)
-    monkeypatch.setattr("backends.torch_team._LOOK", 0.1)
-    with spread(folder) as backend:
-        os.kill(backend._team.processes[0], signal.SIGSTOP)
-        with pytest.raises(EngineFailure, match="a forward pass did not end within 0 s"):
-            backend.extend([Entry(0, 0, TEXT[:3], 0)])
-
-
-def test_a_pass_that_fails_in_the_leader_is_the_last(folder: Path) -> None:
-    """The follower waits for a part of it that will never come."""
-    with spread(folder) as backend:
-        whole, backend._run = backend._run, _no_memory
-        with pytest.raises(EngineFailure, match=r"a forward pass failed in one of 2 processes .*out of memory"):
-            backend.extend([Entry(0, 0, TEXT[:3], 0)])
-        backend._run = whole
-        with pytest.raises(EngineFailure, match="out of memory"):
-            backend.extend([Entry(0, 0, TEXT[:3], 0)])
-
-
-def _no_memory(*_: object) -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 @pytest.mark.parametrize(
@@ -179,6 +131,56 @@ def test_a_follower_that_cannot_load_says_why(
         load("torch", replace(OPTIONS, model=folder))
     assert time.monotonic() - began < 60
     assert not torch.distributed.is_initialized()
+
+
+def test_closing_leaves_no_process_behind(folder: Path) -> None:
+    """Here after attempts that failed: they leave nothing behind either that a later one would trip over."""
+    with spread(folder) as backend:
+        processes = backend._team.processes
+        assert len(processes) == 1 and all(map(is_running, processes))
+        with pytest.raises(ModelLoadError, match="this process is in a process group already"):
+            load("torch", replace(OPTIONS, model=folder))
+        assert all(map(is_running, processes)), "the one that is there is none the worse for it"
+        backend.extend([Entry(0, 0, TEXT[:3], 0)])
+    assert not any(map(is_running, processes))
+    backend.close()
+
+
+def test_a_follower_that_dies_is_an_engine_failure_at_once(folder: Path) -> None:
+    with spread(folder) as backend:
+        backend.extend([Entry(0, 0, TEXT[:3], 0), Entry(1, 0, TEXT[:3], 0)])
+        os.kill(backend._team.processes[0], signal.SIGKILL)
+        began = time.monotonic()
+        for _ in range(3):
+            with pytest.raises(EngineLost, match=r"process 2 of 2 is gone: it ended with signal 9: .* restart"):
+                backend.extend([Entry(0, 0, TEXT[:3], 0)])
+        assert backend.length(0) == 0
+        backend.copy(1, 0, 2)  # of no use, and no error: nothing will be computed with it
+    assert time.monotonic() - began < 5
+
+
+def test_a_follower_that_hangs_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.torch_team.PASS_AT_MOST", 0.5)
+    monkeypatch.setattr("backends.torch_team._LOOK", 0.1)
+    with spread(folder) as backend:
+        os.kill(backend._team.processes[0], signal.SIGSTOP)
+        with pytest.raises(EngineLost, match="a forward pass did not end within 0 s"):
+            backend.extend([Entry(0, 0, TEXT[:3], 0)])
+
+
+def test_a_pass_that_fails_in_the_leader_is_the_last(folder: Path) -> None:
+    """The follower waits for a part of it that will never come."""
+    with spread(folder) as backend:
+        whole, backend._run = backend._run, _no_memory
+        with pytest.raises(EngineLost, match=r"a forward pass failed in one of 2 processes .*out of memory"):
+            backend.extend([Entry(0, 0, TEXT[:3], 0)])
+        backend._run = whole
+        with pytest.raises(EngineLost, match="out of memory"):
+            backend.extend([Entry(0, 0, TEXT[:3], 0)])
+
+
+def _no_memory(*_: object) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 LEADER = """
