@@ -50,6 +50,10 @@ class EngineFailure(BackendError):
     """The engine failed within a forward pass. The rows named in the batch must be refilled."""
 
 
+class EngineLost(EngineFailure):
+    """The engine failed for good: every later pass will raise this too, until the model is loaded again."""
+
+
 class Entry(NamedTuple):
     """Work for one row: place `tokens` from position `start`, return logits of `tokens[logits_from:]`."""
 

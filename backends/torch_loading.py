@@ -27,7 +27,7 @@ _GROWING = {"dynamic", "longrope"}  # ways to write positions that change with t
 
 def check_options(options: LoadOptions) -> None:
     """Raises ModelLoadError for what this engine would otherwise leave aside in silence."""
-    options.refuse("torch", "deterministic", "tensor_parallel")
+    options.refuse("torch", "deterministic")
     if options.kv_type != "f16":  # unless it was left as it is
         raise ModelLoadError(f"kv_type {options.kv_type}: the torch backend caches in the model's dtype: set that")
     if options.gpu_layers > 0:
@@ -58,23 +58,35 @@ def find_dtype(name: str | None, device: torch.device) -> torch.dtype:
     return dtype
 
 
-def load_model(path: Path | None, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> Any:
-    """The model of a folder in Hugging Face layout or of a GGUF file, ready to run. Raises ModelLoadError."""
+def source_of(path: Path | None) -> dict[str, Any]:
+    """How transformers is told of a folder in Hugging Face layout or of a GGUF file. Raises ModelLoadError."""
     if path is None:
         raise ModelLoadError("the torch backend needs a model: a folder with safetensors, or a GGUF file")
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    source: dict[str, Any] = {"pretrained_model_name_or_path": path}
     if path.is_file():
-        source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
-    elif not path.exists():
+        return {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
+    if not path.exists():
         raise ModelLoadError(f"no such model folder or file: {path}")
-    elif not (path / "config.json").is_file():
+    if not (path / "config.json").is_file():
         raise ModelLoadError(f"{path} is no model folder: it has no config.json")
-    elif not any(path.glob("*.safetensors")):
+    if not any(path.glob("*.safetensors")):
         raise ModelLoadError(
             f"{path} has no weights in *.safetensors: convert them with save_pretrained of transformers"
         )
+    return {"pretrained_model_name_or_path": path}
+
+
+def load_model(path: Path | None, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> Any:
+    """The model of a folder in Hugging Face layout or of a GGUF file, ready to run. Raises ModelLoadError.
+
+    Of a model for several devices it is this process's part, of the process group that `torch_spread` has opened.
+    """
+    source = source_of(path)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    if options.tensor_parallel > 1:
+        from transformers.distributed import DistributedConfig  # nobody else pays for it
+
+        source["distributed_config"] = DistributedConfig(tp_size=options.tensor_parallel)
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             **source,
@@ -85,8 +97,21 @@ def load_model(path: Path | None, options: LoadOptions, device: torch.device, dt
         return model.to(device).eval().requires_grad_(False)
     except Exception as error:  # the library raises whatever it meets: a bad file, a family it lacks, too little memory
         _log.debug("loading %s failed", path, exc_info=True)
-        lines = str(error).strip().splitlines()
-        raise ModelLoadError(f"transformers could not load {path}: {lines[0] if lines else repr(error)}") from error
+        raise _not_loaded(path, error) from error
+
+
+def read_config(path: Path | None) -> Any:
+    """The configuration of the text model there, without the model. Raises ModelLoadError."""
+    source = source_of(path)
+    try:
+        return transformers.AutoConfig.from_pretrained(**source, local_files_only=True).get_text_config()
+    except Exception as error:  # as above
+        raise _not_loaded(path, error) from error
+
+
+def _not_loaded(path: Path | None, error: Exception) -> ModelLoadError:
+    lines = str(error).strip().splitlines()
+    return ModelLoadError(f"transformers could not load {path}: {lines[0] if lines else repr(error)}")
 
 
 def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, str | None]:

@@ -223,19 +223,18 @@ class TorchBackend(Backend):
         kept: Tensor | int = 0
         if width > NARROW:
             first = launch.pieces[0].logits_from
-            kept = torch.arange(first, first + NARROW).clamp(max=width - 1).to(self._device)
-        with torch.no_grad():
-            logits: Tensor = self._run(
-                tokens.to(self._device),
-                torch.tensor(rows).to(self._device),
-                starts.to(self._device),
-                kept,
-                span,
-                whole,
-            )
+            kept = torch.arange(first, first + NARROW).clamp(max=width - 1)
+        logits = self._pass(tokens, torch.tensor(rows), starts, kept, span, whole)
         if self._replayed:  # the next launch of this shape writes to the same memory
             logits = logits.clone()
         return logits[[rows.index(row) for row in by_row]] if rows[: len(by_row)] != list(by_row) else logits
+
+    def _pass(self, tokens: Tensor, rows: Tensor, starts: Tensor, kept: Tensor | int, span: int, whole: bool) -> Tensor:
+        """Run the model on inputs that are not on the device yet."""
+        inputs = (each if isinstance(each, int) else each.to(self._device) for each in (tokens, rows, starts, kept))
+        with torch.no_grad():
+            logits: Tensor = self._run(*inputs, span, whole)
+        return logits
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         with torch.no_grad():
@@ -253,6 +252,10 @@ def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader
         compiler = "neuron"  # the way models run there
     elif options.compiled:
         compiler = "inductor"
+    if options.tensor_parallel > 1:
+        from backends.torch_spread import LeadingPart  # which needs this module, and nobody else needs
+
+        return LeadingPart(options, progress, compiler=compiler)
     return TorchBackend(options, progress, compiler=compiler, read=read)
 
 

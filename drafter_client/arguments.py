@@ -83,7 +83,7 @@ def _engine(parser: argparse._ArgumentGroup, names: tuple[str, ...], meaning: st
     )
     parser.add_argument("--compile", action="store_true", help="torch: compile for all shapes first")
     parser.add_argument(
-        "--tensor-parallel", type=_at_least(1), default=1, help="neuron_legacy: NeuronCores that share the model"
+        "--tensor-parallel", type=_at_least(1), default=1, help="torch, neuron_legacy: devices that share the model"
     )
 
 

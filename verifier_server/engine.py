@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from backends.contract import Backend, BackendError
+from backends.contract import Backend, BackendError, EngineLost
 from speculation.errors import EngineError, SpecPairError
 from verifier_server.jobs import Answer, Job
 from verifier_server.scheduler import Inconsistent, Scheduler
@@ -34,7 +34,7 @@ class Engine:
         """`clock` in seconds. `deliver` is called from the engine's thread after answers were given, once for all of
         a pass; the rest as for `Scheduler`, but that by default no pass waits: each step that could be taken is."""
         self.backend = backend
-        self.failure: str | None = None  # why the thread died, if it did
+        self.failure: str | None = None  # why there will be no more passes, once that is so
         self._scheduler = Scheduler(
             backend, max_drafts=max_drafts, prefill_chunk=prefill_chunk, max_queue=max_queue, hold=hold, pass_ms=pass_ms
         )
@@ -102,6 +102,8 @@ class Engine:
             rows = self.backend.heads(plan.batch, plan.heads(self.backend.vocabulary.size))
         except BackendError as error:
             self._scheduler.failed(plan, error, self._clock())
+            if isinstance(error, EngineLost):
+                self.failure = str(error)
         else:
             self._scheduler.conclude(plan, rows, began, self._clock())
         self._deliver()

@@ -59,7 +59,7 @@ class Settings(BaseModel):
     compile: Annotated[
         bool, Field(description="torch: compile for all shapes at the start; faster passes, minutes of waiting")
     ] = False
-    tensor_parallel: Annotated[Positive, Field(description="neuron_legacy: NeuronCores that share the model")] = 1
+    tensor_parallel: Annotated[Positive, Field(description="torch, neuron_legacy: devices that share the model")] = 1
     max_drafts: Annotated[int, Field(ge=1, description="drafts judged in one verify")] = 64
     max_queue: Annotated[Positive, Field(description="guesses waiting at once; beyond, 503 with Retry-After")] = 256
     max_body_bytes: Annotated[int, Field(ge=1024, description="size of a request body")] = 4 * 1024 * 1024

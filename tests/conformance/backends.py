@@ -5,7 +5,7 @@ logit may differ between two ways of computing it: 0 for engines that promise th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -98,6 +98,11 @@ def _mlx(dtype: str) -> Backend:
         return load("mlx", options)
 
 
+def _torch_spread() -> Backend:
+    options = LoadOptions(model=DEFAULT_TARGET, rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH, device="cpu")
+    return load("torch", replace(options, threads=1, tensor_parallel=2))
+
+
 def _neuron_legacy() -> Backend:
     return load_on_stand_in(rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH)
 
@@ -114,6 +119,7 @@ def candidates(torch: TorchOn) -> list[Candidate]:
         # With two threads and a long text, passes of width 1 take another path: this is where it has to work for it.
         Candidate("llama_cpp, deterministic, two threads", lambda: _llama(threads=2, deterministic=True), 0.0),
         *torch.candidates(),
+        Candidate("torch, two processes", _torch_spread, 1e-3, "torch"),
         # On random weights with logits of a spread of 5. On a CPU the bits are the same; a GPU sums in another order.
         Candidate("mlx", lambda: _mlx("float32"), 1e-4, "mlx"),
         Candidate("mlx, 16 bits", lambda: _mlx("bfloat16"), 0.5, "mlx"),

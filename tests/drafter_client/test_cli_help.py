@@ -14,7 +14,7 @@ ENGINE = """
 --device DEVICE torch: cpu, cuda, mps, neuron (default: the best there is)
 --dtype {float32,bfloat16,float16} torch, mlx: number type (default: by the device; mlx: as stored)
 --compile torch: compile for all shapes first
---tensor-parallel TENSOR_PARALLEL neuron_legacy: NeuronCores that share the model
+--tensor-parallel TENSOR_PARALLEL torch, neuron_legacy: devices that share the model
 """
 PROMPT = """
 prompt:

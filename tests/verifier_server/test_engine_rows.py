@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from backends.contract import EngineFailure, Entry, Logits, OutOfRoom
+from backends.contract import EngineFailure, EngineLost, Entry, Logits, OutOfRoom
 from backends.scripted import Script, ScriptedBackend
 from speculation.errors import EngineError, UnknownSession
 from tests.verifier_server.bench import Asked, Bench, plain
@@ -220,3 +220,12 @@ def test_a_fault_of_the_engine_s_own_is_said_and_later_jobs_are_refused(caplog: 
     with pytest.raises(EngineError, match="the engine has stopped"):
         bench.verify(bench.open(PROMPTS[1]), 4)
     bench.engine.stop()
+
+
+def test_an_engine_lost_for_good_says_so_and_not_only_to_those_who_ask_it() -> None:
+    bench = Bench(backend=Faulty(EngineLost("a device went away: restart"), passes=[1]))
+    asked = bench.ask(bench.open(PROMPTS[0]), 4)
+    bench.run(asked)
+    with pytest.raises(EngineError, match="a device went away: restart"):
+        _ = asked.answer
+    assert bench.engine.failure == "a device went away: restart", "which /health answers with"
