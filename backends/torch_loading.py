@@ -1,17 +1,15 @@
 """What a user asks of PyTorch, turned into a loaded model: which device, which numbers, from which kind of file."""
 
 import logging
-import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
-
-os.environ.setdefault("TQDM_DISABLE", "1")  # reading a GGUF file would draw bars between the lines of a text
-
-import transformers  # noqa: E402 - after the environment is set
+from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
 from backends.contract import DTYPES, LoadOptions, ModelLoadError
 from backends.hf_vocabulary import read_chat_template, read_json, read_vocabulary
@@ -21,6 +19,7 @@ from backends.vocabulary import Vocabulary
 Reader = Callable[[Path | None, LoadOptions, torch.device, torch.dtype], Any]
 
 _log = logging.getLogger("specpair.torch")
+gguf_reading.tqdm = partial(gguf_reading.tqdm, disable=True)  # no bars between the lines of a text
 _ATTENTION = {"full_attention", "sliding_attention"}
 _GROWING = {"dynamic", "longrope"}  # ways to write positions that change with the longest text of a pass
 

@@ -15,16 +15,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from transformers.distributed.tensor_parallel import get_kv_heads_per_rank
+from transformers.distributed.utils import get_distributed_backend
 
 from backends.contract import Entry, LoadOptions, ModelLoadError, Progress
 from backends.machine import cores
 from backends.torch_loading import model_name, read_config
 from backends.torch_model import TorchBackend
 from backends.torch_team import LOOPBACK, Team
-
-# After `torch_loading`, which sets up transformers' environment.
-from transformers.distributed.tensor_parallel import get_kv_heads_per_rank  # isort: skip
-from transformers.distributed.utils import get_distributed_backend  # isort: skip
 
 T = TypeVar("T")
 _SKEW = timedelta(minutes=30)  # by which one process may be done with loading or compiling before another

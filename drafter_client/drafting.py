@@ -13,6 +13,7 @@ from drafter_client.client import VerifierClient
 from drafter_client.drafter import BRANCH_CELLS, Drafter, ModelDrafter
 from drafter_client.errors import VocabularyMismatch
 from drafter_client.ngram import NAME, NgramDrafter
+from drafter_client.progress import loading
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.replies import ModelInfo
 from drafter_client.translating import TranslatingDrafter
@@ -59,18 +60,17 @@ def drafting(options: argparse.Namespace, client: VerifierClient) -> Iterator[Dr
 
 def load_model(options: argparse.Namespace, model: Path, rows: int = 1) -> Backend:
     """The engine that the flags choose, with a model. Raises ModelLoadError."""
-    return load(
-        options.backend,
-        LoadOptions(
-            model=model,
-            rows=rows,
-            shared_cells=BRANCH_CELLS * (rows - 1),
-            context_length=options.context,
-            threads=options.threads,
-            gpu_layers=options.gpu_layers,
-            device=options.device,
-            dtype=options.dtype,
-            compiled=options.compile,
-            tensor_parallel=options.tensor_parallel,
-        ),
+    chosen = LoadOptions(
+        model=model,
+        rows=rows,
+        shared_cells=BRANCH_CELLS * (rows - 1),
+        context_length=options.context,
+        threads=options.threads,
+        gpu_layers=options.gpu_layers,
+        device=options.device,
+        dtype=options.dtype,
+        compiled=options.compile,
+        tensor_parallel=options.tensor_parallel,
     )
+    with loading(model.name) as report:
+        return load(options.backend, chosen, report)

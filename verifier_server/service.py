@@ -32,6 +32,7 @@ from verifier_server.sessions import Session, SessionTable
 from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")
+_PATIENCE = 2.0  # seconds that loading may take without a word
 
 
 class Service:
@@ -46,6 +47,7 @@ class Service:
         self._asking = Asking(self.outbox)
         self.sessions = SessionTable(time.monotonic, settings.session_ttl, settings.max_sessions, self._removed)
         self.progress = 0.0
+        self._said = time.monotonic()  # when the progress was last told
         self.failure: str | None = None
         self._backend, self._clock = backend, clock
         self._engine: Engine | None = None
@@ -262,6 +264,11 @@ class Service:
             self._on_failure()
 
     def _report(self, fraction: float) -> None:
+        """Called from the loader's thread. What takes long is told in the log, too."""
+        now = time.monotonic()
+        if now - self._said >= _PATIENCE:
+            self._said = now
+            _log.info("loading the model: %.0f %%", 100 * fraction)
         self.progress = fraction
 
 

@@ -103,7 +103,7 @@ def test_the_draft_model_gets_a_row_for_each_branch_and_little_memory_for_it(
 ) -> None:
     asked: list[LoadOptions] = []
 
-    def load(name: str, options: LoadOptions) -> ScriptedBackend:
+    def load(name: str, options: LoadOptions, progress: object) -> ScriptedBackend:
         asked.append(options)
         return ScriptedBackend(Script(seed=1), rows=options.rows or 1)
 

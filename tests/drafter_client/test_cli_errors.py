@@ -123,7 +123,7 @@ def test_a_foreign_vocabulary_is_told_before_any_text(
 ) -> None:
     foreign = ScriptedBackend(Script(seed=9))
     foreign.vocabulary.pieces[70] = b"other"
-    monkeypatch.setattr(drafting, "load", lambda name, options: foreign)
+    monkeypatch.setattr(drafting, "load", lambda name, options, progress: foreign)
     ran = drafter(*_flags(verifier))
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith(

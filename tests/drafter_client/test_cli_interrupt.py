@@ -116,7 +116,7 @@ def test_a_solo_run_is_interrupted_alike(drafter: Command, monkeypatch: pytest.M
     backend = ScriptedBackend(Script(seed=1))
     extend = backend.extend
     monkeypatch.setattr(backend, "extend", lambda batch: extend(batch) if backend.passes < 5 else _ctrl_c())
-    monkeypatch.setattr(drafting, "load", lambda name, options: backend)
+    monkeypatch.setattr(drafting, "load", lambda name, options, progress: backend)
     ran = drafter("solo", "--prompt", "def f(x):", "--json")
     report = json.loads(ran.out)
     assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, _expected(5), None)

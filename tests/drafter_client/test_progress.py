@@ -1,0 +1,26 @@
+"""Loading that takes long says how far it is, and not among the text."""
+
+import pytest
+
+from drafter_client.progress import loading
+from tests.drafter_client.support import Ticks
+
+
+def test_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    moments = iter([0.0, 0.5, 1.5, 1.6, 1.7, 3.0, 3.1])
+    with loading("a.gguf", lambda: next(moments)) as report:
+        for fraction in (0.1, 0.25, 0.3, 0.8, 1.0):
+            report(fraction)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "drafter: loading a.gguf … 25%\ndrafter: loading a.gguf … 80%\n"
+
+
+def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    with loading("a.gguf", Ticks()) as report:
+        report(0.5)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "loading a.gguf" in said.err
