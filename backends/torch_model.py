@@ -253,6 +253,8 @@ def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader
     elif options.compiled:
         compiler = "inductor"
     if options.tensor_parallel > 1:
+        if read is not load_model:
+            raise ModelLoadError("tensor_parallel: a model that is no file cannot be spread over devices: leave it out")
         from backends.torch_spread import LeadingPart  # which needs this module, and nobody else needs
 
         return LeadingPart(options, progress, compiler=compiler)

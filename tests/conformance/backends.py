@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from backends.contract import Backend, LoadOptions
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
@@ -99,6 +101,9 @@ def _mlx(dtype: str) -> Backend:
 
 
 def _torch_spread() -> Backend:
+    torch = pytest.importorskip("torch")
+    if torch.accelerator.is_available():
+        pytest.skip("transformers would take the accelerator for it")
     options = LoadOptions(model=DEFAULT_TARGET, rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH, device="cpu")
     return load("torch", replace(options, threads=1, tensor_parallel=2))
 
