@@ -271,7 +271,7 @@ class Threads:
                 with suppress(DrafterError):
                     client.transport.connect()
                 self._opened.wait()
-                while not client.persist(lambda: self._follow(client)):
+                while not self._closed and not client.persist(lambda: self._follow(client)):
                     pass  # it broke after some news: the next attempt is a first one again
 
         return work

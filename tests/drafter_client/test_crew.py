@@ -305,3 +305,13 @@ def test_an_answer_that_is_under_way_is_not_waited_for_at_the_end(mechanisms: Me
         left, sessions = set(threading.enumerate()) - running, verifier.sessions
         backend.go.set()
     assert not left and sessions == 0
+
+
+def test_a_session_that_never_opened_is_not_listened_to(verifier: Verifier) -> None:
+    with closing(VerifierClient(verifier.url)) as client:
+        crew = Threads(client, toy_drafter(), 1, stream=True)
+        asked: list[str] = []
+        for other in crew._clients:
+            other.stream = lambda session_id, position: asked.append(session_id) or iter(())  # type: ignore[method-assign, func-returns-value]
+        crew.close()
+    assert asked == []
