@@ -266,7 +266,7 @@ class Service:
     def _report(self, fraction: float) -> None:
         """Called from the loader's thread. What takes long is told in the log, too."""
         now = time.monotonic()
-        if now - self._said >= _PATIENCE:
+        if fraction < 1.0 and now - self._said >= _PATIENCE:
             self._said = now
             _log.info("loading the model: %.0f %%", 100 * fraction)
         self.progress = fraction
