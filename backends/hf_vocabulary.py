@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from backends import token_names
 from backends.contract import ModelLoadError
+from backends.model_folder import read_json
 from backends.vocabulary import Kind, Vocabulary
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -100,19 +101,6 @@ def read_chat_template(folder: Path) -> str | None:
     if isinstance(template, list):  # several, by name
         template = next((each["template"] for each in template if each.get("name") == "default"), None)
     return template if isinstance(template, str) else None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A file that a model folder may have or not. Raises ModelLoadError for one that cannot be read."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{path} is no readable JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ModelLoadError(f"{path} holds no JSON object")
-    return content
 
 
 def _ids(value: int | list[int] | None) -> list[int]:

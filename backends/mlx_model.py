@@ -15,8 +15,9 @@ from mlx_lm.utils import load_model
 
 from backends.buckets import NARROW, Buckets, Launch
 from backends.contract import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
-from backends.hf_vocabulary import read_chat_template, read_json, read_vocabulary
+from backends.hf_vocabulary import read_chat_template, read_vocabulary
 from backends.machine import available_bytes, rows_that_fit
+from backends.model_folder import read_json
 
 _NO_CHOICE: Final = ("gpu_layers", "threads", "kv_type", "mmap", "flash_attention", "deterministic", "device")
 

@@ -4,12 +4,12 @@ The library takes a folder's word for little: it drops keyword arguments it does
 that it has no code for. Both would give a model that runs and says something else, so both are checked here.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from backends.contract import ModelLoadError
+from backends.model_folder import read_json
 from backends.neuron_shapes import LENGTHS, kv_heads_held
 
 # of option `dtype`: what the library calls it, and its bytes
@@ -112,17 +112,9 @@ def compiled(neuron: Any, checkpoint: Checkpoint, shape: Shape) -> Any:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelLoadError(
-            f"{path.parent} has no config.json: it is no model folder in Hugging Face layout"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{path} is no readable JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise ModelLoadError(f"{path} holds no JSON object")
-    return config
+    if not path.exists():
+        raise ModelLoadError(f"{path.parent} has no config.json: it is no model folder in Hugging Face layout")
+    return read_json(path)
 
 
 def _check_taken(model: Any, checkpoint: Checkpoint, shape: Shape) -> None:

@@ -12,7 +12,8 @@ from torch import Tensor
 from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
 from backends.contract import DTYPES, LoadOptions, ModelLoadError
-from backends.hf_vocabulary import read_chat_template, read_json, read_vocabulary
+from backends.hf_vocabulary import read_chat_template, read_vocabulary
+from backends.model_folder import read_json
 from backends.vocabulary import Vocabulary
 
 # What `load_model` is: path, options, device, number type -> the model. Raises ModelLoadError.

@@ -124,6 +124,7 @@ class TorchBackend(Backend):
         self._check_memory()
         self._cache = RowCache(layers, self.rows, positions, dtype, self._device)
         self._run: Any = _Step(model, self._cache, masks, self.context_length)
+        self._spans = _spans(positions)
         self._compiled = compiler is not None
         self._replayed = compiler == "inductor" and self._device.type == "cuda"
         super().__init__()
@@ -161,14 +162,6 @@ class TorchBackend(Backend):
             # Twice: CUDA records a graph only in the second run.
             for _ in range(2 if mode else 1):
                 self._launch(Launch((rows, width), pieces, list(range(rows))), span)
-
-    @property
-    def _spans(self) -> list[int]:
-        """How far back launches may look: few distances where each is compiled."""
-        spans = [_SPAN]
-        while spans[-1] < self._cache.positions:
-            spans.append(4 * spans[-1])
-        return [*spans[:-1], self._cache.positions]
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         def fetch(logits: Tensor, owners: list[int], places: list[slice]) -> list[Logits]:
@@ -259,6 +252,14 @@ def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader
 
         return LeadingPart(options, progress, compiler=compiler)
     return TorchBackend(options, progress, compiler=compiler, read=read)
+
+
+def _spans(positions: int) -> list[int]:
+    """How far back launches may look: few distances where each is compiled."""
+    spans = [_SPAN]
+    while spans[-1] < positions:
+        spans.append(4 * spans[-1])
+    return [*spans[:-1], positions]
 
 
 def _ids(model: Any) -> int:

@@ -71,12 +71,15 @@ def speculate(
             options = {**options, "self_continue": True, "next_in_ms": told}
         crew.read(prompt_ids)
         index = NgramIndex() if lookup else None
-        indexing = threading.Thread(target=index.extend if index is not None else len, args=(prompt_ids,), daemon=True)
-        indexing.start()  # while the verifier reads the prompt
+        indexing: threading.Thread | None = None
+        if index is not None:
+            indexing = threading.Thread(target=index.extend, args=(prompt_ids,), daemon=True)
+            indexing.start()  # while the verifier reads the prompt
         asked = clock()
         opened = client.prefill(prompt_ids, options)
         session_id = opened.session_id
-        indexing.join()
+        if indexing is not None:
+            indexing.join()
         now = clock()
         times.exchanged(1e3 * (now - asked), opened.queue_ms, opened.forward_ms)
         tokens = opened.prompt_ids + opened.tokens

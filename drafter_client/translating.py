@@ -50,9 +50,7 @@ class TranslatingDrafter:
         self._loose = b""  # those that may be written otherwise
         self._ids: list[int] = []  # in our tokens: `_loose`, then `_ahead`
         self._ahead = b""  # what is thought to follow
-        self._chances: list[
-            tuple[int, float]
-        ] = []  # where in `_ahead` each token ends that the model wrote, its chance
+        self._chances: list[tuple[int, float]] = []  # of tokens that the model wrote: end in `_ahead`, and chance
         self._owed = b""  # bytes at the end of `_loose` and `_ahead` that no token is written for: part of a sign
         self._ended = False  # whether the model ends the text behind `_ahead`
 
@@ -98,10 +96,8 @@ class TranslatingDrafter:
         place = len(self._loose) + skip
         near = (self._loose + self._ahead)[max(0, place - _CONTEXT) :].lstrip(_CONTINUATION)
         place = len(near) - len(self._ahead) + skip
-        for begin in (
-            0,
-            place,
-        ):  # with the word that goes on there; or without, where its beginning was written otherwise
+        # With the word that goes on there; or without, where its beginning was written otherwise.
+        for begin in (0, place):
             words = self._writes.split(_decoded(near[begin:])[0])
             if settled and not self._ended:
                 words = words[:-1]
