@@ -9,11 +9,11 @@ from collections.abc import Callable
 from contextlib import closing
 
 from backends.contract import BackendError
-from drafter_client.arguments import drafter_parser, solo_parser
+from drafter_client.arguments import NGRAM, drafter_options, solo_parser
 from drafter_client.baseline import run_baseline
 from drafter_client.chat import chat_ids
 from drafter_client.client import VerifierClient
-from drafter_client.drafting import NGRAM, Drafting, drafting, load_model
+from drafter_client.drafting import Drafting, drafting, load_model
 from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.loop import speculate
 from drafter_client.readout import Readout
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if arguments[:1] == ["solo"]:
             return _solo(solo_parser().parse_args(arguments[1:]))
-        return _draft(drafter_parser().parse_args(arguments))
+        return _draft(drafter_options(arguments))
     except (SpecPairError, DrafterError, BackendError) as error:
         print(f"drafter: {error}", file=sys.stderr)
         return 1

@@ -2,13 +2,32 @@
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backends.contract import DTYPES
 from backends.registry import NAMES
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from speculation import noise
+
+NGRAM = "ngram"  # as a backend: of the drafter alone
+# Flags that say something about a draft model.
+_OF_A_MODEL = (
+    *("--draft-model", "--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile"),
+    *("--tensor-parallel", "--translate", "--no-lookup"),
+)
+
+
+def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """What the flags of `python -m drafter_client` say. Exits with status 2 where they make no sense."""
+    parser = drafter_parser()
+    options = parser.parse_args(arguments)
+    if options.backend == NGRAM:
+        for flag in _OF_A_MODEL:
+            name = "lookup" if flag == "--no-lookup" else flag[2:].replace("-", "_")
+            if getattr(options, name) != parser.get_default(name):
+                parser.error(f"{flag}: --backend ngram drafts without a model, leave one of the two out")
+    return options
 
 
 def drafter_parser() -> argparse.ArgumentParser:
@@ -47,7 +66,7 @@ def drafter_parser() -> argparse.ArgumentParser:
         help="do not look the text up in itself where the draft model does not pay",
     )
     draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: nothing side by side")
-    _engine(draft, (*NAMES, "ngram"), "engine; ngram: no model, look the text up in itself (default: %(default)s)")
+    _engine(draft, (*NAMES, NGRAM), "engine; ngram: no model, look the text up in itself (default: %(default)s)")
     _prompt(parser)
     parser.add_argument("--chat", action="store_true", help="apply the target's chat template to the prompt")
     parser.add_argument("--system", help="system message, with --chat")

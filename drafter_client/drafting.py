@@ -9,6 +9,7 @@ from pathlib import Path
 from backends.contract import Backend, LoadOptions
 from backends.registry import load
 from backends.vocabulary import Vocabulary
+from drafter_client.arguments import NGRAM
 from drafter_client.client import VerifierClient
 from drafter_client.drafter import BRANCH_CELLS, Drafter, ModelDrafter
 from drafter_client.errors import VocabularyMismatch
@@ -18,8 +19,6 @@ from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.replies import ModelInfo
 from drafter_client.translating import TranslatingDrafter
 from speculation.sampling import Sampling
-
-NGRAM = "ngram"  # as a backend
 
 
 @dataclass(frozen=True, slots=True)

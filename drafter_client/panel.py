@@ -54,6 +54,10 @@ def _figures(stats: Stats) -> Group:
         table.add_row(
             "target by itself", f"{stats.own} tokens", "guesses out of date", str(stats.guesses - stats.rounds)
         )
+    if stats.looked_up:
+        table.add_row(
+            "looked up in the text", f"{stats.looked_up} drafts", "accepted of these", str(stats.looked_up_accepted)
+        )
     table.add_row("sent", _bytes(stats.bytes_sent), "received", _bytes(stats.bytes_received))
     return Group(table, Text(), _times(stats), *_baseline(stats))
 

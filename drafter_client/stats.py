@@ -45,6 +45,8 @@ class Stats:
     guesses: int = 0  # sent, those included that were out of date when they came
     drafted: int = 0
     accepted: int = 0
+    looked_up: int = 0  # of those drafted, looked up in the text in place of asking the model
+    looked_up_accepted: int = 0
     own: int = 0  # tokens that the verifier committed by itself, no guess being there
     misses: int = 0  # committed tokens that were not the drafter's choice
     prepared: int = 0  # of them, those behind which drafts were ready at once
@@ -77,8 +79,12 @@ class Stats:
         self.guesses += 1
         if verdict.forward_ms > 0.0 and (verdict.judged or not flight.drafts):
             self.rounds += 1
-        self.drafted += verdict.judged
-        self.accepted += max(0, verdict.accepted - (len(flight.drafts) - verdict.judged)) if verdict.judged else 0
+        if verdict.judged:
+            first = len(flight.drafts) - verdict.judged
+            self.drafted += verdict.judged
+            self.accepted += max(0, verdict.accepted - first)
+            self.looked_up += sum(flight.found[first:])
+            self.looked_up_accepted += sum(flight.found[first : verdict.accepted])
         self.times.queue += verdict.queue_ms
         self.times.verify += verdict.forward_ms
         self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
@@ -130,6 +136,8 @@ class Stats:
             "accepted": self.accepted,
             "acceptance_rate": _rounded(self.acceptance_rate, 4),
             "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
+            "looked_up": self.looked_up,
+            "looked_up_accepted": self.looked_up_accepted,
             "own_tokens": self.own,
             "misses": self.misses,
             "prepared": self.prepared,

@@ -23,6 +23,7 @@ class Flight:
     next_in_ms: float  # what the verifier was told: when to expect the next guess after a miss
     goes_on: bool | None = None  # what it was told: whether to go on by itself from here; None where it never does
     stale: bool = False  # contradicted by what is known since
+    found: Sequence[bool] = ()  # of each draft, whether it was looked up in the text
 
     @property
     def end(self) -> int:

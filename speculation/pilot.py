@@ -163,14 +163,20 @@ class Pilot:
         if self._flights and not self._prospects.overlap:
             return None
         self._look_up(now)
-        drafts = self._guess(now)
-        if drafts is None and self._must_speak(now):
-            drafts = []
-        if drafts is None:
+        path = self._guess(now)
+        if path is None and self._must_speak(now):
+            path = []
+        if path is None:
             return None
         goes_on, next_in = self._prospects.recovery
-        next_in = next_in if drafts else NOT_SOON
-        flight = Flight(len(self.known), drafts, now, next_in, goes_on if self.mechanisms.self_continue else None)
+        flight = Flight(
+            len(self.known),
+            [node.token for node in path],
+            now,
+            next_in if path else NOT_SOON,
+            goes_on if self.mechanisms.self_continue else None,
+            found=[node.found for node in path],
+        )
         self._seen = None
         self._forecast.sent(flight)
         self._spoke_at, self._told = now, len(self.known)
@@ -285,7 +291,7 @@ class Pilot:
         """When a guess has to leave to be there as the verifier becomes free; before that there is no hurry."""
         return self._forecast.starts([now], now)[0].at - self._times.link / 2 - self._times.margin
 
-    def _guess(self, now: float) -> list[int] | None:
+    def _guess(self, now: float) -> list[Node] | None:
         """The drafts of a guess that should leave now."""
         if now < self._soonest(now) - _TICK_MS:
             return None
@@ -307,7 +313,7 @@ class Pilot:
             return None
         if any(flight.end >= len(self.known) + count for flight in self._flights if not flight.stale):
             return None  # it is on its way already
-        return [node.token for node in path[:count]]
+        return path[:count]
 
     def _nodes(self, now: float) -> list[Node]:
         """Where to look further, the likeliest first."""

@@ -21,6 +21,7 @@ ASKED_FOR = {
     *("text", "token_ids", "prompt_tokens", "generated_tokens", "rounds", "drafted", "accepted", "acceptance_rate"),
     *("mean_acceptance_length", "tokens_per_second", "ttft_ms", "times_ms", "bytes_sent", "bytes_received"),
     *("finish_reason", "sampling", "baseline", "guesses", "own_tokens", "misses", "prepared", "operations"),
+    *("looked_up", "looked_up_accepted"),
 }
 
 

@@ -110,6 +110,18 @@ def test_every_position_is_counted_once(drafts: int, judged: int, accepted: int,
     assert stats.guesses == 1
 
 
+@pytest.mark.parametrize(
+    ("judged", "accepted", "counted"), [(4, 4, (2, 2)), (4, 3, (2, 1)), (4, 0, (2, 0)), (1, 1, (1, 0)), (0, 4, (0, 0))]
+)
+def test_drafts_that_were_looked_up_are_counted_where_they_are_judged(
+    judged: int, accepted: int, counted: tuple[int, int]
+) -> None:
+    stats = Stats()
+    flight = Flight(10, [0] * 4, 100.0, 0.0, found=[False, False, True, True])
+    stats.round(Verdict(accepted, judged, [0] * (accepted + 1), None, 5.0, 40.0), flight, 160.0)
+    assert (stats.looked_up, stats.looked_up_accepted) == counted
+
+
 @pytest.mark.parametrize(("drafts", "accepted"), [(4, 4), (4, 1), (0, 0)])
 def test_a_guess_that_the_record_answers_is_no_round(drafts: int, accepted: int) -> None:
     stats = _round(Stats(), drafts, 0, accepted, forward_ms=0.0)

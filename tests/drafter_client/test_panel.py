@@ -58,6 +58,10 @@ def test_the_figures_of_a_run() -> None:
     ]
 
 
+def test_drafts_that_were_looked_up_have_a_line_where_there_are_any() -> None:
+    assert "looked up in the text 7 drafts accepted of these 5" in _lines(_stats(looked_up=7, looked_up_accepted=5))
+
+
 def test_how_the_two_worked_together() -> None:
     operations = Counter({Operation.OVERLAPPED: 80, Operation.SELF_CONTINUED: 20})
     lines = _lines(_stats(guesses=31, own=24, misses=40, prepared=30, operations=operations))

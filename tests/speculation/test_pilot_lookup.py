@@ -3,7 +3,11 @@
 import pytest
 
 from backends.scripted import Script
+from speculation.ngram import NgramIndex
 from speculation.operation import LOCKSTEP, Mechanisms
+from speculation.pilot import Pilot
+from speculation.timing import Times
+from speculation.tree import Prediction
 from tests.speculation.virtual_pair import Knowing, run
 
 REPEATS = Script(seed=3, support=2)  # says so few things that it soon says them again
@@ -37,3 +41,18 @@ def test_where_nothing_repeats_looking_costs_nothing() -> None:
 
 def test_a_model_that_pays_goes_on_drafting() -> None:
     assert rate(REPEATS, 0.95, 2.0, lookup=True) > 0.95 * rate(REPEATS, 0.95, 2.0, lookup=False)
+
+
+@pytest.mark.parametrize(("draft", "found"), [(400.0, True), (1.0, False)])
+def test_a_guess_says_which_of_its_drafts_were_looked_up(draft: float, found: bool) -> None:
+    times = Times([40.0, 40.5, 41.0])
+    times.exchanged(10.0, 0.0, 0.0)
+    times.drafted(1, draft)
+    pilot = Pilot([*range(10, 30)] * 4, 1000, frozenset(), times, max_drafts=64, lookup=NgramIndex())
+    now = 0.0
+    while (flight := pilot.next_guess(now)) is None:
+        assert pilot.next_step(now) is not None
+        now += draft
+        pilot.drafted([Prediction(10 + len(pilot.text.tree.main()), 0.95)], 1, now)
+    assert flight.drafts[:3] == [10, 11, 12]
+    assert list(flight.found) == [found] * len(flight.drafts)
