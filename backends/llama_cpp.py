@@ -27,7 +27,7 @@ from backends.contract import (
 )
 from backends.llama_library import last_words, lib
 from backends.llama_vocabulary import LlamaVocabulary, chat_template, check_gguf
-from backends.machine import available_bytes, rows_that_fit, threads_for
+from backends.machine import available_bytes, check_room, rows_that_fit, threads_for
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
@@ -63,7 +63,8 @@ class LlamaBackend(Backend):
             self.kv_bytes = per_row * self.rows
             if options.shared_cells is not None and not options.deterministic:
                 self.kv_bytes = per_row + per_row * options.shared_cells // self.context_length
-            self._check_memory()
+            if not lib.llama_supports_gpu_offload():
+                check_room(self, available_bytes())
             self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
             self._deterministic = options.deterministic
             self._context = self._open_context(options)
@@ -82,15 +83,6 @@ class LlamaBackend(Backend):
         if self._model is not None:
             lib.llama_model_free(self._model)
             self._model = None
-
-    def _check_memory(self) -> None:
-        """The library would try to allocate anything, and take the machine down with it."""
-        available = available_bytes()
-        if self.kv_bytes > available and not lib.llama_supports_gpu_offload():
-            raise ModelLoadError(
-                f"the KV cache of {self.rows} rows of {self.context_length} tokens takes {self.kv_bytes / 2**30:.1f} "
-                f"GiB, {available / 2**30:.1f} are available: lower rows or context, or choose a smaller kv_type"
-            )
 
     def _open_context(self, options: LoadOptions) -> Any:
         params = lib.llama_context_default_params()

@@ -4,6 +4,8 @@ import math
 import os
 from pathlib import Path
 
+from backends.contract import Backend, ModelLoadError
+
 AUTO_ROWS_AT_MOST = 16
 _CGROUP = Path("/sys/fs/cgroup")
 _SHARE = 0.25  # of what is free: the weights may still be paged in, and others live here too
@@ -41,6 +43,18 @@ def _lines(path: Path) -> list[str]:
 def rows_that_fit(bytes_per_row: int, available: int) -> int:
     """Rows for `auto`: a quarter of the available memory, at least one, at most `AUTO_ROWS_AT_MOST`."""
     return max(1, min(AUTO_ROWS_AT_MOST, int(available * _SHARE) // max(1, bytes_per_row)))
+
+
+def check_room(backend: Backend, available: int) -> None:
+    """Raises ModelLoadError where the KV cache that `backend` is about to make takes more than is available, in bytes.
+
+    Libraries would try to have anything, and take the process or the machine down with them.
+    """
+    if backend.kv_bytes > available:
+        raise ModelLoadError(
+            f"the KV cache of {backend.rows} rows of {backend.context_length} tokens takes "
+            f"{backend.kv_bytes / 2**30:.1f} GiB, {available / 2**30:.1f} are available: lower rows or context"
+        )
 
 
 def cores() -> int:

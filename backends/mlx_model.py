@@ -16,7 +16,7 @@ from mlx_lm.utils import load_model
 from backends.buckets import NARROW, Buckets, Launch
 from backends.contract import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.hf_vocabulary import read_chat_template, read_vocabulary
-from backends.machine import available_bytes, rows_that_fit
+from backends.machine import available_bytes, check_room, rows_that_fit
 from backends.model_folder import read_json
 
 _NO_CHOICE: Final = ("gpu_layers", "threads", "kv_type", "mmap", "flash_attention", "deterministic", "device")
@@ -76,8 +76,7 @@ class MlxBackend(Backend):
             )
         self.rows = options.rows or rows_that_fit(each * self.context_length, available_bytes())
         self.kv_bytes = each * self.context_length * self.rows
-        if self.kv_bytes > available_bytes():  # MLX without memory may end the whole process
-            raise ModelLoadError(f"the KV cache takes {self.kv_bytes / 2**30:.1f} GiB, too much: lower rows or context")
+        check_room(self, available_bytes())
         self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
         self._buckets = Buckets(self.rows, self.max_batch_tokens, compiled=False)
         self._rows = [make_prompt_cache(self._model) for _ in range(self.rows)]

@@ -84,9 +84,11 @@ class RowCache(torch.nn.Module):  # type: ignore[misc]
                 self.register_buffer(f"{name}{at}", zeros, persistent=False)
 
     def copy(self, source: int, destination: int, length: int) -> None:
-        """Copy the first `length` positions from row to row."""
+        """Copy the first `length` positions from row to row. Which rows is no constant that a compiler would see."""
+        rows = torch.tensor([source, destination], device=self.key0.device)
         for buffer in self.buffers():
-            buffer[destination, :, :length] = buffer[source, :, :length]
+            seen = buffer[:, :, :length]
+            seen.index_copy_(0, rows[1:], seen.index_select(0, rows[:1]))
 
 
 class View(_Cache):

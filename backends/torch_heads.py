@@ -5,43 +5,67 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from backends.contract import EngineFailure, HeadOf, Logits
+from backends.contract import HEAD, EngineFailure, HeadOf, Logits
 from speculation.head import Head
 
+Place = tuple[int, slice]  # a row of a launch, and which of its tokens count
 
-def heads_of(logits: Tensor, wanted: Sequence[HeadOf], places: Sequence[slice]) -> list[list[Head]]:
-    """`logits` (rows, kept, vocabulary); `wanted[r]`: of each row's tokens, of which `places[r]` count.
 
-    All of them are looked at, so that the shapes are those of the launch, which a compiler knows.
+def heads_of(logits: Tensor, wanted: Sequence[HeadOf], places: Sequence[Place]) -> list[list[Head]]:
+    """`logits` (rows, kept, vocabulary); `wanted[i]`: of each of the tokens at `places[i]`.
+
+    Whatever is wanted, shapes follow from those of `logits` and a few sizes, so that a device that compiles for each
+    has met them before.
     """
-    below = max(each.below for each in wanted)
-    numbers = logits[: len(wanted), :, :below].to(torch.float32)
-    if any(each.below < below for each in wanted):
-        limits = torch.tensor([each.below for each in wanted], device=logits.device)
-        beyond = torch.arange(below, device=logits.device) >= limits[:, None, None]
-        numbers = numbers.masked_fill(beyond, -torch.inf)
-    temperatures = torch.tensor([each.temperature for each in wanted], dtype=torch.float32, device=logits.device)
-    sums = torch.logsumexp(numbers / temperatures[:, None, None], dim=-1)
-    size = max(each.size for each in wanted)
-    greatest, ids = _first(numbers) if size == 1 else torch.topk(numbers, size, dim=-1)
+    rows, kept, vocabulary = logits.shape
+    below, temperature = [vocabulary] * rows, [1.0] * rows
+    for (row, _), each in zip(places, wanted, strict=True):
+        below[row], temperature[row] = each.below, each.temperature
+    every = torch.arange(vocabulary, device=logits.device)
+    beyond = every >= torch.tensor(below, device=logits.device)[:, None, None]
+    numbers = logits.to(torch.float32).masked_fill(beyond, -torch.inf)
+    sums = torch.logsumexp(numbers / torch.tensor(temperature, device=logits.device)[:, None, None], dim=-1)
+    size = _bucket(max(each.size for each in wanted), vocabulary)
+    greatest, ids = _first(numbers, every) if size == 1 else torch.topk(numbers, size, dim=-1)
     greatest, ids, sums = greatest.cpu().numpy(), ids.cpu().numpy(), sums.cpu().numpy()
 
     def head(row: int, at: int, each: HeadOf) -> Head:
         def fetch() -> Logits:
             try:
-                whole: Logits = numbers[row, at, : each.below].cpu().numpy()
+                whole: Logits = _row(numbers, row * kept + at).cpu().numpy()
             except RuntimeError as error:
                 raise EngineFailure(f"PyTorch failed to fetch logits: {str(error).splitlines()[0]}") from error
-            return whole
+            return whole[: each.below]
 
-        return Head(ids[row, at], greatest[row, at], each.below, each.temperature, float(sums[row, at]), fetch)
+        first = slice(0, min(size, each.below))
+        return Head(
+            ids[row, at, first], greatest[row, at, first], each.below, each.temperature, float(sums[row, at]), fetch
+        )
 
-    kept = range(numbers.shape[1])
-    return [[head(row, at, each) for at in kept[places[row]]] for row, each in enumerate(wanted)]
+    return [[head(row, at, each) for at in range(kept)[part]] for (row, part), each in zip(places, wanted, strict=True)]
 
 
-def _first(numbers: Tensor) -> tuple[Tensor, Tensor]:
+def warm(logits: Tensor, below: int) -> None:
+    """Do once what `heads_of` will do with logits of this shape, but for sizes that hardly anybody asks for."""
+    for size in (1, 2, HEAD):
+        ((head,),) = heads_of(logits, [HeadOf(min(size, below), 1.0, below)], [(0, slice(0, 1))])
+    head.whole()
+
+
+def _bucket(size: int, vocabulary: int) -> int:
+    """The smallest power of 32 that is no less: 1, 32, 1,024, 32,768; at most all."""
+    bucket = 1
+    while bucket < size:
+        bucket *= 32
+    return min(bucket, vocabulary)
+
+
+def _row(numbers: Tensor, at: int) -> Tensor:
+    """One row out of (rows, kept, vocabulary); which one is no constant that a compiler would see."""
+    return numbers.flatten(0, 1).index_select(0, torch.tensor([at], device=numbers.device))[0]
+
+
+def _first(numbers: Tensor, every: Tensor) -> tuple[Tensor, Tensor]:
     """The greatest logit, and the smallest of the ids that have it: `argmax` may give any of them."""
     greatest = numbers.amax(dim=-1, keepdim=True)
-    ids = torch.arange(numbers.shape[-1], device=numbers.device)
-    return greatest, torch.where(numbers == greatest, ids, numbers.shape[-1] - 1).amin(dim=-1, keepdim=True)
+    return greatest, torch.where(numbers == greatest, every, len(every) - 1).amin(dim=-1, keepdim=True)

@@ -5,6 +5,7 @@ a compiler sees each of them once, when the model is loaded. Taking tokens back 
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,10 +23,10 @@ from backends.contract import (
     ModelLoadError,
     Progress,
 )
-from backends.machine import available_bytes, rows_that_fit
+from backends.machine import available_bytes, check_room, rows_that_fit
 from backends.neuron_install import REQUIREMENTS, refuse_placeholders
 from backends.torch_cache import RowCache, View, layer_shapes
-from backends.torch_heads import heads_of
+from backends.torch_heads import Place, heads_of, warm
 from backends.torch_loading import (
     Masks,
     Reader,
@@ -121,7 +122,8 @@ class TorchBackend(Backend):
         self._buckets = Buckets(self.rows, self.max_batch_tokens, compiled=compiler is not None)
         positions = self.context_length + self._buckets.widest
         self.kv_bytes = each * positions * self.rows
-        self._check_memory()
+        if self._device.type in ("cpu", "cuda"):
+            check_room(self, self._free_bytes())
         self._cache = RowCache(layers, self.rows, positions, dtype, self._device)
         self._run: Any = _Step(model, self._cache, masks, self.context_length)
         self._spans = _spans(positions)
@@ -140,14 +142,6 @@ class TorchBackend(Backend):
             return int(torch.cuda.mem_get_info(self._device)[0])
         return available_bytes()
 
-    def _check_memory(self) -> None:
-        free = self._free_bytes()
-        if self.kv_bytes > free and self._device.type in ("cpu", "cuda"):
-            raise ModelLoadError(
-                f"the KV cache of {self.rows} rows of {self.context_length} tokens takes {self.kv_bytes / 2**30:.1f} "
-                f"GiB, {free / 2**30:.1f} are available: lower rows or context"
-            )
-
     def _compile(self, compiler: str, report: Progress) -> None:
         """Compile for each shape there is: later, one that is new would hold everybody up for as long as that takes."""
         shapes = [(*shape, span) for shape in self._buckets.shapes() for span in self._spans if shape[1] <= span]
@@ -161,48 +155,56 @@ class TorchBackend(Backend):
             pieces = [Entry(row, 0, [0], 0) for row in range(rows)]
             # Twice: CUDA records a graph only in the second run.
             for _ in range(2 if mode else 1):
-                self._launch(Launch((rows, width), pieces, list(range(rows))), span)
+                logits = self._launch(Launch((rows, width), pieces, list(range(rows))), list(range(rows)), span)
+            if self.has_heads:
+                warm(logits, self.vocabulary.size)
+        for span in self._spans:
+            self._cache.copy(0, self.rows - 1, span)
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        def fetch(logits: Tensor, owners: list[int], places: list[slice]) -> list[Logits]:
-            each = [logits[row, kept, : self.vocabulary.size] for row, kept in enumerate(places)]
-            return [rows.to(torch.float32).cpu().numpy() for rows in each]
+        def fetch(logits: Tensor, owners: list[int], places: list[Place]) -> list[Logits]:
+            numbers = logits.to(torch.float32).cpu().numpy()
+            return [numbers[row, kept, : self.vocabulary.size] for row, kept in places]
 
         return [np.concatenate(parts) for parts in self._launched(batch, fetch)]
 
     def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[Head]]:
-        def select(logits: Tensor, owners: list[int], places: list[slice]) -> list[list[Head]]:
-            asked = [wanted[owner] for owner in owners]
-            return heads_of(logits, asked, places)
+        def select(logits: Tensor, owners: list[int], places: list[Place]) -> list[list[Head]]:
+            return heads_of(logits, [wanted[owner] for owner in owners], places)
 
         return [[head for part in each for head in part] for each in self._launched(batch, select)]
 
     def _launched(
-        self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[slice]], list[T]]
+        self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Place]], list[T]]
     ) -> list[list[T]]:
         """Run the launches of a batch; per entry, what `take` makes of its part of each.
 
-        `take` gets the logits of a launch (rows, kept, vocabulary), whose entry each row is, and which of its kept
-        tokens count.
+        `take` gets the logits of a launch (rows, kept, vocabulary), which entries have a part of it, and where.
         """
         parts: list[list[T]] = [[] for _ in batch]
         try:
             for launch in self._buckets.launches(batch):
-                logits = self._launch(launch)
-                places = [launch.places(piece) for piece in launch.pieces]
+                rows = self._rows_of(launch)
+                logits = self._launch(launch, rows)
+                places = [(rows.index(piece.row), launch.places(piece)) for piece in launch.pieces]
                 for owner, part in zip(launch.owners, take(logits, launch.owners, places), strict=True):
                     parts[owner].append(part)
         except (RuntimeError, MemoryError) as error:
             raise EngineFailure(f"PyTorch failed in a forward pass: {str(error).splitlines()[0]}") from error
         return parts
 
-    def _launch(self, launch: Launch, span: int | None = None) -> Tensor:
+    def _rows_of(self, launch: Launch) -> list[int]:
+        """Rows of the cache that a launch is over: those of its pieces, and others to fill up its shape."""
+        if launch.shape[0] == self.rows:
+            return list(range(self.rows))
+        taken = [piece.row for piece in launch.pieces]
+        others = (row for row in range(self.rows) if row not in taken)
+        return [*taken, *islice(others, launch.shape[0] - len(taken))]
+
+    def _launch(self, launch: Launch, rows: list[int], span: int | None = None) -> Tensor:
         """Logits of shape (rows, kept, vocabulary), on the device."""
         count, width = launch.shape
-        whole = count == self.rows
         by_row = {piece.row: piece for piece in launch.pieces}
-        others = [row for row in range(self.rows) if row not in by_row]
-        rows = list(range(self.rows)) if whole else [*by_row, *others[: count - len(by_row)]]
         tokens = torch.zeros(count, width, dtype=torch.int64)
         starts = torch.zeros(count, dtype=torch.int64)
         for at, row in enumerate(rows):
@@ -211,16 +213,17 @@ class TorchBackend(Backend):
             if piece is not None:
                 tokens[at, : len(piece.tokens)] = torch.tensor(piece.tokens)
         if span is None:
-            needed = int(starts.max()) + width
-            span = next(each for each in self._spans if each >= needed) if self._compiled else needed
+            span = self._span(int(starts.max()) + width)
         kept: Tensor | int = 0
         if width > NARROW:
             first = launch.pieces[0].logits_from
             kept = torch.arange(first, first + NARROW).clamp(max=width - 1)
-        logits = self._pass(tokens, torch.tensor(rows), starts, kept, span, whole)
-        if self._replayed:  # the next launch of this shape writes to the same memory
-            logits = logits.clone()
-        return logits[[rows.index(row) for row in by_row]] if rows[: len(by_row)] != list(by_row) else logits
+        logits = self._pass(tokens, torch.tensor(rows), starts, kept, span, count == self.rows)
+        return logits.clone() if self._replayed else logits  # the next launch of this shape writes to the same memory
+
+    def _span(self, places: int) -> int:
+        """How many places to go over where so many are needed: one of few numbers where each is compiled."""
+        return next(span for span in self._spans if span >= places) if self._compiled else places
 
     def _pass(self, tokens: Tensor, rows: Tensor, starts: Tensor, kept: Tensor | int, span: int, whole: bool) -> Tensor:
         """Run the model on inputs that are not on the device yet."""
@@ -231,7 +234,7 @@ class TorchBackend(Backend):
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         with torch.no_grad():
-            self._cache.copy(source, destination, length)
+            self._cache.copy(source, destination, self._span(length))
 
     def _release(self, row: int) -> None:
         pass  # a row is as long as the contract's books say, and nobody looks beyond

@@ -20,6 +20,7 @@ from transformers.distributed.utils import get_distributed_backend
 
 from backends.contract import Entry, LoadOptions, ModelLoadError, Progress
 from backends.machine import cores
+from backends.torch_heads import Place
 from backends.torch_loading import model_name, read_config
 from backends.torch_model import TorchBackend
 from backends.torch_team import LOOPBACK, Team
@@ -104,7 +105,7 @@ class LeadingPart(Part):
             dist.destroy_process_group()
 
     def _launched(
-        self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[slice]], list[T]]
+        self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Place]], list[T]]
     ) -> list[list[T]]:
         with self._team.in_pass():
             return super()._launched(batch, take)

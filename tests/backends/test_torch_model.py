@@ -148,7 +148,7 @@ def test_neither_positions_nor_rows_cause_a_recompilation(folders: dict[str, Pat
                         room -= count
                 backend.extend(batch or [Entry(0, 0, TEXT[:1], 0)])
             with pytest.raises(Exception, match="Recompil"):  # the check does find a shape that is new
-                backend._launch(_odd_launch(), backend._spans[-1])
+                backend._launch(_odd_launch(), [0], backend._spans[-1])
 
 
 def _odd_launch() -> Any:
