@@ -1,6 +1,7 @@
 """What all tests share: property tests that try the same examples on every run, and engines that need an extra."""
 
 import importlib.util
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     config.addinivalue_line("markers", "engine(name): a test that needs more than `make test` installs")
     wanted = config.getoption("--engine")
     missing = [name for name in ENGINES.get(wanted, ()) if importlib.util.find_spec(name) is None]
