@@ -38,6 +38,11 @@ class ModelLoadError(BackendError):
     """The model could not be loaded; the message says which file or setting, and what to do."""
 
 
+def first_line(error: BaseException) -> str:
+    """What a library's error says, for one of ours; some say a lot, some nothing."""
+    return next(iter(str(error).strip().splitlines()), repr(error))
+
+
 class BadEntry(BackendError):
     """A row, start, token or logits range that the contract does not allow. Nothing was changed."""
 

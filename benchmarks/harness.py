@@ -19,7 +19,7 @@ from models.corpus import HELD_OUT
 from models.export import pad_layers
 
 ROOT = Path(__file__).resolve().parent.parent
-_PROMPT_FILES = ("configparser.py", "fractions.py", "_osx_support.py")
+HELD_OUT_FILES = ("configparser.py", "fractions.py", "_osx_support.py")
 CACHE = ROOT / ".cache"
 _PAD_LAYERS = 24
 _PROBE_WIDTH, _MOST_WIDTH = 8, 128  # times; the second is a file of 2.6 GB
@@ -72,9 +72,9 @@ def _padded_cost(width: int) -> float:
 
 def held_out_prompts(count: int) -> list[str]:
     """So many prompts of 4 lines, out of files that the default pair was not trained on and every Python has."""
-    assert HELD_OUT.issuperset(_PROMPT_FILES)
+    assert HELD_OUT.issuperset(HELD_OUT_FILES)
     library = Path(sysconfig.get_path("stdlib"))
-    texts = [(library / name).read_text(encoding="utf-8").splitlines(keepends=True) for name in _PROMPT_FILES]
+    texts = [(library / name).read_text(encoding="utf-8").splitlines(keepends=True) for name in HELD_OUT_FILES]
     places = [(lines, (part * len(lines)) // 7) for part in range(1, 7) for lines in texts]
     return ["".join(lines[at : at + 4]) for lines, at in places[:count]]
 
