@@ -56,8 +56,8 @@ class Buckets:
 
     @property
     def widest(self) -> int:
-        """Tokens by which a launch may reach beyond what a row holds."""
-        return max(self.wide_widths)
+        """Tokens by which padding may reach beyond the context."""
+        return max(self.wide_widths) if self.compiled else NARROW
 
     def shapes(self) -> list[tuple[int, int]]:
         """All that a compiler will see, the widest last."""

@@ -77,7 +77,6 @@ class RowCache(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, layers: list[LayerShape], rows: int, positions: int, dtype: torch.dtype, device: Any) -> None:
         super().__init__()
-        self.rows, self.positions, self.layers = rows, positions, len(layers)
         for at, layer in enumerate(layers):
             for name, (heads, width) in (("key", layer.key), ("value", layer.value)):
                 zeros = torch.zeros(rows, heads, positions, width, dtype=dtype, device=device)
@@ -89,6 +88,12 @@ class RowCache(torch.nn.Module):  # type: ignore[misc]
         for buffer in self.buffers():
             seen = buffer[:, :, :length]
             seen.index_copy_(0, rows[1:], seen.index_select(0, rows[:1]))
+
+    def clear(self, row: int, length: int) -> None:
+        """Make the first `length` positions of a row zeros."""
+        which = torch.tensor([row], device=self.key0.device)
+        for buffer in self.buffers():
+            buffer[:, :, :length].index_fill_(0, which, 0.0)
 
 
 class View(_Cache):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from backends.contract import HEAD, EngineFailure, HeadOf, Logits
+from backends.contract import HEAD, EngineFailure, HeadOf, Logits, first_line
 from speculation.head import Head
 
 Place = tuple[int, slice]  # a row of a launch, and which of its tokens count
@@ -17,6 +17,8 @@ def heads_of(logits: Tensor, wanted: Sequence[HeadOf], places: Sequence[Place]) 
     Whatever is wanted, shapes follow from those of `logits` and a few sizes, so that a device that compiles for each
     has met them before.
     """
+    if all(part.start >= part.stop for _, part in places):  # as of all but the last piece of a prompt
+        return [[] for _ in places]
     rows, kept, vocabulary = logits.shape
     below, temperature = [vocabulary] * rows, [1.0] * rows
     for (row, _), each in zip(places, wanted, strict=True):
@@ -34,7 +36,7 @@ def heads_of(logits: Tensor, wanted: Sequence[HeadOf], places: Sequence[Place]) 
             try:
                 whole: Logits = _row(numbers, row * kept + at).cpu().numpy()
             except RuntimeError as error:
-                raise EngineFailure(f"PyTorch failed to fetch logits: {str(error).splitlines()[0]}") from error
+                raise EngineFailure(f"PyTorch failed to fetch logits: {first_line(error)}") from error
             return whole[: each.below]
 
         first = slice(0, min(size, each.below))

@@ -22,9 +22,11 @@ from backends.contract import (
     Logits,
     ModelLoadError,
     Progress,
+    first_line,
 )
 from backends.machine import available_bytes, check_room, rows_that_fit
 from backends.neuron_install import REQUIREMENTS, refuse_placeholders
+from backends.torch_attention import group_queries
 from backends.torch_cache import RowCache, View, layer_shapes
 from backends.torch_heads import Place, heads_of, warm
 from backends.torch_loading import (
@@ -41,7 +43,10 @@ from backends.torch_loading import (
 from speculation.head import Head
 
 T = TypeVar("T")
+NEURON = "neuron"  # a kind of device, and the compiler for it
 _SPAN = 1024  # places that the shortest look back covers where shapes are compiled; each next covers four times that
+_MEASURED = ("cpu", "mps", "cuda")  # devices of which it is known how much memory is left
+_ROWS = 4  # for `auto` on others
 _LOADED = 0.3  # of the progress, if something is compiled after it
 
 
@@ -106,6 +111,7 @@ class TorchBackend(Backend):
         dtype = find_dtype(options.dtype, self._device)
         model = read(options.model, options, self._device, dtype)
         assert options.model is not None
+        group_queries(model)
         self.model_name = model_name(options.model)
         config = model.config.get_text_config()
         masks = Masks(config, self.model_name, dtype)
@@ -117,14 +123,15 @@ class TorchBackend(Backend):
         if self.vocabulary.size > _ids(model):
             raise ModelLoadError(f"{self.model_name} has {_ids(model)} ids, its vocabulary {self.vocabulary.size}")
         each = sum(layer.numbers for layer in layers) * dtype.itemsize
-        self.rows = options.rows or rows_that_fit(each * self.context_length, self._free_bytes())
+        self.rows = options.rows or self._rows_that_fit(each * self.context_length)
         self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
         self._buckets = Buckets(self.rows, self.max_batch_tokens, compiled=compiler is not None)
         positions = self.context_length + self._buckets.widest
         self.kv_bytes = each * positions * self.rows
-        if self._device.type in ("cpu", "cuda"):
+        if self._device.type in _MEASURED:
             check_room(self, self._free_bytes())
         self._cache = RowCache(layers, self.rows, positions, dtype, self._device)
+        self._reach = [0] * self.rows  # places of each row that have been written to since it was released
         self._run: Any = _Step(model, self._cache, masks, self.context_length)
         self._spans = _spans(positions)
         self._compiled = compiler is not None
@@ -136,6 +143,9 @@ class TorchBackend(Backend):
 
     def close(self) -> None:
         self._run = self._cache = None  # type: ignore[assignment]
+
+    def _rows_that_fit(self, bytes_per_row: int) -> int:
+        return rows_that_fit(bytes_per_row, self._free_bytes()) if self._device.type in _MEASURED else _ROWS
 
     def _free_bytes(self) -> int:
         if self._device.type == "cuda":
@@ -159,14 +169,16 @@ class TorchBackend(Backend):
             if self.has_heads:
                 warm(logits, self.vocabulary.size)
         for span in self._spans:
-            self._cache.copy(0, self.rows - 1, span)
+            self._write("copy", 0, self.rows - 1, span)
+            self._write("clear", 0, span)
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         def fetch(logits: Tensor, owners: list[int], places: list[Place]) -> list[Logits]:
             numbers = logits.to(torch.float32).cpu().numpy()
             return [numbers[row, kept, : self.vocabulary.size] for row, kept in places]
 
-        return [np.concatenate(parts) for parts in self._launched(batch, fetch)]
+        each = self._launched(batch, fetch)
+        return [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in each]
 
     def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[Head]]:
         def select(logits: Tensor, owners: list[int], places: list[Place]) -> list[list[Head]]:
@@ -190,7 +202,7 @@ class TorchBackend(Backend):
                 for owner, part in zip(launch.owners, take(logits, launch.owners, places), strict=True):
                     parts[owner].append(part)
         except (RuntimeError, MemoryError) as error:
-            raise EngineFailure(f"PyTorch failed in a forward pass: {str(error).splitlines()[0]}") from error
+            raise EngineFailure(f"PyTorch failed in a forward pass: {first_line(error)}") from error
         return parts
 
     def _rows_of(self, launch: Launch) -> list[int]:
@@ -198,7 +210,7 @@ class TorchBackend(Backend):
         if launch.shape[0] == self.rows:
             return list(range(self.rows))
         taken = [piece.row for piece in launch.pieces]
-        others = (row for row in range(self.rows) if row not in taken)
+        others = sorted(set(range(self.rows)) - set(taken), key=self._lengths.__getitem__)  # short: less to look over
         return [*taken, *islice(others, launch.shape[0] - len(taken))]
 
     def _launch(self, launch: Launch, rows: list[int], span: int | None = None) -> Tensor:
@@ -212,6 +224,7 @@ class TorchBackend(Backend):
             starts[at] = self._lengths[row] if piece is None else piece.start  # what pads lies behind what counts
             if piece is not None:
                 tokens[at, : len(piece.tokens)] = torch.tensor(piece.tokens)
+            self._reach[row] = max(self._reach[row], int(starts[at]) + width)
         if span is None:
             span = self._span(int(starts.max()) + width)
         kept: Tensor | int = 0
@@ -233,21 +246,31 @@ class TorchBackend(Backend):
         return logits
 
     def _copy(self, source: int, destination: int, length: int) -> None:
-        with torch.no_grad():
-            self._cache.copy(source, destination, self._span(length))
+        span = self._span(length)
+        self._reach[destination] = max(self._reach[destination], span)
+        self._write("copy", source, destination, span)
 
     def _release(self, row: int) -> None:
-        pass  # a row is as long as the contract's books say, and nobody looks beyond
+        """What lies beyond a text is not looked at; but it counts if it is no number, as where a model overflowed."""
+        if self._reach[row]:
+            self._write("clear", row, self._span(self._reach[row]))
+            self._reach[row] = 0
+
+    def _write(self, verb: str, *arguments: int) -> None:
+        """Have the cache `copy` or `clear`."""
+        try:
+            with torch.no_grad():
+                getattr(self._cache, verb)(*arguments)
+        except RuntimeError as error:
+            raise EngineFailure(f"PyTorch failed to {verb} a row: {first_line(error)}") from error
 
 
 def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader = load_model) -> TorchBackend:
     """Load a model folder or a GGUF file; `read` as for `TorchBackend`. Raises ModelLoadError."""
-    compiler = None
-    if options.device is not None and options.device.partition(":")[0] == "neuron":
+    if (options.device or "").startswith(NEURON):
         refuse_placeholders(REQUIREMENTS)
-        compiler = "neuron"  # the way models run there
-    elif options.compiled:
-        compiler = "inductor"
+    on_neuron = find_device(options.device).type == NEURON  # where models are always compiled
+    compiler = NEURON if on_neuron else "inductor" if options.compiled else None
     if options.tensor_parallel > 1:
         if read is not load_model:
             raise ModelLoadError("tensor_parallel: a model that is no file cannot be spread over devices: leave it out")

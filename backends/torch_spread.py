@@ -53,8 +53,8 @@ class Part(TorchBackend):
 
     def follow(self, verb: str, arguments: Sequence[Any]) -> None:
         """Do what the leader does."""
-        if verb == "copy":
-            self._copy(*arguments)
+        if verb != "pass":
+            self._write(verb, *arguments)
         else:
             self._pass(*(torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in arguments))
 
@@ -115,9 +115,10 @@ class LeadingPart(Part):
             self._team.tell("pass", *(each.numpy() if isinstance(each, Tensor) else each for each in inputs))
         return super()._pass(*inputs)
 
-    def _copy(self, source: int, destination: int, length: int) -> None:
-        self._team.tell("copy", source, destination, length)
-        super()._copy(source, destination, length)
+    def _write(self, verb: str, *arguments: int) -> None:
+        if self._leads:
+            self._team.tell(verb, *arguments)
+        super()._write(verb, *arguments)
 
 
 def check_spread(options: LoadOptions) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from tests.models.conftest import TinyModel, tiny_tokenizer
 torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
 transformers = pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
 
-from backends.torch_model import TorchBackend  # noqa: E402 - it needs the extra
+from backends import torch_model  # noqa: E402 - it needs the extra
+from backends.torch_model import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -185,7 +187,7 @@ def test_number_types_are_a_setting(folders: dict[str, Path]) -> None:
 def test_rows_are_chosen_from_memory(folders: dict[str, Path]) -> None:
     with opened(folders["llama"], rows=None) as backend:
         assert backend.rows == 16
-        assert backend.kv_bytes == 16 * (128 + 64) * 4 * 2 * (2 * 16) * 4
+        assert backend.kv_bytes == 16 * (128 + 32) * 4 * 2 * (2 * 16) * 4
 
 
 def test_a_failing_pass_is_an_engine_failure_and_empties_its_rows(folders: dict[str, Path]) -> None:
@@ -195,12 +197,46 @@ def test_a_failing_pass_is_an_engine_failure_and_empties_its_rows(folders: dict[
         def run(*_: object) -> None:
             raise torch.OutOfMemoryError("CUDA out of memory\nlong story")
 
+        def no_memory(*_: object) -> None:
+            raise MemoryError
+
         whole, backend._run = backend._run, run
         with pytest.raises(EngineFailure, match=r"PyTorch failed in a forward pass: CUDA out of memory$"):
             backend.extend([Entry(0, 5, TEXT[:1], 0)])
+        backend._run = no_memory
+        with pytest.raises(EngineFailure, match=r"PyTorch failed in a forward pass: MemoryError\(\)$"):
+            backend.extend([Entry(0, 0, TEXT[:1], 0)])
         backend._run = whole
         assert [backend.length(row) for row in (0, 1)] == [0, 4]
         backend.extend([Entry(0, 0, TEXT[:5], 0)])
+
+
+def test_what_a_model_overflowed_in_is_forgotten_with_its_row(folders: dict[str, Path]) -> None:
+    with opened(folders["llama"]) as backend:
+        alone = backend.extend([Entry(0, 0, TEXT[:5], 0), Entry(1, 0, TEXT[:50], 0)])
+        backend.extend([Entry(0, 0, TEXT[:20], 0)])
+        backend._cache.value0[0, :, 10:20] = torch.nan
+        assert np.isnan(backend.extend([Entry(0, 20, TEXT[:1], 0)])[0]).all()
+        backend.release(0)
+        again = backend.extend([Entry(0, 0, TEXT[:5], 0), Entry(1, 0, TEXT[:50], 0)])
+    for one, other in zip(alone, again, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_a_launch_is_filled_up_with_short_rows(folders: dict[str, Path]) -> None:
+    with opened(folders["llama"], "eager", rows=6) as backend:
+        backend.extend([Entry(0, 0, TEXT[:60], 60), Entry(1, 0, TEXT[:2], 2)])
+        launch = Launch((4, 1), [Entry(5, 0, TEXT[:1], 0)], [0])
+        assert backend._rows_of(launch) == [5, 2, 3, 4]
+
+
+def test_on_neuron_models_are_compiled_also_where_it_is_the_devices_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str | None] = []
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: SimpleNamespace(type="neuron"))
+    monkeypatch.setattr(torch_model, "TorchBackend", lambda *_, compiler, **__: made.append(compiler))
+    for compiled in (False, True):
+        torch_model.load(replace(OPTIONS, device=None, compiled=compiled))
+    assert made == ["neuron", "neuron"]
 
 
 @pytest.mark.parametrize(
