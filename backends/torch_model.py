@@ -267,10 +267,11 @@ class TorchBackend(Backend):
 
 def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader = load_model) -> TorchBackend:
     """Load a model folder or a GGUF file; `read` as for `TorchBackend`. Raises ModelLoadError."""
-    if (options.device or "").startswith(NEURON):
+    kind = find_device(None).type if options.device is None else options.device.partition(":")[0]
+    compiler = "inductor" if options.compiled else None
+    if kind == NEURON:  # where models are always compiled
         refuse_placeholders(REQUIREMENTS)
-    on_neuron = find_device(options.device).type == NEURON  # where models are always compiled
-    compiler = NEURON if on_neuron else "inductor" if options.compiled else None
+        compiler = NEURON
     if options.tensor_parallel > 1:
         if read is not load_model:
             raise ModelLoadError("tensor_parallel: a model that is no file cannot be spread over devices: leave it out")
