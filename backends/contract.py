@@ -103,7 +103,7 @@ class LoadOptions:
     deterministic: bool = False  # bit-identical logits whatever the batch, where an engine can
     device: str | None = None  # where an engine lets one choose: cpu, cuda, cuda:1, mps, neuron
     dtype: str | None = None  # of weights and KV cache, where an engine converts: float32, bfloat16, float16
-    compiled: bool = False  # compile the model for its shapes first, where that is a choice
+    compile: bool = False  # compile the model for its shapes first, where that is a choice
     tensor_parallel: int = 1  # devices that one model is spread over
 
     def refuse(self, engine: str, *names: str) -> None:

@@ -202,7 +202,7 @@ class LlamaBackend(Backend):
 
 def load(options: LoadOptions, progress: Progress | None = None) -> LlamaBackend:
     """Load a GGUF file. Raises ModelLoadError with the reason the library gave."""
-    options.refuse("llama_cpp", "device", "dtype", "compiled", "tensor_parallel")
+    options.refuse("llama_cpp", "device", "dtype", "compile", "tensor_parallel")
     return LlamaBackend(options, progress)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from backends.contract import Backend, ModelLoadError
 
 AUTO_ROWS_AT_MOST = 16
+THREADS_AT_MOST = 1024  # some thousand crash the OpenMP of GCC, which llama.cpp uses
 _CGROUP = Path("/sys/fs/cgroup")
 _SHARE = 0.25  # of what is free: the weights may still be paged in, and others live here too
 _BYTES_A_THREAD = 16 * 2**20

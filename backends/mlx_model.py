@@ -47,7 +47,7 @@ class MlxBackend(Backend):
     name = "mlx"
 
     def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
-        options.refuse("mlx", *_NO_CHOICE, "compiled", "tensor_parallel")  # what MLX decides by itself, or lacks
+        options.refuse("mlx", *_NO_CHOICE, "compile", "tensor_parallel")  # what MLX decides by itself, or lacks
         folder = options.model
         if folder is None or not (folder / "config.json").is_file():
             raise ModelLoadError(f"the mlx backend needs a model: a folder with config.json and weights, got {folder}")

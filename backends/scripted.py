@@ -123,7 +123,7 @@ class ScriptedBackend(Backend):
 
 def load(options: LoadOptions, progress: Progress | None = None) -> ScriptedBackend:
     """A toy model by the settings; `options.model` may carry a seed as its file name, e.g. `7`."""
-    options.refuse("scripted", "device", "dtype", "compiled", "tensor_parallel")
+    options.refuse("scripted", "device", "dtype", "compile", "tensor_parallel")
     name = options.model.name if options.model is not None else "1"
     if not name.isdigit():
         raise ModelLoadError(f"the scripted backend takes a number as its model, got {name!r}")

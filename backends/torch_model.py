@@ -4,6 +4,7 @@ All rows share one cache of fixed shape (`torch_cache`), and batches become laun
 a compiler sees each of them once, when the model is loaded. Taking tokens back is a smaller start.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, TypeVar
@@ -43,6 +44,7 @@ from backends.torch_loading import (
 from speculation.head import Head
 
 T = TypeVar("T")
+_log = logging.getLogger("specpair.torch")
 NEURON = "neuron"  # a kind of device, and the compiler for it
 _SPAN = 1024  # places that the shortest look back covers where shapes are compiled; each next covers four times that
 _MEASURED = ("cpu", "mps", "cuda")  # devices of which it is known how much memory is left
@@ -138,7 +140,13 @@ class TorchBackend(Backend):
         self._replayed = compiler == "inductor" and self._device.type == "cuda"
         super().__init__()
         if compiler is not None:
-            self._compile(compiler, report)
+            try:
+                self._compile(compiler, report)
+            except Exception as error:  # a compiler that is not there, an operation that it does not know
+                leave = "" if compiler == NEURON else "; without compile it would run"
+                raise ModelLoadError(
+                    f"{self.model_name} could not be compiled with {compiler}: {first_line(error)}{leave}"
+                ) from error
         report(1.0)
 
     def close(self) -> None:
@@ -201,7 +209,8 @@ class TorchBackend(Backend):
                 places = [(rows.index(piece.row), launch.places(piece)) for piece in launch.pieces]
                 for owner, part in zip(launch.owners, take(logits, launch.owners, places), strict=True):
                     parts[owner].append(part)
-        except (RuntimeError, MemoryError) as error:
+        except Exception as error:  # whatever a model of the library meets is the end of this pass, and of no other
+            _log.warning("a forward pass failed", exc_info=True)
             raise EngineFailure(f"PyTorch failed in a forward pass: {first_line(error)}") from error
         return parts
 
@@ -268,7 +277,7 @@ class TorchBackend(Backend):
 def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader = load_model) -> TorchBackend:
     """Load a model folder or a GGUF file; `read` as for `TorchBackend`. Raises ModelLoadError."""
     kind = find_device(None).type if options.device is None else options.device.partition(":")[0]
-    compiler = "inductor" if options.compiled else None
+    compiler = "inductor" if options.compile else None
     if kind == NEURON:  # where models are always compiled
         refuse_placeholders(REQUIREMENTS)
         compiler = NEURON

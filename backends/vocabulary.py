@@ -37,6 +37,11 @@ class Vocabulary(ABC):
     def size(self) -> int:
         return len(self.pieces)
 
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of the longest token."""
+        return max(map(len, self.pieces), default=1) or 1
+
     @abstractmethod
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         """Ids of `text`. With `parse_control`, spelled-out control tokens (chat templates) become their ids."""

@@ -162,7 +162,7 @@ def _loaded(options: argparse.Namespace) -> Iterator[Backend]:
         threads=options.threads,
         device=options.device,
         dtype=options.dtype,
-        compiled=options.compile,
+        compile=options.compile,
     )
     backend = load(options.backend, settings, _progress) if options.model else _random(options.shape, settings)
     with closing(backend):

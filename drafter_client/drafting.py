@@ -68,7 +68,7 @@ def load_model(options: argparse.Namespace, model: Path, rows: int = 1) -> Backe
         gpu_layers=options.gpu_layers,
         device=options.device,
         dtype=options.dtype,
-        compiled=options.compile,
+        compile=options.compile,
         tensor_parallel=options.tensor_parallel,
     )
     with loading(model.name) as report:

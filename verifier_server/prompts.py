@@ -35,7 +35,19 @@ def make_session(backend: Backend, session_id: str, request: wire.PrefillRequest
 def encode_text(
     backend: Backend, field: str, text: str, *, add_begin: bool = True, parse_control: bool = False
 ) -> list[int]:
-    """Ids of `text`. Raises InvalidRequest for lone surrogates, which JSON can carry and no text has."""
+    """Ids of `text`. Raises InvalidRequest for lone surrogates, which JSON can carry and no text has.
+
+    Raises PromptTooLong for what would be too long even in the longest of tokens: reading megabytes takes seconds, in
+    which nobody else is answered.
+    """
+    size, longest = len(text.encode(errors="surrogatepass")), backend.vocabulary.longest
+    if size >= backend.context_length * longest:
+        raise PromptTooLong(
+            f"{field}: {size} bytes are more than {size // longest} tokens, the context holds "
+            f"{backend.context_length}: shorten it, or start the verifier with a larger context",
+            prompt_len=size // longest,
+            context_length=backend.context_length,
+        )
     try:
         return backend.vocabulary.encode(text, add_begin=add_begin, parse_control=parse_control)
     except UnicodeEncodeError as error:

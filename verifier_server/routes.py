@@ -171,8 +171,8 @@ def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     key = service.settings.api_key
     if key is not None:
-        given = request.headers.get("authorization", "")
-        if not secrets.compare_digest(given.encode(), f"Bearer {key}".encode()):
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), key.encode()):
             raise Unauthorized("this verifier wants its key: send the header Authorization: Bearer <key>")
     return service
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from backends.contract import LoadOptions
+from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES
 from models import DEFAULT_TARGET
 
@@ -37,7 +38,10 @@ class Settings(BaseModel):
         Literal["auto"] | Positive, Field(description="tokens per session; auto: as trained, up to 4096")
     ] = "auto"
     gpu_layers: Annotated[int, Field(ge=-1, description="layers on the GPU; -1: all (a CPU build ignores it)")] = -1
-    threads: Annotated[Literal["auto"] | Positive, Field(description="CPU threads of a forward pass")] = "auto"
+    threads: Annotated[
+        Literal["auto"] | Annotated[int, Field(ge=1, le=THREADS_AT_MOST)],
+        Field(description="CPU threads of a forward pass"),
+    ] = "auto"
     batch_tokens: Annotated[int, Field(ge=8, description="tokens in one forward pass, over all sessions")] = 512
     prefill_chunk: Annotated[
         Positive, Field(description="tokens of prompts in a pass while other sessions are active")
@@ -75,6 +79,8 @@ class Settings(BaseModel):
             raise ValueError(f"max_drafts: {self.max_drafts} must be below batch_tokens ({self.batch_tokens})")
         if self.backend == "llama_cpp" and not self.model_path.is_file():
             raise ValueError(f"model: no such file: {self.model_path}")
+        if self.api_key is not None and not all("!" <= sign <= "~" for sign in self.api_key):
+            raise ValueError("api_key: a header can carry letters, digits and signs of ASCII only, and no spaces")
         return self
 
     @property
@@ -96,7 +102,7 @@ class Settings(BaseModel):
             deterministic=self.deterministic,
             device=self.device,
             dtype=self.dtype,
-            compiled=self.compile,
+            compile=self.compile,
             tensor_parallel=self.tensor_parallel,
         )
 

@@ -294,7 +294,7 @@ def test_a_failing_pass_is_an_engine_failure_and_empties_its_rows(
         ({"gpu_layers": 3}, "gpu_layers: the mlx backend has no such choice"),
         ({"kv_type": "q8_0"}, "kv_type: the mlx backend has no such choice"),
         ({"deterministic": True}, "deterministic: the mlx backend has no such choice"),
-        ({"compiled": True}, "compiled: the mlx backend has no such choice"),
+        ({"compile": True}, "compile: the mlx backend has no such choice"),
         ({"dtype": "int5"}, "could not load .*int5"),
         ({"rows": 10**7}, r"the KV cache of .* takes \d+\.\d GiB, .* are available: lower rows or context"),
     ],

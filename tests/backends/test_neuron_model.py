@@ -43,7 +43,7 @@ def test_options_that_it_cannot_honour(load: Load, options: dict[str, Any], word
 
 
 def test_options_that_it_honours(load: Load) -> None:
-    backend = load(tensor_parallel=2, device="neuron", compiled=True, dtype="float16")
+    backend = load(tensor_parallel=2, device="neuron", compile=True, dtype="float16")
     assert (backend._model.config.tp_degree, backend._model.config.amp) == (2, "f16")
     assert backend.kv_bytes == 2 * 2 * 2 * 32 * 128 * 2 * 2, "the one key-value head is held by both cores"
 

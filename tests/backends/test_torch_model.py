@@ -236,7 +236,7 @@ def test_on_neuron_models_are_compiled_also_where_it_is_the_devices_default(monk
     monkeypatch.setattr(torch_model, "refuse_placeholders", lambda _: None)
     monkeypatch.setattr(torch_model, "TorchBackend", lambda *_, compiler, **__: made.append(compiler))
     for compiled in (False, True):
-        torch_model.load(replace(OPTIONS, device=None, compiled=compiled))
+        torch_model.load(replace(OPTIONS, device=None, compile=compiled))
     assert made == ["neuron", "neuron"]
 
 

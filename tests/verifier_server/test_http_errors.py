@@ -100,6 +100,8 @@ CASES = [
     prefill("two prompts", 422, "invalid_request", "give either prompt", prompt="x", prompt_ids=[1]),
     prefill("prompt id too large", 422, "token_out_of_range", "prompt_ids.1: token id 258", prompt_ids=[1, 258]),
     prefill("prompt as long as the context", 422, "prompt_too_long", "has 512 tokens", prompt_ids=[1] * 512),
+    prefill("text that cannot fit", 422, "prompt_too_long", "prompt: 3585 bytes are more than 512", prompt="x" * 3585),
+    Case("long text", 422, "prompt_too_long", "text: 4000 bytes", path="/tokenize", body={"text": "x" * 4000}),
     prefill("bad session id", 422, "invalid_request", "session_id: String should match", prompt="x", session_id="a/b"),
     prefill("seed too large", 422, "invalid_request", "seed: Input should be less", prompt="x", seed=2**53),
     prefill("bad temperature", 422, "invalid_request", "temperature: Input", prompt="x", temperature=-1),

@@ -157,7 +157,7 @@ def test_an_engine_that_died_is_seen_from_outside(serve: Serve) -> None:
 def test_the_key_opens_every_endpoint_and_nothing_else_does(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), api_key="s3cret", wait=False)
     paths = [*REQUESTS, ("GET", "/health", None), ("GET", "/sessions", None), ("DELETE", "/sessions/x", None)]
-    for given in ("", "Bearer", "Bearer wrong", "s3cret", "bearer s3cret", "Bearer s3cret ext", "Bearer s\u00e9cret"):
+    for given in ("", "Bearer", "Bearer wrong", "s3cret", "Basic s3cret", "Bearer s3cret ext", "Bearer s\u00e9cret"):
         for method, path, body in paths:
             headers = {"Authorization": given.encode()} if given else {}
             response = live.http.request(method, path, json=body, headers=headers)
@@ -166,6 +166,8 @@ def test_the_key_opens_every_endpoint_and_nothing_else_does(serve: Serve) -> Non
     live.wait_until_ready()
     assert live.post("/prefill", {"prompt": "x"})["tokens"]
     assert live.post("/verify", {"draft_tokens": []})["tokens"], "without a session id, too"
+    live.http.headers["Authorization"] = "bearer s3cret"  # RFC 9110: schemes in any case
+    assert live.post("/prefill", {"prompt": "x"})["tokens"]
 
 
 def test_callers_with_different_keys_or_addresses_do_not_share_a_latest_session(serve: Serve) -> None:

@@ -65,6 +65,8 @@ BAD = [
     ("rows", "1.5", "should be a valid integer"),
     ("rows", "", "should be a valid integer"),
     ("context", "-1", "should be greater than or equal to 1"),
+    ("threads", "99999", "less than or equal to 1024"),
+    ("api_key", "k\u00e9y", "a header can carry letters, digits and signs of ASCII only"),
     ("threads", "many", "should be 'auto' or"),
     ("gpu_layers", "-2", "should be greater than or equal to -1"),
     ("batch_tokens", "7", "should be greater than or equal to 8"),
