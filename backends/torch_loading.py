@@ -23,6 +23,7 @@ _log = logging.getLogger("specpair.torch")
 gguf_reading.tqdm = partial(gguf_reading.tqdm, disable=True)  # no bars between the lines of a text
 _ATTENTION = {"full_attention", "sliding_attention"}
 _GROWING = {"dynamic", "longrope"}  # ways to write positions that change with the longest text of a pass
+_STRETCHED = {"linear", "yarn"}  # ways by which a model takes `factor` times the positions that it was trained with
 
 
 def check_options(options: LoadOptions) -> None:
@@ -125,7 +126,8 @@ def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, str | None]:
 
 def context_of(config: Any, asked: int | None) -> int:
     """Positions a row. Raises ModelLoadError when asked for more than works."""
-    trained = int(getattr(config, "max_position_embeddings", 0) or 4096)
+    stated = int(getattr(config, "max_position_embeddings", 0) or 0)  # none where distances are all that counts
+    trained = stated or 4096
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") in _GROWING:
         most = int(rope.get("original_max_position_embeddings") or trained)
@@ -135,6 +137,10 @@ def context_of(config: Any, asked: int | None) -> int:
                 f"cached would be of no use: at most {most}"
             )
         trained = min(trained, most)
+    # Where positions are stretched, folders state the length before that or the one behind it: both are let through.
+    most = int(trained * max(1.0, rope.get("factor") or 1.0)) if rope.get("rope_type") in _STRETCHED else trained
+    if asked is not None and stated and asked > most:
+        raise ModelLoadError(f"context {asked}: this model was trained for {trained} positions: at most {most}")
     return asked or min(trained, 4096)
 
 

@@ -277,3 +277,27 @@ def test_positions_that_change_with_the_text_limit_the_context(tmp_path: Path) -
     with opened(tmp_path, context_length=None) as backend:
         assert backend.context_length == 64
         assert np.abs(fed(backend, TEXT[:60], [17, 1, 1]) - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+def test_learned_positions_limit_the_context(tmp_path: Path) -> None:
+    """There is no place for a token beyond them: it would be an IndexError in a pass."""
+    config = transformers.AutoConfig.for_model(
+        "gpt2", n_embd=32, n_layer=2, n_head=2, vocab_size=264, n_positions=64, bos_token_id=0, eos_token_id=1
+    )
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
+    with pytest.raises(ModelLoadError, match=r"^context 128: this model was trained for 64 positions: at most 64$"):
+        load("torch", replace(OPTIONS, model=tmp_path))
+    expected = uncached(tmp_path, TEXT[:64])
+    with opened(tmp_path, context_length=64) as backend:
+        assert np.abs(fed(backend, TEXT[:64], [17, 1]) - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+def test_positions_that_are_stretched_reach_as_far_as_that(tmp_path: Path) -> None:
+    """As in folders that state what the model was trained with, and how much further it can be taken."""
+    rope = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 256, "rope_theta": 10000.0}
+    model = TinyModel(tmp_path / "tiny", max_position_embeddings=256, rope_parameters=rope)
+    with opened(model.folder, context_length=512) as backend:
+        assert backend.context_length == 512
+    with pytest.raises(ModelLoadError, match=r"context 513: .* trained for 256 positions: at most 512"):
+        load("torch", replace(OPTIONS, model=model.folder, context_length=513))
