@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
-from backends.contract import DTYPES, LoadOptions, ModelLoadError
+from backends.contract import DTYPES, LoadOptions, ModelLoadError, first_line
 from backends.hf_vocabulary import read_chat_template, read_vocabulary
 from backends.model_folder import read_json
 from backends.vocabulary import Vocabulary
@@ -28,11 +28,9 @@ _STRETCHED = {"linear", "yarn"}  # ways by which a model takes `factor` times th
 
 def check_options(options: LoadOptions) -> None:
     """Raises ModelLoadError for what this engine would otherwise leave aside in silence."""
-    options.refuse("torch", "deterministic")
+    options.refuse("torch", "deterministic", "mmap", "gpu_layers")
     if options.kv_type != "f16":  # unless it was left as it is
         raise ModelLoadError(f"kv_type {options.kv_type}: the torch backend caches in the model's dtype: set that")
-    if options.gpu_layers > 0:
-        raise ModelLoadError("gpu_layers: the torch backend runs a model on one device: choose it with device")
 
 
 def find_device(name: str | None) -> torch.device:
@@ -44,8 +42,7 @@ def find_device(name: str | None) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelLoadError(f"device {name!r} cannot be used here: {reason}") from None
+        raise ModelLoadError(f"device {name!r} cannot be used here: {first_line(error)}") from None
     return device
 
 
@@ -111,8 +108,7 @@ def read_config(path: Path | None) -> Any:
 
 
 def _not_loaded(path: Path | None, error: Exception) -> ModelLoadError:
-    lines = str(error).strip().splitlines()
-    return ModelLoadError(f"transformers could not load {path}: {lines[0] if lines else repr(error)}")
+    return ModelLoadError(f"transformers could not load {path}: {first_line(error)}")
 
 
 def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, str | None]:

@@ -213,7 +213,8 @@ def test_a_failing_pass_is_an_engine_failure_and_empties_its_rows(folders: dict[
         ({"dtype": "int4"}, "dtype 'int4' is unknown: choose one of float32, bfloat16, float16"),
         ({"deterministic": True}, "deterministic: the torch backend has no such choice"),
         ({"kv_type": "q8_0"}, "kv_type q8_0: the torch backend caches in the model's dtype: set that"),
-        ({"gpu_layers": 3}, "gpu_layers: the torch backend runs a model on one device"),
+        ({"gpu_layers": 0}, "gpu_layers: the torch backend has no such choice"),
+        ({"mmap": False}, "mmap: the torch backend has no such choice"),
         ({"rows": 10**6}, "GiB, .* are available: lower rows or context"),
     ],
 )
