@@ -13,7 +13,8 @@ from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
 from backends.contract import DTYPES, LoadOptions, ModelLoadError, first_line
 from backends.hf_vocabulary import read_chat_template, read_vocabulary
-from backends.model_folder import read_json
+from backends.model_folder import FOLDER, check_folder
+from backends.model_folder import model_name as model_name  # which users of this module look for here
 from backends.vocabulary import Vocabulary
 
 # What `load_model` is: path, options, device, number type -> the model. Raises ModelLoadError.
@@ -21,6 +22,7 @@ Reader = Callable[[Path | None, LoadOptions, torch.device, torch.dtype], Any]
 
 _log = logging.getLogger("specpair.torch")
 gguf_reading.tqdm = partial(gguf_reading.tqdm, disable=True)  # no bars between the lines of a text
+_READS = f"{FOLDER}, or a GGUF file"
 _ATTENTION = {"full_attention", "sliding_attention"}
 _GROWING = {"dynamic", "longrope"}  # ways to write positions that change with the longest text of a pass
 _STRETCHED = {"linear", "yarn"}  # ways by which a model takes `factor` times the positions that it was trained with
@@ -58,19 +60,9 @@ def find_dtype(name: str | None, device: torch.device) -> torch.dtype:
 
 def source_of(path: Path | None) -> dict[str, Any]:
     """How transformers is told of a folder in Hugging Face layout or of a GGUF file. Raises ModelLoadError."""
-    if path is None:
-        raise ModelLoadError("the torch backend needs a model: a folder with safetensors, or a GGUF file")
-    if path.is_file():
+    if path is not None and path.is_file():
         return {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
-    if not path.exists():
-        raise ModelLoadError(f"no such model folder or file: {path}")
-    if not (path / "config.json").is_file():
-        raise ModelLoadError(f"{path} is no model folder: it has no config.json")
-    if not any(path.glob("*.safetensors")):
-        raise ModelLoadError(
-            f"{path} has no weights in *.safetensors: convert them with save_pretrained of transformers"
-        )
-    return {"pretrained_model_name_or_path": path}
+    return {"pretrained_model_name_or_path": check_folder(path, "torch", reads=_READS)}
 
 
 def load_model(path: Path | None, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> Any:
@@ -170,11 +162,3 @@ class Masks:
         if self._added is None:
             return mask
         return torch.where(mask, 0.0, torch.finfo(self._added).min).to(self._added)
-
-
-def model_name(path: Path) -> str:
-    """What to call the model of a file or folder."""
-    if path.is_file():
-        return path.stem
-    stated = read_json(path / "config.json").get("_name_or_path")
-    return Path(stated).name if stated else path.resolve().name

@@ -20,8 +20,9 @@ from transformers.distributed.utils import get_distributed_backend
 
 from backends.contract import Entry, LoadOptions, ModelLoadError, Progress, first_line
 from backends.machine import cores
+from backends.model_folder import model_name
 from backends.torch_heads import Place
-from backends.torch_loading import model_name, read_config
+from backends.torch_loading import read_config
 from backends.torch_model import TorchBackend
 from backends.torch_team import LOOPBACK, Team
 

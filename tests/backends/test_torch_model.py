@@ -206,8 +206,8 @@ def test_a_failing_pass_is_an_engine_failure_and_empties_its_rows(folders: dict[
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": None}, "needs a model: a folder with safetensors, or a GGUF file"),
-        ({"model": Path("/nowhere")}, "no such model folder or file: /nowhere"),
+        ({"model": None}, "the torch backend needs a model: a folder in Hugging Face layout, or a GGUF file"),
+        ({"model": Path("/nowhere")}, "no such model: /nowhere: the torch backend reads a folder .*, or a GGUF file"),
         ({"device": "gpu"}, "device 'gpu' cannot be used here"),
         ({"device": "cuda"}, "device 'cuda' cannot be used here"),
         ({"dtype": "int4"}, "dtype 'int4' is unknown: choose one of float32, bfloat16, float16"),
