@@ -79,7 +79,9 @@ def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
             ".save_pretrained(folder) writes one"
         )
     config, generation = read_json(folder / "config.json"), read_json(folder / "generation_config.json")
-    begin = config.get("bos_token_id", generation.get("bos_token_id"))
+    begin = config.get("bos_token_id")  # which may be there, and null
+    if begin is None:
+        begin = generation.get("bos_token_id")
     ends = {*_ids(config.get("eos_token_id")), *_ids(generation.get("eos_token_id"))}
     adds_begin = read_json(path.parent / "tokenizer_config.json").get("add_bos_token")
     try:
