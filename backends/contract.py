@@ -137,6 +137,9 @@ class Backend(ABC):
     kv_bytes: int = 0  # memory of the KV cache of all rows
 
     def __init__(self) -> None:
+        """Raises ModelLoadError for limits with which nothing could be served."""
+        if self.context_length < 2:
+            raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")
         self._lengths = [0] * self.rows
 
     def length(self, row: int) -> int:

@@ -42,6 +42,8 @@ class HfVocabulary(Vocabulary):
         added = {each["id"]: each for each in content.get("added_tokens", ())}
         self._plain = Tokenizer.from_str(text)
         ids: dict[str, int] = self._plain.get_vocab(with_added_tokens=True)
+        if begin is not None and not 0 <= begin < size:
+            raise ModelLoadError(f"bos_token_id is {begin}, and the model has ids 0 to {size - 1}")
         if max(ids.values()) >= size:
             raise ModelLoadError(f"the tokenizer has ids up to {max(ids.values())}, the model only {size}")
         kinds = _kinds(ids, added, size)
@@ -79,8 +81,12 @@ def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
             ".save_pretrained(folder) writes one"
         )
     config, generation = read_json(folder / "config.json"), read_json(folder / "generation_config.json")
-    begin = config.get("bos_token_id", generation.get("bos_token_id"))
-    ends = {*_ids(config.get("eos_token_id")), *_ids(generation.get("eos_token_id"))}
+    files = (("config.json", config), ("generation_config.json", generation))
+    begins, ends = (
+        [token for file, content in files for token in _ids(f"{folder / file}: {field}", content.get(field))]
+        for field in ("bos_token_id", "eos_token_id")
+    )
+    begin = begins[0] if begins else None
     adds_begin = read_json(path.parent / "tokenizer_config.json").get("add_bos_token")
     try:
         return HfVocabulary(
@@ -93,20 +99,26 @@ def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
 
 
 def read_chat_template(folder: Path) -> str | None:
-    """The chat template of the model in `folder`, if it has one."""
+    """The chat template of the model in `folder`, if it has one. Raises ModelLoadError."""
     beside = folder / "chat_template.jinja"
     if beside.is_file():
-        return beside.read_text(encoding="utf-8")
+        try:
+            return beside.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelLoadError(f"{beside} cannot be read: {error}") from None
     template = read_json(folder / "tokenizer_config.json").get("chat_template")
     if isinstance(template, list):  # several, by name
-        template = next((each["template"] for each in template if each.get("name") == "default"), None)
+        named = [each for each in template if isinstance(each, dict) and each.get("name") == "default"]
+        template = named[0].get("template") if named else None
     return template if isinstance(template, str) else None
 
 
-def _ids(value: int | list[int] | None) -> list[int]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
+def _ids(field: str, stated: object) -> list[int]:
+    """Ids that a configuration states: one, several or none. Raises ModelLoadError for what is no id."""
+    ids: list[Any] = stated if isinstance(stated, list) else [] if stated is None else [stated]
+    if not all(isinstance(each, int) for each in ids):
+        raise ModelLoadError(f"{field} is {json.dumps(stated)}: a token id, or a list of ids, is expected there")
+    return ids
 
 
 def _kinds(ids: Mapping[str, int], added: Mapping[int, Mapping[str, Any]], size: int) -> list[Kind]:

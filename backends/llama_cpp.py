@@ -58,8 +58,6 @@ class LlamaBackend(Backend):
             self.rows = options.rows or rows_that_fit(per_row, available_bytes())
             if not 1 <= self.rows <= _ROWS_AT_MOST:
                 raise ModelLoadError(f"rows is {self.rows}, llama.cpp takes 1 to {_ROWS_AT_MOST}")
-            if self.context_length < 2:
-                raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")
             self.kv_bytes = per_row * self.rows
             if options.shared_cells is not None and not options.deterministic:
                 self.kv_bytes = per_row + per_row * options.shared_cells // self.context_length

@@ -1,6 +1,7 @@
 """The vocabulary of a GGUF model, read through llama.cpp."""
 
 import ctypes
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,20 @@ class LlamaVocabulary(Vocabulary):
         size = lib.llama_vocab_n_tokens(self._vocab)
         if size <= 0:
             raise ModelLoadError("the model carries no vocabulary: choose a GGUF with its tokenizer inside")
-        begin = lib.llama_vocab_bos(self._vocab)
         super().__init__(
             pieces=[self._piece(token) for token in range(size)],
             kinds=[self._kind(token) for token in range(size)],
-            begin=begin if begin >= 0 else None,
+            begin=lib.llama_vocab_bos(self._vocab),
             ends=frozenset(token for token in range(size) if lib.llama_vocab_is_eog(self._vocab, token)),
         )
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         data = text.encode()
         room = len(data) + 8
+        begins = add_begin and self.begin is not None  # else the library might add what it takes for the begin token
         while True:
             ids = (ctypes.c_int32 * room)()
-            count = lib.llama_tokenize(self._vocab, data, len(data), ids, room, add_begin, parse_control)
+            count = lib.llama_tokenize(self._vocab, data, len(data), ids, room, begins, parse_control)
             if count >= 0:
                 return list(ids[:count])
             room = -count  # a negative answer is the size needed
@@ -69,9 +70,9 @@ def check_gguf(path: Path | None) -> Path:
     """`path` if it is a GGUF file: the library says nothing helpful of others. Raises ModelLoadError."""
     if path is None:
         raise ModelLoadError("the llama_cpp backend needs a model: the path of a GGUF file")
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path's, they bear with names that no file can have
         raise ModelLoadError(f"{path} is a folder, and llama.cpp reads a GGUF file: the torch backend reads folders")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ModelLoadError(f"no such model file: {path}")
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":

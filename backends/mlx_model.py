@@ -17,7 +17,7 @@ from backends.buckets import NARROW, Buckets, Launch
 from backends.contract import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.hf_vocabulary import read_chat_template, read_vocabulary
 from backends.machine import available_bytes, check_room, rows_that_fit
-from backends.model_folder import read_json
+from backends.model_folder import check_folder, model_name, read_json
 
 _NO_CHOICE: Final = ("gpu_layers", "threads", "kv_type", "mmap", "flash_attention", "deterministic", "device")
 
@@ -48,10 +48,8 @@ class MlxBackend(Backend):
 
     def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
         options.refuse("mlx", *_NO_CHOICE, "compile", "tensor_parallel")  # what MLX decides by itself, or lacks
-        folder = options.model
-        if folder is None or not (folder / "config.json").is_file():
-            raise ModelLoadError(f"the mlx backend needs a model: a folder with config.json and weights, got {folder}")
-        self.model_name, moved = folder.resolve().name, _moved(read_json(folder / "config.json"))
+        folder = check_folder(options.model, "mlx")
+        self.model_name, moved = model_name(folder), _moved(read_json(folder / "config.json"))
         try:
             self._model, config = load_model(folder, model_config=moved)
             kinds = {type(layer) for layer in make_prompt_cache(self._model)}

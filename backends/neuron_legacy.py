@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from backends.contract import Backend, BadEntry, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
+from backends.model_folder import model_name
 from backends.neuron_install import LEGACY_REQUIREMENTS, import_neuron
 from backends.neuron_model import TYPES, Checkpoint, Shape, compiled, read_checkpoint
 from backends.neuron_shapes import LENGTHS, Piece, padded, pieces, places, prompt_buckets, slots_for
@@ -42,8 +43,10 @@ class NeuronLegacyBackend(Backend):
         report = progress or (lambda fraction: None)
         _check_options(options)
         checkpoint = read_checkpoint(options.model)
-        self.model_name = checkpoint.folder.resolve().name
+        self.model_name = model_name(checkpoint.folder)
         self.rows = options.rows or _ROWS
+        if options.shared_cells is not None:  # rows to copy a text to, for what may follow it: of no use where none can
+            self.rows = 1
         self.context_length = options.context_length or min(checkpoint.trained, _CONTEXT_AT_MOST) - 1
         if self.context_length < 2:
             raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.contract import ModelLoadError
-from backends.model_folder import read_json
+from backends.model_folder import check_folder, read_json
 from backends.neuron_shapes import LENGTHS, kv_heads_held
 
 # of option `dtype`: what the library calls it, and its bytes
@@ -62,15 +62,10 @@ class Checkpoint:
         return 2 * layers * held * width * shape.slots * shape.rows * TYPES[shape.dtype][1]
 
 
-def read_checkpoint(folder: Path | None) -> Checkpoint:
+def read_checkpoint(path: Path | None) -> Checkpoint:
     """Raises ModelLoadError with what is missing, or what the library would pass over."""
-    if folder is None:
-        raise ModelLoadError("the neuron_legacy backend needs a model: a folder in Hugging Face layout")
-    if folder.is_file():
-        raise ModelLoadError(f"{folder} is a file, and neuron_legacy reads a folder in Hugging Face layout")
-    if not folder.is_dir():
-        raise ModelLoadError(f"no such model folder: {folder}")
-    config = _read_config(folder / "config.json")
+    folder = check_folder(path, "neuron_legacy", weights=_WEIGHTS)
+    config = read_json(folder / "config.json")
     if config.get("model_type") != "llama":
         raise ModelLoadError(
             f"{folder} holds a model of type {config.get('model_type')!r}: neuron_legacy runs only 'llama', the one "
@@ -85,8 +80,6 @@ def read_checkpoint(folder: Path | None) -> Checkpoint:
             f"{folder / 'config.json'} says {passed_over}, which transformers-neuronx passes over: the model would run "
             "and say something else"
         )
-    if not any((folder / name).exists() for name in _WEIGHTS):
-        raise ModelLoadError(f"{folder} has no weights: one of {', '.join(_WEIGHTS)}")
     return Checkpoint(folder, config)
 
 
@@ -109,12 +102,6 @@ def compiled(neuron: Any, checkpoint: Checkpoint, shape: Shape) -> Any:
     model.enable_speculative_decoder(list(LENGTHS), batch_sizes=[1])
     _check_taken(model, checkpoint, shape)
     return model
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise ModelLoadError(f"{path.parent} has no config.json: it is no model folder in Hugging Face layout")
-    return read_json(path)
 
 
 def _check_taken(model: Any, checkpoint: Checkpoint, shape: Shape) -> None:

@@ -7,6 +7,8 @@ import sys
 import threading
 from typing import Any
 
+from backends.contract import first_line
+
 HERE = b"."  # as in `torch_team`, which is not imported: that takes seconds, and the leader may be gone before
 
 _Messages = queue.SimpleQueue[tuple[Any, ...]]
@@ -21,10 +23,8 @@ def main() -> None:
     try:
         _follow(messages, replies)
     except BaseException as error:  # whatever it is, the leader reports it
-        lines = str(error).strip().splitlines()
-        reason = lines[0] if lines else repr(error)
         try:
-            os.write(replies, reason.encode()[:4000])
+            os.write(replies, first_line(error).encode()[:4000])
         finally:
             os._exit(1)
 

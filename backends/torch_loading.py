@@ -1,6 +1,7 @@
 """What a user asks of PyTorch, turned into a loaded model: which device, which numbers, from which kind of file."""
 
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,10 @@ import transformers
 from torch import Tensor
 from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
-from backends.contract import DTYPES, LoadOptions, ModelLoadError
+from backends.contract import DTYPES, LoadOptions, ModelLoadError, first_line
 from backends.hf_vocabulary import read_chat_template, read_vocabulary
-from backends.model_folder import read_json
+from backends.model_folder import FOLDER, check_folder
+from backends.model_folder import model_name as model_name  # which users of this module look for here
 from backends.vocabulary import Vocabulary
 
 # What `load_model` is: path, options, device, number type -> the model. Raises ModelLoadError.
@@ -21,17 +23,18 @@ Reader = Callable[[Path | None, LoadOptions, torch.device, torch.dtype], Any]
 
 _log = logging.getLogger("specpair.torch")
 gguf_reading.tqdm = partial(gguf_reading.tqdm, disable=True)  # no bars between the lines of a text
+_WORDS = 400  # signs of an error that are shown
+_READS = f"{FOLDER}, or a GGUF file"
 _ATTENTION = {"full_attention", "sliding_attention"}
 _GROWING = {"dynamic", "longrope"}  # ways to write positions that change with the longest text of a pass
+_STRETCHED = {"linear", "yarn"}  # ways by which a model takes `factor` times the positions that it was trained with
 
 
 def check_options(options: LoadOptions) -> None:
     """Raises ModelLoadError for what this engine would otherwise leave aside in silence."""
-    options.refuse("torch", "deterministic")
+    options.refuse("torch", "deterministic", "mmap", "gpu_layers")
     if options.kv_type != "f16":  # unless it was left as it is
         raise ModelLoadError(f"kv_type {options.kv_type}: the torch backend caches in the model's dtype: set that")
-    if options.gpu_layers > 0:
-        raise ModelLoadError("gpu_layers: the torch backend runs a model on one device: choose it with device")
 
 
 def find_device(name: str | None) -> torch.device:
@@ -42,9 +45,8 @@ def find_device(name: str | None) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ModelLoadError(f"device {name!r} cannot be used here: {reason}") from None
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+        raise ModelLoadError(f"device {name!r} cannot be used here: {first_line(error)}") from None
     return device
 
 
@@ -60,19 +62,9 @@ def find_dtype(name: str | None, device: torch.device) -> torch.dtype:
 
 def source_of(path: Path | None) -> dict[str, Any]:
     """How transformers is told of a folder in Hugging Face layout or of a GGUF file. Raises ModelLoadError."""
-    if path is None:
-        raise ModelLoadError("the torch backend needs a model: a folder with safetensors, or a GGUF file")
-    if path.is_file():
+    if path is not None and os.path.isfile(path):  # unlike Path's, it bears with names that no file can have
         return {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
-    if not path.exists():
-        raise ModelLoadError(f"no such model folder or file: {path}")
-    if not (path / "config.json").is_file():
-        raise ModelLoadError(f"{path} is no model folder: it has no config.json")
-    if not any(path.glob("*.safetensors")):
-        raise ModelLoadError(
-            f"{path} has no weights in *.safetensors: convert them with save_pretrained of transformers"
-        )
-    return {"pretrained_model_name_or_path": path}
+    return {"pretrained_model_name_or_path": check_folder(path, "torch", reads=_READS)}
 
 
 def load_model(path: Path | None, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> Any:
@@ -88,16 +80,33 @@ def load_model(path: Path | None, options: LoadOptions, device: torch.device, dt
 
         source["distributed_config"] = DistributedConfig(tp_size=options.tensor_parallel)
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
             **source,
             dtype=dtype,
             local_files_only=True,
             attn_implementation=None if options.flash_attention else "eager",  # None: the best that it has
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
         )
-        return model.to(device).eval().requires_grad_(False)
+        model = model.to(device).eval().requires_grad_(False)
     except Exception as error:  # the library raises whatever it meets: a bad file, a family it lacks, too little memory
         _log.debug("loading %s failed", path, exc_info=True)
         raise _not_loaded(path, error) from error
+    _check_weights(path, found)
+    return model
+
+
+def _check_weights(path: Path | None, found: dict[str, Any]) -> None:
+    """Raises ModelLoadError for weights that `found` has not: the library would go on with random numbers."""
+    missing = [str(name) for name in found["missing_keys"]]
+    others = [f"{name} {tuple(there)} for {tuple(here)}" for name, there, here in found["mismatched_keys"]]
+    for what, names in (("has no weights", missing), ("has weights of another shape", others)):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise ModelLoadError(
+                f"{path} {what} {', '.join(sorted(names)[:3])}{more}, which its configuration asks for: "
+                "are config.json and the weights of one model, and complete?"
+            )
 
 
 def read_config(path: Path | None) -> Any:
@@ -110,8 +119,9 @@ def read_config(path: Path | None) -> Any:
 
 
 def _not_loaded(path: Path | None, error: Exception) -> ModelLoadError:
-    lines = str(error).strip().splitlines()
-    return ModelLoadError(f"transformers could not load {path}: {lines[0] if lines else repr(error)}")
+    whole = " ".join(str(error).split())[:_WORDS] or repr(error)  # of several lines, the last may be what matters
+    cut = " (is the file complete?)" if path is not None and os.path.isfile(path) else ""
+    return ModelLoadError(f"transformers could not load {path}: {whole}{cut}")
 
 
 def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, str | None]:
@@ -125,7 +135,8 @@ def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, str | None]:
 
 def context_of(config: Any, asked: int | None) -> int:
     """Positions a row. Raises ModelLoadError when asked for more than works."""
-    trained = int(getattr(config, "max_position_embeddings", 0) or 4096)
+    stated = int(getattr(config, "max_position_embeddings", 0) or 0)  # none where distances are all that counts
+    trained = stated or 4096
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") in _GROWING:
         most = int(rope.get("original_max_position_embeddings") or trained)
@@ -135,6 +146,10 @@ def context_of(config: Any, asked: int | None) -> int:
                 f"cached would be of no use: at most {most}"
             )
         trained = min(trained, most)
+    # Where positions are stretched, folders state the length before that or the one behind it: both are let through.
+    most = int(trained * max(1.0, rope.get("factor") or 1.0)) if rope.get("rope_type") in _STRETCHED else trained
+    if asked is not None and stated and asked > most:
+        raise ModelLoadError(f"context {asked}: this model was trained for {trained} positions: at most {most}")
     return asked or min(trained, 4096)
 
 
@@ -168,11 +183,3 @@ class Masks:
         if self._added is None:
             return mask
         return torch.where(mask, 0.0, torch.finfo(self._added).min).to(self._added)
-
-
-def model_name(path: Path) -> str:
-    """What to call the model of a file or folder."""
-    if path.is_file():
-        return path.stem
-    stated = read_json(path / "config.json").get("_name_or_path")
-    return Path(stated).name if stated else path.resolve().name

@@ -26,7 +26,7 @@ from backends.contract import (
     first_line,
 )
 from backends.machine import available_bytes, check_room, rows_that_fit
-from backends.neuron_install import REQUIREMENTS, refuse_placeholders
+from backends.neuron_install import REQUIREMENTS, import_neuron
 from backends.torch_attention import group_queries
 from backends.torch_cache import RowCache, View, layer_shapes
 from backends.torch_heads import Place, heads_of, warm
@@ -279,7 +279,7 @@ def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader
     kind = find_device(None).type if options.device is None else options.device.partition(":")[0]
     compiler = "inductor" if options.compile else None
     if kind == NEURON:  # where models are always compiled
-        refuse_placeholders(REQUIREMENTS)
+        import_neuron("torch_neuronx", REQUIREMENTS)  # which adds the device to PyTorch
         compiler = NEURON
     if options.tensor_parallel > 1:
         if read is not load_model:

@@ -18,10 +18,11 @@ from torch import Tensor
 from transformers.distributed.tensor_parallel import get_kv_heads_per_rank
 from transformers.distributed.utils import get_distributed_backend
 
-from backends.contract import Entry, LoadOptions, ModelLoadError, Progress
+from backends.contract import Entry, LoadOptions, ModelLoadError, Progress, first_line
 from backends.machine import cores
+from backends.model_folder import model_name
 from backends.torch_heads import Place
-from backends.torch_loading import model_name, read_config
+from backends.torch_loading import read_config
 from backends.torch_model import TorchBackend
 from backends.torch_team import LOOPBACK, Team
 
@@ -174,8 +175,7 @@ def _kind(options: LoadOptions) -> str:
     try:
         return str(torch.device(options.device).type)
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise ModelLoadError(f"device {options.device!r} cannot be used here: {reason}") from None
+        raise ModelLoadError(f"device {options.device!r} cannot be used here: {first_line(error)}") from None
 
 
 def open_store(port: int, size: int, bound: int | None = None) -> dist.Store:

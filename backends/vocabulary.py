@@ -31,7 +31,9 @@ class Vocabulary(ABC):
     """Bytes and class of each id, and encoding of text. Tokens cross the network only as ids, so both ends need one."""
 
     def __init__(self, pieces: list[bytes], kinds: list[Kind], begin: int | None, ends: frozenset[int]) -> None:
-        self.pieces, self.kinds, self.begin, self.ends = pieces, kinds, begin, ends
+        """`begin` counts where it is a control token: llama.cpp takes an id by habit where a file names none."""
+        self.pieces, self.kinds, self.ends = pieces, kinds, ends
+        self.begin = begin if begin is not None and kinds[begin : begin + 1] == [Kind.CONTROL] else None
 
     @property
     def size(self) -> int:

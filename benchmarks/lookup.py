@@ -1,17 +1,17 @@
 """What drafts that are looked up in the text bring: alone, and where a draft model does not pay.
 
-Method. The target writes texts that are given, at a large model's pace (`benchmarks.reciting`: 25 ms a pass): the small
-models here cannot be told to edit, and what a model does that can is known beforehand. Behind 40 lines of source, out of
-files that no model here was trained on, stands one of:
+Method. The target writes texts that are given, at a large model's pace (`benchmarks.reciting`: 25 ms a pass): the
+small models here cannot be told to edit, and what a model does that can is known beforehand. Behind 40 lines of source,
+out of files that no model here was trained on, stands one of:
 
     editing        the same lines, the most frequent name in them changed to another
     summarising    of the same lines the definitions, and the first lines of what documents them
     new code       what follows in the file
 
-Drafters: `ngram`; the small draft that ships, stretched to 8 ms a token, and to 25 ms, as much as the target's own pass:
-both with `--no-lookup` and with the default. Its agreement with these texts is its own. A relay between the two adds
-the round-trip time. Rates count from the first token known here to the last, and are of all tokens of a kind over all
-their seconds, as multiples of what the target alone streams over the same link, text by text in turn.
+Drafters: `ngram`; the small draft that ships, stretched to 8 ms a token, and to 25 ms, as much as the target's own
+pass: both with `--no-lookup` and with the default. Its agreement with these texts is its own. A relay between the two
+adds the round-trip time. Rates count from the first token known here to the last, and are of all tokens of a kind over
+all their seconds, as multiples of what the target alone streams over the same link, text by text in turn.
 
     python -m benchmarks.lookup [--rtt 5] [--tokens 200]
 """

@@ -18,7 +18,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from backends.contract import LoadOptions, ModelLoadError
+from backends.contract import LoadOptions, ModelLoadError, first_line
 from backends.machine import available_bytes
 from benchmarks.shapes import SHAPES, Shape
 
@@ -64,9 +64,7 @@ def read_random(path: Path | None, options: LoadOptions, device: torch.device, d
     try:
         model = made(device)
     except (RuntimeError, MemoryError) as error:
-        raise ModelLoadError(
-            f"{path.name} in {dtype} does not fit on {device}: {str(error).splitlines()[0]}"
-        ) from error
+        raise ModelLoadError(f"{path.name} in {dtype} does not fit on {device}: {first_line(error)}") from error
     return model.to(device).eval().requires_grad_(False)
 
 

@@ -1,4 +1,6 @@
-"""A target that writes texts which are given, as a large model would that was told to edit one; for `benchmarks.lookup`.
+"""A target that writes texts which are given, as a large model would that was told to edit one.
+
+For `benchmarks.lookup`.
 
     PACED_TARGET=25,0.5,0.2 RECITED=texts.json .venv/bin/uvicorn benchmarks.reciting:app --port 8000
 

@@ -73,6 +73,8 @@ class TranslatingDrafter:
         given = b"".join(self._target.pieces[token] for token in tail)
         if not self._ahead.startswith(given):
             self._think(given)
+        if not self._fixed and not self._ids:  # no begin token, and no whole sign yet: there is nothing to read
+            return None, 1
         passes = read = 0
         while (token := self._first(len(given))) is None and not self._ended and passes < _PASSES:
             passes, read = passes + 1, read + self._write()

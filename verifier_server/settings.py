@@ -77,7 +77,7 @@ class Settings(BaseModel):
             raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {', '.join(NAMES)}")
         if self.max_drafts >= self.batch_tokens:
             raise ValueError(f"max_drafts: {self.max_drafts} must be below batch_tokens ({self.batch_tokens})")
-        if self.backend == "llama_cpp" and not self.model_path.is_file():
+        if self.backend == "llama_cpp" and not os.path.isfile(self.model_path):
             raise ValueError(f"model: no such file: {self.model_path}")
         if self.api_key is not None and not all("!" <= sign <= "~" for sign in self.api_key):
             raise ValueError("api_key: a header can carry letters, digits and signs of ASCII only, and no spaces")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 from backends.contract import ModelLoadError
 from backends.llama_vocabulary import read_gguf_vocabulary
 from backends.vocabulary import Kind, Vocabulary
-from models import DEFAULT_TARGET
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
-from models.gguf_file import read_gguf
+from models.gguf_file import read_gguf, write_gguf
 from models.huggingface import SPLIT_PATTERN
 from tests.models.conftest import TinyModel
 
@@ -89,6 +90,28 @@ def test_a_folder_and_the_file_made_of_it_are_compatible(tmp_path: Path) -> None
     assert ours.fingerprint == theirs.fingerprint
     assert ours.kinds[261:] == [Kind.UNUSED] * 3, "ids beyond the tokenizer's"
     assert ours.encode("  if <|end|>") == theirs.encode("  if <|end|>")
+
+
+def test_a_file_that_names_no_begin_token_has_none(tmp_path: Path) -> None:
+    """llama.cpp takes id 11 then, which is an ordinary token here, and would put it before every prompt."""
+    whole = read_gguf(DEFAULT_DRAFT)
+    fields = {name: field for name, field in whole.fields.items() if name != "tokenizer.ggml.bos_token_id"}
+    assert len(fields) == len(whole.fields) - 1 and fields["tokenizer.ggml.add_bos_token"].value
+    write_gguf(replace(whole, fields=fields), tmp_path / "beginless.gguf")
+    theirs, _ = read_gguf_vocabulary(tmp_path / "beginless.gguf")
+    ours = HfVocabulary(json.dumps(tokenizer_of(DEFAULT_DRAFT)), size=theirs.size, begin=None, ends=frozenset({1}))
+    assert theirs.begin is None and theirs.kinds[11] is Kind.ORDINARY
+    assert theirs.fingerprint == ours.fingerprint
+    for text in TEXTS:
+        assert theirs.encode(text) == theirs.encode(text, add_begin=False) == ours.encode(text)
+
+
+def test_a_begin_token_that_one_file_leaves_open_is_looked_up_in_the_other(tmp_path: Path) -> None:
+    model = TinyModel(tmp_path / "tiny")
+    model.write_config(bos_token_id=None)
+    assert read_vocabulary(model.folder, 264).begin is None
+    (model.folder / "generation_config.json").write_text('{"bos_token_id": 0}')
+    assert read_vocabulary(model.folder, 264).begin == 0
 
 
 def sentencepiece() -> dict[str, Any]:
@@ -170,6 +193,28 @@ def test_chat_templates(tmp_path: Path) -> None:
     assert read_chat_template(tmp_path) == "z"
 
 
+@pytest.mark.parametrize("content", ['[{"name": "default"}]', '["a"]', "[]", "5"])
+def test_what_is_no_chat_template_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(f'{{"chat_template": {content}}}')
+    assert read_chat_template(tmp_path) is None
+
+
+def test_a_chat_template_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff\xfe")
+    with pytest.raises(ModelLoadError, match=r"chat_template\.jinja cannot be read"):
+        read_chat_template(tmp_path)
+
+
+def _stating(**fields: object) -> Callable[[Path], object]:
+    """Have config.json state something."""
+
+    def damage(path: Path) -> None:
+        config = path.parent / "config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), **fields}))
+
+    return damage
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -178,6 +223,10 @@ def test_chat_templates(tmp_path: Path) -> None:
         (lambda path: path.write_text('{"model": {}}'), "tokenizer.json is no tokenizer that can be read"),
         (lambda path: (path.parent / "config.json").write_text("[]"), "config.json holds no JSON object"),
         (lambda path: (path.parent / "config.json").write_text("{"), "config.json is no readable JSON"),
+        (_stating(eos_token_id={"a": 1}), r'config.json: eos_token_id is {"a": 1}: a token id, or a list of ids'),
+        (_stating(bos_token_id=[0, "x"]), r'config.json: bos_token_id is \[0, "x"\]: a token id, or a list of ids'),
+        (_stating(bos_token_id=99999), "bos_token_id is 99999, and the model has ids 0 to 263"),
+        (_stating(bos_token_id=-1), "bos_token_id is -1"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, damage: Callable[[Path], object], words: str) -> None:

@@ -59,9 +59,16 @@ def test_no_model_was_given() -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     assert refusal(LoadOptions(path)) == f"no such model file: {path}"
+    assert refusal(LoadOptions(Path("a" * 300))).startswith("no such model file: aaa")
     assert refusal(LoadOptions(tmp_path)) == (
         f"{tmp_path} is a folder, and llama.cpp reads a GGUF file: the torch backend reads folders"
     )
+
+
+@pytest.mark.parametrize("name", ["llama_cpp", "scripted"])
+def test_a_context_in_which_nothing_fits_is_refused(name: str) -> None:
+    model = DEFAULT_TARGET if name == "llama_cpp" else None
+    assert refusal(LoadOptions(model, context_length=1), name).startswith("context is 1, a prompt and an answer take")
 
 
 @pytest.mark.parametrize("name", ["llama_cpp", "scripted"])

@@ -287,8 +287,8 @@ def test_a_failing_pass_is_an_engine_failure_and_empties_its_rows(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": None}, "needs a model: a folder with config.json and weights, got None"),
-        ({"model": Path("/nowhere")}, "a folder with config.json and weights, got /nowhere"),
+        ({"model": None}, "the mlx backend needs a model: a folder in Hugging Face layout$"),
+        ({"model": Path("/nowhere")}, "no such model: /nowhere: the mlx backend reads a folder in Hugging Face layout"),
         ({"device": "gpu"}, "device: the mlx backend has no such choice, leave it out"),
         ({"threads": 2}, "threads: the mlx backend has no such choice"),
         ({"gpu_layers": 3}, "gpu_layers: the mlx backend has no such choice"),
@@ -321,7 +321,10 @@ def test_a_window_that_mlx_lm_leaves_aside_limits_the_context(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda model: (model.folder / "model.safetensors").unlink(), "No safetensors found"),
+        (
+            lambda model: (model.folder / "model.safetensors").unlink(),
+            r"has no weights in \*\.safetensors: convert them",
+        ),
         (
             lambda model: (model.folder / "model.safetensors").write_bytes(b"not weights"),
             "could not load .*RuntimeError",

@@ -50,15 +50,16 @@ def test_options_that_it_honours(load: Load) -> None:
 
 def test_folders_that_are_no_model(load: Load, tiny: TinyModel, tmp_path: Path) -> None:
     assert refusal(load, model=None) == "the neuron_legacy backend needs a model: a folder in Hugging Face layout"
-    assert refusal(load, model=tmp_path / "none") == f"no such model folder: {tmp_path / 'none'}"
-    file = tiny.folder / "config.json"
-    assert refusal(load, model=file) == f"{file} is a file, and neuron_legacy reads a folder in Hugging Face layout"
+    none, file = tmp_path / "none", tiny.folder / "config.json"
+    reads = "the neuron_legacy backend reads a folder in Hugging Face layout"
+    assert refusal(load, model=none) == f"no such model: {none}: {reads}"
+    assert refusal(load, model=file) == f"{file} is a file: {reads}"
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert refusal(load, model=empty) == f"{empty} has no config.json: it is no model folder in Hugging Face layout"
+    assert refusal(load, model=empty) == f"{empty} is no model folder: it has no config.json"
     for text, words in (("{", "is no readable JSON: "), ("[]", "holds no JSON object")):
-        (empty / "config.json").write_text(text, encoding="utf-8")
-        assert refusal(load, model=empty).startswith(f"{empty / 'config.json'} {words}")
+        file.write_text(text, encoding="utf-8")
+        assert refusal(load).startswith(f"{file} {words}")
 
 
 def test_parts_that_are_missing(load: Load, tiny: TinyModel) -> None:
@@ -67,7 +68,9 @@ def test_parts_that_are_missing(load: Load, tiny: TinyModel) -> None:
     assert refusal(load).startswith(f"{folder} has no tokenizer.json")
     (folder / "away.json").rename(folder / "tokenizer.json")
     (folder / "model.safetensors").unlink()
-    assert refusal(load).startswith(f"{folder} has no weights: one of model.safetensors, ")
+    assert refusal(load).startswith(f"{folder} has no weights in model.safetensors, ")
+    (folder / "pytorch_model.bin").write_bytes(b"which the library reads, too")
+    assert "no weights" not in refusal(load)
 
 
 @pytest.mark.parametrize(

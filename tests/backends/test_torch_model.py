@@ -233,7 +233,7 @@ def test_a_launch_is_filled_up_with_short_rows(folders: dict[str, Path]) -> None
 def test_on_neuron_models_are_compiled_also_where_it_is_the_devices_default(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str | None] = []
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: SimpleNamespace(type="neuron"))
-    monkeypatch.setattr(torch_model, "refuse_placeholders", lambda _: None)
+    monkeypatch.setattr(torch_model, "import_neuron", lambda *_: None)
     monkeypatch.setattr(torch_model, "TorchBackend", lambda *_, compiler, **__: made.append(compiler))
     for compiled in (False, True):
         torch_model.load(replace(OPTIONS, device=None, compile=compiled))
@@ -243,14 +243,15 @@ def test_on_neuron_models_are_compiled_also_where_it_is_the_devices_default(monk
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": None}, "needs a model: a folder with safetensors, or a GGUF file"),
-        ({"model": Path("/nowhere")}, "no such model folder or file: /nowhere"),
+        ({"model": None}, "the torch backend needs a model: a folder in Hugging Face layout, or a GGUF file"),
+        ({"model": Path("/nowhere")}, "no such model: /nowhere: the torch backend reads a folder .*, or a GGUF file"),
         ({"device": "gpu"}, "device 'gpu' cannot be used here"),
         ({"device": "cuda"}, "device 'cuda' cannot be used here"),
         ({"dtype": "int4"}, "dtype 'int4' is unknown: choose one of float32, bfloat16, float16"),
         ({"deterministic": True}, "deterministic: the torch backend has no such choice"),
         ({"kv_type": "q8_0"}, "kv_type q8_0: the torch backend caches in the model's dtype: set that"),
-        ({"gpu_layers": 3}, "gpu_layers: the torch backend runs a model on one device"),
+        ({"gpu_layers": 0}, "gpu_layers: the torch backend has no such choice"),
+        ({"mmap": False}, "mmap: the torch backend has no such choice"),
         ({"rows": 10**6}, "GiB, .* are available: lower rows or context"),
     ],
 )
@@ -277,6 +278,30 @@ def test_what_is_no_model_is_named(tmp_path: Path, folders: dict[str, Path]) -> 
     junk.write_bytes(b"GGUF and no more")
     with pytest.raises(ModelLoadError, match="transformers could not load"):
         load("torch", replace(OPTIONS, model=junk))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"num_hidden_layers": 5},
+            r"has no weights model\.layers\.4\..* and \d more, which its configuration asks for",
+        ),
+        ({"intermediate_size": 80}, r"has weights of another shape model\.layers\..*mlp\..* \(96, 64\) for \(80, 64\)"),
+        ({"vocab_size": 300}, r"has weights of another shape .*lm_head\.weight \(264, 64\) for \(300, 64\)"),
+        ({"num_attention_heads": 5, "head_dim": None}, "transformers could not load .*5"),
+    ],
+)
+def test_weights_that_are_not_those_of_the_configuration_are_refused(
+    tmp_path: Path, folders: dict[str, Path], changes: dict[str, Any], words: str
+) -> None:
+    """The library would put random numbers in their place."""
+    for file in folders["llama"].iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(ModelLoadError, match=words):
+        load("torch", replace(OPTIONS, model=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -314,3 +339,27 @@ def test_positions_that_change_with_the_text_limit_the_context(tmp_path: Path) -
     with opened(tmp_path, context_length=None) as backend:
         assert backend.context_length == 64
         assert np.abs(fed(backend, TEXT[:60], [17, 1, 1]) - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+def test_learned_positions_limit_the_context(tmp_path: Path) -> None:
+    """There is no place for a token beyond them: it would be an IndexError in a pass."""
+    config = transformers.AutoConfig.for_model(
+        "gpt2", n_embd=32, n_layer=2, n_head=2, vocab_size=264, n_positions=64, bos_token_id=0, eos_token_id=1
+    )
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
+    with pytest.raises(ModelLoadError, match=r"^context 128: this model was trained for 64 positions: at most 64$"):
+        load("torch", replace(OPTIONS, model=tmp_path))
+    expected = uncached(tmp_path, TEXT[:64])
+    with opened(tmp_path, context_length=64) as backend:
+        assert np.abs(fed(backend, TEXT[:64], [17, 1]) - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+def test_positions_that_are_stretched_reach_as_far_as_that(tmp_path: Path) -> None:
+    """As in folders that state what the model was trained with, and how much further it can be taken."""
+    rope = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 256, "rope_theta": 10000.0}
+    model = TinyModel(tmp_path / "tiny", max_position_embeddings=256, rope_parameters=rope)
+    with opened(model.folder, context_length=512) as backend:
+        assert backend.context_length == 512
+    with pytest.raises(ModelLoadError, match=r"context 513: .* trained for 256 positions: at most 512"):
+        load("torch", replace(OPTIONS, model=model.folder, context_length=513))

@@ -112,7 +112,7 @@ def test_each_process_has_its_heads_alone_and_decisions_are_the_leaders(folder: 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": Path("/nowhere")}, "process 2 of 2 is gone: no such model folder or file: /nowhere"),
+        ({"model": Path("/nowhere")}, "process 2 of 2 is gone: no such model: /nowhere: the torch backend reads"),
         ({"device": "cuda"}, "process 2 of 2 is gone: .*(CUDA|NVIDIA|accelerator)"),
     ],
     ids=["after it has joined the group", "before"],
@@ -209,7 +209,7 @@ def test_followers_end_with_their_leader_and_without_a_word(folder: Path) -> Non
     ("changes", "words"),
     [
         ({"tensor_parallel": 3}, "tensor_parallel 3: tiny has 2 heads of keys and values, .* choose a divisor of 2"),
-        ({"model": None}, "needs a model: a folder with safetensors, or a GGUF file"),
+        ({"model": None}, "the torch backend needs a model: a folder in Hugging Face layout, or a GGUF file"),
         ({"device": "cpu:0"}, "device cpu:0: tensor_parallel 2 takes cpu:0 and the next: say cpu"),
         ({"device": "gpu"}, "device 'gpu' cannot be used here"),
         ({"device": "mps"}, "tensor_parallel: devices of kind mps cannot work on one model"),

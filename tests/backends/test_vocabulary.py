@@ -91,6 +91,11 @@ def test_another_begin_is_incompatible() -> None:
     assert compare(vocabulary(), vocabulary(begin=None)) == "the begin-of-text id is 0 here and None there"
 
 
+@pytest.mark.parametrize("begin", [2, -1, 7])
+def test_only_a_control_token_begins_texts(begin: int) -> None:
+    assert vocabulary(begin=begin).begin is None
+
+
 def test_other_control_tokens_may_be_called_differently() -> None:
     """Drafts of them are rejected, which is all that can happen."""
     ours, theirs = vocabulary(), vocabulary(lambda pieces: pieces.__setitem__(0, b"<begin>"))

@@ -93,6 +93,26 @@ def test_control_tokens_go_by_their_names() -> None:
     assert model._held[0][:9] == [BEGIN, *b"hi th", END, *b"er"], "the other has no name there, and is left out"
 
 
+def test_a_model_without_a_begin_token_waits_for_a_text_to_read() -> None:
+    class Beginless(ByteVocabulary):
+        """One that begins no text with a token of its own."""
+
+        def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+            return super().encode(text, add_begin=False, parse_control=parse_control)
+
+    model = Parrot("日本 it is".encode())
+    model.vocabulary = Beginless()
+    drafter = TranslatingDrafter(model, ByteVocabulary(), Sampling())
+    sign = [*"日".encode()]
+    for text in ([BEGIN], [BEGIN, *sign[:1]], [BEGIN, *sign[:2]]):
+        expansion = drafter.expand(text, [[]], False)
+        assert (expansion.predictions[0].confidence, expansion.read) == (0.0, 1)
+    assert model.passes == 0
+    assert drafts(drafter, [BEGIN, *sign], 6) == [*"本 it".encode()]
+    drafter = TranslatingDrafter(model, ByteVocabulary(), Sampling())
+    assert drafter.expand([BEGIN], [sign], False).predictions[0].token == "本".encode()[0], "a tail is to be read, too"
+
+
 @given(
     st.lists(
         st.sampled_from(["x", " foo", "é", "日本", "🙂", "\n\n", "    ", "12345", "<end>"]), min_size=1, max_size=12
