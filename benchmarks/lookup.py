@@ -112,7 +112,7 @@ def definitions(source: str) -> str:
     """The lines of `source` that define something, each with the first line of its documentation."""
     lines = source.splitlines(keepends=True)
     after = zip(lines, [*lines[1:], ""], strict=True)
-    kept = [(line, more if '"""' in more else "") for line, more in after if re.match(r"\s*(def|class|@) ?", line)]
+    kept = [(line, more if '"""' in more else "") for line, more in after if re.match(r"\s*(def |class |@)", line)]
     return "".join(line for pair in kept for line in pair)
 
 

@@ -118,9 +118,12 @@ class VerifierClient:
                 chat_template=body["chat_template"],
             )
 
-    def check_vocabulary(self, ours: Vocabulary, name: str) -> ModelInfo:
-        """The handshake. Raises VocabularyMismatch saying how the draft model's vocabulary differs."""
-        info = self.model()
+    def check_vocabulary(self, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
+        """The handshake. Raises VocabularyMismatch saying how the draft model's vocabulary differs.
+
+        `info`: what `model` has said, if it was asked already.
+        """
+        info = info or self.model()
         below = min(ours.size, info.vocabulary.size)
         theirs = info.vocabulary if info.vocabulary.below == below else self.model(below).vocabulary
         differs = difference(ours.fingerprint_below(below), theirs)

@@ -36,20 +36,22 @@ def drafting(options: argparse.Namespace, client: VerifierClient) -> Iterator[Dr
     """Load what drafts, and make sure that it can draft for this verifier. Raises VocabularyMismatch."""
     branches = 1 if options.lockstep else options.branches
     if options.backend == NGRAM:
-        vocabulary = RemoteVocabulary(client)
+        info = client.model()
+        vocabulary = RemoteVocabulary(client, info)
         client.ping()
-        yield Drafting(NAME, client.model(), vocabulary, lambda sampling: NgramDrafter(branches))
+        yield Drafting(NAME, info, vocabulary, lambda sampling: NgramDrafter(branches))
         return
     with closing(load_model(options, options.draft_model, branches)) as backend:
+        info = client.model()
         try:
-            info = client.check_vocabulary(backend.vocabulary, backend.model_name)
+            client.check_vocabulary(backend.vocabulary, backend.model_name, info)
         except VocabularyMismatch as error:
             if not options.translate:
                 raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
-            target = RemoteVocabulary(client)
+            target = RemoteVocabulary(client, info)
             client.ping()
             name = f"{backend.model_name} (translated)"
-            yield Drafting(name, client.model(), target, lambda sampling: TranslatingDrafter(backend, target, sampling))
+            yield Drafting(name, info, target, lambda sampling: TranslatingDrafter(backend, target, sampling))
             return
         size = info.vocabulary.size
         yield Drafting(

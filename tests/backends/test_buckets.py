@@ -1,5 +1,6 @@
 """Launches feed what a batch holds, once and in order, in shapes that a compiler has seen."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,4 +62,12 @@ def test_a_pass_of_guesses_is_one_launch() -> None:
 
 def test_there_are_few_shapes() -> None:
     assert len(Buckets(16, 512, compiled=True).shapes()) <= 22
-    assert Buckets(1, 8, compiled=True).widest >= 8
+    assert len(Buckets(1, 8, compiled=True).shapes()) <= 7, "a small batch has no use for wide ones"
+
+
+@pytest.mark.parametrize("batch_tokens", [8, 64, 65, 512, 700])
+def test_no_launch_is_wider_than_the_widest(batch_tokens: int) -> None:
+    for compiled in (False, True):
+        buckets = Buckets(1, batch_tokens, compiled)
+        (launch,) = buckets.launches([Entry(0, 0, [1] * batch_tokens, batch_tokens - 1)])
+        assert batch_tokens <= launch.shape[1] <= buckets.widest < max(65, 2 * batch_tokens)

@@ -9,6 +9,7 @@ from backends import registry
 from backends.contract import EngineFailure, Entry, LoadOptions
 from backends.neuron_shapes import LENGTHS
 from tests.backends.conftest import IDS, Load
+from tests.backends.random_batches import random_batches
 from tests.models.conftest import TinyModel, reference_logits
 
 pytestmark = pytest.mark.engine("torch")  # which the stand-in computes with
@@ -45,13 +46,7 @@ def test_no_pass_is_of_a_kind_or_width_that_would_do_harm(load: Load, monkeypatc
     """Any entry: prompts of two ids at least from slot 0 on, else compiled widths from a slot above it on."""
     backend = load()
     prompts, speculative = recorded(backend, monkeypatch)
-    random = np.random.default_rng(3)
-    for _ in range(150):
-        batch = []
-        for row in range(2):
-            start = int(random.integers(0, min(backend.length(row), 126) + 1))
-            count = int(random.integers(1, min(64, 127 - start) + 1))
-            batch.append(Entry(row, start, IDS[:count], int(random.integers(0, count + 1))))
+    for batch in random_batches(backend, 150):
         for entry, logits in zip(batch, backend.extend(batch), strict=True):
             assert logits.shape == (len(entry.tokens) - entry.logits_from, backend.vocabulary.size)
     assert len(prompts) > 5 and len(speculative) > 200

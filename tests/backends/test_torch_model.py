@@ -16,6 +16,7 @@ from backends.contract import Backend, EngineFailure, Entry, LoadOptions, ModelL
 from backends.registry import load
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from models.export import export_hf
+from tests.backends.random_batches import random_batches
 from tests.models.conftest import TinyModel, tiny_tokenizer
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
@@ -136,19 +137,11 @@ def test_a_folder_and_a_file_of_one_model_agree(tmp_path: Path) -> None:
 def test_neither_positions_nor_rows_cause_a_recompilation(folders: dict[str, Path]) -> None:
     heard: list[float] = []
     options = replace(OPTIONS, model=folders["llama"])
-    generator = np.random.default_rng(1)
     with closing(TorchBackend(options, heard.append, compiler="eager")) as backend:
         assert heard == sorted(heard) and heard[-1] == 1.0 and len(heard) > 10, "each shape moves the bar on"
         with torch._dynamo.config.patch(error_on_recompile=True):
-            for _ in range(60):
-                room, batch = 64, []
-                for row in generator.permutation(3)[: generator.integers(1, 4)].tolist():
-                    start = int(generator.integers(0, backend.length(row) + 1))
-                    count = min(int(generator.integers(1, 30)), 128 - start, room)
-                    if count > 0:
-                        batch.append(Entry(row, start, TEXT[:count], int(generator.integers(0, count))))
-                        room -= count
-                backend.extend(batch or [Entry(0, 0, TEXT[:1], 0)])
+            for batch in random_batches(backend, 60):
+                backend.extend(batch)
             with pytest.raises(Exception, match="Recompil"):  # the check does find a shape that is new
                 backend._launch(_odd_launch(), [0], backend._spans[-1])
 

@@ -20,6 +20,7 @@ import pytest
 
 from backends.contract import EngineLost, Entry, HeadOf, LoadOptions, ModelLoadError
 from backends.registry import load
+from tests.backends.random_batches import random_batches
 from tests.models.conftest import TinyModel, tiny_tokenizer
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
@@ -62,29 +63,22 @@ def is_running(process: int) -> bool:
 
 def test_two_processes_compute_what_one_does(folder: Path) -> None:
     """Whatever becomes of rows: chunks of a prompt, drafts taken back, copies, and several rows in a pass."""
-    generator, passes = np.random.default_rng(1), 0
+    generator = np.random.default_rng(1)
+    greatest: list[float] = []
     alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1))
     with closing(alone), spread(folder) as together:
-        for _ in range(60):
-            room, batch = 48, []
-            for row in generator.permutation(3)[: generator.integers(1, 4)].tolist():
-                start = max(0, alone.length(row) - int(generator.integers(0, 6)))
-                count = min(int(generator.choice([1, 2, 5, 9, 30])), 128 - start, room)
-                if count > 0:
-                    tokens = generator.integers(2, 260, count).tolist()
-                    batch.append(Entry(row, start, tokens, int(generator.integers(0, count))))
-                    room -= count
+        for batch in random_batches(alone, 60):
             for one, two in zip(alone.extend(batch), together.extend(batch), strict=True):
-                assert np.abs(one - two).max() < 1e-4
-                assert np.abs(one).max() > 0.5
-                passes += 1
+                assert one.shape == two.shape
+                assert np.abs(one - two).max(initial=0.0) < 1e-4
+                greatest.append(np.abs(one).max(initial=0.0))
             source, destination, turn = *generator.permutation(3)[:2].tolist(), generator.integers(0, 4)
             for backend in (alone, together):
                 if turn == 0:
                     backend.copy(source, destination, backend.length(source) // 2)
                 elif backend.length(source) > 100:
                     backend.release(source)
-    assert passes > 60
+    assert np.median(greatest) > 0.5 and len(greatest) > 60
 
 
 def test_a_part_can_be_compiled(tmp_path: Path) -> None:

@@ -6,14 +6,16 @@ from contextlib import closing
 import pytest
 
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
+from drafter_client.arguments import drafter_options
 from drafter_client.client import VerifierClient
+from drafter_client.drafting import drafting
 from drafter_client.errors import BadReply
 from drafter_client.ngram import NgramDrafter
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
 from tests.drafter_client.command_line import Command
-from tests.drafter_client.support import Verifier, generate, options_of, running
+from tests.drafter_client.support import Verifier, generate, model_info, options_of, running
 from verifier_server.settings import Settings
 
 
@@ -39,11 +41,12 @@ def test_drafts_are_what_followed_before() -> None:
 def test_the_text_is_the_verifiers_own(verifier: Verifier, mechanisms: Mechanisms, temperature: float) -> None:
     sampling = Sampling(seed=4, temperature=temperature)
     with closing(VerifierClient(verifier.url)) as client:
-        prompt = RemoteVocabulary(client).encode("to be or not to be")
+        info = client.model()
+        prompt = RemoteVocabulary(client, info).encode("to be or not to be")
         options = options_of(sampling, 120)
         alone = dict(client.generate(prompt, options))["end"]["token_ids"]
         length = 4 if mechanisms is LOCKSTEP else None
-        run = generate(client, NgramDrafter(3), length, prompt, info=client.model(), mechanisms=mechanisms, **options)
+        run = generate(client, NgramDrafter(3), length, prompt, info=info, mechanisms=mechanisms, **options)
     assert run.tokens == alone
     if mechanisms is LOCKSTEP and not temperature:
         assert run.stats.accepted > 20
@@ -51,7 +54,7 @@ def test_the_text_is_the_verifiers_own(verifier: Verifier, mechanisms: Mechanism
 
 def test_the_vocabulary_is_the_verifiers(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
-        ours, theirs = RemoteVocabulary(client), ByteVocabulary()
+        ours, theirs = RemoteVocabulary(client, client.model()), ByteVocabulary()
         assert ours.fingerprint == theirs.fingerprint
         assert (ours.pieces, ours.kinds, ours.ends) == (theirs.pieces, theirs.kinds, theirs.ends)
         for text in ("naïve \x00 日本", "", "<end>"):
@@ -69,17 +72,26 @@ def test_what_is_no_vocabulary_is_named(body: object, monkeypatch: pytest.Monkey
     client = VerifierClient("http://127.0.0.1:9")
     monkeypatch.setattr(client, "call", lambda *_: body)
     with pytest.raises(BadReply, match="/vocabulary lacks what a verifier says"):
-        RemoteVocabulary(client)
+        RemoteVocabulary(client, model_info())
 
 
 def test_a_vocabulary_is_the_one_that_was_named(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(VerifierClient(verifier.url)) as client:
-        other = dict(client.call("GET", "/vocabulary", None))
+        info, other = client.model(), dict(client.call("GET", "/vocabulary", None))
         other["pieces"] = [*other["pieces"][:-3], "x", *other["pieces"][-2:]]
-        ask = client.call
-        monkeypatch.setattr(client, "call", lambda *what: other if what[1] == "/vocabulary" else ask(*what))
+        monkeypatch.setattr(client, "call", lambda *_: other)
         with pytest.raises(BadReply, match="is not the one that it names"):
-            RemoteVocabulary(client)
+            RemoteVocabulary(client, info)
+
+
+def test_the_verifier_is_asked_once_what_it_serves(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    with closing(VerifierClient(verifier.url)) as client:
+        ask = client.call
+        monkeypatch.setattr(client, "call", lambda *what: asked.append(what[1]) or ask(*what))
+        with drafting(drafter_options(["--backend", "ngram", "--prompt", "a"]), client) as drafts:
+            assert drafts.info.vocabulary == drafts.vocabulary.fingerprint
+    assert asked == ["/model", "/vocabulary"]
 
 
 def test_the_command_needs_no_model(verifier: Verifier, drafter: Command) -> None:

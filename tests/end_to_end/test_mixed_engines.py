@@ -71,13 +71,13 @@ def test_the_text_is_the_verifiers_own(
     with closing(VerifierClient(started.url)) as client:
         for number, text in enumerate(PROMPTS[::8]):
             sampling = Sampling(seed=number, temperature=temperature)
-            vocabulary: Vocabulary = RemoteVocabulary(client)
-            drafter: Drafter = NgramDrafter(3)
             info = client.model()
+            vocabulary: Vocabulary = RemoteVocabulary(client, info)
+            drafter: Drafter = NgramDrafter(3)
             if drafting != "ngram":
                 backend = opened(drafting, DEFAULT_DRAFT)
                 vocabulary, drafter = backend.vocabulary, ModelDrafter(backend, sampling)
-                info = client.check_vocabulary(vocabulary, backend.model_name)
+                client.check_vocabulary(vocabulary, backend.model_name, info)
             prompt = vocabulary.encode(text)
             assert prompt == reference.encode(text), "both engines read the prompt alike"
             run = generate(

@@ -34,7 +34,8 @@ def accepted(
     client: VerifierClient, reference: Reference, backend: Backend, temperature: float, mechanisms: Mechanisms
 ) -> tuple[float, list[float]]:
     """Share of the drafts that stood, and where texts differ from the target's own."""
-    target, info = RemoteVocabulary(client), client.model()
+    info = client.model()
+    target = RemoteVocabulary(client, info)
     flips: list[float] = []
     stood = drafted = 0
     for number, text in enumerate(PROMPTS[::6]):

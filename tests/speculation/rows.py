@@ -42,11 +42,6 @@ seeds = st.integers(0, 2**32 - 1)
 shares = st.sampled_from([0.0, 0.02, 0.2, 0.5, 0.8, 1.0]) | st.floats(0.0, 1.0)
 
 
-def part(row: Logits, share: float) -> int:
-    """How many ids a head has that is so much of the row."""
-    return max(1, round(share * len(row)))
-
-
 class Device:
     """Keeps a row and shows its head; which of the ids tied at the edge are in, and their order, are up to `seed`."""
 
@@ -70,3 +65,9 @@ class Device:
         """The whole row, counted."""
         self.asked += 1
         return self.row.copy()
+
+
+def shown(row: Logits, share: float, sampling: Sampling, seed: int) -> tuple[Device, Head]:
+    """A device that keeps `row`, and a head of so much of it, to decide on under `sampling`."""
+    device = Device(row, seed)
+    return device, device.head(max(1, round(share * len(row))), sampling.softmax_temperature)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from speculation import noise, nucleus
 from speculation.head import Head
 from speculation.sampling import Logits, Sampling, choose, choose_reference, choose_two
-from tests.speculation.rows import Device, logits_of, part, positions, rows, seeds, shares, unfiltered
+from tests.speculation.rows import Device, logits_of, positions, rows, seeds, shares, shown, unfiltered
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,7 @@ def test_when_greedy_asks(n: int, row: list[float], asked: int) -> None:
 def test_without_filters_it_asks_when_the_noise_of_an_id_outside_could_win(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
 ) -> None:
-    device = Device(row, seed)
-    head = device.head(part(row, share), sampling.temperature)
+    device, head = shown(row, share, sampling, seed)
     inside = np.isin(np.arange(len(row)), head.ids)
     all_noise = noise.gumbel(noise.row_key(sampling.seed, position), np.arange(len(row)))
     scores = row.astype(np.float64) / sampling.temperature + all_noise
@@ -127,8 +126,7 @@ def test_a_nucleus_within_the_head_never_asks(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
 ) -> None:
     ordered = np.sort(row.astype(np.float64))[::-1] / sampling.temperature
-    device = Device(row, seed)
-    head = device.head(part(row, share), sampling.temperature)
+    device, head = shown(row, share, sampling, seed)
     spare = (nucleus.nucleus_size(ordered, min(1.0, sampling.top_p + off)) for off in (-1e-3, 1e-3))
     assume(len(set(spare)) == 1 and nucleus.nucleus_size(ordered, sampling.top_p) <= head.sure)
     choose(head, sampling, position)

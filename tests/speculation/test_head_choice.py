@@ -11,12 +11,12 @@ from tests.speculation.rows import (
     SHAPES,
     Device,
     logits_of,
-    part,
     positions,
     rows,
     samplings,
     seeds,
     shares,
+    shown,
     small_rows,
     temperatures,
     top_ps,
@@ -38,8 +38,7 @@ any_samplings = samplings | small_filters | unfiltered | greedy
 def test_the_head_gives_the_ids_of_the_definition(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
 ) -> None:
-    device = Device(row, seed)
-    head = device.head(part(row, share), sampling.softmax_temperature)
+    device, head = shown(row, share, sampling, seed)
     assert choose(head, sampling, position) == choose_reference(row, sampling, position)
     assert choose(head, sampling, position) == choose(row, sampling, position)
     assert device.asked <= 1, "what was fetched is kept"
@@ -50,8 +49,7 @@ def test_the_head_gives_the_ids_of_the_definition(
 def test_the_second_choice_is_that_of_the_whole_row(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
 ) -> None:
-    device = Device(row, seed)
-    head = device.head(part(row, share), sampling.softmax_temperature)
+    device, head = shown(row, share, sampling, seed)
     assert choose_two(head, sampling, position) == choose_two(row, sampling, position)
     assert device.asked <= 1
     assert choose(head, sampling, position) == choose_reference(row, sampling, position), "the head is as it was"
@@ -62,8 +60,7 @@ def test_the_second_choice_is_that_of_the_whole_row(
 def test_the_probability_is_that_of_the_whole_row(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int
 ) -> None:
-    device = Device(row, seed)
-    head = device.head(part(row, share), sampling.softmax_temperature)
+    device, head = shown(row, share, sampling, seed)
     token = choose(head, sampling, position)
     scaled = row.astype(np.float64) / sampling.softmax_temperature
     exact = float(np.exp(scaled[token] - scaled.max()) / np.exp(scaled - scaled.max()).sum())
@@ -80,7 +77,7 @@ def test_the_probability_is_that_of_the_whole_row(
 def test_a_sum_that_is_a_little_off_does_not_matter(
     row: Logits, sampling: Sampling, position: int, share: float, seed: int, off: float
 ) -> None:
-    head = off_by(Device(row, seed).head(part(row, share), sampling.softmax_temperature), off)
+    head = off_by(shown(row, share, sampling, seed)[1], off)
     assert choose_two(head, sampling, position) == choose_two(row, sampling, position)
 
 

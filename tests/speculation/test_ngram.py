@@ -16,6 +16,15 @@ def index_of(tokens: Sequence[int]) -> NgramIndex:
     return index
 
 
+def junk(count: int, kinds: int) -> list[int]:
+    """Tokens without any order."""
+    state, tokens = 1, []
+    for _ in range(count):
+        state = state * 1103515245 + 12345 & 0x7FFFFFFF
+        tokens.append((state >> 16) % kinds)
+    return tokens
+
+
 def test_the_longest_match_decides_and_of_equal_ones_the_latest() -> None:
     text = [1, 2, 3, 4, 50, 9, 3, 4, 60, 7, 7, 1, 2, 3, 4]
     found = index_of(text).predict()
@@ -81,14 +90,20 @@ def test_its_confidence_is_how_often_it_was_right() -> None:
     repeating = list(range(100, 120)) * 30
     found = index_of(repeating).predict()
     assert found is not None and found.token == repeating[len(repeating) % 20] and found.confidence > 0.9
-    state, junk = 1, []
-    for _ in range(600):  # every pair of tokens stands somewhere, and says nothing
-        state = state * 1103515245 + 12345 & 0x7FFFFFFF
-        junk.append(state >> 16 & 7)
-    found = index_of(junk).predict()
+    found = index_of(junk(600, kinds=8)).predict()  # every pair of tokens stands somewhere, and says nothing
     assert found is not None and found.confidence < 0.3
 
 
-def test_a_long_prompt_is_not_tried_from_its_very_beginning() -> None:
-    first = [7, 8] * 5000
-    assert index_of(first)._tried[-1] < 5000
+def test_of_a_long_prompt_the_last_tokens_say_how_often_it_is_right() -> None:
+    """Of what comes at once: that is what bounds the time a prompt takes."""
+    last = [9, *range(100, 2097), 100, 101]  # nothing in it but the very end was there before
+    assert len(last) == 2000
+    at_once, in_turn = set(), set()
+    for first in ([0, 1] * 500, junk(1000, kinds=2)):
+        index = index_of([*first, *last])
+        at_once.add(index.predict())
+        index = index_of(first)
+        index.extend(last)
+        in_turn.add(index.predict())
+    assert len(at_once) == 1
+    assert len(in_turn) == 2, "what comes before is not without effect where it is tried"
