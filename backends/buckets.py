@@ -55,7 +55,7 @@ class Buckets:
         return [2**n for n in range(_WIDE.bit_length() - 1, (most - 1).bit_length() + 1)]
 
     @property
-    def widest(self) -> int:
+    def padding(self) -> int:
         """Tokens by which padding may reach beyond the context."""
         return max(self.wide_widths) if self.compiled else NARROW
 

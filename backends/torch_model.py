@@ -128,7 +128,7 @@ class TorchBackend(Backend):
         self.rows = options.rows or self._rows_that_fit(each * self.context_length)
         self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
         self._buckets = Buckets(self.rows, self.max_batch_tokens, compiled=compiler is not None)
-        positions = self.context_length + self._buckets.widest
+        positions = self.context_length + self._buckets.padding
         self.kv_bytes = each * positions * self.rows
         if self._device.type in _MEASURED:
             check_room(self, self._free_bytes())

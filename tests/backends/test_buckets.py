@@ -65,9 +65,11 @@ def test_there_are_few_shapes() -> None:
     assert len(Buckets(1, 8, compiled=True).shapes()) <= 7, "a small batch has no use for wide ones"
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("batch_tokens", [8, 64, 65, 512, 700])
-def test_no_launch_is_wider_than_the_widest(batch_tokens: int) -> None:
-    for compiled in (False, True):
-        buckets = Buckets(1, batch_tokens, compiled)
-        (launch,) = buckets.launches([Entry(0, 0, [1] * batch_tokens, batch_tokens - 1)])
-        assert batch_tokens <= launch.shape[1] <= buckets.widest < max(65, 2 * batch_tokens)
+def test_padding_stays_within_its_room(batch_tokens: int, compiled: bool) -> None:
+    buckets = Buckets(2, batch_tokens, compiled)
+    for count in {1, 2, 31, 32, 33, 64, 65, batch_tokens - 1} & set(range(1, batch_tokens)):
+        for launch in buckets.launches([Entry(0, 0, [1] * count, count - 1), Entry(1, 0, [1], 0)]):
+            assert all(launch.shape[1] - len(piece.tokens) <= buckets.padding for piece in launch.pieces)
+    assert buckets.padding <= (max(64, 2 * batch_tokens) if compiled else 32)
