@@ -61,17 +61,6 @@ def test_the_vocabulary_is_the_verifiers(verifier: Verifier) -> None:
                     assert ours.encode(text, **given) == theirs.encode(text, **given)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [{}, {"size": 1, "begin": None, "ends": [], "kinds": "0", "pieces": [7]}, {"pieces": ["\u20ac"], "kinds": "0"}],
-)
-def test_what_is_no_vocabulary_is_named(body: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = VerifierClient("http://127.0.0.1:9")
-    monkeypatch.setattr(client, "call", lambda *_: body)
-    with pytest.raises(BadReply, match="/vocabulary lacks what a verifier says"):
-        RemoteVocabulary(client)
-
-
 def test_a_vocabulary_is_the_one_that_was_named(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         other = dict(client.call("GET", "/vocabulary", None))
