@@ -43,9 +43,12 @@ def _says(data: bytes, *, then_wait: bool = False) -> Script:
 
 def test_brackets_without_end_are_not_json() -> None:
     says = _says(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200_000)
-    with answering(says) as server, closing(HttpTransport(server.url)) as sender:
-        with pytest.raises(BadReply, match="not JSON"):
-            _ask(sender)
+    with (
+        answering(says) as server,
+        closing(HttpTransport(server.url)) as sender,
+        pytest.raises(BadReply, match="not JSON"),
+    ):
+        _ask(sender)
 
 
 def test_the_name_of_an_event_may_be_no_text() -> None:
