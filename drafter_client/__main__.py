@@ -66,6 +66,7 @@ def _run(options: argparse.Namespace, prompt: str, client: VerifierClient, draft
         prompt_ids = chat_ids(info.chat_template, drafts.vocabulary, prompt, options.system)
     else:
         prompt_ids = drafts.vocabulary.encode(prompt)
+    _check_ids(prompt_ids)
     sampling = _sampling(options)
     request = {
         "max_tokens": options.max_tokens,
@@ -123,6 +124,7 @@ def _solo(options: argparse.Namespace) -> int:
         readout = Readout(backend.vocabulary, as_json=options.json, stream=not options.no_stream)
         stats = Stats(model=backend.model_name)
         prompt_ids = backend.vocabulary.encode(prompt)
+        _check_ids(prompt_ids)
         run = run_solo(backend, prompt_ids, options.max_tokens, _sampling(options), stats, time.perf_counter)
 
         def work() -> None:
@@ -169,6 +171,12 @@ def _prompt(options: argparse.Namespace) -> str:
     if not text:
         raise BadPrompt("the prompt is empty: give at least one character to continue")
     return text
+
+
+def _check_ids(prompt_ids: list[int]) -> None:
+    """A vocabulary without a begin token that drops spaces leaves nothing of a prompt of spaces."""
+    if not prompt_ids:
+        raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
 
 
 def _check_encoding(what: str, text: str) -> None:

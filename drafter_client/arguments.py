@@ -11,6 +11,10 @@ from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from speculation import noise
 
 NGRAM = "ngram"  # as a backend: of the drafter alone
+# A branch is a row of the engine, with KV cells of its own and a place in a pass: the tenth best continuation is seldom
+# what comes, and engines have bounds of their own that would speak of rows.
+_MOST_BRANCHES = 64
+_MOST_THREADS = 1024  # beyond any machine; llama.cpp crashes with a hundred times as many
 # Flags that say something about a draft model.
 _OF_A_MODEL = (
     *("--draft-model", "--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile"),
@@ -52,7 +56,7 @@ def drafter_parser() -> argparse.ArgumentParser:
     )
     draft.add_argument(
         "--branches",
-        type=_at_least(1),
+        type=_from_to(1, _MOST_BRANCHES),
         default=6,
         help="continuations that it may follow at once, to be ready for corrections (default: %(default)s)",
     )
@@ -94,7 +98,7 @@ def solo_parser() -> argparse.ArgumentParser:
 def _engine(parser: argparse._ArgumentGroup, names: tuple[str, ...], meaning: str) -> None:
     parser.add_argument("--backend", choices=names, default="llama_cpp", help=meaning)
     parser.add_argument("--context", type=_at_least(8), help="tokens of context (default: as trained, up to 4096)")
-    parser.add_argument("--threads", type=_at_least(1), help="CPU threads (default: from the machine)")
+    parser.add_argument("--threads", type=_from_to(1, _MOST_THREADS), help="CPU threads (default: from the machine)")
     parser.add_argument("--gpu-layers", type=_at_least(-1), default=-1, help="layers on the GPU; -1: all (default)")
     parser.add_argument("--device", help="torch: cpu, cuda, mps, neuron (default: the best there is)")
     parser.add_argument(
@@ -148,6 +152,16 @@ def _at_least(low: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
         if value < low:
             raise argparse.ArgumentTypeError(f"must be at least {low}, got {value}")
+        return value
+
+    return parse
+
+
+def _from_to(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = _at_least(low)(text)
+        if value > high:
+            raise argparse.ArgumentTypeError(f"must be at most {high}, got {value}")
         return value
 
     return parse

@@ -50,7 +50,7 @@ def _render(template: str, vocabulary: Vocabulary, messages: list[tuple[str, str
         )
     except Exception as error:  # a template is a program of its own: it can fail in any way
         raise NoChatTemplate(f"the target's chat template cannot be rendered: {error}") from None
-    encoding_adds_it = vocabulary.begin is not None and vocabulary.encode("a")[0] == vocabulary.begin
+    encoding_adds_it = vocabulary.begin is not None and vocabulary.encode("a")[:1] == [vocabulary.begin]
     return text.removeprefix(begin) if encoding_adds_it else text
 
 

@@ -5,10 +5,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from backends.vocabulary import Fingerprint, Vocabulary, difference
+from backends.vocabulary import Vocabulary, difference
 from drafter_client.errors import (
     BadKey,
     BadReply,
@@ -17,7 +17,8 @@ from drafter_client.errors import (
     VerifierUnreachable,
     VocabularyMismatch,
 )
-from drafter_client.replies import ModelInfo, Opened, Verdict
+from drafter_client.fields import Fields
+from drafter_client.replies import STREAM, Ended, ModelInfo, Opened, Pushed, Verdict
 from drafter_client.transport import HttpTransport, Reply, Transport
 from speculation.errors import NotFound, Overloaded, RequestError, SpecPairError, UnknownSession, from_body
 
@@ -94,29 +95,14 @@ class VerifierClient:
             if self._clock() > deadline:
                 raise DrafterError(f"the verifier at {self.url} is still loading its model after {patience:.0f} s")
             if on_wait is not None:
-                on_wait(reply.body.get("progress"))
+                on_wait(self.fields("/health", reply.body).share_if_any("progress"))
             self._sleep(0.25)
 
     def model(self, below: int | None = None) -> ModelInfo:
         """What is served; with `below`, vocabulary fingerprints over the first so many ids."""
-        try:
-            body = self.call("GET", "/model" if below is None else f"/model?below={below}", None)
-        except RequestError as error:
-            if type(error) not in (RequestError, NotFound):
-                raise
-            raise BadReply(f"what answers at {self.url} has no /model ({error}): is it a verifier?") from None
-        with self.promised("/model"):
-            vocabulary = dict(body["vocabulary"])
-            vocabulary["ends"] = tuple(vocabulary["ends"])
-            return ModelInfo(
-                name=body["model"],
-                context_length=body["context_length"],
-                max_drafts=body["max_draft_tokens"],
-                pass_ms=[float(ms) for ms in body["pass_ms"]],
-                self_continue=body["self_continue"],
-                vocabulary=Fingerprint(**vocabulary),
-                chat_template=body["chat_template"],
-            )
+        path = "/model" if below is None else f"/model?below={below}"
+        body = self.call_if_there("GET", path, None, "is it a verifier?")
+        return ModelInfo.read(self.fields(path, body), below)
 
     def check_vocabulary(self, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
         """The handshake. Raises VocabularyMismatch saying how the draft model's vocabulary differs.
@@ -152,17 +138,7 @@ class VerifierClient:
             with suppress(SpecPairError, DrafterError):
                 self.release(session_id)
             raise
-        with self.promised("/prefill"):
-            timing = reply["timing"]
-            return Opened(
-                session_id=session_id,  # ours: what comes back belongs in no header unchecked
-                prompt_ids=reply["prompt_ids"],
-                tokens=reply["tokens"],
-                finish_reason=reply["finish_reason"],
-                sampling=reply["sampling"],
-                queue_ms=timing["queue_ms"],
-                forward_ms=timing["forward_ms"],
-            )
+        return Opened.read(self.fields("/prefill", reply), session_id, prompt_ids)
 
     def verify(self, session_id: str, position: int, drafts: list[int]) -> Verdict:
         """Ask which of `drafts`, guessed from `position` on, stand. The position makes it safe to repeat."""
@@ -189,25 +165,22 @@ class VerifierClient:
         body += b"}"
         headers = self._headers_of(session_id)
         self.transport.begin("POST", "/verify", body, headers, _TIMEOUTS["/verify"])
-        return lambda: self._verdict(self.call("POST", "/verify", body, session_id))
+        return lambda: self._verdict(self.call("POST", "/verify", body, session_id), len(drafts))
 
-    def _verdict(self, reply: Any) -> Verdict:
-        with self.promised("/verify"):
-            timing = reply["timing"]
-            return Verdict(
-                accepted=reply["accepted_prefix_len"],
-                judged=reply["judged"],
-                tokens=reply["tokens"],
-                finish_reason=reply["finish_reason"],
-                queue_ms=timing["queue_ms"],
-                forward_ms=timing["forward_ms"],
-                sessions=timing["sessions"],
-            )
+    def _verdict(self, reply: Any, drafts: int) -> Verdict:
+        return Verdict.read(self.fields("/verify", reply), drafts)
 
-    def stream(self, session_id: str, position: int) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Committed tokens from `position` on as they come: ("tokens", …) events, then ("end", …)."""
+    def stream(self, session_id: str, position: int) -> Iterator[Pushed | Ended]:
+        """Committed tokens from `position` on as they come, without a gap; then the end."""
         path = f"/sessions/{session_id}/stream?from={position}"
-        return self._events(path, None, self._headers_of(session_id))
+        for name, data in self._events(path, None, self._headers_of(session_id)):
+            event = self.fields(STREAM, data)
+            if name == "end":
+                yield Ended.read(event, position)
+            else:
+                pushed = Pushed.read(event, position)
+                position += len(pushed.tokens)
+                yield pushed
 
     def generate(self, prompt_ids: list[int], options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Target-only decoding on the server: ("tokens", …) events, then ("end", summary)."""
@@ -228,13 +201,19 @@ class VerifierClient:
         with suppress(UnknownSession):
             self.call("DELETE", f"/sessions/{session_id}", None)
 
-    @contextmanager
-    def promised(self, path: str) -> Iterator[None]:
-        """Read a reply that should hold what the protocol promises."""
+    def fields(self, path: str, body: Any) -> Fields:
+        """Body of the answer to `path`, for reading. Raises BadReply where it has no fields."""
+        return Fields(self.url + path, body)
+
+    def call_if_there(self, method: str, path: str, body: bytes | None, otherwise: str) -> Any:
+        """`call`, for what not all that answers has; `otherwise` says what to think then."""
         try:
-            yield
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise BadReply(f"{self.url}{path} lacks what a verifier says ({error}): is it one?") from None
+            return self.call(method, path, body)
+        except RequestError as error:
+            if type(error) not in (RequestError, NotFound):
+                raise
+            name = path.partition("?")[0]
+            raise BadReply(f"what answers at {self.url} has no {name} ({error}): {otherwise}") from None
 
     def call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
         """Body of the reply to a request that is safe to repeat. Raises what the verifier says is wrong."""

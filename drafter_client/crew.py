@@ -15,8 +15,8 @@ from typing import Protocol
 
 from drafter_client.client import VerifierClient
 from drafter_client.drafter import Drafter, Expansion
-from drafter_client.errors import BadReply, ConnectionLost, DrafterError
-from drafter_client.replies import Verdict
+from drafter_client.errors import ConnectionLost, DrafterError
+from drafter_client.replies import Ended, Verdict
 from speculation.forecast import Flight
 from speculation.places import Step
 
@@ -280,19 +280,14 @@ class Threads:
         """Read the stream from where it was read last; whether the text has ended."""
         began = self._position
         try:
-            for name, data in client.stream(self._session_id, self._position):
-                if name == "end":
-                    self._tell(Streamed(self._position, [], False, str(data["finish_reason"])))
+            for told in client.stream(self._session_id, self._position):
+                if isinstance(told, Ended):
+                    self._tell(Streamed(self._position, [], False, told.finish_reason))
                     return True
-                position, tokens = int(data["position"]), [int(token) for token in data["tokens"]]
-                own, forward_ms = bool(data["own"]), data.get("forward_ms")
-                took = None if forward_ms is None else float(forward_ms)
-                self._position = position + len(tokens)
-                self._tell(Streamed(position, tokens, own, None, took))
+                self._position = told.position + len(told.tokens)
+                self._tell(Streamed(told.position, told.tokens, told.own, None, told.forward_ms))
         except ConnectionLost:
             if self._position == began:
                 raise
             return False
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadReply(f"the event stream of {client.url} is not a verifier's: {error}") from None
         raise ConnectionLost(f"the event stream of {client.url} ended before the text did")

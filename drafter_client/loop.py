@@ -12,7 +12,7 @@ from drafter_client.client import VerifierClient
 from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Threads
 from drafter_client.drafter import Drafter
 from drafter_client.errors import DrafterError
-from drafter_client.replies import ModelInfo
+from drafter_client.replies import STREAM, Bounds, ModelInfo
 from drafter_client.stats import Stats
 from speculation.errors import SpecPairError
 from speculation.forecast import Flight
@@ -82,11 +82,13 @@ def speculate(
             indexing.join()
         now = clock()
         times.exchanged(1e3 * (now - asked), opened.queue_ms, opened.forward_ms)
-        tokens = opened.prompt_ids + opened.tokens
-        stats.opened(opened, now - began)
         limit = info.context_length
         if options.get("max_tokens"):
-            limit = min(limit, len(opened.prompt_ids) + options["max_tokens"])
+            limit = min(limit, len(prompt_ids) + options["max_tokens"])
+        bounds = Bounds(client.url, info.vocabulary.size, limit)
+        bounds.check("/prefill", len(prompt_ids), opened.tokens)
+        tokens = prompt_ids + opened.tokens
+        stats.opened(opened, now - began)
         pilot = Pilot(
             tokens,
             limit,
@@ -100,7 +102,7 @@ def speculate(
             lookup=index,
             now=1e3 * now,
         )
-        run = _Run(pilot, crew, stats, clock, opened.finish_reason)
+        run = _Run(pilot, crew, bounds, stats, clock, opened.finish_reason)
         crew.open(opened.session_id, len(tokens), run.react)
         yield Committed([(token, Origin.FREE) for token in opened.tokens])
         while run.finish_reason is None:
@@ -122,10 +124,16 @@ class _Run:
     """The pilot and its crew at work on one text. `react` may be called from any thread."""
 
     def __init__(
-        self, pilot: Pilot, crew: Crew, stats: Stats, clock: Callable[[], float], finish_reason: str | None
+        self,
+        pilot: Pilot,
+        crew: Crew,
+        bounds: Bounds,
+        stats: Stats,
+        clock: Callable[[], float],
+        finish_reason: str | None,
     ) -> None:
         self.finish_reason = finish_reason
-        self._pilot, self._crew, self._stats, self._clock = pilot, crew, stats, clock
+        self._pilot, self._crew, self._bounds, self._stats, self._clock = pilot, crew, bounds, stats, clock
         self._guesses: list[Flight] = []  # that cover what is not known yet: where tokens come from
         self._lock = threading.Lock()  # over all of this
         self._news: deque[Committed] = deque()
@@ -191,10 +199,12 @@ class _Run:
             self._stats.drafted_for(took)
         elif isinstance(event, Answered):
             verdict, flight = event.verdict, event.flight
+            self._bounds.check("/verify", flight.position, verdict.tokens)
             self._stats.round(verdict, flight, now)
             self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
             self._commit(flight.position, verdict.tokens, verdict.finish_reason, False, now)
         else:
+            self._bounds.check(STREAM, event.position, event.tokens)
             if event.forward_ms is not None:
                 self._pilot.went_on(event.forward_ms)
             self._commit(event.position, event.tokens, event.finish_reason, event.own, now)

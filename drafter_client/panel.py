@@ -8,6 +8,7 @@ from rich.text import Text
 from drafter_client.loop import Origin
 from drafter_client.stats import Stats
 
+_WIDEST = 60  # signs of a bar; the verifier's own times are its word
 STYLES = {Origin.ACCEPTED: "green", Origin.CORRECTION: "yellow", Origin.FREE: "cyan"}
 
 
@@ -83,7 +84,7 @@ def _times(stats: Stats) -> Table:
     total = max(stats.total_ms, 1e-9)
     table = Table.grid(padding=(0, 2))
     for name, value, colour in rows:
-        bar = Text("█" * round(30 * value / total), colour)
+        bar = Text("█" * min(_WIDEST, round(30 * value / total)), colour)
         table.add_row(Text(name, "dim"), f"{value:.0f} ms", f"{value / total:.0%}", bar)
     return table
 

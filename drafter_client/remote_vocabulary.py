@@ -7,6 +7,11 @@ from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply
 from drafter_client.replies import ModelInfo
 
+_KINDS = {str(int(kind)): kind for kind in Kind}
+_TOO_OLD = (
+    "this verifier is too old for --backend ngram and --translate: update it, or draft with a model of its family"
+)
+
 
 class RemoteVocabulary(Vocabulary):
     """Bytes and classes are fetched once (some megabytes for a large one); texts are encoded by the verifier.
@@ -17,16 +22,16 @@ class RemoteVocabulary(Vocabulary):
     def __init__(self, client: VerifierClient, info: ModelInfo) -> None:
         """`info`: what the client's `model` has said."""
         self._client = client
-        body = client.call("GET", "/vocabulary", None)
-        with client.promised("/vocabulary"):
-            pieces = [piece.encode("latin-1") for piece in body["pieces"]]
-            kinds = [Kind(int(kind)) for kind in body["kinds"]]
-            super().__init__(pieces, kinds, body["begin"], frozenset(body["ends"]))
-        if len(kinds) != len(pieces) or self.fingerprint != info.vocabulary:
+        reply = client.fields("/vocabulary", client.call_if_there("GET", "/vocabulary", None, _TOO_OLD))
+        pieces, kinds = reply.byte_strings("pieces"), reply.text("kinds")
+        if len(kinds) != len(pieces) or not set(kinds) <= _KINDS.keys():
+            raise reply.wrong("kinds", "is not one digit for each of the pieces")
+        begin, ends = reply.id_or_null("begin", len(pieces)), reply.ids("ends", len(pieces))
+        super().__init__(pieces, [_KINDS[kind] for kind in kinds], begin, frozenset(ends))
+        if self.fingerprint != info.vocabulary:
             raise BadReply(f"the vocabulary that {client.url} sent is not the one that it names")
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         wanted = {"text": text, "add_begin": add_begin, "parse_control": parse_control}
-        reply = self._client.call("POST", "/tokenize", json.dumps(wanted).encode())
-        with self._client.promised("/tokenize"):
-            return [int(token) for token in reply["token_ids"]]
+        reply = self._client.call_if_there("POST", "/tokenize", json.dumps(wanted).encode(), _TOO_OLD)
+        return self._client.fields("/tokenize", reply).ids("token_ids", self.size)

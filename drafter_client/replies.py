@@ -1,9 +1,12 @@
-"""What a verifier answers, as types."""
+"""What a verifier answers, as types. Reading one raises BadReply for what no verifier says."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from backends.vocabulary import Fingerprint
+from drafter_client.fields import Fields, broken_promise
+
+STREAM = "/sessions/…/stream"  # in messages, whatever the session
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +21,38 @@ class ModelInfo:
     vocabulary: Fingerprint
     chat_template: str | None
 
+    @classmethod
+    def read(cls, reply: Fields, below: int | None) -> "ModelInfo":
+        """`below`: of how many ids fingerprints were asked for."""
+        return cls(
+            name=reply.text("model"),
+            context_length=reply.count("context_length", least=1),
+            max_drafts=reply.count("max_draft_tokens"),
+            pass_ms=reply.all_milliseconds("pass_ms"),
+            self_continue=reply.flag("self_continue"),
+            vocabulary=_fingerprint(reply.part("vocabulary"), below),
+            chat_template=reply.text_or_null("chat_template"),
+        )
+
+
+def _fingerprint(reply: Fields, below: int | None) -> Fingerprint:
+    size = reply.count("size", least=1)
+    told = reply.count("below", most=size)
+    if below is not None and told != below:
+        raise reply.wrong("below", f"is {told} where {below} was asked for")
+    return Fingerprint(
+        size=size,
+        below=told,
+        begin=reply.id_or_null("begin", size),
+        ends=tuple(reply.ids("ends", size)),
+        ordinary=reply.text("ordinary"),
+        control=reply.text("control"),
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session after its prefill: the prompt's ids and the tokens generated so far."""
+    """A session after its prefill: the prompt's ids and the tokens generated so far, at least one."""
 
     session_id: str
     prompt_ids: list[int]
@@ -31,10 +62,31 @@ class Opened:
     queue_ms: float
     forward_ms: float
 
+    @classmethod
+    def read(cls, reply: Fields, session_id: str, prompt_ids: list[int]) -> "Opened":
+        """Id and prompt are what was sent: what comes back of them belongs nowhere unchecked."""
+        if reply.ids("prompt_ids") != prompt_ids:
+            raise reply.wrong("prompt_ids", "is not what was sent")
+        tokens, timing = reply.ids("tokens"), reply.part("timing")
+        if not tokens:
+            raise reply.wrong("tokens", "is empty")
+        return cls(
+            session_id=session_id,
+            prompt_ids=prompt_ids,
+            tokens=tokens,
+            finish_reason=reply.finish_reason(),
+            sampling=reply.anything("sampling"),
+            queue_ms=timing.milliseconds("queue_ms"),
+            forward_ms=timing.milliseconds("forward_ms"),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Answer to a guess: committed tokens from its position on, and where the time went on the server."""
+    """Answer to a guess: committed tokens from its position on, and where the time went on the server.
+
+    At least one token, until the text has ended.
+    """
 
     accepted: int
     judged: int
@@ -43,3 +95,72 @@ class Verdict:
     queue_ms: float
     forward_ms: float
     sessions: int = 1  # that shared the pass
+
+    @classmethod
+    def read(cls, reply: Fields, drafts: int) -> "Verdict":
+        """`drafts`: how many were guessed."""
+        tokens, finish_reason, timing = reply.ids("tokens"), reply.finish_reason(), reply.part("timing")
+        if not tokens and finish_reason is None:
+            raise reply.wrong("tokens", "is empty, and the text has not ended")
+        return cls(
+            accepted=reply.count("accepted_prefix_len", most=min(drafts, len(tokens))),
+            judged=reply.count("judged", most=drafts),
+            tokens=tokens,
+            finish_reason=finish_reason,
+            queue_ms=timing.milliseconds("queue_ms"),
+            forward_ms=timing.milliseconds("forward_ms"),
+            sessions=timing.count("sessions"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """An event of the stream: committed tokens, at least one. `own`: by the verifier itself, no guess being there."""
+
+    position: int
+    tokens: list[int]
+    own: bool
+    forward_ms: float | None  # of the pass that brought the last of them, where it was its own
+
+    @classmethod
+    def read(cls, event: Fields, due: int) -> "Pushed":
+        """`due`: the position up to which the stream has told all."""
+        position, tokens = event.count("position"), event.ids("tokens")
+        if position != due:
+            raise event.wrong("position", f"is {position} where {due} is due")
+        if not tokens:
+            raise event.wrong("tokens", "is empty")
+        return cls(position, tokens, event.flag("own"), event.milliseconds_if_any("forward_ms"))
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last event of the stream."""
+
+    finish_reason: str
+
+    @classmethod
+    def read(cls, event: Fields, due: int) -> "Ended":
+        total, finish_reason = event.count("total_tokens"), event.finish_reason()
+        if total != due:
+            raise event.wrong("total_tokens", f"is {total} where {due} tokens were told")
+        if finish_reason is None:
+            raise event.wrong("finish_reason", "is null at the end")
+        return cls(finish_reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a text keeps to: token ids below `ids`, and no more of them than `tokens`, the prompt's included."""
+
+    url: str
+    ids: int
+    tokens: int
+
+    def check(self, path: str, position: int, tokens: list[int]) -> None:
+        """Raise BadReply for tokens from `position` on that go beyond."""
+        if tokens and max(tokens) >= self.ids:
+            raise broken_promise(self.url + path, f"a token is {max(tokens)}, and the vocabulary has {self.ids} ids")
+        if position + len(tokens) > self.tokens:
+            end = position + len(tokens)
+            raise broken_promise(self.url + path, f"the text has {end} tokens, at most {self.tokens} were asked for")

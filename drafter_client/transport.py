@@ -139,7 +139,7 @@ class HttpTransport:
             for line in response:  # nothing is left of a refusal
                 field, _, value = line.rstrip(b"\r\n").partition(b": ")
                 if field == b"event":
-                    name = value.decode()
+                    name = value.decode(errors="replace")
                 elif field == b"data":
                     yield name, self._parsed(value)
             # http.client takes a stream that was cut between two chunks for a whole one.
@@ -269,7 +269,7 @@ class HttpTransport:
     def _parsed(self, data: bytes) -> Any:
         try:
             return json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter for thousands of brackets
             raise BadReply(f"{self._url} answered with something that is not JSON: is it a verifier?") from None
 
 

@@ -12,6 +12,8 @@ from drafter_client.errors import BadReply
 from tests.drafter_client.fake_transports import Canned
 from tests.drafter_client.support import PROMPT, Ticks, plain
 
+SOME = {"tokens": [5]}
+
 
 class Streaming(Canned):
     """Streams events; the clock stands still but for the seconds that each of them takes."""
@@ -29,7 +31,7 @@ class Streaming(Canned):
 
 def test_rate_and_first_token_are_timed_on_this_side() -> None:
     ids = list(range(10))
-    transport = Streaming([(0.5, "tokens", {}), (1.0, "tokens", {}), (1.0, "end", {"token_ids": ids})])
+    transport = Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (1.0, "end", {"token_ids": ids})])
     client = VerifierClient("http://v", transport=transport)
     baseline = run_baseline(client, PROMPT, {}, ids, lambda: transport.now)
     assert (baseline.ttft_ms, baseline.tokens_per_second, baseline.generated_tokens) == (500.0, 4.0, 10)
@@ -44,6 +46,19 @@ def test_the_same_text_is_the_very_same_tokens(client: VerifierClient, change: A
 
 
 def test_a_stream_without_its_summary_is_no_baseline() -> None:
-    transport = Streaming([(0.5, "tokens", {})])
+    transport = Streaming([(0.5, "tokens", SOME)])
     with pytest.raises(BadReply, match="ended its stream without a summary"):
         run_baseline(VerifierClient("http://v", transport=transport), PROMPT, {}, [], Ticks())
+
+
+def test_a_stream_without_an_end_is_not_read_for_ever() -> None:
+    client = VerifierClient("http://v", transport=Streaming([(0.5, "tokens", SOME)] * 10))
+    with pytest.raises(BadReply, match="/generate: tokens are 4 so far, and 3 were asked for"):
+        run_baseline(client, PROMPT, {"max_tokens": 3}, [], Ticks())
+
+
+@pytest.mark.parametrize("summary", [{}, [], {"token_ids": None}, {"token_ids": ["a"]}], ids=str)
+def test_a_summary_without_token_ids_is_none(summary: Any) -> None:
+    client = VerifierClient("http://v", transport=Streaming([(0.5, "end", summary)]))
+    with pytest.raises(BadReply, match="http://v/generate: "):
+        run_baseline(client, PROMPT, {}, [], Ticks())

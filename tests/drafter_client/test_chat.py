@@ -117,3 +117,11 @@ def test_templates_may_break_out_of_loops_and_ask_what_is_defined() -> None:
         "{% if tools is defined and tools %}tools{% endif %}{{ eos_token }}"
     )
     assert _spelled(chat_ids(template, WORDS, "user text", "system text")) == "[<s>]system text[</s>]"
+
+
+def test_a_vocabulary_that_has_no_token_for_a_letter_is_taken_as_it_is() -> None:
+    class Deaf(ChatVocabulary):
+        def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+            return []
+
+    assert chat_ids(CHATML, Deaf(), "Hello") == []

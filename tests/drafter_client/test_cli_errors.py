@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backends.contract import BackendError
-from backends.scripted import Script, ScriptedBackend
+from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from drafter_client import __main__ as program
 from drafter_client import drafting
 from drafter_client.drafter import Expansion, ModelDrafter
@@ -29,6 +29,7 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (["--draft-n", "many"], "argument --draft-n: 'many' is not a whole number"),
         (["--draft-n", "-1"], "argument --draft-n: must be at least 0, got -1"),
         (["--branches", "0"], "argument --branches: must be at least 1, got 0"),
+        (["--branches", "65"], "argument --branches: must be at most 64, got 65"),
         (["--max-tokens", "0"], "argument --max-tokens: must be at least 1, got 0"),
         (["--max-tokens", "1.5"], "argument --max-tokens: '1.5' is not a whole number"),
         (["--temperature", "-0.1"], "argument --temperature: must be at least 0.0 and at most 100.0"),
@@ -41,6 +42,8 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (["--seed", "-1"], "argument --seed: must be at least 0, got -1"),
         (["--context", "7"], "argument --context: must be at least 8, got 7"),
         (["--threads", "0"], "argument --threads: must be at least 1, got 0"),
+        (["--threads", "1025"], "argument --threads: must be at most 1024, got 1025"),
+        (["solo", "--threads", "99999"], "argument --threads: must be at most 1024, got 99999"),
         (["--gpu-layers", "-2"], "argument --gpu-layers: must be at least -1, got -2"),
         (["--backend", "abacus"], "argument --backend: invalid choice: 'abacus'"),
         (["--prompt", "a", "--prompt-file", "b"], "argument --prompt-file: not allowed with argument --prompt"),
@@ -82,6 +85,31 @@ def test_a_prompt_that_is_none_is_refused_before_anything_is_loaded(
     (tmp_path / "empty").write_bytes(b"")
     ran = drafter(*solo, *(flag.format(tmp_path) for flag in flags), stdin=stdin)
     assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {complaint.format(tmp_path)}\n")
+
+
+class _NoSpaces(ByteVocabulary):
+    """Without a begin token, and blind to spaces."""
+
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        return list(text.strip().encode())
+
+
+@pytest.mark.parametrize("command", ["pair", "ngram", "solo"])
+def test_a_prompt_of_which_the_model_reads_nothing_is_empty(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    flags = ["--prompt", "   "]
+    if command == "ngram":
+        monkeypatch.setattr(verifier.service.engine.backend, "vocabulary", _NoSpaces())
+        flags += ["--verifier", verifier.url, "--backend", "ngram"]
+    else:
+        blind = ScriptedBackend()
+        blind.vocabulary = _NoSpaces()
+        monkeypatch.setattr(drafting, "load", lambda name, options, progress: blind)
+        flags = ["solo", *flags] if command == "solo" else [*flags, "--verifier", verifier.url, *TOY]
+    ran = drafter(*flags)
+    complaint = "the prompt is empty, as the model reads it: give at least one character that is no space"
+    assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {complaint}\n")
 
 
 def test_without_any_standard_input_a_prompt_is_asked_for(

@@ -122,7 +122,7 @@ def test_ids_that_only_the_target_knows_do_not_stop_the_drafter() -> None:
         drafter_backend = ScriptedBackend(Script(seed=1))
         info = client.check_vocabulary(drafter_backend.vocabulary, "draft")
         drafter = ModelDrafter(drafter_backend, Sampling(), info.vocabulary.size)
-        run = generate(client, drafter, 3, max_tokens=20)
+        run = generate(client, drafter, 3, info=info, max_tokens=20)
     assert run.tokens == plain(_Wide(), PROMPT, 20)
     assert max(run.tokens) >= 258
     assert run.stats.accepted > 0  # between them, drafting goes on

@@ -15,7 +15,7 @@ from drafter_client.remote_vocabulary import RemoteVocabulary
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
 from tests.drafter_client.command_line import Command
-from tests.drafter_client.support import Verifier, generate, model_info, options_of, running
+from tests.drafter_client.support import Verifier, generate, options_of, running
 from verifier_server.settings import Settings
 
 
@@ -62,17 +62,6 @@ def test_the_vocabulary_is_the_verifiers(verifier: Verifier) -> None:
                 for add_begin in (False, True):
                     given = {"add_begin": add_begin, "parse_control": parse_control}
                     assert ours.encode(text, **given) == theirs.encode(text, **given)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [{}, {"size": 1, "begin": None, "ends": [], "kinds": "0", "pieces": [7]}, {"pieces": ["\u20ac"], "kinds": "0"}],
-)
-def test_what_is_no_vocabulary_is_named(body: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = VerifierClient("http://127.0.0.1:9")
-    monkeypatch.setattr(client, "call", lambda *_: body)
-    with pytest.raises(BadReply, match="/vocabulary lacks what a verifier says"):
-        RemoteVocabulary(client, model_info())
 
 
 def test_a_vocabulary_is_the_one_that_was_named(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,22 @@ def _says(data: bytes, *, then_wait: bool = False) -> Script:
     return script
 
 
+def test_brackets_without_end_are_not_json() -> None:
+    says = _says(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200_000)
+    with (
+        answering(says) as server,
+        closing(HttpTransport(server.url)) as sender,
+        pytest.raises(BadReply, match="not JSON"),
+    ):
+        _ask(sender)
+
+
+def test_the_name_of_an_event_may_be_no_text() -> None:
+    events = chunk(b"event: \xff\ndata: 1\n\n") + chunk(b"")
+    with answering(_says(CHUNKED + events)) as server, closing(HttpTransport(server.url)) as sender:
+        assert _read(sender) == [("\ufffd", 1)]
+
+
 def _free_port() -> int:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         return int(listener.getsockname()[1])

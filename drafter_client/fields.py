@@ -1,0 +1,138 @@
+"""The body of a reply, read field by field: whatever answers may send anything."""
+
+from typing import Any
+
+from drafter_client.errors import BadReply
+
+FINISH_REASONS = ("stop", "length")
+_MOST = 2**53  # of anything that is counted: what comes after is no longer exact as a float, or is none at all
+_LONGEST_MS = 1e7  # some three hours; no answer is waited for that long
+
+
+def broken_promise(where: str, wrong: str) -> BadReply:
+    """The error for an answer from `where` that no verifier gives."""
+    return BadReply(f"{where}: {wrong}: is it a verifier?")
+
+
+class Fields:
+    """Each method returns one field, checked, or raises BadReply that says where it came from and what is wrong.
+
+    Types are compared, not tested with isinstance: True is no number here. It is also what takes the least time, and
+    every verdict is read like this while the drafter waits for it.
+    """
+
+    __slots__ = ("_body", "_prefix", "_where")
+
+    def __init__(self, where: str, body: Any, name: str = "") -> None:
+        """`where`: the address that was asked. `name`: of this body within the reply, where it is not the whole."""
+        if type(body) is not dict:
+            raise broken_promise(where, f"{name or 'the answer'} is not an object")
+        self._where, self._body, self._prefix = where, body, f"{name}." if name else ""
+
+    def wrong(self, name: str, what: str) -> BadReply:
+        """The error that a field `is not a whole number`, say."""
+        return broken_promise(self._where, f"{self._prefix}{name} {what}")
+
+    def _get(self, name: str) -> Any:
+        try:
+            return self._body[name]
+        except KeyError:
+            raise self.wrong(name, "is missing") from None
+
+    def part(self, name: str) -> "Fields":
+        """An object within this one."""
+        return Fields(self._where, self._get(name), self._prefix + name)
+
+    def count(self, name: str, least: int = 0, most: int = _MOST) -> int:
+        """A whole number."""
+        value: int = self._get(name)
+        if type(value) is not int:
+            raise self.wrong(name, "is not a whole number")
+        if not least <= value <= most:
+            raise self.wrong(name, f"is {value}, not {least} to {most}")
+        return value
+
+    def milliseconds(self, name: str) -> float:
+        """A time that can have passed."""
+        return self._time(name, self._get(name))
+
+    def milliseconds_if_any(self, name: str) -> float | None:
+        """None where it is null or missing."""
+        value = self._body.get(name)
+        return None if value is None else self._time(name, value)
+
+    def all_milliseconds(self, name: str) -> list[float]:
+        """A list of them."""
+        return [self._time(f"{name}[{at}]", value) for at, value in enumerate(self._list(name, "times"))]
+
+    def _time(self, name: str, value: Any) -> float:
+        if (type(value) is float or type(value) is int) and 0 <= value <= _LONGEST_MS:  # and so no NaN
+            return float(value)
+        raise self.wrong(name, "is not a time in milliseconds")
+
+    def share_if_any(self, name: str) -> float | None:
+        """A number from 0 to 1, or None where it is null or missing."""
+        value = self._body.get(name)
+        if value is None or (type(value) in (int, float) and 0 <= value <= 1):
+            return value
+        raise self.wrong(name, "is not a number from 0 to 1")
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        value: bool = self._get(name)
+        if type(value) is not bool:
+            raise self.wrong(name, "is neither true nor false")
+        return value
+
+    def text(self, name: str) -> str:
+        """Text, which can be printed: JSON may hold half a character (a lone surrogate)."""
+        value: str = self._get(name)
+        try:
+            value.encode()
+        except (AttributeError, UnicodeEncodeError):
+            raise self.wrong(name, "is not text") from None
+        return value
+
+    def text_or_null(self, name: str) -> str | None:
+        """Text or None."""
+        return None if self._get(name) is None else self.text(name)
+
+    def ids(self, name: str, below: int | None = None) -> list[int]:
+        """Token ids, all of them below `below`."""
+        value: list[int] = self._get(name)
+        if type(value) is not list or list(map(type, value)).count(int) != len(value) or (value and min(value) < 0):
+            raise self.wrong(name, "is not a list of token ids")
+        if below is not None and value and max(value) >= below:
+            raise self.wrong(name, f"holds {max(value)}, and the vocabulary has {below} ids")
+        return value
+
+    def id_or_null(self, name: str, below: int) -> int | None:
+        """A token id or None."""
+        return None if self._get(name) is None else self.count(name, most=below - 1)
+
+    def byte_strings(self, name: str) -> list[bytes]:
+        """A list of strings of bytes, each byte as the character of its number."""
+        try:
+            return [piece.encode("latin-1") for piece in self._list(name, "strings")]
+        except (AttributeError, UnicodeEncodeError):
+            raise self.wrong(name, "is not a list of strings of bytes") from None
+
+    def _list(self, name: str, of: str) -> list[Any]:
+        value: list[Any] = self._get(name)
+        if type(value) is not list:
+            raise self.wrong(name, f"is not a list of {of}")
+        return value
+
+    def anything(self, name: str) -> dict[str, Any]:
+        """An object whose content is nothing to us."""
+        value: dict[str, Any] = self._get(name)
+        if type(value) is not dict:
+            raise self.wrong(name, "is not an object")
+        return value
+
+    def finish_reason(self) -> str | None:
+        """Why the text ended, or None while it goes on."""
+        value: str | None = self._get("finish_reason")
+        if value is not None and value not in FINISH_REASONS:
+            raise self.wrong("finish_reason", f"is neither null nor {' nor '.join(FINISH_REASONS)}")
+        return value
