@@ -114,7 +114,7 @@ def _pair(client: VerifierClient, backend: Backend, count: int) -> Run:
         info = client.check_vocabulary(backend.vocabulary, backend.model_name)
         drafter = ModelDrafter(backend, Sampling(seed, temperature), info.vocabulary.size)
         request = _request(count, temperature, seed)
-        for committed in speculate(client, drafter, prompt, request, info, Stats(), time.perf_counter):
+        for committed in speculate(client, drafter, prompt, request, info, Stats(), time.perf_counter, lookup=True):
             yield from (token for token, _ in committed.tokens)
 
     return run

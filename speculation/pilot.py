@@ -13,6 +13,7 @@ that after a miss the next guess is often ready (SpecEdge, arXiv 2505.17052; SSD
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from math import inf
 
 from speculation.draft_length import MAX_AUTO, prospects, worth_sending
 from speculation.forecast import Flight, Forecast
@@ -98,8 +99,9 @@ class Pilot:
             self._tree.grow(node, prediction)
         if onward:
             first = predictions[0]
-            children = step.nodes[0].children or [Node(first.token, first.confidence, None)]
-            step.nodes, step.tails, step.began = [children[0]], [[*step.tails[0], first.token]], now
+            behind = [child for child in step.nodes[0].children or () if child.token == first.token]
+            behind = behind or [Node(first.token, first.confidence, None)]
+            step.nodes, step.tails, step.began = behind, [[*step.tails[0], first.token]], now
             self._step = step
         return took
 
@@ -163,12 +165,12 @@ class Pilot:
         if self._flights and not self._prospects.overlap:
             return None
         self._look_up(now)
+        goes_on, next_in = self._prospects.recovery
         path = self._guess(now)
         if path is None and self._must_speak(now):
-            path = []
+            path, goes_on = [], True  # as it does: nobody knows when there will be a draft to wait for
         if path is None:
             return None
-        goes_on, next_in = self._prospects.recovery
         flight = Flight(
             len(self.known),
             [node.token for node in path],
@@ -206,6 +208,8 @@ class Pilot:
         times = []
         if self._forecast.goes_on and not self._flights:
             times.append(self._spoke_at + _SPEAK_MS)
+        elif self._step is not None and self.mechanisms.self_continue and not self._flights:
+            times.append(self._due())
         if not self._forecast.is_late(now):  # else what is soonest moves along with now: nothing to wait for
             times.append(self._soonest(now))
         return min((at for at in times if at > now + _TICK_MS), default=None)
@@ -246,9 +250,11 @@ class Pilot:
             self._forecast.expects(flight.next_in_ms, now)
 
     def _must_speak(self, now: float) -> bool:
-        """Whether to let a verifier that goes on by itself know that we follow."""
-        if self._flights or not self._forecast.goes_on:
+        """Whether to let a verifier that goes on by itself know that we follow, or one that waits, that it should."""
+        if self._flights or not self.mechanisms.self_continue:
             return False
+        if not self._forecast.goes_on:
+            return now >= self._due() - _TICK_MS
         return now - self._spoke_at >= _SPEAK_MS - _TICK_MS or len(self.known) - self._told >= _SPEAK_TOKENS
 
     def _outlook(self, now: float) -> Outlook | None:
@@ -282,10 +288,17 @@ class Pilot:
         return min(self._forecast.starts([now], now)[0].position - len(self.known) + self._cap, self._room)
 
     def _look_up(self, now: float) -> None:
-        """Draft without the model where asking it does not pay: what is found in the text costs no time."""
-        if not self._aim and not self._shadow_is_due(now):
-            asked = self._step.nodes if self._step is not None else ()
-            self.text.look_up(self._reach_ahead(now), asked)
+        """Draft without the model where asking it does not pay, or would say less: to look up costs no time."""
+        if not self._shadow_is_due(now):
+            busy = now >= self._due()
+            asked = self._step.nodes if self._step is not None and not busy else ()
+            self.text.look_up(self._reach_ahead(now), asked, always=busy or not self._aim)
+
+    def _due(self) -> float:
+        """When a step of the verifier has been lost to the draft step under way: it may have to read a prompt first."""
+        if self._step is None:
+            return inf
+        return self._step.began + self._times.draft(len(self._step.nodes)) + self._times.verify(0)
 
     def _soonest(self, now: float) -> float:
         """When a guess has to leave to be there as the verifier becomes free; before that there is no hurry."""

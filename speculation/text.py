@@ -57,22 +57,26 @@ class Text:
         """Where to look further, with the chance that the text goes through there, as `open_places` says."""
         return open_places(self.tree, self._belief, self._runner_up, deepest, beyond_fork)
 
-    def look_up(self, deepest: int, asked: Sequence[Node]) -> None:
+    def look_up(self, deepest: int, asked: Sequence[Node], *, always: bool) -> None:
         """Lengthen the likeliest path by what followed before, up to `deepest` tokens.
 
-        `asked`: nodes that the model is looking behind.
+        `asked`: nodes that the model is looking behind. `always`: else only by what is likelier to stand than what the
+        model would say.
         """
         if self._lookup is None:
             return
         path = self.tree.main()
-        tail, tip, chance = [node.token for node in path], self.tip(path), self.chances(path)[-1]
+        tail, tip = [node.token for node in path], self.tip(path)
+        *_, chance, further = self.chances(path, ahead=1)
+        least = 0.0 if always else further / chance
         while len(tail) < deepest and self.tree.is_open(tip) and tip not in asked:
             found = self._lookup.predict(tail)
             if found is None:
                 return
             node = Node(found.token, found.confidence, tip, found=True)
-            chance *= self._belief.chance(node, self._belief.recent)
-            if chance < FLOOR:
+            stands = self._belief.chance(node, self._belief.recent)
+            chance *= stands
+            if chance < FLOOR or stands < least:
                 return
             tip.children, tip = [node], node
             tail.append(node.token)

@@ -45,9 +45,13 @@ class Tree:
     def grow(self, node: Node, prediction: Prediction) -> None:
         """Take in what is expected behind `node`. Of a node that was left behind, it does no harm.
 
-        Behind a token that ends the text there is nothing to expect.
+        Behind a token that ends the text there is nothing to expect. What was looked up there meanwhile stays first.
         """
         if node is not self.root and node.token in self._ends:
+            return
+        if node.children:
+            if all(child.token != prediction.token for child in node.children):
+                node.children.append(Node(prediction.token, prediction.confidence, node))
             return
         node.children = [Node(prediction.token, prediction.confidence, node)]
         if prediction.runner_up is not None:

@@ -407,3 +407,34 @@ def test_a_drafter_that_always_agrees_makes_guesses_as_long_as_they_pay() -> Non
     assert pilot.known == list(range(10, 10 + len(pilot.known))), "all that it counted up stood"
     assert longest > 10 and pilot.operation is Operation.OVERLAPPED
     assert pilot.text.misses == 0
+
+
+def test_a_word_that_we_follow_does_not_stop_a_verifier_that_goes_on_by_itself() -> None:
+    """Nothing has been drafted yet, as while a model reads a long prompt: there is nothing to wait for."""
+    pilot = _pilot(ALL)
+    assert pilot.next_step(0.0) is not None
+    assert pilot.committed(4, list(range(14, 40)), False, 400.0)
+    flight = pilot.next_guess(400.0)
+    assert flight is not None and flight.drafts == [] and flight.goes_on
+
+
+def test_a_verifier_that_waits_for_a_model_which_takes_long_is_told_to_go_on() -> None:
+    pilot = _pilot(ALL)
+    assert _draft(pilot, 0.0) is not None
+    flight = None
+    now = 2.0
+    while flight is None:
+        flight = pilot.next_guess(now)
+        if flight is None:
+            assert _draft(pilot, now) is not None
+            now += 2.0
+    flight.goes_on = pilot._forecast.goes_on = False
+    pilot._step = None
+    _answer(pilot, flight, [77], now + 70.0)
+    now += 70.0
+    assert pilot.next_guess(now) is None and pilot.next_step(now) is not None
+    wake = pilot.wake_at(now)
+    assert wake is not None and now + 50.0 <= wake < now + 60.0
+    assert pilot.next_guess(wake - 10.0) is None
+    told = pilot.next_guess(wake)
+    assert told is not None and told.drafts == [] and told.goes_on
