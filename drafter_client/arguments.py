@@ -67,7 +67,7 @@ def drafter_parser() -> argparse.ArgumentParser:
         "--no-lookup",
         dest="lookup",
         action="store_false",
-        help="do not look the text up in itself where the draft model does not pay",
+        help="ask the draft model only; do not look drafts up in the text itself",
     )
     draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: nothing side by side")
     _engine(draft, (*NAMES, NGRAM), "engine; ngram: no model, look the text up in itself (default: %(default)s)")

@@ -53,8 +53,8 @@ def speculate(
     """Generate with one session, which is released at the end, also when the caller stops early.
 
     `options` are the prefill's (max_tokens, temperature, …). `clock` is in seconds. `stats` is filled on the way.
-    `length`: fixed drafts a guess; None: as many as pay. `lookup`: where asking the model does not pay, draft what
-    followed in the text before.
+    `length`: fixed drafts a guess; None: as many as pay. `lookup`: draft what followed in the text before, where that
+    is likelier than what the model says.
     """
     began = clock()
     sent_before, received_before = client.transport.sent, client.transport.received

@@ -39,9 +39,10 @@ class TranslatingDrafter:
     def __init__(self, backend: Backend, target: Vocabulary, sampling: Sampling) -> None:
         self._target, self._ours = target, backend.vocabulary
         self._model = _Coupled(backend, target, sampling)
+        ours = _ordinary(self._ours)
         self._writes = BytePairs(_ordinary(target))
-        self._spells = BytePairs(_ordinary(self._ours))  # where our own encoding does not give the bytes
-        self._bytes = {piece[0]: token for token, piece in _ordinary(self._ours).items() if len(piece) == 1}
+        self._spells = BytePairs(ours)  # where our own encoding does not give the bytes
+        self._bytes = {piece[0]: token for token, piece in ours.items() if len(piece) == 1}
         self._names = {
             piece: token for token, piece in enumerate(self._ours.pieces) if self._ours.kinds[token] == Kind.CONTROL
         }

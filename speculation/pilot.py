@@ -9,6 +9,7 @@ as long as the guess still comes before the verifier is through with what it has
 time to be there when the verifier becomes free: after its drafts in lockstep; before the last answer when there is one
 under way; several at once when the way is long. With the time left, the drafter looks behind likely corrections, so
 that after a miss the next guess is often ready (SpecEdge, arXiv 2505.17052; SSD, arXiv 2603.03251; PEARL, 2408.11850).
+What stood in the text before costs no time at all (`ngram`): drafted where likelier than what the model says.
 """
 
 from collections.abc import Sequence

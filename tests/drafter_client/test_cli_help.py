@@ -47,7 +47,7 @@ draft model:
 --draft-n auto|N drafts a round (default: auto)
 --branches BRANCHES continuations that it may follow at once, to be ready for corrections (default: 6)
 --translate where the draft model has another vocabulary, draft through text
---no-lookup do not look the text up in itself where the draft model does not pay
+--no-lookup ask the draft model only; do not look drafts up in the text itself
 --lockstep draft, send, wait: nothing side by side
 --backend {{llama_cpp,torch,mlx,neuron_legacy,scripted,ngram}}
 engine; ngram: no model, look the text up in itself (default: llama_cpp)
