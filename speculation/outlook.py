@@ -45,13 +45,13 @@ def best_outlook(
     for more, start in enumerate(starts):
         skip = start.position - known
         fresh = made + more - skip
-        if fresh > cap or (best_value > 0.0 and start.position > starts[0].position):
+        if more and (fresh > cap or (best_value > 0.0 and start.position > starts[0].position)):
             break
         if fresh < 0 or (not fresh and not waited_for):
             continue
         if skip not in worth:
             worth[skip] = worths(times, chances, skip, cap, prospects.price)
-        gain = worth[skip][fresh]
+        gain = worth[skip][min(fresh, cap)]  # of more drafts the rest stays here
         at_once = gain if at_once is None else at_once
         waiting = prospects.rate * (start.at - starts[0].at) - (start.position - starts[0].position)
         given = chances[min(starts[0].position - known, made)]

@@ -1,6 +1,8 @@
 """Where asking the draft model does not pay, drafts are looked up in the text; where it does, nothing changes."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from backends.scripted import Script
 from speculation.ngram import NgramIndex
@@ -75,3 +77,24 @@ def test_while_the_model_reads_a_prompt_drafts_are_looked_up() -> None:
     pilot.drafted([Prediction(99, 0.9)], 13, 82.0)
     assert [node.token for node in pilot.text.tree.main()[:2]] == [3, 4], "what is on its way is not drafted anew"
     assert [child.token for child in pilot.text.tree.root.children or ()] == [3, 99]
+
+
+@pytest.mark.parametrize("width", [1, 6])
+def test_a_path_that_is_longer_than_a_guess_may_be_is_sent_in_part(width: int) -> None:
+    """A draft of the model behind a path that was looked up meanwhile: nobody may wait for the other then."""
+    script = Script(seed=3, support=3)
+    world = {"rtt": 0.6, "draft": 0.5, "wider": 3.0, "uneven": 0.3, "step": 30.0}
+    run(Knowing(0.7, width=width, script=script), Mechanisms(), script=script, lookup=True, **world)  # type: ignore[arg-type]
+
+
+@settings(max_examples=25)
+@given(
+    rtt=st.sampled_from([0.2, 5.0, 40.0]),
+    draft=st.sampled_from([0.5, 4.0, 30.0, 200.0]),
+    right=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+    wider=st.sampled_from([0.0, 0.3, 8.0]),
+    uneven=st.sampled_from([0.0, 0.5]),
+    mechanisms=st.sampled_from([Mechanisms(), Mechanisms(self_continue=False), LOCKSTEP]),
+)
+def test_whatever_the_times_are_the_text_comes_to_its_end(mechanisms: Mechanisms, right: float, **world: float) -> None:
+    run(Knowing(right, width=3, script=REPEATS), mechanisms, script=REPEATS, lookup=True, step=30.0, **world)  # type: ignore[arg-type]
