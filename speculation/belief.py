@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from speculation.calibration import Calibration
 from speculation.tree import Node
 
+_AT_BEST, _TRIES = 0.97, 4.0  # what a model is given credit for, and by how many drafts it has to lose it
+
 
 class Belief:
     """A calibration for each kind of draft. How the last ones went counts for either."""
@@ -40,6 +42,11 @@ class Belief:
             chance *= self.model.typical
             chances.append(chance)
         return chances
+
+    def at_best(self, recent: float) -> float:
+        """Chance that the model's next draft stands, whatever it says: thought high while it was hardly compared."""
+        tried, known = self.model.count, self.model.chance_of_any(recent)
+        return (known * tried + _AT_BEST * _TRIES) / (tried + _TRIES)
 
     def learn(self, node: Node, stood: bool) -> None:
         """Take in one outcome; `fit` makes it count."""

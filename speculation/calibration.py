@@ -28,7 +28,7 @@ class Calibration:
         """`counted`: confidences are shares of what was right before, and believed as they are until seen otherwise."""
         self._prior = np.array([0.0, 1.0, 0.8]) if counted else self._PRIOR
         self._outcomes = np.empty((self._WINDOW, 4))  # a ring of (1, log-odds, `_recent`, whether it stood)
-        self._count = 0
+        self.count = 0  # outcomes seen
         self._weights: list[float] = self._prior.tolist()
         self.recent = 0.0  # how the last drafts went: a fading mean, from -1 (all fell) to 1 (all stood)
         self._typical = float(self._prior[0])  # log-odds that a draft not made yet stands, `_recent` aside
@@ -37,6 +37,10 @@ class Calibration:
     def typical(self) -> float:
         """Chance that a draft stands of which nothing is known."""
         return float(1.0 / (1.0 + exp(-max(self._typical, -_SURE))))
+
+    def chance_of_any(self, recent: float) -> float:
+        """Chance that a draft stands of which nothing is known but how the last ones went."""
+        return 1.0 / (1.0 + exp(-max(self._typical + self._weights[2] * recent, -_SURE)))
 
     def then(self, recent: float, stood: bool) -> float:
         """`recent` after one more draft."""
@@ -60,15 +64,15 @@ class Calibration:
 
     def learn(self, confidence: float, stood: bool) -> None:
         """Take in one outcome; `fit` makes it count."""
-        self._outcomes[self._count % self._WINDOW] = 1.0, self._odds(confidence), self.recent, stood
-        self._count += 1
+        self._outcomes[self.count % self._WINDOW] = 1.0, self._odds(confidence), self.recent, stood
+        self.count += 1
         self.recent = self.then(self.recent, stood)
 
     def fit(self) -> None:
         """Two Newton steps from the last fit: it moves little from round to round."""
-        if not self._count:
+        if not self.count:
             return
-        outcomes = self._outcomes[: self._count]
+        outcomes = self._outcomes[: self.count]
         features, stood = outcomes[:, :3], outcomes[:, 3]
         weights = np.array(self._weights)
         for _ in range(2):
@@ -77,7 +81,7 @@ class Calibration:
             curvature = (features.T * (chances * (1.0 - chances))) @ features + np.diag(self._PRECISION)
             weights = weights - np.linalg.solve(curvature, gradient)
         self._weights = weights.tolist()
-        latest = np.arange(max(0, self._count - self._LATEST), self._count) % self._WINDOW
+        latest = np.arange(max(0, self.count - self._LATEST), self.count) % self._WINDOW
         share = float(_logistic(self._outcomes[latest, :2] @ weights[:2]).mean())
         self._typical = log(share / (1.0 - share))
 

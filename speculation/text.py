@@ -67,8 +67,8 @@ class Text:
             return
         path = self.tree.main()
         tail, tip = [node.token for node in path], self.tip(path)
-        *_, chance, further = self.chances(path, ahead=1)
-        least = 0.0 if always else further / chance
+        chance = self.chances(path)[-1]
+        least = 0.0 if always else self._belief.at_best(self._belief.recent)
         while len(tail) < deepest and self.tree.is_open(tip) and tip not in asked:
             found = self._lookup.predict(tail)
             if found is None:

@@ -5,11 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.scripted import Script
+from speculation.belief import Belief
 from speculation.ngram import NgramIndex
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.pilot import Pilot
 from speculation.timing import Times
-from speculation.tree import Prediction
+from speculation.tree import Node, Prediction
 from tests.speculation.virtual_pair import Knowing, run
 
 REPEATS = Script(seed=3, support=2)  # says so few things that it soon says them again
@@ -98,3 +99,14 @@ def test_a_path_that_is_longer_than_a_guess_may_be_is_sent_in_part(width: int) -
 )
 def test_whatever_the_times_are_the_text_comes_to_its_end(mechanisms: Mechanisms, right: float, **world: float) -> None:
     run(Knowing(right, width=3, script=REPEATS), mechanisms, script=REPEATS, lookup=True, step=30.0, **world)  # type: ignore[arg-type]
+
+
+def test_a_model_loses_its_credit_by_drafts_that_fall() -> None:
+    belief = Belief()
+    assert belief.at_best(0.0) > 0.95
+    chances = []
+    for stood in (False,) * 6:
+        belief.learn(Node(1, 0.9, None), stood)
+        belief.fit()
+        chances.append(belief.at_best(belief.recent))
+    assert chances == sorted(chances, reverse=True) and chances[-1] < 0.5
