@@ -20,7 +20,15 @@ from drafter_client.errors import (
 from drafter_client.fields import Fields
 from drafter_client.replies import STREAM, Ended, ModelInfo, Opened, Pushed, Verdict
 from drafter_client.transport import HttpTransport, Reply, Transport
-from speculation.errors import NotFound, Overloaded, RequestError, SpecPairError, UnknownSession, from_body
+from speculation.errors import (
+    NotFound,
+    Overloaded,
+    RequestError,
+    SpecPairError,
+    Unauthorized,
+    UnknownSession,
+    from_body,
+)
 
 # Seconds without an answer after which it will not come. A prefill may queue behind others and be long; asking
 # again would only double the load.
@@ -91,7 +99,7 @@ class VerifierClient:
             if status == "failed":
                 raise DrafterError(f"the verifier at {self.url} could not load its model: {reply.body.get('reason')}")
             if status != "loading":
-                raise from_body(reply.status, reply.body)
+                raise self._refusal(reply)
             if self._clock() > deadline:
                 raise DrafterError(f"the verifier at {self.url} is still loading its model after {patience:.0f} s")
             if on_wait is not None:
@@ -191,7 +199,7 @@ class VerifierClient:
         timeout = _TIMEOUTS.get(path, _STREAM_TIMEOUT)
         for name, data in self.transport.stream(path, body, headers, timeout):
             if name == "reply":
-                raise from_body(data.status, data.body)
+                raise self._refusal(data)
             if name == "error":
                 raise from_body(500, data)
             yield name, data
@@ -222,12 +230,20 @@ class VerifierClient:
             reply = self._exchange(method, path, body, session_id)
             if reply.status == 200:
                 return reply.body
-            error = from_body(reply.status, reply.body)
+            error = self._refusal(reply)
             if not isinstance(error, Overloaded) or reply.retry_after is None:
                 raise error
             if self._clock() + reply.retry_after > deadline:
                 raise error
             self._sleep(reply.retry_after)
+
+    def _refusal(self, reply: Reply) -> SpecPairError | DrafterError:
+        """The error that a reply other than 200 tells."""
+        error = from_body(reply.status, reply.body)
+        if isinstance(error, Unauthorized):
+            what = "does not take this key" if "Authorization" in self._headers else "wants its key"
+            return BadKey(f"the verifier at {self.url} {what}: give it with --api-key, or DRAFTER_API_KEY")
+        return error
 
     def _exchange(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Reply:
         headers = self._headers if session_id is None else self._headers_of(session_id)

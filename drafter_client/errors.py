@@ -10,7 +10,7 @@ class BadUrl(DrafterError):
 
 
 class BadKey(DrafterError):
-    """The API key cannot be sent."""
+    """The API key cannot be sent, or is not the verifier's."""
 
 
 class VerifierUnreachable(DrafterError):

@@ -56,9 +56,9 @@ def _figures(stats: Stats) -> Group:
             "target by itself", f"{stats.own} tokens", "guesses out of date", str(stats.guesses - stats.rounds)
         )
     if stats.looked_up:
-        table.add_row(
-            "looked up in the text", f"{stats.looked_up} drafts", "accepted of these", str(stats.looked_up_accepted)
-        )
+        table.add_row("looked up", f"{stats.looked_up} drafts", "of these accepted", str(stats.looked_up_accepted))
+    if stats.sampling.get("temperature"):
+        table.add_row("temperature", f"{stats.sampling['temperature']:g}", "seed", str(stats.sampling.get("seed")))
     table.add_row("sent", _bytes(stats.bytes_sent), "received", _bytes(stats.bytes_received))
     return Group(table, Text(), _times(stats), *_baseline(stats))
 

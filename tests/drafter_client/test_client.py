@@ -18,7 +18,6 @@ from speculation.errors import (
     RequestError,
     ServerError,
     SpecPairError,
-    Unauthorized,
     UnknownSession,
 )
 from tests.drafter_client.fake_transports import Canned, Sleeper
@@ -118,8 +117,9 @@ def test_the_key_is_sent_with_every_request_and_a_wrong_one_is_told() -> None:
             client.verify(opened.session_id, 3, [])
             assert [name for name, _ in client.generate([1, 2], {"max_tokens": 2})] == ["tokens", "tokens", "end"]
             client.release(opened.session_id)
-        for key in ("Sesame", None):
-            with closing(VerifierClient(verifier.url, api_key=key)) as client, pytest.raises(Unauthorized, match="key"):
+        for key, words in (("Sesame", "does not take this key"), (None, "wants its key")):
+            client, refused = VerifierClient(verifier.url, api_key=key), pytest.raises(BadKey, match=words)
+            with closing(client), refused:
                 client.model()
 
 

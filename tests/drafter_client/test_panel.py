@@ -59,7 +59,12 @@ def test_the_figures_of_a_run() -> None:
 
 
 def test_drafts_that_were_looked_up_have_a_line_where_there_are_any() -> None:
-    assert "looked up in the text 7 drafts accepted of these 5" in _lines(_stats(looked_up=7, looked_up_accepted=5))
+    assert "looked up 7 drafts of these accepted 5" in _lines(_stats(looked_up=7, looked_up_accepted=5))
+
+
+def test_a_text_that_was_drawn_can_be_drawn_again() -> None:
+    assert "temperature 0.8 seed 77" in _lines(_stats(sampling={"temperature": 0.8, "seed": 77}))
+    assert not any("seed" in line for line in _lines(_stats(sampling={"temperature": 0.0, "seed": 77})))
 
 
 def test_how_the_two_worked_together() -> None:
