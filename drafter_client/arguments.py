@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backends.contract import DTYPES
+from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from speculation import noise
@@ -14,7 +15,6 @@ NGRAM = "ngram"  # as a backend: of the drafter alone
 # A branch is a row of the engine, with KV cells of its own and a place in a pass: the tenth best continuation is seldom
 # what comes, and engines have bounds of their own that would speak of rows.
 _MOST_BRANCHES = 64
-_MOST_THREADS = 1024  # beyond any machine; llama.cpp crashes with a hundred times as many
 # Flags that say something about a draft model.
 _OF_A_MODEL = (
     *("--draft-model", "--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile"),
@@ -98,7 +98,7 @@ def solo_parser() -> argparse.ArgumentParser:
 def _engine(parser: argparse._ArgumentGroup, names: tuple[str, ...], meaning: str) -> None:
     parser.add_argument("--backend", choices=names, default="llama_cpp", help=meaning)
     parser.add_argument("--context", type=_at_least(8), help="tokens of context (default: as trained, up to 4096)")
-    parser.add_argument("--threads", type=_from_to(1, _MOST_THREADS), help="CPU threads (default: from the machine)")
+    parser.add_argument("--threads", type=_from_to(1, THREADS_AT_MOST), help="CPU threads (default: from the machine)")
     parser.add_argument("--gpu-layers", type=_at_least(-1), default=-1, help="layers on the GPU; -1: all (default)")
     parser.add_argument("--device", help="torch: cpu, cuda, mps, neuron (default: the best there is)")
     parser.add_argument(

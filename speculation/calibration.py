@@ -36,7 +36,7 @@ class Calibration:
     @property
     def typical(self) -> float:
         """Chance that a draft stands of which nothing is known."""
-        return float(1.0 / (1.0 + exp(-max(self._typical, -_SURE))))
+        return self.chance_of_any(0.0)
 
     def chance_of_any(self, recent: float) -> float:
         """Chance that a draft stands of which nothing is known but how the last ones went."""

@@ -290,10 +290,11 @@ class Pilot:
 
     def _look_up(self, now: float) -> None:
         """Draft without the model where asking it does not pay, or would say less: to look up costs no time."""
-        if not self._shadow_is_due(now):
-            busy = now >= self._due()
-            asked = self._step.nodes if self._step is not None and not busy else ()
-            self.text.look_up(self._reach_ahead(now), asked, always=busy or not self._aim)
+        if self.text.lookup is None or self._shadow_is_due(now):
+            return
+        busy = now >= self._due()
+        asked = self._step.nodes if self._step is not None and not busy else ()
+        self.text.look_up(self._reach_ahead(now), asked, always=busy or not self._aim)
 
     def _due(self) -> float:
         """When a step of the verifier has been lost to the draft step under way: it may have to read a prompt first."""

@@ -21,14 +21,14 @@ class Text:
         self.ready = 0.0  # fading share of misses behind which drafts were ready
         self._runner_up = 0.4  # fading share of misses in which the second choice was right
         self._belief = Belief()
-        self._lookup = lookup
+        self.lookup = lookup
         if lookup is not None:
             lookup.extend(self.known[len(lookup) :])
 
     def commit(self, tokens: Sequence[int]) -> None:
         """Take in tokens that follow those known."""
-        if self._lookup is not None:
-            self._lookup.extend(tokens)
+        if self.lookup is not None:
+            self.lookup.extend(tokens)
         missed = [token for token in tokens if self._advance(token)]
         if missed:
             ready = bool(self.tree.root.children)
@@ -63,14 +63,14 @@ class Text:
         `asked`: nodes that the model is looking behind. `always`: else only by what is likelier to stand than what the
         model would say.
         """
-        if self._lookup is None:
+        if self.lookup is None:
             return
         path = self.tree.main()
         tail, tip = [node.token for node in path], self.tip(path)
         chance = self.chances(path)[-1]
         least = 0.0 if always else self._belief.at_best(self._belief.recent)
         while len(tail) < deepest and self.tree.is_open(tip) and tip not in asked:
-            found = self._lookup.predict(tail)
+            found = self.lookup.predict(tail)
             if found is None:
                 return
             node = Node(found.token, found.confidence, tip, found=True)
