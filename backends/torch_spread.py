@@ -22,7 +22,7 @@ from backends.contract import Entry, LoadOptions, ModelLoadError, Progress, firs
 from backends.machine import cores
 from backends.model_folder import model_name
 from backends.torch_heads import Place
-from backends.torch_loading import read_config
+from backends.torch_loading import find_device, read_config
 from backends.torch_model import TorchBackend
 from backends.torch_team import LOOPBACK, Team
 
@@ -135,7 +135,7 @@ def check_spread(options: LoadOptions) -> None:
         raise ModelLoadError(
             f"tensor_parallel: devices of kind {kind} cannot work on one model: leave it out"
         ) from None
-    best = _best()
+    best = find_device(None).type  # which transformers takes
     if kind != best:
         raise ModelLoadError(
             f"device {kind}: of this machine, transformers spreads models over devices of kind {best}: leave device out"
@@ -162,16 +162,10 @@ def _check_plan(options: LoadOptions) -> None:
         )
 
 
-def _best() -> str:
-    """The kind of device that transformers takes."""
-    accelerator = torch.accelerator.current_accelerator(check_available=True)
-    return "cpu" if accelerator is None else str(accelerator.type)
-
-
 def _kind(options: LoadOptions) -> str:
     """Of device, without a number. Raises ModelLoadError."""
     if options.device is None:
-        return _best()
+        return str(find_device(None).type)
     try:
         return str(torch.device(options.device).type)
     except RuntimeError as error:
