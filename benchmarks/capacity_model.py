@@ -31,7 +31,7 @@ import numpy as np
 from backends.contract import Logits
 from backends.scripted import BEGIN, ORDER, Script, ScriptedBackend
 from benchmarks.paced import Cost
-from drafter_client.drafter import Expansion
+from drafting.contract import Expansion
 from speculation.draft_length import MAX_AUTO
 from speculation.tree import Prediction
 

@@ -19,7 +19,8 @@ from backends.contract import Backend, Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness import CACHE
 from benchmarks.paced import Cost, Paced
-from drafter_client.drafter import BRANCH_CELLS, Drafter, Expansion, ModelDrafter
+from drafting.contract import Drafter, Expansion
+from drafting.model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 from models.gguf_file import Tensor, read_gguf, write_gguf
 from speculation.sampling import Sampling

@@ -28,9 +28,9 @@ from benchmarks.report import Report
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.baseline import run_baseline
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import ModelDrafter
 from drafter_client.loop import speculate
 from drafter_client.stats import Stats
+from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling

@@ -39,10 +39,11 @@ from benchmarks.relay import Link, relay
 from benchmarks.report import Report
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import Drafter, ModelDrafter
 from drafter_client.loop import speculate
-from drafter_client.ngram import NgramDrafter
 from drafter_client.stats import Stats
+from drafting.contract import Drafter
+from drafting.model import ModelDrafter
+from drafting.ngram import NgramDrafter
 from models import DEFAULT_DRAFT
 from speculation.sampling import Sampling
 

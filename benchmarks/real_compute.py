@@ -34,9 +34,9 @@ from benchmarks.harness import held_out_prompts, padded_target, verifier
 from benchmarks.report import RESULTS, Report, plot
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import ModelDrafter
 from drafter_client.loop import speculate
 from drafter_client.stats import Stats
+from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from speculation.sampling import Sampling
 

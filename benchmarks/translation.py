@@ -22,8 +22,9 @@ from backends.registry import load
 from benchmarks.harness import held_out_prompts
 from benchmarks.report import Report
 from benchmarks.vocabularies import renumbered
-from drafter_client.drafter import Drafter, ModelDrafter
 from drafter_client.translating import TranslatingDrafter
+from drafting.contract import Drafter
+from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 from speculation.sampling import Sampling, choose
 

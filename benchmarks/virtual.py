@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from backends.contract import Backend, BackendError
-from drafter_client.drafter import Drafter
+from drafting.contract import Drafter
 from speculation.acceptance import Strategy
 from speculation.errors import SpecPairError
 from speculation.forecast import Flight

@@ -14,9 +14,9 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import Drafter, Expansion
 from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.replies import Ended, Verdict
+from drafting.contract import Drafter, Expansion
 from speculation.forecast import Flight
 from speculation.places import Step
 

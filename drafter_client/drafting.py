@@ -11,13 +11,14 @@ from backends.registry import load
 from backends.vocabulary import Vocabulary
 from drafter_client.arguments import NGRAM
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import BRANCH_CELLS, Drafter, ModelDrafter
 from drafter_client.errors import VocabularyMismatch
-from drafter_client.ngram import NAME, NgramDrafter
 from drafter_client.progress import loading
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.replies import ModelInfo
 from drafter_client.translating import TranslatingDrafter
+from drafting.contract import Drafter
+from drafting.model import BRANCH_CELLS, ModelDrafter
+from drafting.ngram import NAME, NgramDrafter
 from speculation.sampling import Sampling
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from drafter_client.client import VerifierClient
 from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Threads
-from drafter_client.drafter import Drafter
 from drafter_client.errors import DrafterError
 from drafter_client.replies import STREAM, Bounds, ModelInfo
 from drafter_client.stats import Stats
+from drafting.contract import Drafter
 from speculation.errors import SpecPairError
 from speculation.forecast import Flight
 from speculation.ngram import NgramIndex

@@ -18,7 +18,8 @@ import numpy as np
 
 from backends.contract import Backend
 from backends.vocabulary import Kind, Vocabulary
-from drafter_client.drafter import Expansion, ModelDrafter
+from drafting.contract import Expansion
+from drafting.model import ModelDrafter
 from speculation.bytepairs import BytePairs
 from speculation.head import Head
 from speculation.sampling import Row, Sampling, choose, probability

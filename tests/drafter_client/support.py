@@ -15,10 +15,11 @@ import uvicorn
 from backends.contract import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import Drafter, Expansion, ModelDrafter
 from drafter_client.loop import Committed, speculate
 from drafter_client.replies import ModelInfo
 from drafter_client.stats import Stats
+from drafting.contract import Drafter, Expansion
+from drafting.model import ModelDrafter
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling, choose
 from speculation.tree import Prediction

@@ -12,7 +12,7 @@ import pytest
 from backends.contract import LoadOptions
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import drafting
-from drafter_client.drafter import BRANCH_CELLS
+from drafting.model import BRANCH_CELLS
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 

@@ -12,8 +12,9 @@ from backends.contract import BackendError
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from drafter_client import __main__ as program
 from drafter_client import drafting
-from drafter_client.drafter import Expansion, ModelDrafter
 from drafter_client.errors import ConnectionLost
+from drafting.contract import Expansion
+from drafting.model import ModelDrafter
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, running, serving
 from verifier_server.settings import Settings

@@ -14,8 +14,9 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import __main__ as program
 from drafter_client import drafting
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import Expansion, ModelDrafter
 from drafter_client.readout import Readout
+from drafting.contract import Expansion
+from drafting.model import ModelDrafter
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 

@@ -9,8 +9,8 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import ModelDrafter
 from drafter_client.errors import ConnectionLost
+from drafting.model import ModelDrafter
 from speculation.sampling import Sampling
 from tests.drafter_client.fake_transports import Faulty
 from tests.drafter_client.support import PROMPT, Verifier, generate, options_of, plain

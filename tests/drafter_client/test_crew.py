@@ -14,9 +14,10 @@ from backends.contract import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.crew import Drafted, Event, Threads
-from drafter_client.drafter import Expansion, ModelDrafter
 from drafter_client.loop import Origin
 from drafter_client.stats import Stats
+from drafting.contract import Expansion
+from drafting.model import ModelDrafter
 from speculation.operation import Mechanisms, Operation
 from speculation.places import Step
 from speculation.sampling import Sampling

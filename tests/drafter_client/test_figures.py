@@ -8,10 +8,10 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import ModelDrafter
 from drafter_client.loop import Origin
 from drafter_client.replies import Verdict
 from drafter_client.stats import Baseline, Stats
+from drafting.model import ModelDrafter
 from speculation.forecast import Flight
 from speculation.operation import Operation
 from speculation.sampling import Sampling

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import ModelDrafter
 from drafter_client.loop import speculate
 from drafter_client.stats import Stats
+from drafting.model import ModelDrafter
 from speculation.operation import LOCKSTEP
 from speculation.sampling import Sampling
 from tests.drafter_client.fake_transports import Faulty

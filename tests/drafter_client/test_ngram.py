@@ -10,8 +10,8 @@ from drafter_client.arguments import drafter_options
 from drafter_client.client import VerifierClient
 from drafter_client.drafting import drafting
 from drafter_client.errors import BadReply
-from drafter_client.ngram import NgramDrafter
 from drafter_client.remote_vocabulary import RemoteVocabulary
+from drafting.ngram import NgramDrafter
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
 from tests.drafter_client.command_line import Command

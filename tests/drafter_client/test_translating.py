@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from backends.llama_vocabulary import read_gguf_vocabulary
 from backends.scripted import BEGIN, END, ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind, Vocabulary
-from drafter_client.drafter import ModelDrafter
 from drafter_client.translating import TranslatingDrafter
+from drafting.model import ModelDrafter
 from models import DEFAULT_TARGET
 from speculation.sampling import Sampling
 

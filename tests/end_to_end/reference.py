@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from backends.contract import Backend, Entry, LoadOptions
 from backends.registry import load
-from drafter_client.drafter import BRANCH_CELLS
+from drafting.model import BRANCH_CELLS
 from speculation import noise
 from speculation.acceptance import common_prefix
 from speculation.sampling import Sampling, choose

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from backends.contract import Backend, Entry, LoadOptions, Logits, OutOfRoom
 from backends.registry import load
-from drafter_client.drafter import BRANCH_CELLS, ModelDrafter
+from drafting.model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT
 from speculation import noise
 from speculation.pilot import Pilot

@@ -10,9 +10,10 @@ from backends.contract import Backend, LoadOptions
 from backends.registry import load
 from backends.vocabulary import Vocabulary
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import Drafter, ModelDrafter
-from drafter_client.ngram import NgramDrafter
 from drafter_client.remote_vocabulary import RemoteVocabulary
+from drafting.contract import Drafter
+from drafting.model import ModelDrafter
+from drafting.ngram import NgramDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from drafter_client.client import VerifierClient
-from drafter_client.drafter import ModelDrafter
+from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT
 from speculation.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running

@@ -12,7 +12,7 @@ import pytest
 
 from backends.scripted import END, Script
 from benchmarks.virtual import Network, VirtualDrafter, World
-from drafter_client.drafter import ModelDrafter
+from drafting.model import ModelDrafter
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
 from tests.drafter_client.support import plain

@@ -7,7 +7,7 @@ from functools import lru_cache
 from backends.contract import Logits
 from backends.scripted import ORDER, Script, ScriptedBackend
 from benchmarks.virtual import Network, VirtualDrafter, World
-from drafter_client.drafter import Drafter, Expansion
+from drafting.contract import Drafter, Expansion
 from speculation.operation import Mechanisms
 from speculation.sampling import Sampling
 from speculation.tree import Prediction

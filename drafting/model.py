@@ -2,34 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 from backends.contract import Backend, BackendError, Entry, OutOfRoom, Rows, head_for
+from drafting.contract import Expansion
 from speculation.acceptance import common_prefix
 from speculation.sampling import Row, Sampling, choose, choose_two, probability
 from speculation.tree import Prediction
 
 _CHOICES = 8  # of greedy decoding: enough to name a second one
 BRANCH_CELLS = 128  # tokens that a continuation holds at most beyond what it shares with the text
-
-
-class Expansion(NamedTuple):
-    """What is expected behind each tail, and how many tokens the model read to know it."""
-
-    predictions: list[Prediction]
-    read: int
-
-
-class Drafter(Protocol):
-    """Whatever can guess: a model, a table, a test's junk. Used by one thread at a time."""
-
-    width: int  # tails that it can look beyond at once
-
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        """The next token behind `text` and each of `tails` (1 to `width`, likeliest first), all in one step.
-
-        From call to call `text` may only grow. `runners_up`: name second choices, too.
-        """
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backends.contract import EngineFailure, Entry, Logits, OutOfRoom
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.drafter import ModelDrafter
+from drafting.model import ModelDrafter
 from speculation.sampling import Sampling, choose
 from speculation.tree import Prediction
 from tests.drafter_client.support import PROMPT, drafts_of, plain

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from drafter_client.drafter import Expansion
+from drafting.contract import Expansion
 from speculation.ngram import NgramIndex
 from speculation.tree import Prediction
 
