@@ -8,6 +8,7 @@ from pathlib import Path
 from backends.contract import DTYPES
 from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES
+from drafter_client.options import Mode
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from speculation import noise
 
@@ -15,22 +16,32 @@ NGRAM = "ngram"  # as a backend: of the drafter alone
 # A branch is a row of the engine, with KV cells of its own and a place in a pass: the tenth best continuation is seldom
 # what comes, and engines have bounds of their own that would speak of rows.
 _MOST_BRANCHES = 64
-# Flags that say something about a draft model.
+# Flags that say something about a draft model here, and about drafting here.
 _OF_A_MODEL = (
     *("--draft-model", "--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile"),
     *("--tensor-parallel", "--translate", "--no-lookup"),
 )
+_OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
 
 
 def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     """What the flags of `python -m drafter_client` say. Exits with status 2 where they make no sense."""
     parser = drafter_parser()
     options = parser.parse_args(arguments)
-    if options.backend == NGRAM:
-        for flag in _OF_A_MODEL:
+    options.mode = Mode(options.mode)
+
+    def refuse(flags: Sequence[str], reason: str) -> None:
+        for flag in flags:
             name = "lookup" if flag == "--no-lookup" else flag[2:].replace("-", "_")
             if getattr(options, name) != parser.get_default(name):
-                parser.error(f"{flag}: --backend ngram drafts without a model, leave one of the two out")
+                parser.error(f"{flag}: {reason}, leave one of the two out")
+
+    if options.mode in (Mode.FUSED, Mode.TARGET):
+        refuse(_OF_DRAFTING, f"with --mode {options.mode} nothing drafts here")
+        if options.mode is Mode.TARGET:
+            refuse(["--draft-n"], f"with --mode {options.mode} nothing drafts")
+    elif options.backend == NGRAM:
+        refuse(_OF_A_MODEL, "--backend ngram drafts without a model")
     return options
 
 
@@ -46,6 +57,12 @@ def drafter_parser() -> argparse.ArgumentParser:
     verifier.add_argument("--verifier", metavar="URL", default="http://127.0.0.1:8000", help="(default: %(default)s)")
     verifier.add_argument(
         "--api-key", default=os.environ.get("DRAFTER_API_KEY"), help="its key, if it wants one (or DRAFTER_API_KEY)"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=[str(mode) for mode in Mode],
+        default=str(Mode.REMOTE),
+        help="who drafts: remote, this machine (default); fused, the verifier; target, nobody",
     )
     draft = parser.add_argument_group("draft model")
     draft.add_argument(

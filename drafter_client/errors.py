@@ -33,6 +33,14 @@ class VocabularyMismatch(DrafterError):
     """A token id would mean one thing here and another there."""
 
 
+class BadOption(DrafterError):
+    """A choice about a text makes no sense."""
+
+
+class PairBusy(DrafterError):
+    """A pair is asked for more texts at a time than it was made for."""
+
+
 class BadPrompt(DrafterError):
     """The prompt is missing, unreadable or not text."""
 

@@ -39,6 +39,10 @@ class Fields:
         except KeyError:
             raise self.wrong(name, "is missing") from None
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a field, and it is not null."""
+        return self._body.get(name) is not None
+
     def part(self, name: str) -> "Fields":
         """An object within this one."""
         return Fields(self._where, self._get(name), self._prefix + name)

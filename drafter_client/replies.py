@@ -150,6 +150,59 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Summary:
+    """The last event of a text that the verifier wrote by itself."""
+
+    finish_reason: str
+    sampling: dict[str, Any]
+    queue_ms: float
+    forward_ms: float
+    speculation: "Speculation | None"  # where it drafted, too
+
+    @classmethod
+    def read(cls, event: Fields, streamed: list[int]) -> "Summary":
+        """`streamed`: the tokens of the events before it."""
+        finish_reason, timing = event.finish_reason(), event.part("timing")
+        if event.ids("token_ids") != streamed:
+            raise event.wrong("token_ids", "is not what was streamed")
+        if finish_reason is None:
+            raise event.wrong("finish_reason", "is null at the end")
+        return cls(
+            finish_reason=finish_reason,
+            sampling=event.anything("sampling"),
+            queue_ms=timing.milliseconds("queue_ms"),
+            forward_ms=timing.milliseconds("forward_ms"),
+            speculation=Speculation.read(event) if event.has("speculation") else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """What drafting on the verifier's side came to."""
+
+    draft_model: str
+    rounds: int
+    drafted: int
+    accepted: int
+    looked_up: int
+    looked_up_accepted: int
+    drafting_ms: float
+
+    @classmethod
+    def read(cls, summary: Fields) -> "Speculation":
+        fields = summary.part("speculation")
+        return cls(
+            draft_model=summary.text("draft_model"),
+            rounds=fields.count("rounds"),
+            drafted=fields.count("drafted"),
+            accepted=fields.count("accepted"),
+            looked_up=fields.count("looked_up"),
+            looked_up_accepted=fields.count("looked_up_accepted"),
+            drafting_ms=fields.milliseconds("drafting_ms"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """What a text keeps to: token ids below `ids`, and no more of them than `tokens`, the prompt's included."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 
 from backends.contract import Backend, Entry, head_for
 from drafter_client.errors import BadPrompt
-from drafter_client.loop import Origin
+from drafter_client.loop import Committed, Origin
 from drafter_client.stats import Stats
 from speculation.sampling import Sampling, choose
 
@@ -16,7 +16,7 @@ def run_solo(
     sampling: Sampling,
     stats: Stats,
     clock: Callable[[], float],
-) -> Generator[list[tuple[int, Origin]], None, None]:
+) -> Generator[Committed, None, None]:
     """Yield tokens as they are chosen; fills `stats`. Raises BadPrompt when the prompt exceeds the context."""
     if len(prompt_ids) >= backend.context_length:
         raise BadPrompt(
@@ -46,6 +46,6 @@ def run_solo(
                 stats.finish_reason = "stop"
             elif len(tokens) >= limit:
                 stats.finish_reason = "length"
-            yield [(token, Origin.FREE)]
+            yield Committed([(token, Origin.FREE)])
     finally:
         stats.total_ms = 1e3 * (clock() - began)

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from drafter_client.replies import Opened, Verdict
+from drafter_client.replies import Opened, Summary, Verdict
 from speculation.forecast import Flight
 from speculation.operation import Operation
 
@@ -32,6 +32,12 @@ class Baseline:
     generated_tokens: int
     same_tokens: bool  # whether it is the very text; a near-tie in floating point can make it differ
 
+    @classmethod
+    def of(cls, alone: "Stats", expected: list[int]) -> "Baseline":
+        """From a run of the target alone; `expected`: the text to compare it with."""
+        rate = round(alone.tokens_per_second or 0.0, 2)
+        return cls(rate, round(alone.ttft_ms, 2), alone.generated_tokens, alone.token_ids == expected)
+
 
 @dataclass(slots=True)
 class Stats:
@@ -39,6 +45,7 @@ class Stats:
 
     model: str = ""
     draft_model: str = ""
+    mode: str = "remote"
     prompt_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
     rounds: int = 0  # guesses that the verifier ran its model for
@@ -89,6 +96,20 @@ class Stats:
         self.times.verify += verdict.forward_ms
         self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
 
+    def served(self, summary: Summary, milliseconds: float) -> None:
+        """Take over what the verifier says of a text that it wrote by itself, in so many milliseconds."""
+        self.finish_reason, self.sampling = summary.finish_reason, summary.sampling
+        self.times.queue, self.times.verify = summary.queue_ms, summary.forward_ms
+        speculation = summary.speculation
+        if speculation is not None:
+            self.draft_model = speculation.draft_model
+            self.rounds = self.guesses = speculation.rounds
+            self.drafted, self.accepted = speculation.drafted, speculation.accepted
+            self.looked_up, self.looked_up_accepted = speculation.looked_up, speculation.looked_up_accepted
+            self.times.drafting = speculation.drafting_ms
+        here = milliseconds - self.times.queue - self.times.verify - self.times.drafting
+        self.times.network = max(0.0, here)
+
     def committed(self, tokens: list[int], own: bool, operation: Operation) -> None:
         """Count tokens that became known."""
         self.token_ids += tokens
@@ -128,6 +149,7 @@ class Stats:
             "token_ids": self.token_ids,
             "model": self.model,
             "draft_model": self.draft_model,
+            "mode": self.mode,
             "prompt_tokens": self.prompt_tokens,
             "generated_tokens": self.generated_tokens,
             "rounds": self.rounds,

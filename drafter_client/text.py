@@ -17,6 +17,6 @@ class TextStream:
         known = token < self._vocabulary.size  # the target may have more ids
         return self._decoder.decode(self._vocabulary.decode([token]) if known else b"\xff")
 
-    def finish(self) -> str:
-        """What an unfinished character leaves behind."""
-        return self._decoder.decode(b"", final=True)
+    def rest(self) -> str:
+        """What would be left of an unfinished character if nothing more came."""
+        return self._decoder.getstate()[0].decode(errors="replace")

@@ -11,7 +11,7 @@ import pytest
 
 from backends.contract import LoadOptions
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import drafting
+from drafter_client import sources
 from drafting.model import BRANCH_CELLS
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
@@ -108,7 +108,7 @@ def test_the_draft_model_gets_a_row_for_each_branch_and_little_memory_for_it(
         asked.append(options)
         return ScriptedBackend(Script(seed=1), rows=options.rows or 1)
 
-    monkeypatch.setattr(drafting, "load", load)
+    monkeypatch.setattr(sources, "load", load)
     assert drafter(*_flags(verifier, *flags)).status == 0
     (options,) = asked
     assert (options.rows, options.shared_cells) == (rows, beyond * BRANCH_CELLS)

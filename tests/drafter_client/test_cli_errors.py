@@ -11,7 +11,7 @@ import pytest
 from backends.contract import BackendError
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from drafter_client import __main__ as program
-from drafter_client import drafting
+from drafter_client import pair, sources
 from drafter_client.errors import ConnectionLost
 from drafting.contract import Expansion
 from drafting.model import ModelDrafter
@@ -106,7 +106,7 @@ def test_a_prompt_of_which_the_model_reads_nothing_is_empty(
     else:
         blind = ScriptedBackend()
         blind.vocabulary = _NoSpaces()
-        monkeypatch.setattr(drafting, "load", lambda name, options, progress: blind)
+        monkeypatch.setattr(sources, "load", lambda name, options, progress: blind)
         flags = ["solo", *flags] if command == "solo" else [*flags, "--verifier", verifier.url, *TOY]
     ran = drafter(*flags)
     complaint = "the prompt is empty, as the model reads it: give at least one character that is no space"
@@ -156,7 +156,7 @@ def test_a_foreign_vocabulary_is_told_before_any_text(
 ) -> None:
     foreign = ScriptedBackend(Script(seed=9))
     foreign.vocabulary.pieces[70] = b"other"
-    monkeypatch.setattr(drafting, "load", lambda name, options, progress: foreign)
+    monkeypatch.setattr(sources, "load", lambda name, options, progress: foreign)
     ran = drafter(*_flags(verifier))
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith(
@@ -200,7 +200,7 @@ def test_an_engine_that_fails_in_the_middle_is_told_and_the_session_released(
         def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
             raise BackendError("the GPU fell out")
 
-    monkeypatch.setattr(drafting, "ModelDrafter", Failing)
+    monkeypatch.setattr(sources, "ModelDrafter", Failing)
     ran = drafter(*_flags(verifier, "--json", "--max-tokens", "900", *flags))
     assert (ran.status, ran.err) == (1, "drafter: the GPU fell out\n")
     told = json.loads(ran.out)  # what was generated until then
@@ -215,7 +215,7 @@ def test_a_baseline_that_fails_takes_nothing_of_the_text(
     def fail(*_: object) -> None:
         raise ConnectionLost("the connection broke")
 
-    monkeypatch.setattr(program, "run_baseline", fail)
+    monkeypatch.setattr(pair, "served", fail)
     ran = drafter(*_flags(verifier, "--json", "--baseline"))
     assert (ran.status, ran.err) == (1, "drafter: the connection broke\n")
     told = json.loads(ran.out)

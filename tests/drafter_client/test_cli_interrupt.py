@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import __main__ as program
-from drafter_client import drafting
+from drafter_client import pair, sources
 from drafter_client.client import VerifierClient
 from drafter_client.readout import Readout
 from drafting.contract import Expansion
@@ -45,7 +44,7 @@ class InterruptedAfter(ModelDrafter):
 def test_an_interrupt_keeps_the_text_and_releases_the_session(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafting, "ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr(sources, "ModelDrafter", InterruptedAfter)
     ran = drafter(*_flags(verifier, "--lockstep"))
     assert ran.status == 130
     assert ran.out == bytes(_expected(5)).decode(errors="replace") + "\n"
@@ -56,7 +55,7 @@ def test_an_interrupt_keeps_the_text_and_releases_the_session(
 def test_an_interrupted_run_still_reports_its_json(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafting, "ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr(sources, "ModelDrafter", InterruptedAfter)
     ran = drafter(*_flags(verifier, "--json", "--baseline", "--lockstep"))
     report = json.loads(ran.out)
     assert (ran.status, ran.err) == (130, "")
@@ -67,7 +66,7 @@ def test_an_interrupted_run_still_reports_its_json(
 def test_an_interrupt_while_much_is_under_way_keeps_the_text_and_releases_the_session(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafting, "ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr(sources, "ModelDrafter", InterruptedAfter)
     threads = set(threading.enumerate())
     ran = drafter(*_flags(verifier, "--json", "--max-tokens", "900"))
     report = json.loads(ran.out)
@@ -96,7 +95,7 @@ def test_an_interrupt_within_the_baseline_keeps_what_there_is(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(program, "run_baseline", interrupted)
+    monkeypatch.setattr(pair, "served", interrupted)
     ran = drafter(*_flags(verifier, "--json", "--baseline"))
     report = json.loads(ran.out)
     assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, _expected(24), "length")
@@ -117,7 +116,7 @@ def test_a_solo_run_is_interrupted_alike(drafter: Command, monkeypatch: pytest.M
     backend = ScriptedBackend(Script(seed=1))
     extend = backend.extend
     monkeypatch.setattr(backend, "extend", lambda batch: extend(batch) if backend.passes < 5 else _ctrl_c())
-    monkeypatch.setattr(drafting, "load", lambda name, options, progress: backend)
+    monkeypatch.setattr(sources, "load", lambda name, options, progress: backend)
     ran = drafter("solo", "--prompt", "def f(x):", "--json")
     report = json.loads(ran.out)
     assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, _expected(5), None)

@@ -6,11 +6,10 @@ from contextlib import closing
 import pytest
 
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
-from drafter_client.arguments import drafter_options
 from drafter_client.client import VerifierClient
-from drafter_client.drafting import drafting
 from drafter_client.errors import BadReply
 from drafter_client.remote_vocabulary import RemoteVocabulary
+from drafter_client.sources import Lookup
 from drafting.ngram import NgramDrafter
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
@@ -78,7 +77,7 @@ def test_the_verifier_is_asked_once_what_it_serves(verifier: Verifier, monkeypat
     with closing(VerifierClient(verifier.url)) as client:
         ask = client.call
         monkeypatch.setattr(client, "call", lambda *what: asked.append(what[1]) or ask(*what))
-        with drafting(drafter_options(["--backend", "ngram", "--prompt", "a"]), client) as drafts:
+        with Lookup().open(client, branches=1, texts=1) as drafts:
             assert drafts.info.vocabulary == drafts.vocabulary.fingerprint
     assert asked == ["/model", "/vocabulary"]
 

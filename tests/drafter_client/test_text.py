@@ -10,7 +10,7 @@ from drafter_client.text import TextStream
 
 def _pieces(ids: list[int]) -> list[str]:
     stream = TextStream(ByteVocabulary())
-    return [*(stream.feed(token) for token in ids), stream.finish()]
+    return [*(stream.feed(token) for token in ids), stream.rest()]
 
 
 @pytest.mark.parametrize("character", ["a", "é", "€", "😀"])

@@ -1,0 +1,1 @@
+"""What `drafter` does, a module a command."""

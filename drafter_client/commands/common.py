@@ -1,0 +1,137 @@
+"""What several commands do alike: prompts read, options put together, a text shown as it comes."""
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from backends.contract import BackendError, LoadOptions
+from drafter_client.arguments import NGRAM
+from drafter_client.errors import BadPrompt, DrafterError
+from drafter_client.generation import Generation, Tokens
+from drafter_client.options import Mode, Options
+from drafter_client.pair import Pair
+from drafter_client.readout import Readout
+from drafter_client.sources import DraftModel, Lookup, Source
+from speculation.errors import SpecPairError
+
+INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
+
+
+def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
+    """The pair that the flags choose."""
+    return Pair(
+        options.verifier,
+        _source(options),
+        api_key=options.api_key,
+        branches=1 if options.lockstep else options.branches,
+        texts=texts,
+        on_wait=_show_progress(),
+    )
+
+
+def _source(options: argparse.Namespace) -> Source | None:
+    if options.mode in (Mode.TARGET, Mode.FUSED):
+        return None
+    if options.backend == NGRAM:
+        return Lookup()
+    return DraftModel(options.draft_model, options.backend, engine_of(options), options.translate)
+
+
+def engine_of(options: argparse.Namespace) -> LoadOptions:
+    """Settings of the engine here."""
+    return LoadOptions(
+        context_length=options.context,
+        threads=options.threads,
+        gpu_layers=options.gpu_layers,
+        device=options.device,
+        dtype=options.dtype,
+        compile=options.compile,
+        tensor_parallel=options.tensor_parallel,
+    )
+
+
+def text_options(options: argparse.Namespace) -> Options:
+    """What the flags say about the text."""
+    return Options(
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        seed=options.seed,
+        mode=options.mode,
+        draft_n=None if options.draft_n == "auto" else options.draft_n,
+        lookup=options.lookup,
+        lockstep=options.lockstep,
+    )
+
+
+def show(generation: Generation, readout: Readout, then: Callable[[], None] | None = None) -> int:
+    """Show a text as it comes, `then` do something more, and show what came of it: also when it was interrupted or
+    failed half-way. Returns the exit status, raises what failed."""
+    status = 0
+    failure: Exception | None = None
+    readout.begin()
+    try:
+        with generation:
+            for event in generation:
+                if isinstance(event, Tokens):
+                    readout.add(event.tokens)
+        if then is not None:
+            then()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except (SpecPairError, DrafterError, BackendError) as error:
+        if not generation.stats.token_ids:
+            raise
+        failure = error
+    readout.end(generation.stats, generation.text)
+    if failure is not None:
+        raise failure
+    return status
+
+
+def read_prompt(options: argparse.Namespace) -> str:
+    """The prompt that was given as a flag or is piped in. Raises BadPrompt."""
+    text: str
+    if options.prompt is not None:
+        text = options.prompt
+        check_encoding("prompt", text)
+    elif options.prompt_file is not None:
+        try:
+            text = options.prompt_file.read_bytes().decode()
+        except OSError as error:
+            raise BadPrompt(f"the prompt file {options.prompt_file} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise BadPrompt(f"the prompt file {options.prompt_file} is not UTF-8 text") from None
+    elif sys.stdin is None or sys.stdin.isatty():
+        raise BadPrompt("no prompt: give --prompt, --prompt-file, or pipe one into standard input")
+    else:
+        try:
+            text = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError:
+            raise BadPrompt("standard input is not UTF-8 text") from None
+    if not text:
+        raise BadPrompt("the prompt is empty: give at least one character to continue")
+    return text
+
+
+def check_encoding(what: str, text: str) -> None:
+    """Arguments that are no text in the terminal's encoding reach a program as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadPrompt(f"the {what} is not valid text in this terminal's encoding: use UTF-8") from None
+
+
+def _show_progress() -> Callable[[float | None], None]:
+    """Say once that the verifier is loading, then its progress where it moved by a tenth."""
+    said = -1
+
+    def say(progress: float | None) -> None:
+        nonlocal said
+        tenth = int(10 * (progress or 0.0))
+        if tenth > said:
+            said = tenth
+            print(f"drafter: the verifier is loading its model … {10 * tenth} %", file=sys.stderr)
+
+    return say

@@ -1,0 +1,29 @@
+"""`drafter`: one text by the pair, streamed, with its figures."""
+
+import argparse
+from dataclasses import replace
+
+from drafter_client.commands.common import check_encoding, pair_of, read_prompt, show, text_options
+from drafter_client.errors import BadPrompt
+from drafter_client.options import Mode
+from drafter_client.readout import Readout
+from drafter_client.stats import Baseline
+
+
+def run_draft(options: argparse.Namespace) -> int:
+    """Exit status."""
+    if options.system is not None:
+        if not options.chat:
+            raise BadPrompt("--system is a message of a chat: add --chat")
+        check_encoding("system message", options.system)
+    prompt = read_prompt(options)
+    with pair_of(options) as pair:
+        prompt_ids = pair.chat(prompt, options.system) if options.chat else pair.encode(prompt)
+        generation = pair.generate(prompt_ids, text_options(options))
+
+        def measure() -> None:
+            if options.baseline:
+                alone = pair.generate(prompt_ids, replace(generation.options, mode=Mode.TARGET)).read().stats
+                generation.stats.baseline = Baseline.of(alone, generation.stats.token_ids)
+
+        return show(generation, Readout(as_json=options.json, stream=not options.no_stream), measure)

@@ -1,0 +1,109 @@
+"""A text in the making: what is known of it, as events."""
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple
+
+from backends.vocabulary import Vocabulary
+from drafter_client.loop import Committed, Origin
+from drafter_client.options import Options
+from drafter_client.stats import Stats
+from drafter_client.text import TextStream
+
+
+class Token(NamedTuple):
+    """A token of the text. `text` is what it completes: nothing, while a character is spread over several."""
+
+    id: int
+    text: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens that are certain now: the `position`-th of the text, its prompt included, and those behind it."""
+
+    position: int
+    tokens: list[Token]
+
+    @property
+    def text(self) -> str:
+        return "".join(token.text for token in self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event. `finish_reason`: "stop" (the model ended the text) or "length"."""
+
+    text: str
+    token_ids: list[int]
+    finish_reason: str
+    stats: Stats
+
+
+Event = Tokens | Finished
+
+
+class Generation:
+    """Events of one text, the last of them `Finished`. Close it, or use it in a `with` block, to end it early.
+
+    `options`    with the seed that was drawn, where none was given
+    `prompt_ids` the prompt as the target reads it
+    `stats`      filled on the way, complete when it ends, however it ends
+    """
+
+    def __init__(
+        self,
+        run: Generator[Committed, None, None],
+        vocabulary: Vocabulary,
+        prompt_ids: list[int],
+        options: Options,
+        stats: Stats,
+    ) -> None:
+        self.options, self.prompt_ids, self.stats = options, prompt_ids, stats
+        self._decoder = TextStream(vocabulary)
+        self._pieces: list[str] = []
+        self._events = self._follow(run)
+
+    def __iter__(self) -> "Generation":
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def __enter__(self) -> "Generation":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it: nothing more is drafted or asked for, and the verifier forgets its session."""
+        self._events.close()
+
+    def read(self) -> Finished:
+        """Wait for the end of the text."""
+        for event in self:
+            if isinstance(event, Finished):
+                return event
+        raise RuntimeError("this generation has ended already, and its events were read")
+
+    @property
+    def text(self) -> str:
+        """All of the text so far; a character that it breaks off in is U+FFFD."""
+        return "".join(self._pieces) + self._decoder.rest()
+
+    def _follow(self, run: Generator[Committed, None, None]) -> Generator[Event, None, None]:
+        position = len(self.prompt_ids)
+        with closing(run):  # releases the session, whatever happens
+            for committed in run:
+                tokens = [Token(token, self._decoder.feed(token), origin) for token, origin in committed.tokens]
+                self._pieces += [token.text for token in tokens]
+                yield Tokens(position, tokens)
+                position += len(tokens)
+        assert self.stats.finish_reason is not None
+        yield Finished(self.text, self.stats.token_ids, self.stats.finish_reason, self.stats)

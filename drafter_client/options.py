@@ -1,0 +1,72 @@
+"""What may be chosen about one text."""
+
+import secrets
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from drafter_client.errors import BadOption
+from speculation import noise
+from speculation.acceptance import Strategy
+from speculation.sampling import Sampling
+
+
+class Mode(StrEnum):
+    """Who drafts. Under the shared noise the text is the same in each."""
+
+    REMOTE = "remote"  # this machine
+    FUSED = "fused"  # the verifier, with a draft model of its own
+    TARGET = "target"  # nobody: the target alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a text is to be continued. Raises BadOption for values that make no sense.
+
+    `mode`          who drafts
+    `seed`          the same seed gives the same text; None: drawn, and reported
+    `draft_n`       fixed drafts a guess; None: as many as pay
+    `lookup`        draft what followed in the text before, too, where that is likelier to stand than the model's draft
+    `lockstep`      draft, send, wait: nothing side by side
+    """
+
+    max_tokens: int = 128
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+    strategy: Strategy = Strategy.COUPLED
+    mode: Mode = Mode.REMOTE
+    draft_n: int | None = None
+    lookup: bool = True
+    lockstep: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise BadOption(f"max_tokens must be at least 1, got {self.max_tokens}")
+        if self.draft_n is not None and self.draft_n < 0:
+            raise BadOption(f"draft_n must be None or at least 0, got {self.draft_n}")
+        for name, known in (("strategy", Strategy), ("mode", Mode)):
+            if getattr(self, name) not in set(known):
+                raise BadOption(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        try:
+            _ = self.sampling
+        except ValueError as error:
+            raise BadOption(str(error)) from None
+
+    def settled(self) -> "Options":
+        """The same with a seed, drawn where none was given."""
+        return self if self.seed is not None else replace(self, seed=secrets.randbelow(noise.SEED_LIMIT))
+
+    @property
+    def sampling(self) -> Sampling:
+        """How tokens are drawn; the seed is 0 until `settled`."""
+        return Sampling(self.seed or 0, self.temperature, self.top_k, self.top_p)
+
+    def request(self) -> dict[str, Any]:
+        """The fields that both `/prefill` and `/generate` take."""
+        names = ("max_tokens", "temperature", "top_k", "top_p", "seed")
+        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self.strategy is not Strategy.COUPLED:
+            fields["strategy"] = str(self.strategy)
+        return fields

@@ -1,0 +1,149 @@
+"""A verifier and what drafts for it, as one language model: the library beneath the command line."""
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import NamedTuple
+
+from drafter_client.chat import chat_ids
+from drafter_client.client import VerifierClient
+from drafter_client.errors import BadOption, BadPrompt, PairBusy
+from drafter_client.generation import Generation
+from drafter_client.loop import Committed, speculate
+from drafter_client.options import Mode, Options
+from drafter_client.replies import Bounds, ModelInfo
+from drafter_client.served import served
+from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
+from drafter_client.stats import Stats
+from drafting.contract import Drafter
+from speculation.operation import LOCKSTEP, Mechanisms
+from speculation.sampling import Sampling
+
+VERIFIER = "http://127.0.0.1:8000"
+BRANCHES = 6
+
+
+class _Seat(NamedTuple):
+    """What one text needs for itself."""
+
+    client: VerifierClient
+    drafter: Callable[[Sampling], Drafter]
+
+
+class Pair:
+    """A verifier, and what drafts for it here. Close it, or use it in a `with` block.
+
+    Texts are written one at a time, or `texts` at a time by as many threads.
+    """
+
+    def __init__(
+        self,
+        verifier: str = VERIFIER,
+        draft: Source | None = DraftModel(),
+        *,
+        api_key: str | None = None,
+        branches: int = BRANCHES,
+        texts: int = 1,
+        on_wait: Callable[[float | None], None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Load what drafts, wait until the verifier is ready, and make sure that ids mean the same to both.
+
+        `draft`: None leaves the drafting to the verifier. `branches`: continuations that may be followed at once, to
+        be ready for corrections. `on_wait` hears the progress of a verifier that loads its model, 0 to 1. `clock` is in
+        seconds.
+        Raises SpecPairError, DrafterError or BackendError with what stands in the way.
+        """
+        self._clock = clock
+        self._seats: SimpleQueue[_Seat] = SimpleQueue()
+        self._texts = texts
+        with ExitStack() as stack:
+            client = stack.enter_context(closing(VerifierClient(verifier, api_key=api_key)))
+            client.wait_until_ready(on_wait=on_wait)
+            self._drafting: Drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
+            for at, drafter in enumerate(self._drafting.drafters):
+                own = stack.enter_context(closing(client.another())) if at else client
+                own.round_trip_ms = client.round_trip_ms
+                self._seats.put(_Seat(own, drafter))
+            self._open = stack.pop_all()
+
+    def __enter__(self) -> "Pair":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close connections and free the draft model. Generations must have ended."""
+        self._open.close()
+
+    @property
+    def target(self) -> ModelInfo:
+        """What the verifier serves."""
+        return self._drafting.info
+
+    def encode(self, prompt: str) -> list[int]:
+        """Token ids of a prompt, as the target reads it."""
+        return self._drafting.vocabulary.encode(prompt)
+
+    def chat(self, message: str, system: str | None = None) -> list[int]:
+        """Token ids of a message to the target, by its own chat template. Raises NoChatTemplate."""
+        return chat_ids(self.target.chat_template, self._drafting.vocabulary, message, system)
+
+    def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
+        """Begin to continue `prompt`, text or token ids: an iterator of events.
+
+        Raises BadPrompt, BadOption, PairBusy; what comes up on the way is raised by the iterator.
+        """
+        prompt_ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        if not prompt_ids:  # a vocabulary without a begin token that drops spaces leaves nothing of a prompt of spaces
+            raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
+        options = options.settled()
+        drafts = self._drafting.name is not None
+        if options.mode is Mode.REMOTE and not drafts:
+            raise BadOption(f"mode {options.mode}: there is nothing here that drafts, choose fused or target")
+        stats = Stats(model=self.target.name, mode=options.mode)
+        run = self._remote if options.mode is Mode.REMOTE else self._served
+        return Generation(run(prompt_ids, options, stats), self._drafting.vocabulary, prompt_ids, options, stats)
+
+    def _remote(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
+        stats.draft_model = self._drafting.name or ""
+        with self._seat() as seat:
+            yield from speculate(
+                seat.client,
+                seat.drafter(options.sampling),
+                prompt_ids,
+                options.request(),
+                self.target,
+                stats,
+                self._clock,
+                length=options.draft_n,
+                mechanisms=LOCKSTEP if options.lockstep else Mechanisms(self_continue=self.target.self_continue),
+                lookup=options.lookup and not self._drafting.looks_up,
+            )
+
+    def _served(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
+        request = options.request() | {"mode": str(options.mode)}
+        if options.mode is Mode.FUSED and options.draft_n is not None:
+            request["draft_n"] = options.draft_n
+        limit = min(self.target.context_length, len(prompt_ids) + options.max_tokens)
+        with self._seat() as seat:
+            bounds = Bounds(seat.client.url, self.target.vocabulary.size, limit)
+            yield from served(seat.client, prompt_ids, request, bounds, stats, self._clock)
+
+    @contextmanager
+    def _seat(self) -> Generator[_Seat, None, None]:
+        try:
+            seat = self._seats.get_nowait()
+        except Empty:
+            raise PairBusy(
+                f"this pair writes {self._texts} texts at a time: end one, or make the pair with more (texts=…)"
+            ) from None
+        try:
+            yield seat
+        finally:
+            self._seats.put(seat)

@@ -1,0 +1,48 @@
+"""A text that the verifier writes by itself, streamed: by the target alone, or fused with a draft model of its own."""
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from drafter_client.client import VerifierClient
+from drafter_client.errors import BadReply
+from drafter_client.loop import Committed, Origin
+from drafter_client.replies import Bounds, Summary
+from drafter_client.stats import Stats
+
+_PATH = "/generate"
+
+
+def served(
+    client: VerifierClient,
+    prompt_ids: list[int],
+    request: dict[str, Any],
+    bounds: Bounds,
+    stats: Stats,
+    clock: Callable[[], float],
+) -> Generator[Committed, None, None]:
+    """Yield tokens as they come; fills `stats`. Closing it stops the verifier.
+
+    `request`: fields of `/generate`, with `max_tokens`. `clock` in seconds. Raises BadReply for a stream that does not
+    add up, and what the client raises.
+    """
+    began = clock()
+    sent_before, received_before = client.transport.sent, client.transport.received
+    stats.prompt_tokens = len(prompt_ids)
+    try:
+        for name, data in client.generate(prompt_ids, request):
+            event = client.fields(_PATH, data)
+            if not stats.ttft_ms:
+                stats.ttft_ms = 1e3 * (clock() - began)
+            if name == "end":
+                summary = Summary.read(event, stats.token_ids)
+                stats.served(summary, 1e3 * (clock() - began))
+                return
+            tokens = event.ids("tokens")
+            bounds.check(_PATH, len(prompt_ids) + len(stats.token_ids), tokens)
+            stats.token_ids += tokens
+            yield Committed([(token, Origin.FREE) for token in tokens])
+        raise BadReply(f"{client.url}{_PATH} ended its stream without a summary")
+    finally:
+        stats.total_ms = 1e3 * (clock() - began)
+        stats.bytes_sent = client.transport.sent - sent_before
+        stats.bytes_received = client.transport.received - received_before

@@ -1,0 +1,124 @@
+"""What drafts for a verifier: a model of its vocabulary or of another, a lookup in the text, a program's own idea."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from backends.contract import Backend, LoadOptions
+from backends.registry import load
+from backends.vocabulary import Vocabulary
+from drafter_client.client import VerifierClient
+from drafter_client.errors import BadOption, VocabularyMismatch
+from drafter_client.progress import loading
+from drafter_client.remote_vocabulary import RemoteVocabulary
+from drafter_client.replies import ModelInfo
+from drafter_client.translating import TranslatingDrafter
+from drafting.contract import Drafter
+from drafting.model import BRANCH_CELLS, ModelDrafter
+from drafting.ngram import NAME, NgramDrafter
+from models import DEFAULT_DRAFT
+from speculation.sampling import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """Drafters to be, what they draft for, and the vocabulary in which the text is read and shown."""
+
+    name: str | None  # None: nothing drafts here
+    info: ModelInfo
+    vocabulary: Vocabulary
+    drafters: list[Callable[[Sampling], Drafter]]  # one for each text at a time: a new drafter for every next text
+    looks_up: bool = False  # it is a lookup already
+
+
+class Source(Protocol):
+    """What a `Pair` can draft with."""
+
+    def open(self, client: VerifierClient, branches: int, texts: int) -> AbstractContextManager[Drafting]:
+        """Ready to draft for the verifier that `client` asks: so many texts, along so many continuations, at once.
+
+        Raises ModelLoadError, VocabularyMismatch, and what the client raises.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class DraftModel:
+    """A small model on this machine. `engine`: settings of its engine; its model and rows are chosen here."""
+
+    path: Path = DEFAULT_DRAFT
+    backend: str = "llama_cpp"
+    engine: LoadOptions = field(default_factory=LoadOptions)
+    translate: bool = False  # where its vocabulary is another one, draft through text
+
+    @contextmanager
+    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+        with closing(load_model(self.backend, self.engine, self.path, branches)) as backend:
+            info = client.model()
+            try:
+                client.check_vocabulary(backend.vocabulary, backend.model_name, info)
+            except VocabularyMismatch as error:
+                if not self.translate:
+                    raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
+                target = RemoteVocabulary(client, info)
+                client.ping()
+                name = f"{backend.model_name} (translated)"
+                yield Drafting(name, info, target, [lambda sampling: TranslatingDrafter(backend, target, sampling)])
+                return
+            size = info.vocabulary.size
+            yield Drafting(
+                backend.model_name, info, backend.vocabulary, [lambda sampling: ModelDrafter(backend, sampling, size)]
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """No model: what the last tokens were followed by when they stood in the text before."""
+
+    @contextmanager
+    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+        info, vocabulary = _told_by(client)
+        yield Drafting(NAME, info, vocabulary, [lambda sampling: NgramDrafter(branches)] * texts, looks_up=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """A drafter of a program's own. `make`: a new one for each text, given the target's vocabulary and the sampling."""
+
+    make: Callable[[Vocabulary, Sampling], Drafter]
+    name: str = "custom drafter"
+
+    @contextmanager
+    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+        info, vocabulary = _told_by(client)
+        yield Drafting(self.name, info, vocabulary, [lambda sampling: self.make(vocabulary, sampling)] * texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Undrafted:
+    """Nothing drafts here."""
+
+    @contextmanager
+    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+        info, vocabulary = _told_by(client)
+        yield Drafting(None, info, vocabulary, [_refuse] * texts)
+
+
+def _refuse(_: Sampling) -> Drafter:
+    raise BadOption("there is nothing here that drafts")
+
+
+def _told_by(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
+    """What there is without a model here: all that is known of the target, its verifier says."""
+    info = client.model()
+    vocabulary = RemoteVocabulary(client, info)
+    client.ping()
+    return info, vocabulary
+
+
+def load_model(backend: str, engine: LoadOptions, model: Path, rows: int = 1) -> Backend:
+    """A model in `rows` rows. Raises ModelLoadError."""
+    chosen = replace(engine, model=model, rows=rows, shared_cells=BRANCH_CELLS * (rows - 1))
+    with loading(model.name) as report:
+        return load(backend, chosen, report)

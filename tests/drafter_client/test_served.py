@@ -1,0 +1,123 @@
+"""Texts that the verifier writes by itself: timed here, checked as they come, and the baseline made of them."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from drafter_client.client import VerifierClient
+from drafter_client.errors import BadReply
+from drafter_client.loop import Origin
+from drafter_client.replies import Bounds
+from drafter_client.served import served
+from drafter_client.stats import Baseline, Stats
+from tests.drafter_client.fake_transports import Canned
+from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
+
+SOME = {"position": 0, "tokens": [5], "text": "x"}
+END: dict[str, Any] = {
+    "token_ids": [5, 5],
+    "finish_reason": "length",
+    "sampling": {},
+    "timing": {"queue_ms": 1.0, "forward_ms": 20.0, "sessions": 1},
+}
+
+
+class Streaming(Canned):
+    """Streams events; the clock stands still but for the seconds that each of them takes."""
+
+    def __init__(self, events: list[tuple[float, str, Any]]) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._events = events
+
+    def stream(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> Iterator[tuple[str, Any]]:
+        for seconds, name, data in self._events:
+            self.now += seconds
+            yield name, data
+
+
+def _read(transport: Streaming, limit: int = 1000, ids: int = 300) -> Stats:
+    client, stats = VerifierClient("http://v", transport=transport), Stats()
+    for _ in served(client, PROMPT, {}, Bounds("http://v", ids, len(PROMPT) + limit), stats, lambda: transport.now):
+        pass
+    return stats
+
+
+def test_rate_and_first_token_are_timed_on_this_side() -> None:
+    stats = _read(Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)]))
+    assert (stats.ttft_ms, stats.total_ms, stats.tokens_per_second, stats.token_ids) == (500.0, 2000.0, 1.0, [5, 5])
+    assert (stats.times.queue, stats.times.verify, stats.times.network) == (1.0, 20.0, 1979.0)
+    assert stats.finish_reason == "length"
+
+
+def test_what_drafting_there_came_to_is_told() -> None:
+    speculation = {
+        "rounds": 3,
+        "drafted": 9,
+        "accepted": 6,
+        "looked_up": 2,
+        "looked_up_accepted": 1,
+        "drafting_ms": 7.0,
+    }
+    end = END | {"draft_model": "small", "speculation": speculation}
+    stats = _read(Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", end)]))
+    assert (stats.draft_model, stats.rounds, stats.drafted, stats.accepted) == ("small", 3, 9, 6)
+    assert (stats.looked_up, stats.looked_up_accepted, stats.times.drafting) == (2, 1, 7.0)
+
+
+def test_the_text_is_the_targets(verifier: Verifier) -> None:
+    with closing(VerifierClient(verifier.url)) as client:
+        bounds, stats = Bounds(verifier.url, 258, len(PROMPT) + 8), Stats()
+        pieces = list(served(client, PROMPT, {"max_tokens": 8, "seed": 1}, bounds, stats, Ticks()))
+        assert 0 < stats.bytes_sent < stats.bytes_received
+    ids = plain(ScriptedBackend(Script(seed=1)), PROMPT, 8)
+    assert [pair for piece in pieces for pair in piece.tokens] == [(token, Origin.FREE) for token in ids]
+    assert (stats.token_ids, stats.prompt_tokens) == (ids, len(PROMPT))
+
+
+@pytest.mark.parametrize("change", [lambda ids: ids, lambda ids: ids[:-1], lambda ids: [*ids[:-1], 0], lambda ids: []])
+def test_the_same_text_is_the_very_same_tokens(change: Any) -> None:
+    alone = Stats(token_ids=[1, 2, 3], ttft_ms=5.0, total_ms=1500.0)
+    other = change([1, 2, 3])
+    assert Baseline.of(alone, other) == Baseline(2.0, 5.0, 3, other == [1, 2, 3])
+
+
+def test_a_stream_without_its_summary_is_no_text() -> None:
+    with pytest.raises(BadReply, match="ended its stream without a summary"):
+        _read(Streaming([(0.5, "tokens", SOME)]))
+
+
+def test_a_stream_without_an_end_is_not_read_for_ever() -> None:
+    with pytest.raises(BadReply, match=f"/generate: the text has {len(PROMPT) + 4} tokens, at most {len(PROMPT) + 3}"):
+        _read(Streaming([(0.5, "tokens", SOME)] * 10), limit=3)
+
+
+def test_ids_of_no_vocabulary_are_refused() -> None:
+    with pytest.raises(BadReply, match="a token is 5, and the vocabulary has 5 ids"):
+        _read(Streaming([(0.5, "tokens", SOME)]), ids=5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"token_ids": None},
+        {"token_ids": ["a"]},
+        {"token_ids": [5]},
+        {"finish_reason": None},
+        {"timing": 3},
+        {"sampling": 1},
+    ],
+    ids=str,
+)
+def test_a_summary_that_does_not_add_up_is_none(change: Any) -> None:
+    with pytest.raises(BadReply, match="http://v/generate: "):
+        _read(Streaming([(0.5, "tokens", SOME), (0.1, "tokens", SOME), (0.5, "end", END | change)]))
+
+
+@pytest.mark.parametrize("summary", [{}, [], None], ids=str)
+def test_a_summary_that_is_none_is_refused(summary: Any) -> None:
+    with pytest.raises(BadReply, match="http://v/generate: "):
+        _read(Streaming([(0.5, "end", summary)]))
