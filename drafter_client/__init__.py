@@ -15,8 +15,8 @@ from backends.contract import BackendError, LoadOptions
 from drafter_client.asynchronous import AsyncGeneration, AsyncPair
 from drafter_client.errors import DrafterError
 from drafter_client.generation import Event, Finished, Generation, Token, Tokens
-from drafter_client.loop import Origin
 from drafter_client.options import Mode, Options
+from drafter_client.origin import Origin
 from drafter_client.pair import Pair
 from drafter_client.sources import Custom, DraftModel, Lookup, Source
 from drafter_client.stats import Stats

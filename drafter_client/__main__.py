@@ -4,7 +4,7 @@ import os
 import sys
 
 from backends.contract import BackendError
-from drafter_client.arguments import drafter_options, solo_parser
+from drafter_client.arguments import drafter_options, solo_options
 from drafter_client.commands.common import INTERRUPTED
 from drafter_client.commands.draft import run_draft
 from drafter_client.commands.solo import run_solo_command
@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         if arguments[:1] == ["solo"]:
-            return run_solo_command(solo_parser().parse_args(arguments[1:]))
+            return run_solo_command(solo_options(arguments[1:]))
         return run_draft(drafter_options(arguments))
     except (SpecPairError, DrafterError, BackendError) as error:
         print(f"drafter: {error}", file=sys.stderr)

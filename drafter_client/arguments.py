@@ -9,7 +9,7 @@ from backends.contract import DTYPES
 from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES
 from drafter_client.options import Mode
-from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from models import DEFAULT_DRAFT
 from speculation import noise
 
 NGRAM = "ngram"  # as a backend: of the drafter alone
@@ -17,10 +17,10 @@ NGRAM = "ngram"  # as a backend: of the drafter alone
 # what comes, and engines have bounds of their own that would speak of rows.
 _MOST_BRANCHES = 64
 # Flags that say something about a draft model here, and about drafting here.
-_OF_A_MODEL = (
-    *("--draft-model", "--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile"),
-    *("--tensor-parallel", "--translate", "--no-lookup"),
-)
+_OF_AN_ENGINE = ("--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile", "--tensor-parallel")
+_OF_A_MODEL = ("--draft-model", *_OF_AN_ENGINE, "--translate", "--no-lookup")
+SOLO = ("target", "draft", "server")  # what 'drafter solo' may run
+_HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key")
 _OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
 
 
@@ -50,14 +50,10 @@ def drafter_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="drafter",
         description="Generate text with a verifier: a small model here drafts, the large one there decides.",
-        epilog="'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.",
+        epilog="'drafter solo' runs one model by itself: see 'drafter solo --help'.",
         allow_abbrev=False,
     )
-    verifier = parser.add_argument_group("verifier")
-    verifier.add_argument("--verifier", metavar="URL", default="http://127.0.0.1:8000", help="(default: %(default)s)")
-    verifier.add_argument(
-        "--api-key", default=os.environ.get("DRAFTER_API_KEY"), help="its key, if it wants one (or DRAFTER_API_KEY)"
-    )
+    _verifier(parser)
     parser.add_argument(
         "--mode",
         choices=[str(mode) for mode in Mode],
@@ -73,6 +69,7 @@ def drafter_parser() -> argparse.ArgumentParser:
     )
     draft.add_argument(
         "--branches",
+        metavar="N",
         type=_from_to(1, _MOST_BRANCHES),
         default=6,
         help="continuations that it may follow at once, to be ready for corrections (default: %(default)s)",
@@ -90,21 +87,44 @@ def drafter_parser() -> argparse.ArgumentParser:
     _engine(draft, (*NAMES, NGRAM), "engine; ngram: no model, look the text up in itself (default: %(default)s)")
     _prompt(parser)
     parser.add_argument("--chat", action="store_true", help="apply the target's chat template to the prompt")
-    parser.add_argument("--system", help="system message, with --chat")
+    parser.add_argument("--system", metavar="TEXT", help="system message, with --chat")
     _sampling(parser)
     _output(parser)
     parser.add_argument("--baseline", action="store_true", help="measure the target alone on the same prompt, too")
     return parser
 
 
+def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """What the flags of `python -m drafter_client solo` say. Exits with status 2 where they make no sense."""
+    parser = solo_parser()
+    options = parser.parse_args(arguments)
+    there = options.which == "server"
+    for flag in _HERE if there else _THERE:
+        name = flag[2:].replace("-", "_")
+        if getattr(options, name) != parser.get_default(name):
+            where = "the model runs on the verifier" if there else "the model runs here, 'solo server' asks a verifier"
+            parser.error(f"{flag}: with 'solo {options.which}' {where}")
+    if options.model is not None and options.which == "draft":
+        parser.error("--model: 'solo draft' is the shipped draft model, leave one of the two out")
+    return options
+
+
 def solo_parser() -> argparse.ArgumentParser:
     """Flags of `python -m drafter_client solo`."""
     parser = argparse.ArgumentParser(
-        prog="drafter solo", description="Run one model by itself, token by token.", allow_abbrev=False
+        prog="drafter solo",
+        description="Run one model by itself, token by token, and say how long each token took.",
+        allow_abbrev=False,
     )
     parser.add_argument(
-        "--model", type=Path, metavar="PATH", default=DEFAULT_TARGET, help="(default: the shipped target)"
+        "which",
+        nargs="?",
+        choices=SOLO,
+        default=SOLO[0],
+        help="target, draft: the shipped model, on this machine; server: the verifier's target (default: %(default)s)",
     )
+    parser.add_argument("--model", type=Path, metavar="PATH", help="another model, on this machine")
+    _verifier(parser)
     _engine(parser.add_argument_group("engine"), NAMES, "engine (default: %(default)s)")
     _prompt(parser)
     _sampling(parser)
@@ -112,18 +132,35 @@ def solo_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _verifier(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("verifier")
+    group.add_argument("--verifier", metavar="URL", default="http://127.0.0.1:8000", help="(default: %(default)s)")
+    key = os.environ.get("DRAFTER_API_KEY")
+    group.add_argument("--api-key", metavar="KEY", default=key, help="its key, if it wants one (or DRAFTER_API_KEY)")
+
+
 def _engine(parser: argparse._ArgumentGroup, names: tuple[str, ...], meaning: str) -> None:
     parser.add_argument("--backend", choices=names, default="llama_cpp", help=meaning)
-    parser.add_argument("--context", type=_at_least(8), help="tokens of context (default: as trained, up to 4096)")
-    parser.add_argument("--threads", type=_from_to(1, THREADS_AT_MOST), help="CPU threads (default: from the machine)")
-    parser.add_argument("--gpu-layers", type=_at_least(-1), default=-1, help="layers on the GPU; -1: all (default)")
-    parser.add_argument("--device", help="torch: cpu, cuda, mps, neuron (default: the best there is)")
+    parser.add_argument(
+        "--context", metavar="TOKENS", type=_at_least(8), help="tokens of context (default: as trained, up to 4096)"
+    )
+    parser.add_argument(
+        "--threads", metavar="N", type=_from_to(1, THREADS_AT_MOST), help="CPU threads (default: from the machine)"
+    )
+    parser.add_argument(
+        "--gpu-layers", metavar="N", type=_at_least(-1), default=-1, help="layers on the GPU; -1: all (default)"
+    )
+    parser.add_argument("--device", metavar="NAME", help="torch: cpu, cuda, mps, neuron (default: the best there is)")
     parser.add_argument(
         "--dtype", choices=DTYPES, help="torch, mlx: number type (default: by the device; mlx: as stored)"
     )
     parser.add_argument("--compile", action="store_true", help="torch: compile for all shapes first")
     parser.add_argument(
-        "--tensor-parallel", type=_at_least(1), default=1, help="torch, neuron_legacy: devices that share the model"
+        "--tensor-parallel",
+        metavar="N",
+        type=_at_least(1),
+        default=1,
+        help="torch, neuron_legacy: devices that share the model",
     )
 
 
@@ -131,17 +168,21 @@ def _prompt(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("prompt").add_mutually_exclusive_group()
     group.add_argument("--prompt", metavar="TEXT", help="the text to continue; without it, standard input is read")
     group.add_argument("--prompt-file", type=Path, metavar="FILE", help="read it from a file")
-    parser.add_argument("--max-tokens", type=_at_least(1), default=128, help="(default: %(default)s)")
+    parser.add_argument("--max-tokens", metavar="N", type=_at_least(1), default=128, help="(default: %(default)s)")
 
 
 def _sampling(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling")
-    group.add_argument("--temperature", type=_between(0.0, 100.0), default=0.0, help="0: greedy (default)")
+    group.add_argument("--temperature", metavar="T", type=_between(0.0, 100.0), default=0.0, help="0: greedy (default)")
     group.add_argument(
-        "--top-p", type=_between(0.0, 1.0, open_low=True), default=1.0, help="nucleus mass (default: off)"
+        "--top-p", metavar="P", type=_between(0.0, 1.0, open_low=True), default=1.0, help="nucleus mass (default: off)"
     )
-    group.add_argument("--top-k", type=_at_least(0), default=0, help="most likely tokens only; 0: off (default)")
-    group.add_argument("--seed", type=_seed, help="the same seed gives the same text (default: drawn, and reported)")
+    group.add_argument(
+        "--top-k", metavar="K", type=_at_least(0), default=0, help="most likely tokens only; 0: off (default)"
+    )
+    group.add_argument(
+        "--seed", metavar="S", type=_seed, help="the same seed gives the same text (default: drawn, and reported)"
+    )
 
 
 def _output(parser: argparse.ArgumentParser) -> None:

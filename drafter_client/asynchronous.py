@@ -1,11 +1,13 @@
 """The pair for programs on asyncio: the same events, awaited."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from threading import Lock
 from types import TracebackType
 from typing import TypeVar
+from weakref import WeakSet
 
 from drafter_client.generation import Event, Finished, Generation
 from drafter_client.options import Options
@@ -31,13 +33,16 @@ class AsyncPair:
     ) -> None:
         """As for `Pair`, but that what stands in the way is raised where the block begins."""
         self._make = partial(Pair, verifier, draft, api_key=api_key, branches=branches, texts=texts)
-        self._threads = ThreadPoolExecutor(texts, thread_name_prefix="pair")  # of our own: texts take their time
+        self._threads = ThreadPoolExecutor(max(1, texts), thread_name_prefix="pair")  # of our own: texts take long
         self._pair: Pair
+        self._works: WeakSet[_Work] = WeakSet()
 
     async def __aenter__(self) -> "AsyncPair":
+        making = self._threads.submit(self._make)
         try:
-            self._pair = await self._run(self._make)
+            self._pair = await asyncio.shield(asyncio.wrap_future(making))
         except BaseException:
+            making.add_done_callback(_close_if_made)  # of a cancelled task, it goes on to be made
             self._threads.shutdown(wait=False)
             raise
         return self
@@ -46,9 +51,14 @@ class AsyncPair:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            await self._run(self._pair.close)
+            await asyncio.shield(self._run(self._close))
         finally:
             self._threads.shutdown(wait=False)
+
+    def _close(self) -> None:
+        for work in list(self._works):
+            work.close()
+        self._pair.close()
 
     @property
     def target(self) -> ModelInfo:
@@ -64,35 +74,64 @@ class AsyncPair:
         return await self._run(lambda: self._pair.chat(message, system))
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> "AsyncGeneration":
-        """Begin to continue `prompt`, text or token ids: an asynchronous iterator of events."""
-        return AsyncGeneration(lambda: self._pair.generate(prompt, options), self._threads)
+        """Begin to continue `prompt`, text or token ids: an asynchronous iterator of events, which raises what
+        `Pair.generate` does, too."""
+        work = _Work(lambda: self._pair.generate(prompt, options))
+        self._works.add(work)
+        return AsyncGeneration(work, self._threads)
 
-    async def _run(self, do: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, do)
+    def _run(self, do: Callable[[], T]) -> "asyncio.Future[T]":
+        return asyncio.wrap_future(self._threads.submit(do))
+
+
+def _close_if_made(making: "Future[Pair]") -> None:
+    if not making.cancelled() and making.exception() is None:
+        making.result().close()
+
+
+class _Work:
+    """A `Generation` that is begun, carried on and closed by threads, one at a time."""
+
+    def __init__(self, begin: Callable[[], Generation]) -> None:
+        self._begin = begin
+        self._lock = Lock()
+        self.closed = False
+        self.generation: Generation | None = None
+
+    def step(self) -> Event | None:
+        """The next event, None behind the last."""
+        with self._lock:
+            if self.closed:
+                return None
+            if self.generation is None:
+                self.generation = self._begin()
+            return next(self.generation, None)
+
+    def close(self) -> None:
+        """Wait for the step under way, and end the generation."""
+        with self._lock:
+            self.closed = True
+            if self.generation is not None:
+                self.generation.close()
 
 
 class AsyncGeneration:
-    """A `Generation`, awaited event by event. Close it, or use it in an `async with` block, to end it early.
+    """A `Generation`, awaited event by event; for one task at a time.
 
-    Closing waits for the exchange under way with the verifier to end, also where the task that awaited it is cancelled.
+    It ends early when it is closed, or its `async with` block left, or the task that awaits an event is cancelled; also
+    when nothing refers to it any more. To end it takes as long as the exchange under way with the verifier.
     """
 
-    def __init__(self, begin: Callable[[], Generation], threads: ThreadPoolExecutor) -> None:
-        """`begin` is called in one of the `threads`, when the first event is asked for."""
-        self._begin, self._threads = begin, threads
-        self._generation: Generation | None = None
-        self._step: Future[Event | None] | None = None  # the latest; it may go on though nobody awaits it any more
+    def __init__(self, work: "_Work", threads: ThreadPoolExecutor) -> None:
+        """The work is done in the `threads`, from when the first event is asked for."""
+        self._work = work
+        self._events = _follow(work, threads)  # does not refer to this object: see `Generation`
 
     def __aiter__(self) -> "AsyncGeneration":
         return self
 
     async def __anext__(self) -> Event:
-        await self._settle()
-        self._step = self._threads.submit(self._next)
-        event = await asyncio.wrap_future(self._step)
-        if event is None:
-            raise StopAsyncIteration
-        return event
+        return await anext(self._events)
 
     async def __aenter__(self) -> "AsyncGeneration":
         return self
@@ -104,10 +143,7 @@ class AsyncGeneration:
 
     async def aclose(self) -> None:
         """End it: nothing more is drafted or asked for, and the verifier forgets its session."""
-        await self._settle()
-        generation = self._generation
-        if generation is not None:
-            await asyncio.wrap_future(self._threads.submit(generation.close))
+        await self._events.aclose()
 
     async def read(self) -> Finished:
         """Wait for the end of the text."""
@@ -119,18 +155,19 @@ class AsyncGeneration:
     @property
     def stats(self) -> Stats:
         """Filled on the way, complete when the text ends, however it ends. Empty before the first event."""
-        return Stats() if self._generation is None else self._generation.stats
+        return Stats() if self._work.generation is None else self._work.generation.stats
 
     @property
     def text(self) -> str:
         """All of the text so far."""
-        return "" if self._generation is None else self._generation.text
+        return "" if self._work.generation is None else self._work.generation.text
 
-    def _next(self) -> Event | None:
-        self._generation = self._generation or self._begin()
-        return next(self._generation, None)
 
-    async def _settle(self) -> None:
-        """Wait for a step that a cancelled task has left behind."""
-        if self._step is not None and not self._step.done():
-            await asyncio.wait([asyncio.wrap_future(self._step)])
+async def _follow(work: _Work, threads: ThreadPoolExecutor) -> AsyncGenerator[Event, None]:
+    """Its end, for whatever reason, is the end of the work."""
+    try:
+        while (event := await asyncio.wrap_future(threads.submit(work.step))) is not None:
+            yield event
+    finally:
+        if not work.closed:  # as it is where the pair was closed before
+            await asyncio.shield(asyncio.wrap_future(threads.submit(work.close)))

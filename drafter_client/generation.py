@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import NamedTuple
 
 from backends.vocabulary import Vocabulary
-from drafter_client.loop import Committed, Origin
+from drafter_client.loop import Committed
 from drafter_client.options import Options
+from drafter_client.origin import Origin
 from drafter_client.stats import Stats
 from drafter_client.text import TextStream
 
@@ -46,8 +47,26 @@ class Finished:
 Event = Tokens | Finished
 
 
+class _Text:
+    """What there is of a text so far."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._decoder = TextStream(vocabulary)
+        self._pieces: list[str] = []
+
+    def add(self, token: int) -> str:
+        """The text that one more token completes."""
+        self._pieces.append(self._decoder.feed(token))
+        return self._pieces[-1]
+
+    def __str__(self) -> str:
+        return "".join(self._pieces) + self._decoder.rest()
+
+
 class Generation:
-    """Events of one text, the last of them `Finished`. Close it, or use it in a `with` block, to end it early.
+    """Events of one text, the last of them `Finished`; for one thread at a time.
+
+    It ends early when it is closed, or its `with` block left, or nothing refers to it any more.
 
     `options`    with the seed that was drawn, where none was given
     `prompt_ids` the prompt as the target reads it
@@ -63,9 +82,9 @@ class Generation:
         stats: Stats,
     ) -> None:
         self.options, self.prompt_ids, self.stats = options, prompt_ids, stats
-        self._decoder = TextStream(vocabulary)
-        self._pieces: list[str] = []
-        self._events = self._follow(run)
+        self._text = _Text(vocabulary)
+        # Must not refer to this object: in a circle, neither would end before the garbage collector comes.
+        self._events = _follow(run, self._text, len(prompt_ids), stats)
 
     def __iter__(self) -> "Generation":
         return self
@@ -95,15 +114,15 @@ class Generation:
     @property
     def text(self) -> str:
         """All of the text so far; a character that it breaks off in is U+FFFD."""
-        return "".join(self._pieces) + self._decoder.rest()
+        return str(self._text)
 
-    def _follow(self, run: Generator[Committed, None, None]) -> Generator[Event, None, None]:
-        position = len(self.prompt_ids)
-        with closing(run):  # releases the session, whatever happens
-            for committed in run:
-                tokens = [Token(token, self._decoder.feed(token), origin) for token, origin in committed.tokens]
-                self._pieces += [token.text for token in tokens]
-                yield Tokens(position, tokens)
-                position += len(tokens)
-        assert self.stats.finish_reason is not None
-        yield Finished(self.text, self.stats.token_ids, self.stats.finish_reason, self.stats)
+
+def _follow(
+    run: Generator[Committed, None, None], text: _Text, position: int, stats: Stats
+) -> Generator[Event, None, None]:
+    with closing(run):  # releases the session, whatever happens
+        for committed in run:
+            yield Tokens(position, [Token(token, text.add(token), origin) for token, origin in committed.tokens])
+            position += len(committed.tokens)
+    assert stats.finish_reason is not None
+    yield Finished(str(text), stats.token_ids, stats.finish_reason, stats)

@@ -5,12 +5,12 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from drafter_client.client import VerifierClient
 from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Threads
 from drafter_client.errors import DrafterError
+from drafter_client.origin import Origin
 from drafter_client.replies import STREAM, Bounds, ModelInfo
 from drafter_client.stats import Stats
 from drafting.contract import Drafter
@@ -20,14 +20,6 @@ from speculation.ngram import NgramIndex
 from speculation.operation import Mechanisms
 from speculation.pilot import Pilot
 from speculation.timing import Times
-
-
-class Origin(Enum):
-    """Where a committed token came from."""
-
-    ACCEPTED = "accepted"  # drafted here, and the target agreed
-    CORRECTION = "correction"  # the target's own, in place of a draft that fell
-    FREE = "free"  # the target's own, where no draft was in the way
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,28 +194,48 @@ class _Run:
             self._bounds.check("/verify", flight.position, verdict.tokens)
             self._stats.round(verdict, flight, now)
             self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
-            self._commit(flight.position, verdict.tokens, verdict.finish_reason, False, now)
+            recorded = flight.end - verdict.judged if verdict.forward_ms > 0.0 else self._bounds.tokens
+            self._commit(flight.position, verdict.tokens, verdict.finish_reason, now, late=flight, recorded=recorded)
         else:
             self._bounds.check(STREAM, event.position, event.tokens)
             if event.forward_ms is not None:
                 self._pilot.went_on(event.forward_ms)
-            self._commit(event.position, event.tokens, event.finish_reason, event.own, now)
+            self._commit(event.position, event.tokens, event.finish_reason, now, own=event.own)
 
-    def _commit(self, position: int, tokens: list[int], finish_reason: str | None, own: bool, now: float) -> None:
+    def _commit(
+        self,
+        position: int,
+        tokens: list[int],
+        finish_reason: str | None,
+        now: float,
+        *,
+        own: bool = False,
+        late: Flight | None = None,
+        recorded: int = 0,
+    ) -> None:
+        """`own`: the verifier says that no guess brought them. `late`: the guess that was answered; before position
+        `recorded` it was compared with what had been committed without it."""
         start = len(self._pilot.known)
         new = self._pilot.committed(position, tokens, finish_reason is not None, now)
         if new:
-            self._stats.committed(new, own, self._pilot.operation)
+            told = [
+                (token, self._origin(at, token, own, late if at < recorded else None))
+                for at, token in enumerate(new, start)
+            ]
+            self._stats.committed(told, self._pilot.operation)
             self._stats.misses, self._stats.prepared = self._pilot.text.misses, self._pilot.text.prepared
-            self._news.append(Committed([(token, self._origin(at, token)) for at, token in enumerate(new, start)]))
+            self._news.append(Committed(told))
         self.finish_reason = self.finish_reason or finish_reason
 
-    def _origin(self, position: int, token: int) -> Origin:
+    def _origin(self, position: int, token: int, own: bool, late: Flight | None) -> Origin:
         """Asked position by position: a guess that said something else says nothing more."""
-        self._guesses = [guess for guess in self._guesses if position < guess.end]
-        covering = [guess for guess in self._guesses if guess.position <= position]
+        self._guesses = [guess for guess in self._guesses if position <= guess.end]
+        covering = [guess for guess in self._guesses if guess.position <= position < guess.end]
         right = [guess for guess in covering if guess.drafts[position - guess.position] == token]
+        begun = [guess for guess in self._guesses if guess.position <= position and guess is not late]
         self._guesses = [guess for guess in self._guesses if guess not in covering or guess in right]
-        if right:
+        if own or (late is not None and not begun):
+            return Origin.OWN
+        if any(guess in right for guess in begun):
             return Origin.ACCEPTED
-        return Origin.CORRECTION if covering else Origin.FREE
+        return Origin.CORRECTION if any(guess in covering for guess in begun) else Origin.FREE

@@ -3,12 +3,22 @@
 import secrets
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import NoneType
 from typing import Any
 
 from drafter_client.errors import BadOption
 from speculation import noise
 from speculation.acceptance import Strategy
 from speculation.sampling import Sampling
+
+_NUMBERS: dict[str, tuple[type, ...]] = {
+    "max_tokens": (int,),
+    "temperature": (float, int),
+    "top_k": (int,),
+    "top_p": (float, int),
+    "seed": (int, NoneType),
+    "draft_n": (int, NoneType),
+}
 
 
 class Mode(StrEnum):
@@ -22,6 +32,8 @@ class Mode(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a text is to be continued. Raises BadOption for values that make no sense.
+
+    Without drafting here `draft_n`, `lookup` and `lockstep` mean nothing, but that `draft_n` counts in mode fused, too.
 
     `mode`          who drafts
     `seed`          the same seed gives the same text; None: drawn, and reported
@@ -42,13 +54,18 @@ class Options:
     lockstep: bool = False
 
     def __post_init__(self) -> None:
+        for name, types in _NUMBERS.items():
+            if type(getattr(self, name)) not in types:  # compared: True is no number here
+                raise BadOption(f"{name} is no number that it can be: {getattr(self, name)!r}")
         if self.max_tokens < 1:
             raise BadOption(f"max_tokens must be at least 1, got {self.max_tokens}")
         if self.draft_n is not None and self.draft_n < 0:
             raise BadOption(f"draft_n must be None or at least 0, got {self.draft_n}")
         for name, known in (("strategy", Strategy), ("mode", Mode)):
-            if getattr(self, name) not in set(known):
-                raise BadOption(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+            try:
+                object.__setattr__(self, name, known(getattr(self, name)))  # a plain "target" will do
+            except ValueError:
+                raise BadOption(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}") from None
         try:
             _ = self.sampling
         except ValueError as error:

@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing, contextmanager
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import NamedTuple
+from weakref import WeakSet
 
 from drafter_client.chat import chat_ids
 from drafter_client.client import VerifierClient
@@ -56,9 +57,13 @@ class Pair:
         seconds.
         Raises SpecPairError, DrafterError or BackendError with what stands in the way.
         """
+        for name, count in (("branches", branches), ("texts", texts)):
+            if count < 1:
+                raise BadOption(f"{name} must be at least 1, got {count}")
         self._clock = clock
         self._seats: SimpleQueue[_Seat] = SimpleQueue()
-        self._texts = texts
+        self._generations: WeakSet[Generation] = WeakSet()
+        self._closed = False
         with ExitStack() as stack:
             client = stack.enter_context(closing(VerifierClient(verifier, api_key=api_key)))
             client.wait_until_ready(on_wait=on_wait)
@@ -67,6 +72,7 @@ class Pair:
                 own = stack.enter_context(closing(client.another())) if at else client
                 own.round_trip_ms = client.round_trip_ms
                 self._seats.put(_Seat(own, drafter))
+            self._texts = self._seats.qsize()
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -78,7 +84,10 @@ class Pair:
         self.close()
 
     def close(self) -> None:
-        """Close connections and free the draft model. Generations must have ended."""
+        """End generations, close connections and free the draft model. No other thread may be reading any more."""
+        self._closed = True
+        for generation in list(self._generations):
+            generation.close()
         self._open.close()
 
     @property
@@ -97,18 +106,29 @@ class Pair:
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
         """Begin to continue `prompt`, text or token ids: an iterator of events.
 
-        Raises BadPrompt, BadOption, PairBusy; what comes up on the way is raised by the iterator.
+        Raises BadPrompt, BadOption. What comes up on the way is raised by the iterator, PairBusy by its first step.
         """
+        if self._closed:
+            raise RuntimeError("this pair is closed")
         prompt_ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not prompt_ids:  # a vocabulary without a begin token that drops spaces leaves nothing of a prompt of spaces
             raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
+        size = self.target.vocabulary.size
+        for token in prompt_ids:
+            if not 0 <= token < size:  # an engine here would read it before the verifier could refuse it
+                raise BadPrompt(f"the prompt holds {token}, which is no token id of the target: it has {size}")
         options = options.settled()
         drafts = self._drafting.name is not None
         if options.mode is Mode.REMOTE and not drafts:
             raise BadOption(f"mode {options.mode}: there is nothing here that drafts, choose fused or target")
-        stats = Stats(model=self.target.name, mode=options.mode)
+        stats = Stats(model=self.target.name, mode=options.mode, looks_up=self._drafting.looks_up)
+        if len(prompt_ids) + options.max_tokens > self.target.context_length:
+            stats.context = self.target.context_length
         run = self._remote if options.mode is Mode.REMOTE else self._served
-        return Generation(run(prompt_ids, options, stats), self._drafting.vocabulary, prompt_ids, options, stats)
+        vocabulary = self._drafting.vocabulary
+        generation = Generation(run(prompt_ids, options, stats), vocabulary, prompt_ids, options, stats)
+        self._generations.add(generation)
+        return generation
 
     def _remote(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
         stats.draft_model = self._drafting.name or ""

@@ -3,12 +3,20 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 _PATIENCE = 1.0  # seconds that may pass without a word
+
+Telling = Callable[[str], AbstractContextManager[Callable[[float], None]]]  # of what is loaded, by name
+
+
+@contextmanager
+def unsaid(what: str) -> Iterator[Callable[[float], None]]:
+    """Nobody is told."""
+    yield lambda fraction: None
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from typing import Any
 
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply
-from drafter_client.loop import Committed, Origin
+from drafter_client.loop import Committed
+from drafter_client.origin import Origin
 from drafter_client.replies import Bounds, Summary
 from drafter_client.stats import Stats
 
@@ -25,21 +26,22 @@ def served(
     `request`: fields of `/generate`, with `max_tokens`. `clock` in seconds. Raises BadReply for a stream that does not
     add up, and what the client raises.
     """
-    began = clock()
+    began = before = clock()
     sent_before, received_before = client.transport.sent, client.transport.received
     stats.prompt_tokens = len(prompt_ids)
     try:
         for name, data in client.generate(prompt_ids, request):
-            event = client.fields(_PATH, data)
-            if not stats.ttft_ms:
-                stats.ttft_ms = 1e3 * (clock() - began)
+            event, now = client.fields(_PATH, data), clock()
             if name == "end":
                 summary = Summary.read(event, stats.token_ids)
-                stats.served(summary, 1e3 * (clock() - began))
+                stats.served(summary, 1e3 * (now - began))
                 return
             tokens = event.ids("tokens")
             bounds.check(_PATH, len(prompt_ids) + len(stats.token_ids), tokens)
-            stats.token_ids += tokens
+            if not tokens:
+                continue
+            stats.wrote(tokens, 1e3 * (now - before))
+            before = now
             yield Committed([(token, Origin.FREE) for token in tokens])
         raise BadReply(f"{client.url}{_PATH} ended its stream without a summary")
     finally:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Generator
 
 from backends.contract import Backend, Entry, head_for
 from drafter_client.errors import BadPrompt
-from drafter_client.loop import Committed, Origin
+from drafter_client.loop import Committed
+from drafter_client.origin import Origin
 from drafter_client.stats import Stats
 from speculation.sampling import Sampling, choose
 
@@ -23,12 +24,14 @@ def run_solo(
             f"the prompt has {len(prompt_ids)} tokens, the context holds {backend.context_length} with the answer: "
             "shorten it, or give a larger --context"
         )
-    began = clock()
+    began = before = clock()
     stats.prompt_tokens = len(prompt_ids)
     stats.sampling = {"seed": sampling.seed, "temperature": sampling.temperature}
     stats.sampling |= {"top_k": sampling.top_k, "top_p": sampling.top_p}
     tokens = list(prompt_ids)
-    limit = min(backend.context_length, len(tokens) + max_tokens)
+    limit = len(tokens) + max_tokens
+    if backend.context_length < limit:
+        limit = stats.context = backend.context_length
     held, wanted = 0, head_for(sampling, backend.vocabulary.size)
     try:
         while stats.finish_reason is None:
@@ -38,10 +41,10 @@ def run_solo(
             if held < len(tokens):
                 continue
             token = choose(rows[0], sampling, len(tokens))
-            if not stats.token_ids:
-                stats.ttft_ms = stats.times.prefill = 1e3 * (clock() - began)
+            now = clock()
+            stats.wrote([token], 1e3 * (now - before))
+            stats.times.prefill, before = stats.ttft_ms, now
             tokens.append(token)
-            stats.token_ids.append(token)
             if token in backend.vocabulary.ends:
                 stats.finish_reason = "stop"
             elif len(tokens) >= limit:

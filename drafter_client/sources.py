@@ -11,7 +11,7 @@ from backends.registry import load
 from backends.vocabulary import Vocabulary
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, VocabularyMismatch
-from drafter_client.progress import loading
+from drafter_client.progress import Telling, unsaid
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.replies import ModelInfo
 from drafter_client.translating import TranslatingDrafter
@@ -51,20 +51,20 @@ class DraftModel:
     backend: str = "llama_cpp"
     engine: LoadOptions = field(default_factory=LoadOptions)
     translate: bool = False  # where its vocabulary is another one, draft through text
+    progress: Telling = unsaid  # who is told how far loading is
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        with closing(load_model(self.backend, self.engine, self.path, branches)) as backend:
+        with closing(load_model(self.backend, self.engine, self.path, branches, self.progress)) as backend:
             info = client.model()
             try:
                 client.check_vocabulary(backend.vocabulary, backend.model_name, info)
             except VocabularyMismatch as error:
                 if not self.translate:
                     raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
-                target = RemoteVocabulary(client, info)
-                client.ping()
                 name = f"{backend.model_name} (translated)"
-                yield Drafting(name, info, target, [lambda sampling: TranslatingDrafter(backend, target, sampling)])
+                with _told_by(client, info) as target:
+                    yield Drafting(name, info, target, [lambda sampling: TranslatingDrafter(backend, target, sampling)])
                 return
             size = info.vocabulary.size
             yield Drafting(
@@ -78,8 +78,9 @@ class Lookup:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info, vocabulary = _told_by(client)
-        yield Drafting(NAME, info, vocabulary, [lambda sampling: NgramDrafter(branches)] * texts, looks_up=True)
+        info = client.model()
+        with _told_by(client, info) as vocabulary:
+            yield Drafting(NAME, info, vocabulary, [lambda sampling: NgramDrafter(branches)] * texts, looks_up=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,9 @@ class Custom:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info, vocabulary = _told_by(client)
-        yield Drafting(self.name, info, vocabulary, [lambda sampling: self.make(vocabulary, sampling)] * texts)
+        info = client.model()
+        with _told_by(client, info) as vocabulary:
+            yield Drafting(self.name, info, vocabulary, [lambda sampling: self.make(vocabulary, sampling)] * texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +103,26 @@ class Undrafted:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info, vocabulary = _told_by(client)
-        yield Drafting(None, info, vocabulary, [_refuse] * texts)
+        info = client.model()
+        with _told_by(client, info) as vocabulary:
+            yield Drafting(None, info, vocabulary, [_refuse] * texts)
 
 
 def _refuse(_: Sampling) -> Drafter:
     raise BadOption("there is nothing here that drafts")
 
 
-def _told_by(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
-    """What there is without a model here: all that is known of the target, its verifier says."""
-    info = client.model()
-    vocabulary = RemoteVocabulary(client, info)
-    client.ping()
-    return info, vocabulary
+@contextmanager
+def _told_by(client: VerifierClient, info: ModelInfo) -> Iterator[Vocabulary]:
+    """What there is without a model of the target's vocabulary here: what its verifier tells of it."""
+    with closing(client.another()) as asked:
+        vocabulary = RemoteVocabulary(asked, info)
+        client.ping()
+        yield vocabulary
 
 
-def load_model(backend: str, engine: LoadOptions, model: Path, rows: int = 1) -> Backend:
+def load_model(backend: str, engine: LoadOptions, model: Path, rows: int = 1, progress: Telling = unsaid) -> Backend:
     """A model in `rows` rows. Raises ModelLoadError."""
     chosen = replace(engine, model=model, rows=rows, shared_cells=BRANCH_CELLS * (rows - 1))
-    with loading(model.name) as report:
+    with progress(model.name) as report:
         return load(backend, chosen, report)

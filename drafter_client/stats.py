@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from drafter_client.origin import Origin
+from drafter_client.pace import Pace
 from drafter_client.replies import Opened, Summary, Verdict
 from speculation.forecast import Flight
 from speculation.operation import Operation
@@ -45,25 +47,28 @@ class Stats:
 
     model: str = ""
     draft_model: str = ""
-    mode: str = "remote"
+    mode: str = "remote"  # a `Mode`, or "solo": a model of this machine by itself
     prompt_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
     rounds: int = 0  # guesses that the verifier ran its model for
     guesses: int = 0  # sent, those included that were out of date when they came
     drafted: int = 0
     accepted: int = 0
-    looked_up: int = 0  # of those drafted, looked up in the text in place of asking the model
+    looked_up: int = 0  # of those drafted, looked up in the text in place of asking a model
     looked_up_accepted: int = 0
-    own: int = 0  # tokens that the verifier committed by itself, no guess being there
+    looks_up: bool = False  # whether all are
+    origins: Counter[Origin] = field(default_factory=Counter)  # tokens of the text, by where they came from
     misses: int = 0  # committed tokens that were not the drafter's choice
     prepared: int = 0  # of them, those behind which drafts were ready at once
     operations: Counter[Operation] = field(default_factory=Counter)  # tokens committed under each
+    token_ms: list[float] = field(default_factory=list)  # from the token before; empty where two models write
     ttft_ms: float = 0.0
     total_ms: float = 0.0
     times: Times = field(default_factory=Times)
     bytes_sent: int = 0
     bytes_received: int = 0
     finish_reason: str | None = None
+    context: int | None = None  # tokens that the context holds, where that is less than was asked for
     sampling: dict[str, Any] = field(default_factory=dict)
     baseline: Baseline | None = None
 
@@ -71,6 +76,7 @@ class Stats:
         """Count the prefill, which took `seconds`."""
         self.prompt_tokens = len(opened.prompt_ids)
         self.token_ids = list(opened.tokens)
+        self.origins[Origin.FREE] += len(opened.tokens)
         self.sampling = opened.sampling
         self.ttft_ms = 1e3 * seconds
         self.times.prefill = opened.forward_ms
@@ -90,8 +96,9 @@ class Stats:
             first = len(flight.drafts) - verdict.judged
             self.drafted += verdict.judged
             self.accepted += max(0, verdict.accepted - first)
-            self.looked_up += sum(flight.found[first:])
-            self.looked_up_accepted += sum(flight.found[first : verdict.accepted])
+            found = [self.looks_up or found for found in flight.found]
+            self.looked_up += sum(found[first:])
+            self.looked_up_accepted += sum(found[first : verdict.accepted])
         self.times.queue += verdict.queue_ms
         self.times.verify += verdict.forward_ms
         self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
@@ -107,14 +114,31 @@ class Stats:
             self.drafted, self.accepted = speculation.drafted, speculation.accepted
             self.looked_up, self.looked_up_accepted = speculation.looked_up, speculation.looked_up_accepted
             self.times.drafting = speculation.drafting_ms
+            free = max(0, self.generated_tokens - self.accepted)  # corrections among them: it does not tell them apart
+            self.origins = Counter({Origin.ACCEPTED: self.generated_tokens - free, Origin.FREE: free})
         here = milliseconds - self.times.queue - self.times.verify - self.times.drafting
         self.times.network = max(0.0, here)
 
-    def committed(self, tokens: list[int], own: bool, operation: Operation) -> None:
+    def committed(self, tokens: list[tuple[int, Origin]], operation: Operation) -> None:
         """Count tokens that became known."""
-        self.token_ids += tokens
-        self.own += len(tokens) if own else 0
+        self.token_ids += [token for token, _ in tokens]
+        self.origins.update(origin for _, origin in tokens)
         self.operations[operation] += len(tokens)
+
+    def wrote(self, tokens: list[int], milliseconds: float) -> None:
+        """Count tokens of a model by itself, that came at once, so long after the one before or the beginning."""
+        if not self.token_ids:
+            self.ttft_ms = milliseconds
+        self.token_ids += tokens
+        self.token_ms += [milliseconds, *[0.0] * (len(tokens) - 1)]
+        self.origins[Origin.FREE] += len(tokens)
+
+    @property
+    def ended_by(self) -> str | None:
+        """ "stop", "max_tokens" or "context"; None while the text goes on, and when it was interrupted."""
+        if self.finish_reason != "length":
+            return self.finish_reason
+        return "max_tokens" if self.context is None else "context"
 
     @property
     def generated_tokens(self) -> int:
@@ -143,7 +167,8 @@ class Stats:
         return rate / self.baseline.tokens_per_second
 
     def report(self, text: str) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """The object that `--json` prints; docs/readout.md says what is what."""
+        pace = Pace.of(self.token_ms)
         return {
             "text": text,
             "token_ids": self.token_ids,
@@ -160,21 +185,28 @@ class Stats:
             "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
             "looked_up": self.looked_up,
             "looked_up_accepted": self.looked_up_accepted,
-            "own_tokens": self.own,
+            "origins": {origin.value: self.origins[origin] for origin in Origin},
             "misses": self.misses,
             "prepared": self.prepared,
             "operations": {operation.value: count for operation, count in self.operations.items()},
             "tokens_per_second": _rounded(self.tokens_per_second, 2),
             "ttft_ms": round(self.ttft_ms, 2),
             "total_ms": round(self.total_ms, 2),
-            "times_ms": {name: round(value, 2) for name, value in asdict(self.times).items()},
+            "itl_ms": _all_rounded(asdict(pace)) if pace is not None else None,
+            "token_ms": [round(each, 2) for each in self.token_ms] or None,
+            "times_ms": _all_rounded(asdict(self.times)),
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
             "finish_reason": self.finish_reason,
+            "ended_by": self.ended_by,
             "sampling": self.sampling,
             "baseline": asdict(self.baseline) if self.baseline is not None else None,
             "speed_up": _rounded(self.speed_up, 3),
         }
+
+
+def _all_rounded(times: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 2) for name, value in times.items()}
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

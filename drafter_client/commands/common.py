@@ -10,6 +10,7 @@ from drafter_client.errors import BadPrompt, DrafterError
 from drafter_client.generation import Generation, Tokens
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
+from drafter_client.progress import loading
 from drafter_client.readout import Readout
 from drafter_client.sources import DraftModel, Lookup, Source
 from speculation.errors import SpecPairError
@@ -25,7 +26,7 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
         api_key=options.api_key,
         branches=1 if options.lockstep else options.branches,
         texts=texts,
-        on_wait=_show_progress(),
+        on_wait=wait_for(),
     )
 
 
@@ -34,7 +35,7 @@ def _source(options: argparse.Namespace) -> Source | None:
         return None
     if options.backend == NGRAM:
         return Lookup()
-    return DraftModel(options.draft_model, options.backend, engine_of(options), options.translate)
+    return DraftModel(options.draft_model, options.backend, engine_of(options), options.translate, loading)
 
 
 def engine_of(options: argparse.Namespace) -> LoadOptions:
@@ -123,8 +124,8 @@ def check_encoding(what: str, text: str) -> None:
         raise BadPrompt(f"the {what} is not valid text in this terminal's encoding: use UTF-8") from None
 
 
-def _show_progress() -> Callable[[float | None], None]:
-    """Say once that the verifier is loading, then its progress where it moved by a tenth."""
+def wait_for() -> Callable[[float | None], None]:
+    """Something that says once that the verifier is loading, then its progress where it moved by a tenth."""
     said = -1
 
     def say(progress: float | None) -> None:
