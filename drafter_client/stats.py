@@ -96,7 +96,7 @@ class Stats:
             first = len(flight.drafts) - verdict.judged
             self.drafted += verdict.judged
             self.accepted += max(0, verdict.accepted - first)
-            found = [self.looks_up or found for found in flight.found]
+            found = [True] * len(flight.drafts) if self.looks_up else flight.found
             self.looked_up += sum(found[first:])
             self.looked_up_accepted += sum(found[first : verdict.accepted])
         self.times.queue += verdict.queue_ms

@@ -20,8 +20,8 @@ PROMPT = "def f(x):"
 ASKED_FOR = {
     *("text", "token_ids", "prompt_tokens", "generated_tokens", "rounds", "drafted", "accepted", "acceptance_rate"),
     *("mean_acceptance_length", "tokens_per_second", "ttft_ms", "times_ms", "bytes_sent", "bytes_received"),
-    *("finish_reason", "sampling", "baseline", "guesses", "own_tokens", "misses", "prepared", "operations"),
-    *("looked_up", "looked_up_accepted"),
+    *("finish_reason", "ended_by", "sampling", "baseline", "guesses", "misses", "prepared", "operations", "origins"),
+    *("looked_up", "looked_up_accepted", "itl_ms", "token_ms"),
 }
 
 
@@ -76,7 +76,8 @@ def test_json_says_how_the_two_worked_together(drafter: Command, verifier: Verif
     assert report["token_ids"] == _expected(200)
     assert report["operations"].keys() <= {"overlapped", "self-continued"}
     assert sum(report["operations"].values()) == 199, "all but the first, which comes with the prompt"
-    assert 0 <= report["prepared"] <= report["misses"] <= 199 and 0 <= report["own_tokens"] <= 199
+    assert 0 <= report["prepared"] <= report["misses"] <= 199
+    assert sum(report["origins"].values()) == report["generated_tokens"] == 200
     assert 0 <= report["accepted"] <= report["drafted"] and report["rounds"] <= report["guesses"]
     assert verifier.sessions == 0
 
@@ -85,15 +86,18 @@ def test_in_lockstep_the_two_work_in_turns(drafter: Command, verifier: Verifier)
     report = json.loads(drafter(*_flags(verifier, "--json", "--lockstep", "--no-lookup")).out)
     assert report["token_ids"] == _expected(24)
     assert report["operations"] == {"lockstep": 23} and report["guesses"] == report["rounds"]
-    assert report["own_tokens"] == report["misses"] == report["prepared"] == 0
+    assert report["origins"]["own"] == report["misses"] == report["prepared"] == 0
+    assert report["origins"]["accepted"] == report["accepted"] and sum(report["origins"].values()) == 24
+    assert report["origins"]["free"] + report["origins"]["correction"] == 1 + report["rounds"]
 
 
 @pytest.mark.parametrize("lockstep", [[], ["--lockstep"]], ids=["overlapped", "lockstep"])
 def test_the_panel_names_the_way_of_working(drafter: Command, verifier: Verifier, lockstep: list[str]) -> None:
     ran = drafter(*_flags(verifier, "--max-tokens", "200", *lockstep))
-    operation = re.search(r"operation +(\S.*?) +drafts ready after a miss", ran.err)
-    assert operation is not None and "target by itself" in ran.err and "guesses out of date" in ran.err
-    assert (operation[1] == "lockstep") == bool(lockstep)
+    operation = re.search(r"operation +(\S.*?) +│", ran.err)
+    assert operation is not None and (operation[1] == "lockstep") == bool(lockstep)
+    for label in ("misses", "drafts ready after one", "guesses", "of these out of date"):
+        assert (f" {label} " in ran.err) == (not lockstep), "in lockstep they mean nothing"
 
 
 @pytest.mark.parametrize(
@@ -210,13 +214,3 @@ def test_a_reader_who_leaves_ends_the_program_quietly(verifier: Verifier) -> Non
         complaints = process.stderr.read()
     assert (process.wait(), complaints) == (1, b"")
     assert verifier.sessions == 0
-
-
-def test_solo_runs_one_model_without_a_verifier(drafter: Command) -> None:
-    ran = drafter("solo", "--backend", "scripted", "--model", "1", "--prompt", PROMPT, "--max-tokens", "24", "--json")
-    report = json.loads(ran.out)
-    assert (ran.status, ran.err) == (0, "")
-    assert ASKED_FOR <= report.keys()
-    assert report["token_ids"] == _expected(24) and report["finish_reason"] == "length"
-    assert (report["rounds"], report["drafted"], report["bytes_sent"], report["bytes_received"]) == (0, 0, 0, 0)
-    assert report["acceptance_rate"] is None and 0 < report["ttft_ms"] <= report["total_ms"]

@@ -53,7 +53,15 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (["--backend", "ngram", "--no-lookup"], "--no-lookup: --backend ngram drafts without a model"),
         (["--backend", "ngram", "--device", "cuda"], "--device: --backend ngram drafts without a model"),
         (["--backend", "ngram", "--translate"], "--translate: --backend ngram drafts without a model"),
-        (["solo", "--verifier", "http://v"], "drafter solo: error: unrecognized arguments: --verifier http://v"),
+        (
+            ["solo", "--verifier", "http://v"],
+            "--verifier: with 'solo target' the model runs here, 'solo server' asks a",
+        ),
+        (["solo", "draft", "--api-key", "k"], "--api-key: with 'solo draft' the model runs here, 'solo server' asks"),
+        (["solo", "server", "--threads", "1"], "--threads: with 'solo server' the model runs on the verifier"),
+        (["solo", "server", "--model", "x.gguf"], "--model: with 'solo server' the model runs on the verifier"),
+        (["solo", "draft", "--model", "x.gguf"], "--model: 'solo draft' is the shipped draft model"),
+        (["solo", "twin"], "argument which: invalid choice: 'twin'"),
         (["solo", "--baseline"], "drafter solo: error: unrecognized arguments: --baseline"),
         (["solo", "--lockstep"], "drafter solo: error: unrecognized arguments: --lockstep"),
     ],
@@ -78,7 +86,7 @@ def test_a_bad_flag_is_named_with_what_it_takes(drafter: Command, flags: list[st
         (["--prompt-file", "{}/empty"], None, "the prompt is empty: give at least one character to continue"),
     ],
 )
-@pytest.mark.parametrize("solo", [[], ["solo"]], ids=["pair", "solo"])
+@pytest.mark.parametrize("solo", [[], ["solo"], ["solo", "server"]], ids=["pair", "solo", "solo server"])
 def test_a_prompt_that_is_none_is_refused_before_anything_is_loaded(
     drafter: Command, tmp_path: Path, solo: list[str], flags: list[str], stdin: bytes | None, complaint: str
 ) -> None:

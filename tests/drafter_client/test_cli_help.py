@@ -8,13 +8,13 @@ from drafter_client.arguments import drafter_parser
 from tests.drafter_client.command_line import Command
 
 ENGINE = """
---context CONTEXT tokens of context (default: as trained, up to 4096)
---threads THREADS CPU threads (default: from the machine)
---gpu-layers GPU_LAYERS layers on the GPU; -1: all (default)
---device DEVICE torch: cpu, cuda, mps, neuron (default: the best there is)
+--context TOKENS tokens of context (default: as trained, up to 4096)
+--threads N CPU threads (default: from the machine)
+--gpu-layers N layers on the GPU; -1: all (default)
+--device NAME torch: cpu, cuda, mps, neuron (default: the best there is)
 --dtype {float32,bfloat16,float16} torch, mlx: number type (default: by the device; mlx: as stored)
 --compile torch: compile for all shapes first
---tensor-parallel TENSOR_PARALLEL torch, neuron_legacy: devices that share the model
+--tensor-parallel N torch, neuron_legacy: devices that share the model
 """
 PROMPT = """
 prompt:
@@ -23,13 +23,17 @@ prompt:
 """
 SAMPLING_AND_OUTPUT = """
 sampling:
---temperature TEMPERATURE 0: greedy (default)
---top-p TOP_P nucleus mass (default: off)
---top-k TOP_K most likely tokens only; 0: off (default)
---seed SEED the same seed gives the same text (default: drawn, and reported)
+--temperature T 0: greedy (default)
+--top-p P nucleus mass (default: off)
+--top-k K most likely tokens only; 0: off (default)
+--seed S the same seed gives the same text (default: drawn, and reported)
 output:
 --json one JSON object on standard output, nothing else there
 --no-stream print the text at the end
+"""
+VERIFIER = """verifier:
+--verifier URL (default: http://127.0.0.1:8000)
+--api-key KEY its key, if it wants one (or DRAFTER_API_KEY)
 """
 DRAFTER = f"""
 Generate text with a verifier: a small model here drafts, the large one there decides.
@@ -37,32 +41,32 @@ options:
 -h, --help show this help message and exit
 --mode {{remote,fused,target}}
 who drafts: remote, this machine (default); fused, the verifier; target, nobody
---max-tokens MAX_TOKENS (default: 128)
+--max-tokens N (default: 128)
 --chat apply the target's chat template to the prompt
---system SYSTEM system message, with --chat
+--system TEXT system message, with --chat
 --baseline measure the target alone on the same prompt, too
-verifier:
---verifier URL (default: http://127.0.0.1:8000)
---api-key API_KEY its key, if it wants one (or DRAFTER_API_KEY)
-draft model:
+{VERIFIER}draft model:
 --draft-model PATH (default: the small one)
 --draft-n auto|N drafts a round (default: auto)
---branches BRANCHES continuations that it may follow at once, to be ready for corrections (default: 6)
+--branches N continuations that it may follow at once, to be ready for corrections (default: 6)
 --translate where the draft model has another vocabulary, draft through text
 --no-lookup ask the draft model only; do not look drafts up in the text itself
 --lockstep draft, send, wait: nothing side by side
 --backend {{llama_cpp,torch,mlx,neuron_legacy,scripted,ngram}}
 engine; ngram: no model, look the text up in itself (default: llama_cpp)
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
-'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.
+'drafter solo' runs one model by itself: see 'drafter solo --help'.
 """
 SOLO = f"""
-Run one model by itself, token by token.
+Run one model by itself, token by token, and say how long each token took.
+positional arguments:
+{{target,draft,server}}
+target, draft: the shipped model, on this machine; server: the verifier's target (default: target)
 options:
 -h, --help show this help message and exit
---model PATH (default: the shipped target)
---max-tokens MAX_TOKENS (default: 128)
-engine:
+--model PATH another model, on this machine
+--max-tokens N (default: 128)
+{VERIFIER}engine:
 --backend {{llama_cpp,torch,mlx,neuron_legacy,scripted}} engine (default: llama_cpp)
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
 """

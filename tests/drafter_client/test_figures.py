@@ -8,7 +8,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
-from drafter_client.loop import Origin
+from drafter_client.origin import Origin
 from drafter_client.replies import Verdict
 from drafter_client.stats import Baseline, Stats
 from drafting.model import ModelDrafter
@@ -57,7 +57,8 @@ def test_origins_add_up_with_the_counters(client: VerifierClient) -> None:
     origins = Counter(origin for piece in run.committed for _, origin in piece.tokens)
     assert all(piece.tokens for piece in run.committed)
     assert origins[ACCEPTED] == run.stats.accepted
-    assert origins.total() == run.stats.generated_tokens == 40
+    assert origins == run.stats.origins
+    assert origins.total() == run.stats.generated_tokens == 40 and origins[Origin.OWN] == 0
     assert origins[FREE] + origins[CORRECTED] == run.stats.rounds + 1
     assert 0 < origins[CORRECTED] < run.stats.rounds
 
@@ -122,6 +123,11 @@ def test_drafts_that_were_looked_up_are_counted_where_they_are_judged(
     assert (stats.looked_up, stats.looked_up_accepted) == counted
 
 
+def test_a_drafter_that_looks_up_looks_all_its_drafts_up() -> None:
+    stats = _round(Stats(looks_up=True), 4, 3, 2)
+    assert (stats.drafted, stats.accepted, stats.looked_up, stats.looked_up_accepted) == (3, 1, 3, 1)
+
+
 @pytest.mark.parametrize(("drafts", "accepted"), [(4, 4), (4, 1), (0, 0)])
 def test_a_guess_that_the_record_answers_is_no_round(drafts: int, accepted: int) -> None:
     stats = _round(Stats(), drafts, 0, accepted, forward_ms=0.0)
@@ -135,11 +141,34 @@ def test_the_network_is_what_the_verifier_does_not_account_for() -> None:
 
 def test_tokens_are_counted_under_the_way_of_working_that_brought_them() -> None:
     stats = Stats(token_ids=[7])
-    stats.committed([1, 2, 3], False, Operation.OVERLAPPED)
-    stats.committed([4], True, Operation.SELF_CONTINUED)
-    stats.committed([5, 6], True, Operation.OVERLAPPED)
-    assert (stats.token_ids, stats.own) == ([7, 1, 2, 3, 4, 5, 6], 3)
-    assert stats.report("")["operations"] == {"overlapped": 5, "self-continued": 1}
+    stats.committed([(1, ACCEPTED), (2, ACCEPTED), (3, CORRECTED)], Operation.OVERLAPPED)
+    stats.committed([(4, Origin.OWN)], Operation.SELF_CONTINUED)
+    stats.committed([(5, Origin.OWN), (6, FREE)], Operation.OVERLAPPED)
+    assert stats.token_ids == [7, 1, 2, 3, 4, 5, 6]
+    report = stats.report("")
+    assert report["operations"] == {"overlapped": 5, "self-continued": 1}
+    assert report["origins"] == {"accepted": 2, "correction": 1, "free": 1, "own": 2}
+
+
+def test_a_model_by_itself_is_timed_token_by_token() -> None:
+    stats = Stats()
+    for tokens, took in (([1], 50.0), ([2], 3.004), ([3, 4], 9.0)):
+        stats.wrote(tokens, took)
+    assert (stats.token_ids, stats.ttft_ms) == ([1, 2, 3, 4], 50.0)
+    report = stats.report("")
+    assert report["token_ms"] == [50.0, 3.0, 9.0, 0.0]
+    assert report["itl_ms"] == {"median": 3.0, "p90": 9.0, "longest": 9.0}
+    assert report["origins"] == {"accepted": 0, "correction": 0, "free": 4, "own": 0}
+    assert Stats().report("")["token_ms"] is Stats().report("")["itl_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "context", "told"),
+    [("length", None, "max_tokens"), ("length", 64, "context"), ("stop", 64, "stop"), (None, 64, None)],
+)
+def test_what_ended_the_text_is_told_apart(reason: str | None, context: int | None, told: str | None) -> None:
+    stats = Stats(finish_reason=reason, context=context)
+    assert stats.ended_by == stats.report("")["ended_by"] == told
 
 
 def test_before_anything_happened_there_are_no_rates() -> None:

@@ -1,5 +1,6 @@
 """Drafting without a model: against a real verifier, whose vocabulary is all that is known."""
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -75,8 +76,8 @@ def test_a_vocabulary_is_the_one_that_was_named(verifier: Verifier, monkeypatch:
 def test_the_verifier_is_asked_once_what_it_serves(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     with closing(VerifierClient(verifier.url)) as client:
-        ask = client.call
-        monkeypatch.setattr(client, "call", lambda *what: asked.append(what[1]) or ask(*what))
+        ask = VerifierClient.call
+        monkeypatch.setattr(VerifierClient, "call", lambda client, *what: asked.append(what[1]) or ask(client, *what))
         with Lookup().open(client, branches=1, texts=1) as drafts:
             assert drafts.info.vocabulary == drafts.vocabulary.fingerprint
     assert asked == ["/model", "/vocabulary"]
@@ -88,4 +89,7 @@ def test_the_command_needs_no_model(verifier: Verifier, drafter: Command) -> Non
     assert ran.status == 0
     assert "n-gram lookup drafts for scripted-1" in ran.err
     assert "same text" in ran.err
+    figures = re.findall(r"(drafted|looked up|of these accepted|accepted) +(\d+)", ran.err)
+    counted = {name: int(count) for name, count in figures}
+    assert counted["looked up"] == counted["drafted"] > 0 and counted["of these accepted"] == counted["accepted"]
     assert len(ran.out.rstrip("\n")) == 30

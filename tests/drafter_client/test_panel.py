@@ -1,21 +1,27 @@
 """The panel at the end of a run, printed into a console of fixed width and read as plain text."""
 
 import io
+import re
 from collections import Counter
 
 import pytest
 from rich.console import Console
 
+from drafter_client.origin import Origin
 from drafter_client.panel import legend, show
 from drafter_client.stats import Baseline, Stats, Times
 from speculation.operation import Operation
 
 
-def _lines(stats: Stats) -> list[str]:
-    console = Console(file=io.StringIO(), width=100, color_system=None)
+def _printed(stats: Stats, width: int = 100) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     show(stats, console)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    return [" ".join(line.strip("│╭╰╮╯─ ").split()) for line in text.splitlines()]
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text.splitlines()
+
+
+def _lines(stats: Stats, width: int = 100) -> list[str]:
+    return [" ".join(line.strip("│╭╰╮╯─ ").split()) for line in _printed(stats, width)]
 
 
 def _stats(**changes: object) -> Stats:
@@ -44,7 +50,7 @@ def test_the_figures_of_a_run() -> None:
         "small-1b drafts for big-7b",
         "prompt 12 tokens rounds 25",
         "generated 100 tokens drafted 96",
-        "ended by length accepted 75",
+        "ended by max_tokens accepted 75",
         "TTFT 42 ms acceptance rate 78.1%",
         "speed 50.00 tokens/s mean acceptance length 4.00",
         "sent 3.0 KiB received 10.0 KiB",
@@ -69,25 +75,121 @@ def test_a_text_that_was_drawn_can_be_drawn_again() -> None:
 
 def test_how_the_two_worked_together() -> None:
     operations = Counter({Operation.OVERLAPPED: 80, Operation.SELF_CONTINUED: 20})
-    lines = _lines(_stats(guesses=31, own=24, misses=40, prepared=30, operations=operations))
-    assert lines[6:8] == [
-        "operation overlapped 80%, self-continued 20% drafts ready after a miss 75.0%",
-        "target by itself 24 tokens guesses out of date 6",
+    origins = Counter({Origin.ACCEPTED: 70, Origin.CORRECTION: 5, Origin.FREE: 1, Origin.OWN: 24})
+    lines = _lines(_stats(guesses=31, misses=40, prepared=30, operations=operations, origins=origins))
+    assert lines[6:11] == [
+        "misses 40 tokens drafts ready after one 75.0%",
+        "guesses 31 sent of these out of date 6",
+        "sent 3.0 KiB received 10.0 KiB",
+        "tokens 70 accepted, 5 corrections, 1 free, 24 own",
+        "operation overlapped 80%, self-continued 20%",
     ]
 
 
-def test_one_way_of_working_needs_no_shares() -> None:
-    lines = _lines(_stats(guesses=25, operations=Counter({Operation.LOCKSTEP: 99})))
-    assert lines[6:8] == [
-        "operation lockstep drafts ready after a miss -",
-        "target by itself 0 tokens guesses out of date 0",
-    ]
+def test_in_lockstep_nothing_is_ready_or_out_of_date() -> None:
+    origins = Counter({Origin.ACCEPTED: 75, Origin.FREE: 25})
+    lines = _lines(_stats(guesses=25, operations=Counter({Operation.LOCKSTEP: 99}), origins=origins))
+    assert lines[6:9] == ["sent 3.0 KiB received 10.0 KiB", "tokens 75 accepted, 25 free", "operation lockstep"]
 
 
 def test_a_target_that_did_it_all_by_itself_is_told_as_such() -> None:
-    lines = _lines(_stats(rounds=0, drafted=0, own=99, operations=Counter({Operation.SELF_CONTINUED: 99})))
-    assert "operation self-continued drafts ready after a miss -" in lines
-    assert "target by itself 99 tokens guesses out of date 0" in lines
+    origins = Counter({Origin.FREE: 1, Origin.OWN: 99})
+    operations = Counter({Operation.SELF_CONTINUED: 99})
+    lines = _lines(_stats(rounds=0, drafted=0, accepted=0, origins=origins, operations=operations))
+    assert "misses 0 tokens drafts ready after one -" in lines
+    assert "tokens 1 free, 99 own" in lines and "operation self-continued" in lines
+
+
+def _alone(**changes: object) -> Stats:
+    """As `_stats`, by one model."""
+    token_ms = [50.0, *[19.0, 21.0] * 49, 26.0]
+    changed = {"draft_model": "", "rounds": 0, "drafted": 0, "accepted": 0, "ttft_ms": 50.0, "token_ms": token_ms}
+    return _stats(**changed | changes)
+
+
+def test_a_model_of_this_machine_by_itself() -> None:
+    lines = _lines(_alone(mode="solo", times=Times(prefill=50.0), total_ms=2036.0), 80)
+    assert lines[:-2] == [
+        "big-7b alone, on this machine",
+        "prompt 12 tokens ITL median 21.00 ms",
+        "generated 100 tokens ITL p90 21.00 ms",
+        "ended by max_tokens ITL longest 26.00 ms",
+        "TTFT 50 ms TPOT 20.06 ms",
+        "speed 49.12 tokens/s",
+        "",
+        "prefill 50 ms 2% █",
+        "generating 1986 ms 98% " + 29 * "█",
+        "",
+    ]
+    assert re.fullmatch("ms a token [▁▂▃▄▅▆▇█]{51} 0 to 23.5", lines[-2]) and "█" in lines[-2]
+
+
+def test_the_target_by_itself_through_its_server() -> None:
+    lines = _lines(_alone(mode="target", times=Times(network=150.0, queue=10.0, verify=1840.0)))
+    assert lines[0] == "big-7b alone"
+    assert "TTFT 50 ms TPOT 19.70 ms" in lines and "sent 3.0 KiB received 10.0 KiB" in lines
+    assert lines[8:11] == ["network 150 ms 8% ██", "queue 10 ms 0%", "forward 1840 ms 92% " + 28 * "█"]
+    assert not any(word in " ".join(lines) for word in ("rounds", "drafted", "prefill", "verify"))
+
+
+def test_a_text_that_was_drafted_on_the_verifier() -> None:
+    lines = _lines(_stats(mode="fused", token_ms=[], times=Times(drafting=400.0, network=100.0, verify=1500.0)))
+    assert lines[0] == "small-1b drafts for big-7b, on the verifier"
+    assert "generated 100 tokens drafted 96" in lines
+    assert [line.split()[0] for line in lines[8:12]] == ["drafting", "network", "queue", "verify"]
+
+
+def test_a_text_of_one_token_has_no_latency_between_tokens() -> None:
+    lines = _lines(_alone(mode="solo", token_ids=[1], token_ms=[50.0]))
+    assert "TTFT 50 ms TPOT -" in lines and "prompt 12 tokens ITL median -" in lines
+    assert not any("ms a token" in line for line in lines)
+
+
+def test_a_text_that_the_context_cuts_off_says_so() -> None:
+    lines = _lines(_stats(context=112))
+    assert "ended by context accepted 75" in lines
+    assert "the context (112 tokens) is full: --max-tokens asked for more" in lines
+    assert not any("is full" in line for line in _lines(_stats(context=112, finish_reason="stop")))
+
+
+def everything(mode: str = "remote") -> Stats:
+    """A run that has all that there is to say, as long as it can get."""
+    return _stats(
+        mode=mode,
+        token_ms=[] if mode in ("remote", "fused") else [20.0] * 100,
+        looked_up=90,
+        looked_up_accepted=70,
+        guesses=31,
+        misses=40,
+        prepared=30,
+        operations=Counter(dict(zip(Operation, (30, 30, 39), strict=True))) if mode == "remote" else Counter(),
+        origins=Counter(dict(zip(Origin, (30, 30, 20, 20), strict=True))),
+        sampling={"temperature": 0.8, "seed": 2**53 - 1},
+        times=Times(40.0, 4000.0, 99999.0, 60.0, 7000.0),
+        context=112,
+        baseline=Baseline(20.0, 39.0, 100, True),
+    )
+
+
+@pytest.mark.parametrize("mode", ["remote", "fused", "target", "solo"])
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_on_a_usual_terminal_no_figure_is_broken_over_lines(mode: str, width: int) -> None:
+    at_ease, printed = _printed(everything(mode), 400), _printed(everything(mode), width)
+    assert len(printed) == len(at_ease) and {len(line) for line in printed} == {len(printed[0])}
+    assert len(printed[0]) <= width
+    assert [line.split("█")[0].split() for line in printed[1:-1] if "ms a token" not in line] == [
+        line.split("█")[0].split() for line in at_ease[1:-1] if "ms a token" not in line
+    ]
+
+
+@pytest.mark.parametrize("mode", ["remote", "fused", "target", "solo"])
+@pytest.mark.parametrize("width", [40, 60, 75])
+def test_on_a_narrow_terminal_each_figure_has_a_line(mode: str, width: int) -> None:
+    printed = _printed(everything(mode), width)
+    assert all(len(line) <= width for line in printed)
+    rows = [line.strip("│ ").split() for line in printed]
+    assert ["generated", "100", "tokens"] in rows and ["seed", "9007199254740991"] in rows
+    assert (["drafted", "96"] in rows) == (mode in ("remote", "fused"))
 
 
 @pytest.mark.parametrize(
@@ -114,6 +216,6 @@ def test_a_model_name_in_brackets_is_shown_as_it_is() -> None:
 
 def test_the_legend_names_every_colour_once() -> None:
     text = legend().plain
-    assert text.count("■") == 3
-    for meaning in ("accepted draft", "correction by the target", "free token of the target"):
+    assert text.count("■") == len(Origin)
+    for meaning in ("accepted draft", "correction by the target", "free token of the target", "its own, unasked"):
         assert text.count(meaning) == 1

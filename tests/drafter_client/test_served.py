@@ -9,7 +9,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply
-from drafter_client.loop import Origin
+from drafter_client.origin import Origin
 from drafter_client.replies import Bounds
 from drafter_client.served import served
 from drafter_client.stats import Baseline, Stats

@@ -1,0 +1,100 @@
+"""`drafter solo`: one model by itself, here or through its server, with the time of every token."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backends.contract import LoadOptions
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import sources
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from tests.drafter_client.command_line import Command
+from tests.drafter_client.support import Verifier, plain, serving
+
+PROMPT = "def f(x):"
+TOY = ["solo", "--backend", "scripted", "--model", "1"]
+TEXT = ["--prompt", PROMPT, "--max-tokens", "24"]
+
+
+def _expected(count: int) -> list[int]:
+    backend = ScriptedBackend(Script(seed=1))
+    return plain(backend, backend.vocabulary.encode(PROMPT), count)
+
+
+def _flags(where: str, verifier: Verifier) -> list[str]:
+    return [*(["solo", "server", "--verifier", verifier.url] if where == "server" else TOY), *TEXT]
+
+
+@pytest.mark.parametrize("where", ["here", "server"])
+def test_it_writes_the_text_and_times_every_token(drafter: Command, verifier: Verifier, where: str) -> None:
+    ran = drafter(*_flags(where, verifier), "--json")
+    report = json.loads(ran.out)
+    assert (ran.status, ran.err) == (0, "")
+    assert report["token_ids"] == _expected(24) and report["ended_by"] == "max_tokens"
+    assert (report["mode"], report["model"]) == ("solo" if where == "here" else "target", "scripted-1")
+    assert (report["rounds"], report["drafted"], report["acceptance_rate"]) == (0, 0, None)
+    assert report["origins"] == {"accepted": 0, "correction": 0, "free": 24, "own": 0}
+    token_ms = report["token_ms"]
+    assert len(token_ms) == 24 and token_ms[0] == report["ttft_ms"] > 0 and min(token_ms) >= 0
+    assert sum(token_ms) <= report["total_ms"] + 0.25  # both are rounded
+    assert report["itl_ms"]["longest"] == max(token_ms[1:]) >= report["itl_ms"]["p90"] >= report["itl_ms"]["median"]
+    assert (report["bytes_sent"] > 0) == (where == "server")
+    assert verifier.sessions == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "title", "bars"),
+    [
+        ("here", "scripted-1 alone, on this machine", ["prefill", "generating"]),
+        ("server", "scripted-1 alone", ["network", "queue", "forward"]),
+    ],
+)
+def test_the_panel_has_what_one_model_has(
+    drafter: Command, verifier: Verifier, where: str, title: str, bars: list[str]
+) -> None:
+    ran = drafter(*_flags(where, verifier))
+    assert (ran.status, ran.out) == (0, bytes(_expected(24)).decode(errors="replace") + "\n")
+    lines = [line.strip("│╭╰╮╯─ ") for line in ran.err.splitlines()]
+    assert lines[0] == title
+    words = [line.split()[0] for line in lines if line]
+    assert words[words.index("speed") + 1 :][-len(bars) - 1 :] == [*bars, "ms"]
+    assert "ITL median" in ran.err and "accepted" not in ran.err and "rounds" not in ran.err
+
+
+def test_the_shipped_models_have_names(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def load(name: str, options: LoadOptions, progress: object) -> ScriptedBackend:
+        asked.append(options.model)
+        return ScriptedBackend(Script(seed=1))
+
+    monkeypatch.setattr(sources, "load", load)
+    for which in (["solo"], ["solo", "target"], ["solo", "draft"], ["solo", "--model", "x.gguf"]):
+        assert drafter(*which, *TEXT).status == 0
+    assert asked == [DEFAULT_TARGET, DEFAULT_TARGET, DEFAULT_DRAFT, Path("x.gguf")]
+
+
+def test_a_text_longer_than_the_context_is_said_to_be_cut(drafter: Command) -> None:
+    flags = [*TOY, "--context", "20", *TEXT]
+    ran = drafter(*flags)
+    assert "the context (20 tokens) is full: --max-tokens asked for more" in ran.err
+    report = json.loads(drafter(*flags, "--json").out)
+    assert (report["generated_tokens"], report["finish_reason"], report["ended_by"]) == (10, "length", "context")
+
+
+def test_a_text_longer_than_the_verifiers_context_is_said_to_be_cut(drafter: Command) -> None:
+    with serving(ScriptedBackend(Script(seed=1), context_length=20)) as verifier:
+        for mode in ([], ["--mode", "target"], ["--lockstep"]):
+            engine = [] if "target" in mode else ["--backend", "scripted", "--draft-model", "1"]
+            ran = drafter("--verifier", verifier.url, *mode, *engine, *TEXT, "--json")
+            report = json.loads(ran.out)
+            assert (report["generated_tokens"], report["ended_by"]) == (10, "context")
+            exact = drafter("--verifier", verifier.url, *mode, *engine, *TEXT, "--max-tokens", "10", "--json")
+            assert json.loads(exact.out)["ended_by"] == "max_tokens"
+
+
+def test_a_verifier_that_is_not_there_is_told_in_one_line(drafter: Command) -> None:
+    ran = drafter("solo", "server", "--verifier", "http://127.0.0.1:9", *TEXT)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert ran.err.startswith("drafter: no verifier answers at http://127.0.0.1:9")

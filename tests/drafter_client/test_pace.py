@@ -1,0 +1,45 @@
+"""The time of a token along a text: figures that are those of the list, and a line that has its shape."""
+
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drafter_client.pace import Pace, means, sparkline
+
+TIMES = st.lists(st.floats(0.0, 1e6), min_size=1)
+
+
+@given(first=st.floats(0.0, 1e6), others=TIMES)
+def test_the_first_token_is_no_latency_between_tokens(first: float, others: list[float]) -> None:
+    pace = Pace.of([first, *others])
+    assert pace is not None
+    assert (pace.median, pace.longest) == (median(others), max(others))
+    within = sum(each <= pace.p90 for each in others)
+    assert pace.p90 in others and within >= 0.9 * len(others)
+    assert sum(each < pace.p90 for each in others) < 0.9 * len(others), "and it is the least of such"
+
+
+@pytest.mark.parametrize("token_ms", [[], [5.0]])
+def test_fewer_than_two_tokens_have_none(token_ms: list[float]) -> None:
+    assert Pace.of(token_ms) is None
+
+
+@given(values=TIMES, most=st.integers(1, 80))
+def test_bins_hold_all_in_order(values: list[float], most: int) -> None:
+    binned = means(values, most)
+    assert len(binned) == min(len(values), most)
+    assert min(values) <= min(binned) * (1 + 1e-9) and max(binned) <= max(values) * (1 + 1e-9)
+    if len(values) <= most:
+        assert binned == values
+
+
+def test_a_bin_is_the_mean_of_its_neighbours() -> None:
+    assert means([1.0, 3.0, 10.0, 20.0, 0.0, 0.0], 3) == [2.0, 15.0, 0.0]
+    assert means([], 5) == []
+
+
+def test_a_line_shows_each_value_against_the_greatest() -> None:
+    assert sparkline([0.0, 1.0, 4.0, 7.9, 8.0]) == "▁▂▅██"
+    assert sparkline([0.0, 0.0]) == "▁▁" and sparkline([]) == ""

@@ -1,0 +1,46 @@
+"""docs/readout.md says what every row of the panel and every key of the object means, and speaks of no other."""
+
+import re
+from pathlib import Path
+
+from drafter_client.figures import bars, columns, couples, lines
+from drafter_client.origin import Origin
+from drafter_client.stats import Stats
+from speculation.operation import Operation
+from tests.drafter_client.test_panel import everything
+
+DOCS = (Path(__file__).resolve().parents[2] / "docs" / "readout.md").read_text(encoding="utf-8")
+MODES = ("remote", "fused", "target", "solo")
+
+
+def _first_cells(section: str) -> list[str]:
+    text = DOCS.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \|(.*)\|$", text, re.MULTILINE)
+    assert all(rest.rpartition("|")[2].strip() for _, rest in rows), "each has a meaning"
+    return [cell.strip("`") for cell, _ in rows[1:]]
+
+
+def _labels(stats: Stats) -> set[str]:
+    left, right = columns(stats)
+    rows = [*left, *right, *(row for couple in couples(stats) for row in couple), *lines(stats), *bars(stats)]
+    return {label for label, _ in rows}
+
+
+def test_every_row_of_the_panel_is_explained_and_no_other() -> None:
+    told = _first_cells("The panel")
+    assert len(told) == len(set(told))
+    assert set(told) == set.union(*(_labels(everything(mode)) for mode in MODES)) | {"ms a token"}
+
+
+def test_every_key_of_the_object_is_explained_and_no_other() -> None:
+    assert _first_cells("The object") == list(Stats().report(""))
+
+
+def test_every_origin_and_way_of_working_is_explained() -> None:
+    assert _first_cells("The words") == [origin.value for origin in Origin]
+    assert all(f"`{operation.value}`" in DOCS for operation in Operation)
+
+
+def test_the_readme_leads_there() -> None:
+    readme = Path(__file__).resolve().parents[2] / "README.md"
+    assert "(docs/readout.md)" in readme.read_text(encoding="utf-8")
