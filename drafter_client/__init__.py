@@ -7,21 +7,28 @@
             if isinstance(event, Tokens):
                 print(event.text, end="", flush=True)
 
-`AsyncPair` is the same for asyncio. What goes wrong is a `DrafterError`, what the verifier refuses a `SpecPairError`,
-and a failing engine here a `BackendError`.
+`AsyncPair` is the same for asyncio. What goes wrong is a `DrafterError` (by kind in `drafter_client.errors`), what the
+verifier refuses a `SpecPairError` (in `speculation.errors`), and a failing engine here a `BackendError`.
+
+What drafts is a `DraftModel`, a `Lookup`, or a program's own `Drafter`, brought in with `Custom`.
 """
 
 from backends.contract import BackendError, LoadOptions
+from backends.vocabulary import Vocabulary
 from drafter_client.asynchronous import AsyncGeneration, AsyncPair
 from drafter_client.errors import DrafterError
 from drafter_client.generation import Event, Finished, Generation, Token, Tokens
 from drafter_client.options import Mode, Options
 from drafter_client.origin import Origin
 from drafter_client.pair import Pair
+from drafter_client.replies import ModelInfo
 from drafter_client.sources import Custom, DraftModel, Lookup, Source
 from drafter_client.stats import Stats
+from drafting.contract import Drafter, Expansion
 from speculation.acceptance import Strategy
 from speculation.errors import SpecPairError
+from speculation.sampling import Sampling
+from speculation.tree import Prediction
 
 __all__ = [
     "AsyncGeneration",
@@ -29,20 +36,26 @@ __all__ = [
     "BackendError",
     "Custom",
     "DraftModel",
+    "Drafter",
     "DrafterError",
     "Event",
+    "Expansion",
     "Finished",
     "Generation",
     "LoadOptions",
     "Lookup",
     "Mode",
+    "ModelInfo",
     "Options",
     "Origin",
     "Pair",
+    "Prediction",
+    "Sampling",
     "Source",
     "SpecPairError",
     "Stats",
     "Strategy",
     "Token",
     "Tokens",
+    "Vocabulary",
 ]

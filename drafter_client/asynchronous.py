@@ -166,7 +166,7 @@ class AsyncGeneration:
 async def _follow(work: _Work, threads: ThreadPoolExecutor) -> AsyncGenerator[Event, None]:
     """Its end, for whatever reason, is the end of the work."""
     try:
-        while (event := await asyncio.wrap_future(threads.submit(work.step))) is not None:
+        while not work.closed and (event := await asyncio.wrap_future(threads.submit(work.step))) is not None:
             yield event
     finally:
         if not work.closed:  # as it is where the pair was closed before

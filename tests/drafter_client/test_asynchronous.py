@@ -1,0 +1,285 @@
+"""The pair for asyncio: the same events, an event loop that is free meanwhile, and nothing left of cancelled tasks."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import AsyncPair, Custom, DrafterError, DraftModel, Finished, Lookup, Mode, Options, Tokens
+from drafter_client import asynchronous as module
+from drafter_client.errors import BadPrompt, PairBusy, VerifierUnreachable
+from drafter_client.pair import Pair
+from tests.drafter_client.support import Scenario, Verifier, plain, serving
+
+PROMPT = "def f(x):"
+TOY = DraftModel(Path("1"), "scripted")
+LONG = Options(max_tokens=900)
+MODES = pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(verifier: Verifier) -> Iterator[None]:
+    """No session at the verifier; no thread here but for the pools', which end when their last work is done."""
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        assert thread.name.startswith("pair")
+        thread.join(10.0)
+        assert not thread.is_alive()
+    assert verifier.sessions == 0
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end; what asyncio would only log (an error that nobody looked at, say) fails, too."""
+    logged: list[dict[str, Any]] = []
+
+    async def watched() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: logged.append(context))
+        await work
+        gc.collect()
+
+    asyncio.run(watched())
+    assert not logged
+
+
+def _expected(count: int, prompt: str = PROMPT) -> list[int]:
+    backend = ScriptedBackend(Script(seed=1))
+    return plain(backend, backend.vocabulary.encode(prompt), count)
+
+
+def test_the_events_are_those_of_a_pair(verifier: Verifier) -> None:
+    async def work() -> None:
+        async with AsyncPair(verifier.url, TOY) as pair:
+            assert pair.target.name == "scripted-1" and len(await pair.encode(PROMPT)) == 10
+            text = pair.generate(PROMPT, Options(max_tokens=40))
+            assert (text.text, text.stats.token_ids) == ("", [])
+            *events, last = [event async for event in text]
+            assert isinstance(last, Finished) and last.token_ids == _expected(40)
+            assert [t.id for event in events if isinstance(event, Tokens) for t in event.tokens] == last.token_ids
+            assert text.text == last.text and text.stats is last.stats
+            with pytest.raises(RuntimeError, match="has ended already"):
+                await text.read()
+
+    _run(work())
+
+
+@MODES
+def test_several_texts_at_a_time_do_not_mix(verifier: Verifier, mode: Mode) -> None:
+    prompts = [f"def {name}(x):" for name in "abcdef"]
+
+    async def work() -> None:
+        async with AsyncPair(verifier.url, Lookup(), texts=6) as pair:
+            options = Options(max_tokens=60, mode=mode)
+            texts = await asyncio.gather(*(pair.generate(prompt, options).read() for prompt in prompts))
+        assert [text.token_ids for text in texts] == [_expected(60, prompt) for prompt in prompts]
+
+    _run(work())
+
+
+def test_one_text_more_than_there_is_room_for_is_refused(verifier: Verifier) -> None:
+    async def work() -> None:
+        async with AsyncPair(verifier.url, TOY) as pair, pair.generate(PROMPT, LONG) as text:
+            await anext(text)
+            with pytest.raises(PairBusy):
+                await pair.generate(PROMPT).read()
+
+    _run(work())
+
+
+def test_errors_are_those_of_a_pair(verifier: Verifier) -> None:
+    async def work() -> None:
+        with pytest.raises(VerifierUnreachable):
+            await AsyncPair("http://127.0.0.1:9", Lookup()).__aenter__()
+        with pytest.raises(DrafterError, match="texts must be at least 1"):
+            await AsyncPair(verifier.url, Lookup(), texts=0).__aenter__()
+        async with AsyncPair(verifier.url, Lookup()) as pair:
+            with pytest.raises(BadPrompt):
+                await anext(pair.generate([]))
+            assert (await pair.generate(PROMPT, Options(max_tokens=3)).read()).token_ids == _expected(3)
+
+    _run(work())
+
+
+WAYS: dict[str, Callable[[AsyncPair, Options], Awaitable[None]]] = {}
+
+
+def _way(end: Callable[[AsyncPair, Options], Awaitable[None]]) -> Callable[[AsyncPair, Options], Awaitable[None]]:
+    WAYS[end.__name__] = end
+    return end
+
+
+@_way
+async def _closed(pair: AsyncPair, options: Options) -> None:
+    text = pair.generate(PROMPT, options)
+    await anext(text)
+    await text.aclose()
+    assert [event async for event in text] == []
+
+
+@_way
+async def _left(pair: AsyncPair, options: Options) -> None:
+    async with pair.generate(PROMPT, options) as text:
+        await anext(text)
+
+
+@_way
+async def _cancelled_task(pair: AsyncPair, options: Options) -> None:
+    begun = asyncio.Event()
+
+    async def read() -> None:
+        async for _ in pair.generate(PROMPT, options):
+            begun.set()
+
+    task = asyncio.create_task(read())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@_way
+async def _cancelled_before_it_began(pair: AsyncPair, options: Options) -> None:
+    task = asyncio.create_task(pair.generate(PROMPT, options).read())
+    await asyncio.sleep(0)  # lets it begin to wait
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@_way
+async def _out_of_time(pair: AsyncPair, options: Options) -> None:
+    text = pair.generate(PROMPT, options)
+    await anext(text)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.0):
+            await text.read()
+
+
+@_way
+async def _a_failing_group(pair: AsyncPair, options: Options) -> None:
+    begun = asyncio.Event()
+
+    async def read() -> None:
+        async for _ in pair.generate(PROMPT, options):
+            begun.set()
+
+    async def fail() -> None:
+        await begun.wait()
+        raise ZeroDivisionError
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(read())
+            group.create_task(fail())
+
+    with pytest.raises(ExceptionGroup) as failed:
+        await both()
+    assert failed.group_contains(ZeroDivisionError)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@MODES
+def test_a_text_that_ends_early_makes_room_for_the_next_at_once(
+    verifier: Verifier, way: Callable[[AsyncPair, Options], Awaitable[None]], mode: Mode
+) -> None:
+    async def work() -> None:
+        async with AsyncPair(verifier.url, TOY) as pair:
+            for _ in range(2):
+                await way(pair, Options(max_tokens=900, mode=mode))
+                assert verifier.sessions == 0
+            assert (await pair.generate(PROMPT, Options(max_tokens=6)).read()).token_ids == _expected(6)
+
+    _run(work())
+
+
+@MODES
+def test_a_text_that_a_loop_breaks_off_ends_with_it(verifier: Verifier, mode: Mode) -> None:
+    async def work() -> None:
+        async with AsyncPair(verifier.url, TOY) as pair:
+            async for _ in pair.generate(PROMPT, Options(max_tokens=900, mode=mode)):
+                break
+        assert verifier.sessions == 0
+
+    _run(work())
+
+
+def test_a_pair_that_is_left_ends_its_texts(verifier: Verifier) -> None:
+    async def work() -> None:
+        async with AsyncPair(verifier.url, Lookup(), texts=2) as pair:
+            texts = [pair.generate(PROMPT, LONG), pair.generate(PROMPT, Options(max_tokens=900, mode=Mode.TARGET))]
+            for text in texts:
+                await anext(text)
+            assert verifier.sessions == 1  # the other text is none that guesses could be sent for
+        assert verifier.sessions == 0
+        assert [[event async for event in text] for text in texts] == [[], []]
+
+    _run(work())
+
+
+def test_a_pair_whose_making_is_cancelled_is_closed_when_it_is_made(
+    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(Pair):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            begun.set()
+            assert go.wait(10.0)
+            super().__init__(*given, **named)
+
+        def close(self) -> None:
+            super().close()
+            closed.set()
+
+    monkeypatch.setattr(module, "Pair", Slow)
+
+    async def work() -> None:
+        making = asyncio.create_task(AsyncPair(verifier.url, TOY).__aenter__())
+        await asyncio.to_thread(begun.wait, 10.0)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        assert not closed.is_set()
+        go.set()
+        assert await asyncio.to_thread(closed.wait, 10.0)
+
+    _run(work())
+
+
+def test_the_event_loop_is_free_while_a_drafter_thinks(verifier: Verifier) -> None:
+    """The drafter waits for something that only the event loop does."""
+    thinking, go = threading.Event(), threading.Event()
+
+    def guess(tokens: Sequence[int]) -> int:
+        thinking.set()
+        assert go.wait(10.0)
+        return 0
+
+    async def work() -> None:
+        drafter = Custom(lambda vocabulary, sampling: Scenario(guess))
+        async with AsyncPair(verifier.url, drafter) as pair:
+            options = Options(max_tokens=12, lockstep=True, draft_n=1, lookup=False)
+            reading = asyncio.create_task(pair.generate(PROMPT, options).read())
+            while not thinking.is_set():
+                await asyncio.sleep(0)
+            go.set()
+            assert (await reading).token_ids == _expected(12)
+
+    _run(work())
+
+
+def test_chat_is_the_targets(verifier: Verifier) -> None:
+    target = ScriptedBackend(Script(seed=1))
+    target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+
+    async def work(url: str) -> None:
+        async with AsyncPair(url, TOY) as pair:
+            assert await pair.chat("hello") == [256, *b"user: hello"]
+
+    with serving(target) as chatty:
+        _run(work(chatty.url))

@@ -1,0 +1,109 @@
+"""A text in the making: its events add up to it, and wherever it is left, nothing of it stays behind."""
+
+from collections.abc import Generator, Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.scripted import ByteVocabulary
+from drafter_client import Finished, Generation, Options, Origin, Stats, Tokens
+from drafter_client.loop import Committed
+
+PROMPT = [256, 97]
+TEXT = "naïve 日本 😀\n".encode()
+
+
+class Run:
+    """Commits given pieces, and notes whether it was ended."""
+
+    def __init__(self, pieces: Sequence[Sequence[int]], fails: Exception | None = None) -> None:
+        self.stats, self.begun, self.ended = Stats(), False, False
+        self._pieces, self._fails = pieces, fails
+
+    def generation(self) -> Generation:
+        return Generation(self._run(), ByteVocabulary(), PROMPT, Options(seed=1), self.stats)
+
+    def _run(self) -> Generator[Committed, None, None]:
+        self.begun = True
+        try:
+            for piece in self._pieces:
+                self.stats.token_ids += piece
+                yield Committed([(token, Origin.FREE) for token in piece])
+            if self._fails is not None:
+                raise self._fails
+            self.stats.finish_reason = "length"
+        finally:
+            self.ended = True
+
+
+@given(cuts=st.lists(st.integers(1, len(TEXT) - 1), max_size=8), whole=st.booleans())
+def test_events_add_up_to_the_text_however_they_are_cut(cuts: list[int], whole: bool) -> None:
+    data = TEXT if whole else TEXT[:-3]  # the latter breaks off in a character
+    edges = [0, *sorted(cut for cut in set(cuts) if cut < len(data)), len(data)]
+    pieces = [list(data[low:high]) for low, high in pairwise(edges)]
+    *events, last = Run(pieces).generation()
+    assert isinstance(last, Finished) and all(isinstance(event, Tokens) for event in events)
+    said = "".join(event.text for event in events)
+    assert said == data.decode(errors="ignore") and last.text == data.decode(errors="replace")
+    assert [token.id for event in events for token in event.tokens] == list(data) == last.token_ids
+    position = len(PROMPT)
+    for event in events:
+        assert event.position == position and event.tokens
+        position += len(event.tokens)
+    assert last.finish_reason == "length"
+
+
+def test_the_text_so_far_marks_a_character_that_it_breaks_off_in() -> None:
+    generation = Run([list("ï".encode()[:1]), list("ï".encode()[1:])]).generation()
+    first = next(generation)
+    assert isinstance(first, Tokens) and first.text == "" and generation.text == "\ufffd"
+    second = next(generation)
+    assert isinstance(second, Tokens) and second.text == generation.text == "ï"
+
+
+@pytest.mark.parametrize("way", ["close", "with", "forget", "break"])
+def test_a_text_that_is_left_early_ends_at_once(way: str) -> None:
+    run = Run([[97], [98], [99]])
+    generation: Generation | None = run.generation()
+    assert generation is not None
+    if way == "with":
+        with generation:
+            next(generation)
+    elif way == "break":
+        for _ in generation:
+            break
+        generation = None
+    else:
+        next(generation)
+        assert not run.ended
+        if way == "close":
+            generation.close()
+        generation = None
+    assert run.ended and run.stats.token_ids == [97]
+    if generation is not None:
+        assert list(generation) == [] and generation.text == "a"
+
+
+def test_a_text_that_was_never_begun_has_nothing_to_end() -> None:
+    run = Run([[97]])
+    run.generation().close()
+    assert not run.begun
+
+
+def test_read_waits_for_the_end_also_from_the_middle() -> None:
+    generation = Run([[97], [98]]).generation()
+    next(generation)
+    assert generation.read().text == "ab"
+    with pytest.raises(RuntimeError, match="has ended already, and its events were read"):
+        generation.read()
+
+
+def test_what_fails_on_the_way_is_raised_after_what_came_before() -> None:
+    run = Run([[97]], fails=ValueError("odd"))
+    generation = run.generation()
+    next(generation)
+    with pytest.raises(ValueError, match="odd"):
+        next(generation)
+    assert run.ended and generation.text == "a" and list(generation) == []

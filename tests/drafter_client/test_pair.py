@@ -1,0 +1,348 @@
+"""The library beneath the command line, against a real verifier: events, ways to end, several texts, errors by type."""
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+import drafter_client
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import (
+    Custom,
+    Drafter,
+    DrafterError,
+    DraftModel,
+    Expansion,
+    Finished,
+    Lookup,
+    Mode,
+    Options,
+    Origin,
+    Pair,
+    Prediction,
+    Source,
+    SpecPairError,
+    Tokens,
+    Vocabulary,
+)
+from drafter_client.errors import BadKey, BadOption, BadPrompt, NoChatTemplate, PairBusy, VerifierUnreachable
+from speculation.errors import PromptTooLong
+from tests.drafter_client.support import Scenario, Verifier, plain, serving
+
+PROMPT = "def f(x):"
+TOY = DraftModel(Path("1"), "scripted")
+JUNK = Custom(lambda vocabulary, sampling: Scenario(lambda tokens: len(tokens) % 256), "junk")
+SOURCES = {"model": TOY, "lookup": Lookup(), "custom": JUNK}
+EACH_SOURCE = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+SAMPLED = Options(max_tokens=40, temperature=0.9, seed=5)
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+@pytest.fixture
+def nothing_is_left(verifier: Verifier) -> Iterator[None]:
+    """No session at the verifier and no thread here."""
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) <= before
+    assert verifier.sessions == 0
+
+
+def _ids(text: str) -> list[int]:
+    return ScriptedBackend(Script(seed=1)).vocabulary.encode(text)
+
+
+def _expected(options: Options, prompt: str = PROMPT) -> list[int]:
+    return plain(ScriptedBackend(Script(seed=1)), _ids(prompt), options.max_tokens, options.sampling)
+
+
+@EACH_SOURCE
+@pytest.mark.parametrize("options", [Options(max_tokens=40), SAMPLED], ids=["greedy", "sampled"])
+def test_the_text_is_the_targets_whatever_drafts(verifier: Verifier, source: Source, options: Options) -> None:
+    with Pair(verifier.url, source) as pair:
+        *events, last = pair.generate(PROMPT, options)
+    assert isinstance(last, Finished) and last.token_ids == _expected(options)
+    tokens = [token for event in events if isinstance(event, Tokens) for token in event.tokens]
+    assert [token.id for token in tokens] == last.token_ids
+    assert last.text.startswith("".join(token.text for token in tokens)) and last.finish_reason == "length"
+    assert sum(last.stats.origins.values()) == last.stats.generated_tokens == 40
+
+
+@EACH_SOURCE
+@pytest.mark.parametrize("lockstep", [False, True], ids=["side by side", "lockstep"])
+def test_the_counters_are_those_of_the_events(verifier: Verifier, source: Source, lockstep: bool) -> None:
+    with Pair(verifier.url, source) as pair, pair.generate(PROMPT, Options(max_tokens=90, lockstep=lockstep)) as text:
+        origins = [token.origin for event in text if isinstance(event, Tokens) for token in event.tokens]
+    stats = text.stats
+    assert {origin: origins.count(origin) for origin in set(origins)} == dict(stats.origins)
+    if lockstep:
+        assert origins.count(Origin.ACCEPTED) == stats.accepted and origins.count(Origin.OWN) == 0
+        assert origins.count(Origin.FREE) + origins.count(Origin.CORRECTION) == 1 + stats.rounds
+
+
+def test_the_target_alone_needs_nothing_that_drafts(verifier: Verifier) -> None:
+    options = Options(max_tokens=12, mode=Mode.TARGET)
+    with Pair(verifier.url, draft=None) as pair:
+        last = pair.generate(PROMPT, options).read()
+        assert last.token_ids == _expected(options) and len(last.stats.token_ms) == 12
+        with pytest.raises(BadOption, match="there is nothing here that drafts, choose fused or target"):
+            pair.generate(PROMPT)
+
+
+def test_modes_may_change_from_text_to_text(verifier: Verifier) -> None:
+    with Pair(verifier.url, TOY) as pair:
+        texts = [pair.generate(PROMPT, Options(max_tokens=9, mode=mode)).read() for mode in ("remote", "target") * 2]  # type: ignore[arg-type]
+    assert [text.stats.mode for text in texts] == ["remote", "target"] * 2
+    assert len({text.text for text in texts}) == 1
+
+
+def test_a_prompt_may_be_token_ids(verifier: Verifier) -> None:
+    with Pair(verifier.url, TOY) as pair:
+        assert pair.encode(PROMPT) == _ids(PROMPT)
+        generation = pair.generate(_ids(PROMPT), Options(max_tokens=5))
+        assert generation.prompt_ids == _ids(PROMPT) and generation.options.seed is not None
+        assert generation.read().token_ids == _expected(Options(max_tokens=5))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "complaint"),
+    [
+        ([], "the prompt is empty, as the model reads it"),
+        ([97, 258], "the prompt holds 258, which is no token id of the target: it has 258"),
+        ([-1], "the prompt holds -1, which is no token id"),
+    ],
+)
+def test_a_prompt_that_is_none_is_refused_at_once(verifier: Verifier, prompt: list[int], complaint: str) -> None:
+    with Pair(verifier.url, TOY) as pair, pytest.raises(BadPrompt, match=complaint):
+        pair.generate(prompt)
+
+
+@pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
+def test_what_the_verifier_refuses_is_raised_by_the_first_step(verifier: Verifier, mode: Mode) -> None:
+    with Pair(verifier.url, Lookup()) as pair:
+        text = pair.generate([97] * 2000, Options(mode=mode))
+        with pytest.raises(PromptTooLong) as refused:
+            next(text)
+        assert isinstance(refused.value, SpecPairError)
+        assert pair.generate(PROMPT, Options(max_tokens=3)).read().token_ids, "the next is none the worse for it"
+
+
+def test_what_stands_in_the_way_is_told_by_type(verifier: Verifier) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        nowhere = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(VerifierUnreachable) as unreachable:
+        Pair(nowhere, Lookup())
+    assert isinstance(unreachable.value, DrafterError)
+    with serving(api_key="sesame") as locked:
+        with pytest.raises(BadKey):
+            Pair(locked.url, Lookup(), api_key="wrong")
+        with Pair(locked.url, Lookup(), api_key="sesame") as pair:
+            assert pair.generate(PROMPT, Options(max_tokens=3)).read().token_ids
+    with pytest.raises(drafter_client.BackendError, match="no such model file"):
+        Pair(verifier.url, DraftModel(Path("/nowhere/x.gguf")))
+    for wrong in ({"texts": 0}, {"branches": 0}):
+        with pytest.raises(BadOption, match=r"must be at least 1, got 0"):
+            Pair(verifier.url, Lookup(), **wrong)
+
+
+def test_a_model_without_a_template_cannot_chat(verifier: Verifier) -> None:
+    with Pair(verifier.url, Lookup()) as pair, pytest.raises(NoChatTemplate):
+        pair.chat("hello")
+
+
+WAYS: dict[str, Callable[[Pair], None]] = {}
+
+
+def _way(end: Callable[[Pair], None]) -> Callable[[Pair], None]:
+    WAYS[end.__name__] = end
+    return end
+
+
+LONG = Options(max_tokens=900)
+
+
+@_way
+def _closed(pair: Pair) -> None:
+    text = pair.generate(PROMPT, LONG)
+    next(text)
+    text.close()
+
+
+@_way
+def _left_by_break(pair: Pair) -> None:
+    for _ in pair.generate(PROMPT, LONG):
+        break
+
+
+@_way
+def _left_by_an_error(pair: Pair) -> None:
+    with suppress(ZeroDivisionError), pair.generate(PROMPT, LONG) as text:
+        next(text)
+        raise ZeroDivisionError
+
+
+@_way
+def _never_begun(pair: Pair) -> None:
+    pair.generate(PROMPT, LONG)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("options", [LONG, Options(max_tokens=900, mode=Mode.TARGET)], ids=["remote", "target"])
+def test_a_text_left_early_makes_room_for_the_next(
+    verifier: Verifier, way: Callable[[Pair], None], options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "LONG", options)
+    threads = set(threading.enumerate())
+    with Pair(verifier.url, TOY) as pair:
+        for _ in range(3):
+            way(pair)
+            assert set(threading.enumerate()) <= threads
+        assert pair.generate(PROMPT, Options(max_tokens=6)).read().token_ids == _expected(Options(max_tokens=6))
+
+
+def test_a_pair_that_is_closed_ends_its_texts(verifier: Verifier) -> None:
+    with Pair(verifier.url, TOY) as pair:
+        text = pair.generate(PROMPT, LONG)
+        next(text)
+        assert verifier.sessions == 1
+    assert verifier.sessions == 0 and list(text) == [] and text.stats.finish_reason is None
+    with pytest.raises(RuntimeError, match="this pair is closed"):
+        pair.generate(PROMPT)
+
+
+def test_one_text_more_than_there_is_room_for_is_refused(verifier: Verifier) -> None:
+    with Pair(verifier.url, Lookup(), texts=2) as pair:
+        one, other, third = (pair.generate(PROMPT, LONG) for _ in range(3))
+        next(one), next(other)
+        with pytest.raises(PairBusy, match="this pair writes 2 texts at a time: end one, or make the pair with more"):
+            next(third)
+        other.close()
+        assert next(pair.generate(PROMPT, LONG))
+
+
+@pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
+def test_several_texts_at_a_time_do_not_mix(verifier: Verifier, mode: Mode) -> None:
+    """Their prompts are read by the verifier while others are written: also where there is no vocabulary here."""
+    prompts = [f"def {name}(x):" for name in "abcdefgh"]
+    options = Options(max_tokens=60, temperature=0.7, seed=11, mode=mode)
+    with Pair(verifier.url, Lookup(), texts=4) as pair, ThreadPoolExecutor(4) as pool:
+        texts = list(pool.map(lambda prompt: pair.generate(prompt, options).read(), prompts))
+    assert [text.token_ids for text in texts] == [_expected(options, prompt) for prompt in prompts]
+
+
+def test_prompts_can_be_encoded_while_a_text_is_written(verifier: Verifier) -> None:
+    with Pair(verifier.url, Lookup()) as pair:
+        text = pair.generate(PROMPT, Options(max_tokens=30, mode=Mode.TARGET))
+        next(text)
+        assert pair.encode("in between") == _ids("in between")
+        assert text.read().token_ids == _expected(Options(max_tokens=30))
+
+
+class Remembered:
+    """Says what a table says, and notes what it was asked."""
+
+    width = 1
+
+    def __init__(self, table: Sequence[int], seen: list[tuple[Vocabulary, int]]) -> None:
+        self._table, self.seen = table, seen
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        at = len(text) + len(tails[0])
+        token = self._table[at] if at < len(self._table) else 0
+        return Expansion([Prediction(token, 0.99)], 1)
+
+
+def test_a_drafter_of_ones_own_is_asked_and_believed(verifier: Verifier) -> None:
+    options, made = Options(max_tokens=60, seed=3, temperature=0.8, lockstep=True, lookup=False), []
+    table = [*_ids(PROMPT), *_expected(options)]
+
+    def make(vocabulary: Vocabulary, sampling: object) -> Drafter:
+        made.append((vocabulary.size, sampling))
+        return Remembered(table, [])
+
+    with Pair(verifier.url, Custom(make, "a table")) as pair:
+        texts = [pair.generate(PROMPT, options).read() for _ in range(2)]
+    assert made == [(258, options.sampling)] * 2, "a new one for each text"
+    for text in texts:
+        assert text.token_ids == _expected(options) and text.stats.draft_model == "a table"
+        assert text.stats.accepted == text.stats.drafted > 30
+
+
+@pytest.mark.parametrize("lockstep", [False, True], ids=["side by side", "lockstep"])
+def test_what_a_drafter_of_ones_own_raises_reaches_who_reads(verifier: Verifier, lockstep: bool) -> None:
+    def fail(tokens: Sequence[int]) -> int:
+        raise LookupError("no such word")
+
+    with Pair(verifier.url, Custom(lambda vocabulary, sampling: Scenario(fail))) as pair:
+        options = Options(max_tokens=900, lockstep=lockstep, draft_n=2)
+        with pytest.raises(LookupError, match="no such word"):
+            pair.generate(PROMPT, options).read()
+        assert pair.generate(PROMPT, Options(max_tokens=4, mode=Mode.TARGET)).read().token_ids
+
+
+def test_a_library_says_nothing_on_its_own(verifier: Verifier, capfd: pytest.CaptureFixture[str]) -> None:
+    with Pair(verifier.url, TOY) as pair:
+        pair.generate(PROMPT, Options(max_tokens=4)).read()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_named_is_there() -> None:
+    assert sorted(drafter_client.__all__) == drafter_client.__all__
+    assert all(hasattr(drafter_client, name) for name in drafter_client.__all__)
+
+
+TYPED = """
+import asyncio
+from collections.abc import Sequence
+
+from drafter_client import (
+    AsyncPair, Custom, Drafter, Event, Expansion, Finished, Options, Pair, Prediction, Sampling, Tokens, Vocabulary,
+)
+
+
+class Mine:
+    width = 1
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        return Expansion([Prediction(0, 0.5)], 1)
+
+
+def make(vocabulary: Vocabulary, sampling: Sampling) -> Drafter:
+    return Mine()
+
+
+def sync() -> str:
+    with Pair("http://v", Custom(make)) as pair, pair.generate("a", Options(max_tokens=4)) as text:
+        for event in text:
+            reveal_type(event)
+            if isinstance(event, Tokens):
+                print(event.text, event.tokens[0].origin.value)
+        return text.text
+
+
+async def main() -> Finished:
+    async with AsyncPair("http://v") as pair:
+        async for event in pair.generate([1, 2]):
+            reveal_type(event)
+        return await pair.generate("a").read()
+"""
+
+
+def test_programs_that_use_it_are_checked_by_their_types(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(TYPED)
+    root = Path(__file__).resolve().parents[2]
+    examples = sorted(str(path) for path in (root / "examples").glob("*.py"))
+    command = [sys.executable, "-m", "mypy", "--strict", str(program), *examples]
+    ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert (
+        ran.stdout.count('Revealed type is "drafter_client.generation.Tokens | drafter_client.generation.Finished"')
+        == 2
+    )
