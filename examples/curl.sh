@@ -26,8 +26,12 @@ ask POST /prefill '{"prompt": "def main():", "max_tokens": 16}'
 # "position" on: the guesses that stand, then one token more.
 ask POST /verify '{"draft_tokens": [632, 200, 260]}'
 
-# No guess at all: one token of the target's own. The place is counted from the guesses that stood; a client that
-# sends its "position" may also repeat itself, or have several guesses under way.
+# The place is counted from the guesses that stood, so this asks about the token that came with them: it is certain
+# already, and told from the record ("forward_ms" is 0). A client that sends its "position" says itself where it is, and
+# may repeat itself, or have several guesses under way.
+ask POST /verify '{"draft_tokens": []}'
+
+# No guess behind all that is certain: a step of plain decoding, one token of the target's own.
 ask POST /verify '{"draft_tokens": []}'
 
 ask DELETE "/sessions/$SESSION"

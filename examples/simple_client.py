@@ -11,6 +11,7 @@ limit: it sends a session id and a position along.
 
 import argparse
 import json
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -20,11 +21,12 @@ DRAFTS = 4  # tokens guessed at once
 
 # Straight to the verifier, whatever proxies the environment names.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_headers = {"Content-Type": "application/json"}
 
 
 def post(url: str, body: dict[str, Any]) -> dict[str, Any]:
     """One request, one JSON answer."""
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(url, json.dumps(body).encode(), _headers)
     with _opener.open(request, timeout=600) as reply:
         answer: dict[str, Any] = json.load(reply)
         return answer
@@ -61,7 +63,10 @@ def main() -> int:
     parser.add_argument("url", help="the verifier, for example http://127.0.0.1:8000")
     parser.add_argument("prompt", help="the text to continue")
     parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--api-key", default=os.environ.get("KEY"), help="its key, if it wants one (or KEY)")
     options = parser.parse_args()
+    if options.api_key:
+        _headers["Authorization"] = f"Bearer {options.api_key}"
     url = options.url.rstrip("/")
     try:
         tokens, requests, guessed = generate(url, options.prompt, options.max_tokens)

@@ -1,0 +1,33 @@
+"""A program that uses the pair: text as it comes, and what it came to.
+
+    python examples/sync_client.py http://127.0.0.1:8000 "def main():"
+
+A small model on this machine drafts (the one that ships; `DraftModel(Path("….gguf"))` is another). KEY in the
+environment is the verifier's key, if it wants one.
+"""
+
+import os
+import sys
+
+from drafter_client import DrafterError, DraftModel, Options, Pair, SpecPairError, Tokens
+
+
+def main(url: str, prompt: str) -> int:
+    """Exit status."""
+    try:
+        with Pair(url, DraftModel(), api_key=os.environ.get("KEY")) as pair:
+            text = pair.generate(prompt, Options(max_tokens=48, temperature=0.8, seed=7))
+            for event in text:
+                if isinstance(event, Tokens):
+                    print(event.text, end="", flush=True)
+    except (DrafterError, SpecPairError) as error:
+        print(f"sync_client: {error}", file=sys.stderr)
+        return 1
+    stats = text.stats
+    rate = f"{stats.tokens_per_second:.0f} tokens/s" if stats.tokens_per_second else "-"
+    print(f"\n-- {stats.generated_tokens} tokens at {rate}, {stats.accepted} of {stats.drafted} drafts accepted")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))
