@@ -15,7 +15,10 @@ from drafter_client.text import TextStream
 
 
 class Token(NamedTuple):
-    """A token of the text. `text` is what it completes: nothing, while a character is spread over several."""
+    """A token of the text. `text` is what it completes: nothing, while a character is spread over several.
+
+    `origin`: as far as it could be told at once; `Stats.origins` counts what turned out.
+    """
 
     id: int
     text: str

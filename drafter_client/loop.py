@@ -10,7 +10,7 @@ from typing import Any
 from drafter_client.client import VerifierClient
 from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Threads
 from drafter_client.errors import DrafterError
-from drafter_client.origin import Origin
+from drafter_client.origin import Origin, Origins
 from drafter_client.replies import STREAM, Bounds, ModelInfo
 from drafter_client.stats import Stats
 from drafting.contract import Drafter
@@ -126,7 +126,7 @@ class _Run:
     ) -> None:
         self.finish_reason = finish_reason
         self._pilot, self._crew, self._bounds, self._stats, self._clock = pilot, crew, bounds, stats, clock
-        self._guesses: list[Flight] = []  # that cover what is not known yet: where tokens come from
+        self._origins = Origins()
         self._lock = threading.Lock()  # over all of this
         self._news: deque[Committed] = deque()
         self._failure: BaseException | None = None
@@ -176,7 +176,7 @@ class _Run:
     def _order(self) -> None:
         now = 1e3 * self._clock()
         while (flight := self._pilot.next_guess(now)) is not None:
-            self._guesses.append(flight)
+            self._origins.sent(flight)
             self._crew.send(flight)
         step = self._pilot.next_step(now)
         if step is not None:
@@ -192,10 +192,14 @@ class _Run:
         elif isinstance(event, Answered):
             verdict, flight = event.verdict, event.flight
             self._bounds.check("/verify", flight.position, verdict.tokens)
-            self._stats.round(verdict, flight, now)
             self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
-            recorded = flight.end - verdict.judged if verdict.forward_ms > 0.0 else self._bounds.tokens
-            self._commit(flight.position, verdict.tokens, verdict.finish_reason, now, late=flight, recorded=recorded)
+            ran = self._stats.round(verdict, flight, now)
+            recorded = flight.end - verdict.judged if ran else self._bounds.tokens
+            finish_reason = verdict.finish_reason
+            self._commit(flight.position, verdict.tokens, finish_reason, now, answered=flight, recorded=recorded)
+            if ran:
+                brought = verdict.tokens[: verdict.accepted + 1]
+                self._stats.amend(self._origins.settle(flight, recorded, brought))
         else:
             self._bounds.check(STREAM, event.position, event.tokens)
             if event.forward_ms is not None:
@@ -210,32 +214,19 @@ class _Run:
         now: float,
         *,
         own: bool = False,
-        late: Flight | None = None,
+        answered: Flight | None = None,
         recorded: int = 0,
     ) -> None:
-        """`own`: the verifier says that no guess brought them. `late`: the guess that was answered; before position
-        `recorded` it was compared with what had been committed without it."""
+        """`own`: the verifier says that no guess brought them. `answered`: the guess that this is the answer to; what
+        comes before position `recorded` had been committed without it."""
         start = len(self._pilot.known)
         new = self._pilot.committed(position, tokens, finish_reason is not None, now)
         if new:
             told = [
-                (token, self._origin(at, token, own, late if at < recorded else None))
+                (token, self._origins.tell(at, token, own, answered, late=at < recorded))
                 for at, token in enumerate(new, start)
             ]
             self._stats.committed(told, self._pilot.operation)
             self._stats.misses, self._stats.prepared = self._pilot.text.misses, self._pilot.text.prepared
             self._news.append(Committed(told))
         self.finish_reason = self.finish_reason or finish_reason
-
-    def _origin(self, position: int, token: int, own: bool, late: Flight | None) -> Origin:
-        """Asked position by position: a guess that said something else says nothing more."""
-        self._guesses = [guess for guess in self._guesses if position <= guess.end]
-        covering = [guess for guess in self._guesses if guess.position <= position < guess.end]
-        right = [guess for guess in covering if guess.drafts[position - guess.position] == token]
-        begun = [guess for guess in self._guesses if guess.position <= position and guess is not late]
-        self._guesses = [guess for guess in self._guesses if guess not in covering or guess in right]
-        if own or (late is not None and not begun):
-            return Origin.OWN
-        if any(guess in right for guess in begun):
-            return Origin.ACCEPTED
-        return Origin.CORRECTION if any(guess in covering for guess in begun) else Origin.FREE

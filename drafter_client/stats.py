@@ -1,6 +1,7 @@
 """What a run came to: counted as it goes, reported as one flat object."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -87,11 +88,11 @@ class Stats:
         """Count a draft step."""
         self.times.drafting += milliseconds
 
-    def round(self, verdict: Verdict, flight: Flight, now: float) -> None:
-        """Count the answer to a guess."""
+    def round(self, verdict: Verdict, flight: Flight, now: float) -> bool:
+        """Count the answer to a guess; whether it was a round. One that is contained in the next shares its pass."""
+        ran = verdict.forward_ms > 0.0 and (verdict.judged > 0 or not flight.drafts)
         self.guesses += 1
-        if verdict.forward_ms > 0.0 and (verdict.judged or not flight.drafts):
-            self.rounds += 1
+        self.rounds += ran
         if verdict.judged:
             first = len(flight.drafts) - verdict.judged
             self.drafted += verdict.judged
@@ -102,6 +103,7 @@ class Stats:
         self.times.queue += verdict.queue_ms
         self.times.verify += verdict.forward_ms
         self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
+        return ran
 
     def served(self, summary: Summary, milliseconds: float) -> None:
         """Take over what the verifier says of a text that it wrote by itself, in so many milliseconds."""
@@ -124,6 +126,12 @@ class Stats:
         self.token_ids += [token for token, _ in tokens]
         self.origins.update(origin for _, origin in tokens)
         self.operations[operation] += len(tokens)
+
+    def amend(self, changes: Iterable[tuple[Origin, Origin]]) -> None:
+        """Count tokens elsewhere than was thought when they became known."""
+        for thought, origin in changes:
+            self.origins[thought] -= 1
+            self.origins[origin] += 1
 
     def wrote(self, tokens: list[int], milliseconds: float) -> None:
         """Count tokens of a model by itself, that came at once, so long after the one before or the beginning."""

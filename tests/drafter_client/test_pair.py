@@ -80,8 +80,9 @@ def test_the_counters_are_those_of_the_events(verifier: Verifier, source: Source
     with Pair(verifier.url, source) as pair, pair.generate(PROMPT, Options(max_tokens=90, lockstep=lockstep)) as text:
         origins = [token.origin for event in text if isinstance(event, Tokens) for token in event.tokens]
     stats = text.stats
-    assert {origin: origins.count(origin) for origin in set(origins)} == dict(stats.origins)
+    assert len(origins) == stats.generated_tokens == sum(stats.origins.values())
     if lockstep:
+        assert {origin: origins.count(origin) for origin in set(origins)} == dict(stats.origins)
         assert origins.count(Origin.ACCEPTED) == stats.accepted and origins.count(Origin.OWN) == 0
         assert origins.count(Origin.FREE) + origins.count(Origin.CORRECTION) == 1 + stats.rounds
 
