@@ -1,5 +1,6 @@
 """The library beneath the command line, against a real verifier: events, ways to end, several texts, errors by type."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -340,6 +341,11 @@ def test_programs_that_use_it_are_checked_by_their_types(tmp_path: Path) -> None
     program.write_text(TYPED)
     root = Path(__file__).resolve().parents[2]
     examples = sorted(str(path) for path in (root / "examples").glob("*.py"))
+    blocks = re.findall(r"^```python\n(.*?)^```", (root / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    assert len(blocks) >= 3
+    for at, block in enumerate(blocks):
+        (tmp_path / f"readme_{at}.py").write_text(block, encoding="utf-8")
+        examples.append(str(tmp_path / f"readme_{at}.py"))
     command = [sys.executable, "-m", "mypy", "--strict", str(program), *examples]
     ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
