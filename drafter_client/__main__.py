@@ -7,6 +7,7 @@ from backends.contract import BackendError
 from drafter_client.arguments import drafter_options, solo_parser
 from drafter_client.commands.common import INTERRUPTED
 from drafter_client.commands.draft import run_draft
+from drafter_client.commands.many import run_many
 from drafter_client.commands.solo import run_solo_command
 from drafter_client.errors import DrafterError
 from speculation.errors import SpecPairError
@@ -21,7 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if arguments[:1] == ["solo"]:
             return run_solo_command(solo_parser().parse_args(arguments[1:]))
-        return run_draft(drafter_options(arguments))
+        options = drafter_options(arguments)
+        return run_draft(options) if options.prompt_file is None else run_many(options)
     except (SpecPairError, DrafterError, BackendError) as error:
         print(f"drafter: {error}", file=sys.stderr)
         return 1

@@ -22,6 +22,7 @@ _OF_A_MODEL = (
     *("--tensor-parallel", "--translate", "--no-lookup"),
 )
 _OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
+_MOST_TEXTS = 64  # at a time: each has threads and connections of its own
 
 
 def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -30,11 +31,11 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.mode = Mode(options.mode)
 
-    def refuse(flags: Sequence[str], reason: str) -> None:
+    def refuse(flags: Sequence[str], reason: str, then: str = "leave one of the two out") -> None:
         for flag in flags:
             name = "lookup" if flag == "--no-lookup" else flag[2:].replace("-", "_")
             if getattr(options, name) != parser.get_default(name):
-                parser.error(f"{flag}: {reason}, leave one of the two out")
+                parser.error(f"{flag}: {reason}, {then}")
 
     if options.mode in (Mode.FUSED, Mode.TARGET):
         refuse(_OF_DRAFTING, f"with --mode {options.mode} nothing drafts here")
@@ -42,6 +43,12 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
             refuse(["--draft-n"], f"with --mode {options.mode} nothing drafts")
     elif options.backend == NGRAM:
         refuse(_OF_A_MODEL, "--backend ngram drafts without a model")
+    if options.prompt_file is None:
+        refuse(["--concurrency", "--output"], "is for many prompts", "give them with --prompt-file")
+    else:
+        refuse(["--baseline"], "is measured beside one text", "compare ways over many prompts with `drafter compare`")
+        if options.output is not None:
+            refuse(["--json"], "--output writes the same lines")
     return options
 
 
@@ -88,7 +95,21 @@ def drafter_parser() -> argparse.ArgumentParser:
     )
     draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: nothing side by side")
     _engine(draft, (*NAMES, NGRAM), "engine; ngram: no model, look the text up in itself (default: %(default)s)")
-    _prompt(parser)
+    one_or_many = _prompt(parser)
+    one_or_many.add_argument(
+        "--prompt-file", type=Path, metavar="FILE", help="many prompts: one a line, or JSON Lines if it ends in .jsonl"
+    )
+    many = parser.add_argument_group("many prompts")
+    many.add_argument(
+        "--concurrency",
+        metavar="N",
+        type=_from_to(1, _MOST_TEXTS),
+        default=1,
+        help="texts at a time (default: %(default)s)",
+    )
+    many.add_argument(
+        "--output", type=Path, metavar="FILE", help="write results there, as JSON Lines; run it again to go on"
+    )
     parser.add_argument("--chat", action="store_true", help="apply the target's chat template to the prompt")
     parser.add_argument("--system", help="system message, with --chat")
     _sampling(parser)
@@ -127,11 +148,11 @@ def _engine(parser: argparse._ArgumentGroup, names: tuple[str, ...], meaning: st
     )
 
 
-def _prompt(parser: argparse.ArgumentParser) -> None:
+def _prompt(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
     group = parser.add_argument_group("prompt").add_mutually_exclusive_group()
     group.add_argument("--prompt", metavar="TEXT", help="the text to continue; without it, standard input is read")
-    group.add_argument("--prompt-file", type=Path, metavar="FILE", help="read it from a file")
     parser.add_argument("--max-tokens", type=_at_least(1), default=128, help="(default: %(default)s)")
+    return group
 
 
 def _sampling(parser: argparse.ArgumentParser) -> None:
@@ -146,7 +167,9 @@ def _sampling(parser: argparse.ArgumentParser) -> None:
 
 def _output(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
+    group.add_argument(
+        "--json", action="store_true", help="one JSON object a text on standard output, nothing else there"
+    )
     group.add_argument("--no-stream", action="store_true", help="print the text at the end")
 
 

@@ -1,5 +1,6 @@
 """A verifier and what drafts for it, as one language model: the library beneath the command line."""
 
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -59,13 +60,15 @@ class Pair:
         self._clock = clock
         self._seats: SimpleQueue[_Seat] = SimpleQueue()
         self._texts = texts
+        self._encoding = threading.Lock()  # the verifier may do it, over one connection
         with ExitStack() as stack:
             client = stack.enter_context(closing(VerifierClient(verifier, api_key=api_key)))
             client.wait_until_ready(on_wait=on_wait)
             self._drafting: Drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
-            for at, drafter in enumerate(self._drafting.drafters):
-                own = stack.enter_context(closing(client.another())) if at else client
+            for drafter in self._drafting.drafters:
+                own = stack.enter_context(closing(client.another()))  # prompts are encoded while texts are written
                 own.round_trip_ms = client.round_trip_ms
+                own.transport.connect()
                 self._seats.put(_Seat(own, drafter))
             self._open = stack.pop_all()
 
@@ -87,12 +90,14 @@ class Pair:
         return self._drafting.info
 
     def encode(self, prompt: str) -> list[int]:
-        """Token ids of a prompt, as the target reads it."""
-        return self._drafting.vocabulary.encode(prompt)
+        """Token ids of a prompt, as the target reads it. From any thread."""
+        with self._encoding:
+            return self._drafting.vocabulary.encode(prompt)
 
     def chat(self, message: str, system: str | None = None) -> list[int]:
-        """Token ids of a message to the target, by its own chat template. Raises NoChatTemplate."""
-        return chat_ids(self.target.chat_template, self._drafting.vocabulary, message, system)
+        """Token ids of a message to the target, by its own chat template. From any thread. Raises NoChatTemplate."""
+        with self._encoding:
+            return chat_ids(self.target.chat_template, self._drafting.vocabulary, message, system)
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
         """Begin to continue `prompt`, text or token ids: an iterator of events.
