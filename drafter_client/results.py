@@ -73,12 +73,11 @@ def parse(data: bytes, name: str) -> tuple[list[Result], int]:
 
     Raises ForeignOutput for anything else than results.
     """
-    whole = data.rfind(b"\n") + 1
-    tail = data[whole:]
+    *lines, tail = data.split(b"\n")
+    results = [_result(line, name, number) for number, line in enumerate(lines, 1)]
     if not (tail.startswith(_OPENING) or _OPENING.startswith(tail)):
-        raise _foreign(name, data.count(b"\n") + 1)
-    lines = data[:whole].split(b"\n")[:-1]
-    return [_result(line, name, number) for number, line in enumerate(lines, 1)], whole
+        raise _foreign(name, len(lines) + 1)
+    return results, len(data) - len(tail)
 
 
 def _result(line: bytes, name: str, number: int) -> Result:

@@ -2,12 +2,13 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -179,6 +180,8 @@ def _interrupts(stop: threading.Event) -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         interrupted.set()
         stop.set()
+        with suppress(OSError):  # not `print`, which this may have come into the middle of
+            os.write(2, b"drafter: ending what is under way; Ctrl-C again does not wait for it\n")
 
     signal.signal(signal.SIGINT, interrupt)
     try:

@@ -19,7 +19,12 @@ ENGINE = """
 PROMPT = """
 prompt:
 --prompt TEXT the text to continue; without it, standard input is read
---prompt-file FILE read it from a file
+"""
+MANY = """
+--prompt-file FILE many prompts: one a line, or JSON Lines if it ends in .jsonl
+many prompts:
+--concurrency N texts at a time (default: 1)
+--output FILE write results there, as JSON Lines; run it again to go on
 """
 SAMPLING_AND_OUTPUT = """
 sampling:
@@ -28,7 +33,7 @@ sampling:
 --top-k TOP_K most likely tokens only; 0: off (default)
 --seed SEED the same seed gives the same text (default: drawn, and reported)
 output:
---json one JSON object on standard output, nothing else there
+--json one JSON object a text on standard output, nothing else there
 --no-stream print the text at the end
 """
 DRAFTER = f"""
@@ -53,7 +58,7 @@ draft model:
 --lockstep draft, send, wait: nothing side by side
 --backend {{llama_cpp,torch,mlx,neuron_legacy,scripted,ngram}}
 engine; ngram: no model, look the text up in itself (default: llama_cpp)
-{ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
+{ENGINE}{PROMPT}{MANY}{SAMPLING_AND_OUTPUT}
 'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.
 """
 SOLO = f"""
