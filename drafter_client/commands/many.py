@@ -90,9 +90,9 @@ class _Run:
         self._show(self._order.rest())
         if failure is None and not interrupted.is_set() and self._file is not None:
             self._file.put_in_order()
-        show_summary(
-            Summary.of(len(self._prompts), self._found, self._new, seconds), Console(stderr=True, highlight=False)
-        )
+        summary = Summary.of(len(self._prompts), self._found, self._new, seconds)
+        if summary.finished:
+            show_summary(summary, Console(stderr=True, highlight=False))
         return self._conclude(interrupted.is_set(), failure)
 
     def _take(self, result: Result, progress: Writing) -> None:
@@ -122,17 +122,16 @@ class _Run:
     def _conclude(self, interrupted: bool, failure: Exception | None) -> int:
         """Say what is left to do, and return the exit status or raise `failure`."""
         texts = len(self._found) + sum(not result.failed for result in self._new)
-        count = f"{texts} of {len(self._prompts)} texts are finished"
-        where = (
-            "with --output FILE, the same command could go on from there"
-            if self._file is None
-            else f"they are in {self._file.name}, and the same command goes on from there"
-        )
+        so_far = f"{texts} of {len(self._prompts)} texts are "
+        if self._file is None:
+            so_far += "finished; with --output FILE, the same command could go on from there"
+        else:
+            so_far += f"in {self._file.name}; the same command goes on from there"
         if interrupted:  # whatever failed then, it was about to end
-            _say(f"drafter: interrupted: {count}; {where}")
+            _say(f"drafter: interrupted: {so_far}")
             return INTERRUPTED
         if failure is not None:
-            _say(f"drafter: stopped: {count}; {where}")
+            _say(f"drafter: stopped: {so_far}")
             raise failure
         errors = sum(result.failed for result in self._new)
         if errors:

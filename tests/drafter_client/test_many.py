@@ -279,13 +279,11 @@ def test_what_ends_it_for_all_stops_it_and_keeps_what_is_finished(
 
     monkeypatch.setattr(pair, "served", failing)
     ran = drafter(*_flags(verifier, prompts, *TARGET, *(["--output", str(output)] if kept else [])))
-    where = f"they are in {output}, and the same command goes on from there"
+    so_far = f"2 of 7 texts are in {output}; the same command goes on from there"
     if not kept:
-        where = "with --output FILE, the same command could go on from there"
+        so_far = "2 of 7 texts are finished; with --output FILE, the same command could go on from there"
         assert ran.out == "".join(_text(prompt) + "\n" for prompt in PROMPTS[:2])
-    assert ran.status == 1 and ran.err.endswith(
-        f"drafter: stopped: 2 of 7 texts are finished; {where}\ndrafter: {error}\n"
-    )
+    assert ran.status == 1 and ran.err.endswith(f"drafter: stopped: {so_far}\ndrafter: {error}\n")
     if kept:
         assert [line["index"] for line in _lines(output.read_text())] == [0, 1]
         assert drafter(*_flags(verifier, prompts, *TARGET, "--output", str(output))).status == 0
@@ -324,8 +322,7 @@ def test_an_interrupt_ends_what_is_under_way_and_the_same_command_goes_on(
     lines = _lines(output.read_text())
     assert 2 not in [line["index"] for line in lines] and len(lines) < 7
     assert ran.status == 130 and ran.err.endswith(
-        f"drafter: interrupted: {len(lines)} of 7 texts are finished; they are in {output}, "
-        "and the same command goes on from there\n"
+        f"drafter: interrupted: {len(lines)} of 7 texts are in {output}; the same command goes on from there\n"
     )
     assert verifier.sessions == 0
     ran = drafter(*flags)
