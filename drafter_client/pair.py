@@ -7,6 +7,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import NamedTuple
 
+from drafter_client.auto import Chooser, automatic
 from drafter_client.chat import chat_ids
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
@@ -23,6 +24,9 @@ from speculation.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
+
+
+Run = Generator[Committed, None, None]
 
 
 class _Seat(NamedTuple):
@@ -67,6 +71,7 @@ class Pair:
                 own = stack.enter_context(closing(client.another())) if at else client
                 own.round_trip_ms = client.round_trip_ms
                 self._seats.put(_Seat(own, drafter))
+            self._chooser = Chooser(self.modes, client.round_trip_ms)
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -103,37 +108,65 @@ class Pair:
         if not prompt_ids:  # a vocabulary without a begin token that drops spaces leaves nothing of a prompt of spaces
             raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
         options = options.settled()
-        drafts = self._drafting.name is not None
-        if options.mode is Mode.REMOTE and not drafts:
-            raise BadOption(f"mode {options.mode}: there is nothing here that drafts, choose fused or target")
+        if options.mode not in (*self.modes, Mode.AUTO):
+            raise BadOption(f"mode {options.mode}: this pair has {', '.join(self.modes)} only")
         stats = Stats(model=self.target.name, mode=options.mode)
-        run = self._remote if options.mode is Mode.REMOTE else self._served
-        return Generation(run(prompt_ids, options, stats), self._drafting.vocabulary, prompt_ids, options, stats)
+        run = self._write(prompt_ids, options, stats)
+        return Generation(run, self._drafting.vocabulary, prompt_ids, options, stats)
 
-    def _remote(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
-        stats.draft_model = self._drafting.name or ""
+    @property
+    def modes(self) -> list[Mode]:
+        """What there is to choose from, but for `auto`."""
+        here = [] if self._drafting.name is None else [Mode.REMOTE]
+        return here + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in self.target.modes]
+
+    def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
         with self._seat() as seat:
-            yield from speculate(
-                seat.client,
-                seat.drafter(options.sampling),
-                prompt_ids,
-                options.request(),
-                self.target,
-                stats,
-                self._clock,
-                length=options.draft_n,
-                mechanisms=LOCKSTEP if options.lockstep else Mechanisms(self_continue=self.target.self_continue),
-                lookup=options.lookup and not self._drafting.looks_up,
-            )
+            drafter = seat.drafter(options.sampling) if Mode.REMOTE in self.modes else None
 
-    def _served(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
+            def begin(client: VerifierClient, tokens: list[int], how: Options, part: Stats) -> Run:
+                if how.mode is not Mode.REMOTE:
+                    return self._served(client, tokens, how, part)
+                assert drafter is not None
+                return self._remote(client, drafter, tokens, how, part)
+
+            if options.mode is Mode.AUTO:
+                ends, limit = self.target.vocabulary.ends, self._limit(prompt_ids, options)
+
+                def ended(text: list[int]) -> bool:
+                    return len(text) >= limit or text[-1] in ends
+
+                yield from automatic(seat.client, begin, self._chooser, ended, prompt_ids, options, stats, self._clock)
+            else:
+                yield from begin(seat.client, prompt_ids, options, stats)
+
+    def _remote(
+        self, client: VerifierClient, drafter: Drafter, prompt_ids: list[int], options: Options, stats: Stats
+    ) -> Run:
+        stats.draft_model = self._drafting.name or ""
+        return speculate(
+            client,
+            drafter,
+            prompt_ids,
+            options.request(),
+            self.target,
+            stats,
+            self._clock,
+            length=options.draft_n,
+            mechanisms=LOCKSTEP if options.lockstep else Mechanisms(self_continue=self.target.self_continue),
+            lookup=options.lookup and not self._drafting.looks_up,
+        )
+
+    def _served(self, client: VerifierClient, prompt_ids: list[int], options: Options, stats: Stats) -> Run:
         request = options.request() | {"mode": str(options.mode)}
         if options.mode is Mode.FUSED and options.draft_n is not None:
             request["draft_n"] = options.draft_n
-        limit = min(self.target.context_length, len(prompt_ids) + options.max_tokens)
-        with self._seat() as seat:
-            bounds = Bounds(seat.client.url, self.target.vocabulary.size, limit)
-            yield from served(seat.client, prompt_ids, request, bounds, stats, self._clock)
+        bounds = Bounds(client.url, self.target.vocabulary.size, self._limit(prompt_ids, options))
+        return served(client, prompt_ids, request, bounds, stats, self._clock)
+
+    def _limit(self, prompt_ids: list[int], options: Options) -> int:
+        """Tokens at which the text ends, its prompt included."""
+        return min(self.target.context_length, len(prompt_ids) + options.max_tokens)
 
     @contextmanager
     def _seat(self) -> Generator[_Seat, None, None]:

@@ -20,6 +20,7 @@ class ModelInfo:
     self_continue: bool  # whether it can go on by itself
     vocabulary: Fingerprint
     chat_template: str | None
+    modes: tuple[str, ...] = ("target",)  # in which it writes texts by itself
 
     @classmethod
     def read(cls, reply: Fields, below: int | None) -> "ModelInfo":
@@ -32,6 +33,7 @@ class ModelInfo:
             self_continue=reply.flag("self_continue"),
             vocabulary=_fingerprint(reply.part("vocabulary"), below),
             chat_template=reply.text_or_null("chat_template"),
+            modes=tuple(reply.texts("modes")) if reply.has("modes") else ("target",),
         )
 
 

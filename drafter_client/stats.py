@@ -1,8 +1,8 @@
 """What a run came to: counted as it goes, reported as one flat object."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
 
 from drafter_client.replies import Opened, Summary, Verdict
 from speculation.forecast import Flight
@@ -39,6 +39,13 @@ class Baseline:
         return cls(rate, round(alone.ttft_ms, 2), alone.generated_tokens, alone.token_ids == expected)
 
 
+class Turn(NamedTuple):
+    """A stretch of a text that was written in one mode."""
+
+    mode: str
+    tokens: int
+
+
 @dataclass(slots=True)
 class Stats:
     """Counters of one run."""
@@ -66,6 +73,8 @@ class Stats:
     finish_reason: str | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
     baseline: Baseline | None = None
+    turns: list[Turn] = field(default_factory=list)  # in mode auto: who wrote what
+    why: str = ""  # and what the choice was made by
 
     def opened(self, opened: Opened, seconds: float) -> None:
         """Count the prefill, which took `seconds`."""
@@ -109,6 +118,17 @@ class Stats:
             self.times.drafting = speculation.drafting_ms
         here = milliseconds - self.times.queue - self.times.verify - self.times.drafting
         self.times.network = max(0.0, here)
+
+    def add(self, part: "Stats", tokens: int) -> None:
+        """Count a stretch of the text, of which so many tokens are part of it; `token_ids` and the whole time aside."""
+        self.turns.append(Turn(part.mode, tokens))
+        self.draft_model = self.draft_model or part.draft_model
+        self.sampling = self.sampling or part.sampling
+        for name in _COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        for each in fields(Times):
+            setattr(self.times, each.name, getattr(self.times, each.name) + getattr(part.times, each.name))
+        self.operations += part.operations
 
     def committed(self, tokens: list[int], own: bool, operation: Operation) -> None:
         """Count tokens that became known."""
@@ -174,7 +194,16 @@ class Stats:
             "sampling": self.sampling,
             "baseline": asdict(self.baseline) if self.baseline is not None else None,
             "speed_up": _rounded(self.speed_up, 3),
+            "turns": [turn._asdict() for turn in self.turns],
+            "why": self.why,
         }
+
+
+# What adds up over the stretches of a text.
+_COUNTED = (
+    *("rounds", "guesses", "drafted", "accepted", "looked_up", "looked_up_accepted", "own", "misses", "prepared"),
+    *("bytes_sent", "bytes_received"),
+)
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -35,8 +35,8 @@ DRAFTER = f"""
 Generate text with a verifier: a small model here drafts, the large one there decides.
 options:
 -h, --help show this help message and exit
---mode {{remote,fused,target}}
-who drafts: remote, this machine (default); fused, the verifier; target, nobody
+--mode {{remote,fused,target,auto}}
+who drafts: remote, this machine (default); fused, the verifier; target, nobody; auto: the fastest of them
 --max-tokens MAX_TOKENS (default: 128)
 --chat apply the target's chat template to the prompt
 --system SYSTEM system message, with --chat
