@@ -62,7 +62,7 @@ def drafter_parser() -> argparse.ArgumentParser:
         "--mode",
         choices=[str(mode) for mode in Mode],
         default=str(Mode.REMOTE),
-        help="who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto: the fastest",
+        help="who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto",
     )
     draft = parser.add_argument_group("draft model")
     draft.add_argument(

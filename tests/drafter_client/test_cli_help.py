@@ -36,7 +36,7 @@ Generate text with a verifier: a small model here drafts, the large one there de
 options:
 -h, --help show this help message and exit
 --mode {{remote,fused,target,auto}}
-who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto: the fastest
+who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto
 --max-tokens MAX_TOKENS (default: 128)
 --chat apply the target's chat template to the prompt
 --system SYSTEM system message, with --chat
