@@ -5,7 +5,7 @@ beside it, on a thread of its own, each of the two draft models that ship. A ver
 HTTP. Prompts are four lines each out of files of the standard library that no model here was trained on, one seed a
 prompt. A measurement writes `--texts` texts by so many clients at once as the line says, each of which asks `/generate`
 for the next when its last has come, as JSON; it counts all tokens over all the time, prompts included. Modes take
-turns, and which comes first changes from repeat to repeat: a slow moment of the machine falls on both alike. A figure is
+turns, and which comes first changes from repeat to repeat: a slow moment of the machine falls on both. A figure is
 the median over `--repeats`, the range the smallest and the largest; times are those of the medians.
 
     python -m benchmarks.fused [--tokens 128] [--texts 4] [--repeats 3]
