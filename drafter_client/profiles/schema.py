@@ -4,10 +4,11 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 Value = str | int | float | None  # None: not known, an empty cell
 Row = dict[str, Value]
+
+MOST = 2.0**53  # of anything that is counted or measured; seeds end below it, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,11 @@ class Column:
             return " ".join(value.split()) if isinstance(value, str) else ""
         if isinstance(value, bool):
             return str(int(value))
+        if not isinstance(value, int | float) or not abs(value) <= MOST:
+            return ""
         if isinstance(value, int):
             return str(value)
-        if isinstance(value, float) and isfinite(value) and self.kind is float:
-            return f"{value + 0.0:.8g}"  # a minute to the microsecond; no -0
-        return ""
+        return f"{value + 0.0:.8g}" if self.kind is float else ""  # a minute to the microsecond; no -0
 
     def value(self, cell: str) -> Value:
         """What was written. Raises ValueError that says what is wrong."""
@@ -43,8 +44,8 @@ class Column:
         except ValueError:
             what = "whole number" if self.kind is int else "number"
             raise ValueError(f"{self.name} is {cell!r}, no {what}") from None
-        if isinstance(value, float) and not isfinite(value):
-            raise ValueError(f"{self.name} is {cell!r}, no number")
+        if not isinstance(value, str) and not abs(value) <= MOST:
+            raise ValueError(f"{self.name} is {cell!r}, no number that is counted or measured")
         return value
 
 
