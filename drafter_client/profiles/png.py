@@ -6,10 +6,11 @@ from typing import Any
 from drafter_client.errors import ProfileError
 from drafter_client.profiles.figures import Lane, acceptance_by_depth, speed_over_time, timeline, window
 from drafter_client.profiles.reading import RunProfile
-from drafter_client.profiles.terminal import COLOURS, summary, title
+from drafter_client.profiles.terminal import summary, title
 
-_PASSES = 24
-_STRETCHES = 60
+_COLOURS = {Lane.DRAFTING: "tab:green", Lane.NETWORK: "tab:orange", Lane.QUEUE: "tab:red", Lane.VERIFY: "tab:blue"}
+_PASSES = 24  # of the target, in the timeline
+_STRETCHES = 60  # of the speed
 
 
 class NoMatplotlib(ProfileError):
@@ -36,7 +37,7 @@ def draw(run: RunProfile, path: Path) -> None:
 
 def _acceptance(axes: Any, run: RunProfile) -> None:
     depths = acceptance_by_depth(run.rounds)
-    bars = axes.bar([each.depth for each in depths], [each.share for each in depths], color=COLOURS[Lane.DRAFTING])
+    bars = axes.bar([each.depth for each in depths], [each.share for each in depths], color=_COLOURS[Lane.DRAFTING])
     axes.bar_label(bars, [f"{each.stood}/{each.drafts}" for each in depths], fontsize=7)
     axes.set(title="acceptance by depth", xlabel="draft of the guess", ylabel="share that stood", ylim=(0, 1.1))
     axes.set_xticks([each.depth for each in depths])
@@ -47,9 +48,8 @@ def _lanes(axes: Any, run: RunProfile) -> None:
     begin, end = window(spans, _PASSES)
     for row, lane in enumerate(Lane):
         within = [span for span in spans if span.lane is lane and span.end > begin and span.begin < end]
-        axes.broken_barh(
-            [(span.begin, span.end - span.begin) for span in within], (row - 0.4, 0.8), color=COLOURS[lane]
-        )
+        pieces = [(span.begin, span.end - span.begin) for span in within]
+        axes.broken_barh(pieces, (row - 0.4, 0.8), color=_COLOURS[lane], edgecolor="white", linewidth=0.3)
     axes.set_yticks(range(len(Lane)), [lane.value for lane in Lane])
     axes.invert_yaxis()
     axes.set(title="timeline", xlabel="ms since the run began")

@@ -19,7 +19,7 @@ from drafter_client.profiles.figures import (
 from drafter_client.profiles.reading import RunProfile
 from drafter_client.profiles.schema import Row
 
-COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}
+_COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _BAR = 40  # signs of the longest bar
 _LABEL = 10  # signs before a lane
@@ -73,7 +73,7 @@ def _acceptance(run: RunProfile) -> Table | Text:
     table.add_column(justify="right", style="dim")
     table.add_column(justify="right")
     for depth in depths:
-        bar = Text("█" * round(_BAR * depth.share), COLOURS[Lane.DRAFTING])
+        bar = Text("█" * round(_BAR * depth.share), _COLOURS[Lane.DRAFTING])
         bar.append(f" {depth.stood} of {depth.drafts}", "dim")
         table.add_row(str(depth.depth), f"{depth.share:.0%}", bar)
     return table
@@ -85,7 +85,7 @@ def _lanes(spans: list[Span], begin: float, end: float, width: int) -> list[Text
     lines = []
     for lane in Lane:
         line = Text(lane.value.ljust(_LABEL), "dim")
-        lines.append(line.append(_blocks(coverage(spans, lane, begin, end, width)), COLOURS[lane]))
+        lines.append(line.append(_blocks(coverage(spans, lane, begin, end, width)), _COLOURS[lane]))
     return [*lines, _axis(begin, end, width)]
 
 
