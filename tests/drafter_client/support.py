@@ -15,7 +15,7 @@ import uvicorn
 from backends.contract import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
-from drafter_client.loop import Committed, speculate
+from drafter_client.loop import Committed, Observer, speculate
 from drafter_client.replies import ModelInfo
 from drafter_client.stats import Stats
 from drafting.contract import Drafter, Expansion
@@ -182,10 +182,12 @@ def generate(
     info: ModelInfo | None = None,
     clock: Callable[[], float] | None = None,
     mechanisms: Mechanisms = LOCKSTEP,
+    stats: Stats | None = None,
+    observer: Observer | None = None,
     **options: Any,
 ) -> Run:
     """Run the loop to its end. `length`: drafts a guess, None for automatic."""
-    run = Run(Stats(), [])
+    run = Run(stats or Stats(), [])
     clock = clock or (Ticks() if mechanisms is LOCKSTEP else time.perf_counter)
     loop = speculate(
         client,
@@ -197,6 +199,7 @@ def generate(
         clock,
         length=length,
         mechanisms=mechanisms,
+        observer=observer,
     )
     with closing(loop):
         run.committed += loop
