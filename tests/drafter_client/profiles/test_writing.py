@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 from drafter_client.client import VerifierClient
@@ -33,8 +34,6 @@ from tests.drafter_client.support import (
     target_alone,
     toy_drafter,
 )
-
-pandas = pytest.importorskip("pandas")
 
 NOON = datetime(2026, 3, 4, 13, 0, 0, 250_000, tzinfo=timezone(timedelta(hours=1)))
 
