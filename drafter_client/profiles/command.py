@@ -17,7 +17,7 @@ def report_parser() -> argparse.ArgumentParser:
         prog="drafter report", description="Draw what a run with --profile has left behind.", allow_abbrev=False
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder that --profile named")
-    parser.add_argument("--run", type=int, metavar="N", help="which run of it (default: the last)")
+    parser.add_argument("--run", type=int, metavar="N", help="which run of it (default: the last with drafts)")
     picture = parser.add_mutually_exclusive_group()
     picture.add_argument("--png", type=Path, metavar="FILE", help="the picture (default: report-N.png in the folder)")
     picture.add_argument("--no-png", action="store_true", help="in the terminal only")

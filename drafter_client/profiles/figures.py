@@ -57,7 +57,7 @@ def timeline(run: RunProfile) -> list[Span]:
     The two clocks are not compared: of what an exchange took beyond the verifier's own times, half is taken to be the
     way there and half the way back. A pass that the verifier took by itself is drawn before the moment it was told of.
     """
-    exchanges = [run.prefill] if run.prefill is not None else []
+    exchanges = list(run.prefills)
     for row in run.rounds:
         if row["arrived_ms"] is not None:
             exchanges.append(Exchange(*(_number(row[name]) for name in Exchange._fields)))

@@ -32,18 +32,22 @@ class RunProfile:
     figures: Row
     rounds: list[Row]
     tokens: list[Row]
-    prefill: Exchange | None
+    prefills: list[Exchange]
     steps: list[tuple[float, float]]
     own_passes: list[tuple[float, float]]
 
 
 def read_run(folder: Path, number: int | None = None) -> RunProfile:
-    """A run of those in `folder`; None: the last."""
+    """A run of those in `folder`; None: the last in which drafts were judged, else the last."""
     runs = read_table(folder, RUNS)
     numbers = [row["run"] for row in runs]
     if not runs:
         raise ProfileError(f"no run has been written to {folder} yet: give --profile {folder} to a run")
-    figures = next((row for row in runs if row["run"] == number), None) if number is not None else runs[-1]
+    figures: Row | None
+    if number is None:
+        figures = next((row for row in reversed(runs) if row["drafted"]), runs[-1])
+    else:
+        figures = next((row for row in runs if row["run"] == number), None)
     if figures is None:
         there = ", ".join(map(str, numbers))
         raise ProfileError(f"there is no run {number} in {folder / RUNS.file}: it has {there}")
@@ -54,7 +58,7 @@ def read_run(folder: Path, number: int | None = None) -> RunProfile:
         figures=figures,
         rounds=[row for row in read_table(folder, ROUNDS) if row["run"] == number],
         tokens=[row for row in read_table(folder, TOKENS) if row["run"] == number],
-        prefill=detail.prefill(),
+        prefills=[Exchange(*entry) for entry in detail.each("prefills", Exchange._fields)],
         steps=[(began, ended) for began, ended in detail.each("steps", ("began_ms", "ended_ms"))],
         own_passes=[(took, told) for took, told in detail.each("own_passes", ("forward_ms", "arrived_ms"))],
     )
@@ -88,7 +92,7 @@ def _text(path: Path) -> str:
 
 
 class _Detail:
-    """The JSON file of a run. The methods read one part of it each, checked."""
+    """The JSON file of a run, of which lists of numbers are read, checked."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -100,10 +104,6 @@ class _Detail:
             raise self._wrong("it", "goes beyond all bounds") from None
         if not isinstance(self._body, dict):
             raise self._wrong("it", "is not an object")
-
-    def prefill(self) -> Exchange | None:
-        entry = self._body.get("prefill")
-        return None if entry is None else Exchange(*self._numbers("prefill", entry, Exchange._fields))
 
     def each(self, name: str, fields: Sequence[str]) -> Iterator[list[float]]:
         """Of a list of objects, these fields of each."""

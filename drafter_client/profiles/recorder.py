@@ -1,5 +1,6 @@
 """What happened in one run, kept in memory: appending while the pair is at work, tables when it is over."""
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +24,15 @@ class _Guess:
 
 
 class Recorder:
-    """An `Observer`. Times in its tables are milliseconds since the run began."""
+    """An `Observer`, of one text: in mode `auto` of several runs, of which one may begin before the last has ended.
+
+    Times in its tables are milliseconds since the first run began.
+    """
 
     def __init__(self) -> None:
-        self._began = 0.0
-        self._prefill: tuple[Opened, float, float] | None = None
+        self._lock = threading.Lock()
+        self._began: float | None = None
+        self._prefills: list[tuple[Opened, float, float]] = []
         self._steps: list[tuple[Expansion, float, float]] = []
         self._guesses: list[_Guess] = []
         self._under_way: dict[Flight, _Guess] = {}
@@ -36,19 +41,22 @@ class Recorder:
         self._draft_ms = 0.0  # since the last guess left
 
     def began(self, now: float) -> None:
-        self._began = now
+        if self._began is None:
+            self._began = now
 
     def opened(self, opened: Opened, asked: float, now: float) -> None:
-        self._prefill = opened, asked, now
+        self._prefills.append((opened, asked, now))
 
     def drafted(self, expansion: Expansion, took: float, now: float) -> None:
-        self._draft_ms += took
+        with self._lock:
+            self._draft_ms += took
         self._steps.append((expansion, took, now))
 
     def sent(self, flight: Flight, operation: Operation) -> None:
-        guess = self._under_way[flight] = _Guess(flight, operation, self._draft_ms)
+        with self._lock:
+            guess = self._under_way[flight] = _Guess(flight, operation, self._draft_ms)
+            self._draft_ms = 0.0
         self._guesses.append(guess)
-        self._draft_ms = 0.0
 
     def answered(self, flight: Flight, verdict: Verdict, brought: int, now: float) -> None:
         guess = self._under_way.pop(flight)
@@ -111,17 +119,17 @@ class Recorder:
             for at, (token, origin) in enumerate(committed.tokens, position)
         ]
 
-    def prefill(self) -> dict[str, float] | None:
-        """When the prompt was sent and answered, and what of that was queue and forward pass; None: it never was."""
-        if self._prefill is None:
-            return None
-        opened, asked, now = self._prefill
-        return {
-            "sent_ms": self._since_began(asked),
-            "queue_ms": opened.queue_ms,
-            "forward_ms": opened.forward_ms,
-            "arrived_ms": self._since_began(now),
-        }
+    def prefills(self) -> list[dict[str, float]]:
+        """When a prompt was sent and answered, and what of that was queue and forward pass."""
+        return [
+            {
+                "sent_ms": self._since_began(asked),
+                "queue_ms": opened.queue_ms,
+                "forward_ms": opened.forward_ms,
+                "arrived_ms": self._since_began(now),
+            }
+            for opened, asked, now in self._prefills
+        ]
 
     def steps(self) -> list[dict[str, Any]]:
         """Draft steps: when they began and ended, what the model read, and the tokens found, one for each branch."""
@@ -141,4 +149,4 @@ class Recorder:
         return [{"forward_ms": forward_ms, "arrived_ms": self._since_began(now)} for forward_ms, now in self._passes]
 
     def _since_began(self, at: float) -> float:
-        return round(at - self._began, _DIGITS)
+        return round(at - (self._began or 0.0), _DIGITS)

@@ -89,9 +89,7 @@ RUNS = Table(
     (
         _RUN,
         Column("started", str, "UTC", "when it began, ISO 8601", needed=True),
-        Column(
-            "mode", str, "", "who drafts and who decides: `remote` is a drafter here and a verifier there", needed=True
-        ),
+        Column("mode", str, "", "who drafts: `remote`, `fused`, `target`, or `auto` as chosen on the way", needed=True),
         Column("model", str, "", "the target"),
         Column("draft_model", str, "", "what drafts"),
         Column("strategy", str, "", "how drafts are accepted"),
@@ -124,8 +122,6 @@ RUNS = Table(
         Column("prepared", int, "tokens", "of these, those behind which drafts were ready at once", needed=True),
         Column("bytes_sent", int, "bytes", "by the drafter", needed=True),
         Column("bytes_received", int, "bytes", "by the drafter", needed=True),
-        Column("baseline_tokens_per_second", float, "1/s", "the target alone, where `--baseline` measured it"),
-        Column("speed_up", float, "", "against that"),
     ),
 )
 

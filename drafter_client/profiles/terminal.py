@@ -68,7 +68,7 @@ def summary(figures: Row) -> str:
 def _acceptance(run: RunProfile) -> Table | Text:
     depths = acceptance_by_depth(run.rounds)
     if not depths:
-        return Text("no draft was judged")
+        return Text("no guess was sent from here")
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", style="dim")
     table.add_column(justify="right")

@@ -33,32 +33,30 @@ class Profile:
             append(folder / table.file, table.header)
 
     @contextmanager
-    def run(self, stats: Stats, mode: str = "remote", settings: Mapping[str, Any] | None = None) -> Iterator[Recorder]:
-        """An observer for one run, which is written when the block is left: however, and with `stats` as of then.
+    def run(self, stats: Stats, settings: Mapping[str, Any] | None = None) -> Iterator[Recorder]:
+        """An observer for one text, which is written when the block is left: however, and with `stats` as of then.
 
         `settings`: what was asked for; JSON. Raises ProfileError where it cannot be written.
         """
         started, recorder, broken_by = self._today(), Recorder(), None
         try:
             yield recorder
+        except GeneratorExit:  # whoever read the text wants no more of it
+            raise
         except BaseException as error:
             broken_by = type(error).__name__
             raise
         finally:
-            head = {
-                "started": started.astimezone(UTC).isoformat(timespec="milliseconds"),
-                "mode": mode,
-                "error": broken_by,
-            }
+            head = {"started": started.astimezone(UTC).isoformat(timespec="milliseconds"), "error": broken_by}
             self._write(head, settings or {}, stats, recorder)
 
     def _write(self, head: dict[str, Any], settings: Mapping[str, Any], stats: Stats, recorder: Recorder) -> None:
-        figures, rounds, tokens = stats.figures(), recorder.rounds(), recorder.tokens()
+        figures, rounds, tokens = stats.figures(), recorder.rounds(), _of_the_text(recorder.tokens(), stats)
         whole = {
             **head,
             "settings": dict(settings),
             "figures": figures,
-            "prefill": recorder.prefill(),
+            "prefills": recorder.prefills(),
             "rounds": rounds,
             "steps": recorder.steps(),
             "own_passes": recorder.own_passes(),
@@ -100,5 +98,14 @@ def _flat(figures: dict[str, Any]) -> dict[str, Any]:
     sampling = figures["sampling"] if isinstance(figures["sampling"], dict) else {}
     asked = {name: sampling.get(name) for name in ("strategy", "temperature", "top_k", "top_p", "seed")}
     times = {f"{name}_ms": took for name, took in figures["times_ms"].items()}
-    baseline = {"baseline_tokens_per_second": (figures["baseline"] or {}).get("tokens_per_second")}
-    return figures | asked | times | baseline
+    return figures | asked | times
+
+
+def _of_the_text(rows: list[dict[str, Any]], stats: Stats) -> list[dict[str, Any]]:
+    """One for each token of the text, in order: in mode `auto` more may have been known than was taken."""
+    known: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        at = row["position"] - stats.prompt_tokens
+        if 0 <= at < len(stats.token_ids) and row["token"] == stats.token_ids[at]:
+            known.setdefault(at, row)
+    return [known[at] for at in sorted(known)]

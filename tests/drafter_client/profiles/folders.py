@@ -8,7 +8,7 @@ from drafter_client.profiles.schema import ROUNDS, RUNS, TOKENS
 
 RUN = {
     **dict.fromkeys(RUNS.names, 0),
-    **dict.fromkeys(("finish_reason", "error", "strategy", "seed", "baseline_tokens_per_second", "speed_up")),
+    **dict.fromkeys(("finish_reason", "error", "strategy", "seed")),
     "run": 1,
     "started": "2026-03-04T12:00:00.250+00:00",
     "mode": "remote",
@@ -30,7 +30,7 @@ ANSWERS = (  # sent, k, accepted; there and back 20 ms, queue 10 ms, pass 30 ms
 DETAIL = {
     "schema": 1,
     "run": 1,
-    "prefill": {"sent_ms": 0.0, "queue_ms": 0.0, "forward_ms": 30.0, "arrived_ms": 40.0},
+    "prefills": [{"sent_ms": 0.0, "queue_ms": 0.0, "forward_ms": 30.0, "arrived_ms": 40.0}],
     "steps": [{"began_ms": 40.0, "ended_ms": 60.0}, {"began_ms": 120.0, "ended_ms": 140.0}],
     "own_passes": [{"forward_ms": 0.0, "arrived_ms": 0.0}],
 }

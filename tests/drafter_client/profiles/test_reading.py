@@ -9,6 +9,7 @@ from drafter_client.errors import ProfileError
 from drafter_client.profiles.reading import Exchange, read_run, read_table
 from drafter_client.profiles.schema import ROUNDS, RUNS
 from drafter_client.profiles.writing import Profile
+from drafter_client.stats import Stats
 from tests.drafter_client.profiles.folders import DETAIL, write
 
 
@@ -28,7 +29,7 @@ def test_a_run_comes_back(tmp_path: Path) -> None:
         (2, None, None),
     ]
     assert len(run.tokens) == 8
-    assert run.prefill == Exchange(0.0, 0.0, 30.0, 40.0)
+    assert run.prefills == [Exchange(0.0, 0.0, 30.0, 40.0)]
     assert run.steps == [(40.0, 60.0), (120.0, 140.0)] and run.own_passes == [(0.0, 0.0)]
 
 
@@ -46,6 +47,13 @@ def test_a_run_that_is_not_there(tmp_path: Path) -> None:
     write(tmp_path)
     with pytest.raises(ProfileError, match=r"there is no run 3 in .*runs\.csv: it has 1$"):
         read_run(tmp_path, 3)
+
+
+def test_the_last_run_with_drafts_is_read_unless_another_is_named(tmp_path: Path) -> None:
+    write(tmp_path)
+    with Profile(tmp_path).run(Stats(mode="target")):  # as --baseline does
+        pass
+    assert [read_run(tmp_path, number).figures["run"] for number in (None, 1, 2)] == [1, 1, 2]
 
 
 def test_a_folder_without_runs(tmp_path: Path) -> None:
@@ -108,7 +116,7 @@ def test_a_table_that_is_no_text(tmp_path: Path) -> None:
             json.dumps({**DETAIL, "own_passes": [{"forward_ms": float("nan"), "arrived_ms": True}]}),
             "line 1: own_passes.0.forward_ms is not a number that is counted or measured",
         ),
-        (json.dumps({**DETAIL, "prefill": []}), "line 1: prefill is not an object"),
+        (json.dumps({**DETAIL, "prefills": None}), "line 1: prefills is not a list"),
     ],
 )
 def test_an_object_that_is_none(tmp_path: Path, text: str, said: str) -> None:

@@ -61,6 +61,7 @@ def test_rows_add_up_with_the_counters(answers: list, random: object, steps: lis
 def test_times_are_told_from_the_beginning_of_the_run() -> None:
     recorder = Recorder()
     recorder.began(1000.0)
+    recorder.began(1015.0)  # of another stretch of the text
     recorder.drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), 3.0, 1008.0)
     flight = Flight(10, [5, 6], 1010.0, 0.0, found=[False, True], confidence=[0.5, 0.25])
     recorder.sent(flight, Operation.LOCKSTEP)
@@ -68,7 +69,7 @@ def test_times_are_told_from_the_beginning_of_the_run() -> None:
     recorder.answered(flight, Verdict(1, 2, [5, 9], None, 4.0, 6.0), 2, 1030.0)
     recorder.went_on(5.0, 1044.0)
     recorder.committed(12, Committed([(8, Origin.FREE)]), True, 1044.0)
-    assert recorder.prefill() is None
+    assert recorder.prefills() == []
     assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]
     assert recorder.rounds() == [
         {

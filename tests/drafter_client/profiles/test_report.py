@@ -61,13 +61,13 @@ def test_the_report_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_a_run_that_was_broken_off_before_anything_happened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError), Profile(tmp_path).run(Stats(), mode="fused"):
+        with pytest.raises(ZeroDivisionError), Profile(tmp_path).run(Stats(mode="fused")):
             raise ZeroDivisionError
     assert report(f"{tmp_path}", "--no-png", "--run", "1") == 0
     lines = _printed(capsys).splitlines()
     assert lines[0].startswith("run 1, one of 2, 20") and "UTC, fused: a" in lines[0]
     assert "broken off: ZeroDivisionError" in " ".join(lines[1:4])
-    assert "no draft was judged" in lines and "nothing is known of it" in lines
+    assert "no guess was sent from here" in lines and "nothing is known of it" in lines
     assert lines[-1] == "tokens/s over time, 0 at most"
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -17,9 +17,10 @@ import pytest
 
 from drafter_client.client import VerifierClient
 from drafter_client.errors import ProfileError
+from drafter_client.loop import Committed, Origin, speculate
 from drafter_client.profiles.reading import read_run, read_table
 from drafter_client.profiles.recorder import Recorder
-from drafter_client.profiles.schema import ROUNDS, RUNS, TABLES
+from drafter_client.profiles.schema import ROUNDS, RUNS, TABLES, TOKENS
 from drafter_client.profiles.writing import Profile
 from drafter_client.stats import Stats
 from speculation.operation import LOCKSTEP, Mechanisms
@@ -29,8 +30,10 @@ from tests.drafter_client.support import (
     PROMPT,
     WAYS,
     Scenario,
+    Ticks,
     Verifier,
     generate,
+    model_info,
     target_alone,
     toy_drafter,
 )
@@ -108,11 +111,11 @@ def test_a_guess_without_drafts_has_no_confidence(client: VerifierClient, tmp_pa
 
 
 def test_the_object_of_a_run_holds_all_of_it(client: VerifierClient, tmp_path: Path) -> None:
-    stats = Stats(model="big")
-    with Profile(tmp_path).run(stats, mode="fused", settings={"lookup": True}) as observer:
+    stats = Stats(model="big", mode="auto")
+    with Profile(tmp_path).run(stats, {"lookup": True}) as observer:
         generate(client, toy_drafter(), 3, stats=stats, observer=observer, max_tokens=20)
     body = detail(tmp_path)
-    assert (body["schema"], body["run"], body["mode"], body["error"]) == (1, 1, "fused", None)
+    assert (body["schema"], body["run"], body["figures"]["mode"], body["error"]) == (1, 1, "auto", None)
     assert body["settings"] == {"lookup": True}
     assert body["figures"] == json.loads(json.dumps(stats.figures()))
     assert [row["token"] for row in body["tokens"]] == stats.token_ids
@@ -123,7 +126,8 @@ def test_the_object_of_a_run_holds_all_of_it(client: VerifierClient, tmp_path: P
     took = [step["ended_ms"] - step["began_ms"] for step in body["steps"]]
     assert sum(took) == pytest.approx(stats.times.drafting, abs=0.01 * len(took)) and min(took) > 0
     assert all(step["width"] == len(step["drafts"]) == 1 <= step["read"] for step in body["steps"])
-    assert body["prefill"]["arrived_ms"] == pytest.approx(stats.ttft_ms)
+    [prefill] = body["prefills"]
+    assert prefill["arrived_ms"] == pytest.approx(stats.ttft_ms)
 
 
 def test_what_the_verifier_did_by_itself_is_told(client: VerifierClient, tmp_path: Path) -> None:
@@ -183,8 +187,8 @@ def test_a_run_that_never_began_is_told_too(tmp_path: Path) -> None:
     with pytest.raises(ProfileError), Profile(tmp_path).run(Stats()):
         raise ProfileError("something")
     run = read_run(tmp_path)
-    assert (run.figures["error"], run.figures["generated_tokens"], run.prefill) == ("ProfileError", 0, None)
-    assert (run.rounds, run.tokens, run.steps) == ([], [], [])
+    assert (run.figures["error"], run.figures["generated_tokens"]) == ("ProfileError", 0)
+    assert (run.rounds, run.tokens, run.steps, run.prefills) == ([], [], [], [])
 
 
 def test_a_folder_grows_by_each_run(client: VerifierClient, tmp_path: Path) -> None:
@@ -279,3 +283,34 @@ def test_a_folder_that_is_gone_when_the_run_is_over_is_said(tmp_path: Path) -> N
     profile = Profile(folder)
     with pytest.raises(ProfileError, match="gone cannot be written: No such file"), profile.run(Stats()):
         shutil.rmtree(folder)
+
+
+def test_of_what_was_known_only_the_text_is_written(tmp_path: Path) -> None:
+    stats = Stats(mode="auto", prompt_tokens=3, token_ids=[5, 6, 7, 8])
+    told = [(3, [5, 6], 10.0), (5, [9, 9], 11.0), (5, [7, 8, 4], 12.0)]  # of a stretch of which nothing more was taken
+    with Profile(tmp_path).run(stats) as recorder:
+        for position, tokens, now in told:
+            recorder.committed(position, Committed([(token, Origin.FREE) for token in tokens]), False, now)
+    rows = read_table(tmp_path, TOKENS)
+    assert [(row["position"], row["token"], row["committed_ms"]) for row in rows] == [
+        *((3, 5, 10.0), (4, 6, 10.0)),
+        *((5, 7, 12.0), (6, 8, 12.0)),
+    ]
+
+
+def test_a_text_that_nobody_wants_to_the_end_is_no_error(client: VerifierClient, tmp_path: Path) -> None:
+    stats, profile = Stats(), Profile(tmp_path)
+
+    def text() -> Iterator[Committed]:
+        with profile.run(stats) as observer:
+            yield from speculate(
+                *(client, toy_drafter(), PROMPT, {"max_tokens": 90}, model_info(), stats, Ticks()),
+                mechanisms=LOCKSTEP,
+                observer=observer,
+            )
+
+    run = text()
+    next(run)
+    run.close()  # type: ignore[attr-defined]
+    [row] = read_table(tmp_path, RUNS)
+    assert (row["error"], row["finish_reason"], row["generated_tokens"]) == (None, None, 1)
