@@ -108,6 +108,18 @@ class Scenario:
         return Expansion([Prediction(self._guess([*text, *tail]), self._confidence) for tail in tails], len(tails))
 
 
+class InterruptedAfter(ModelDrafter):
+    """Ctrl-C in the second round of three drafts."""
+
+    steps = 0
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        if self.steps == 3:
+            raise KeyboardInterrupt
+        self.steps += 1
+        return super().expand(text, tails, runners_up)
+
+
 def toy_drafter(agreement: float = 0.6, sampling: Sampling = GREEDY) -> ModelDrafter:
     """The toy target's own words at a share of the places."""
     return ModelDrafter(ScriptedBackend(Script(seed=1, agreement=agreement)), sampling)
