@@ -68,7 +68,7 @@ def summary(figures: Row) -> str:
 def _acceptance(run: RunProfile) -> Table | Text:
     depths = acceptance_by_depth(run.rounds)
     if not depths:
-        return Text("no guess was sent from here")
+        return Text("no draft that was sent from here was judged")
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", style="dim")
     table.add_column(justify="right")

@@ -67,7 +67,7 @@ def test_a_run_that_was_broken_off_before_anything_happened(tmp_path: Path, caps
     lines = _printed(capsys).splitlines()
     assert lines[0].startswith("run 1, one of 2, 20") and "UTC, fused: a" in lines[0]
     assert "broken off: ZeroDivisionError" in " ".join(lines[1:4])
-    assert "no guess was sent from here" in lines and "nothing is known of it" in lines
+    assert "no draft that was sent from here was judged" in lines and "nothing is known of it" in lines
     assert lines[-1] == "tokens/s over time, 0 at most"
 
 
