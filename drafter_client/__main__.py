@@ -9,6 +9,7 @@ from drafter_client.commands.common import INTERRUPTED
 from drafter_client.commands.draft import run_draft
 from drafter_client.commands.solo import run_solo_command
 from drafter_client.errors import DrafterError
+from drafter_client.profiles.command import report_parser, run_report
 from speculation.errors import SpecPairError
 
 SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a thread that computes holds answers back that long
@@ -21,6 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if arguments[:1] == ["solo"]:
             return run_solo_command(solo_parser().parse_args(arguments[1:]))
+        if arguments[:1] == ["report"]:
+            return run_report(report_parser().parse_args(arguments[1:]))
         return run_draft(drafter_options(arguments))
     except (SpecPairError, DrafterError, BackendError) as error:
         print(f"drafter: {error}", file=sys.stderr)

@@ -50,7 +50,8 @@ def drafter_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="drafter",
         description="Generate text with a verifier: a small model here drafts, the large one there decides.",
-        epilog="'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.",
+        epilog="'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server; 'drafter report "
+        "DIR' draws what --profile has written.",
         allow_abbrev=False,
     )
     verifier = parser.add_argument_group("verifier")
@@ -94,6 +95,7 @@ def drafter_parser() -> argparse.ArgumentParser:
     _sampling(parser)
     _output(parser)
     parser.add_argument("--baseline", action="store_true", help="measure the target alone on the same prompt, too")
+    parser.add_argument("--profile", type=Path, metavar="DIR", help="write what happens into this folder; see 'report'")
     return parser
 
 

@@ -47,3 +47,7 @@ class BadPrompt(DrafterError):
 
 class NoChatTemplate(DrafterError):
     """`--chat` with a model that has no chat template, or one that cannot be rendered."""
+
+
+class ProfileError(DrafterError):
+    """A profile cannot be written, or what was to be read is none."""

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import NamedTuple
@@ -12,8 +14,9 @@ from drafter_client.chat import chat_ids
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation import Generation
-from drafter_client.loop import Committed, speculate
+from drafter_client.loop import Committed, Observer, speculate
 from drafter_client.options import Mode, Options
+from drafter_client.profiles.writing import Profile
 from drafter_client.replies import Bounds, ModelInfo
 from drafter_client.served import served
 from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
@@ -50,19 +53,22 @@ class Pair:
         api_key: str | None = None,
         branches: int = BRANCHES,
         texts: int = 1,
+        profile: Path | None = None,
         on_wait: Callable[[float | None], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Load what drafts, wait until the verifier is ready, and make sure that ids mean the same to both.
 
         `draft`: None leaves the drafting to the verifier. `branches`: continuations that may be followed at once, to
-        be ready for corrections. `on_wait` hears the progress of a verifier that loads its model, 0 to 1. `clock` is in
+        be ready for corrections. `profile`: a folder in which each text leaves what happened while it was written
+        (docs/profile.md). `on_wait` hears the progress of a verifier that loads its model, 0 to 1. `clock` is in
         seconds.
         Raises SpecPairError, DrafterError or BackendError with what stands in the way.
         """
         self._clock = clock
         self._seats: SimpleQueue[_Seat] = SimpleQueue()
         self._texts = texts
+        self._profile = None if profile is None else Profile(profile)
         with ExitStack() as stack:
             client = stack.enter_context(closing(VerifierClient(verifier, api_key=api_key)))
             client.wait_until_ready(on_wait=on_wait)
@@ -121,14 +127,14 @@ class Pair:
         return here + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in self.target.modes]
 
     def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
-        with self._seat() as seat:
+        with self._seat() as seat, self._observed(options, stats) as observer:
             drafter = seat.drafter(options.sampling) if Mode.REMOTE in self.modes else None
 
             def begin(client: VerifierClient, tokens: list[int], how: Options, part: Stats) -> Run:
                 if how.mode is not Mode.REMOTE:
-                    return self._served(client, tokens, how, part)
+                    return self._served(client, tokens, how, part, observer)
                 assert drafter is not None
-                return self._remote(client, drafter, tokens, how, part)
+                return self._remote(client, drafter, tokens, how, part, observer)
 
             if options.mode is Mode.AUTO:
                 ends, limit = self.target.vocabulary.ends, self._limit(prompt_ids, options)
@@ -140,8 +146,17 @@ class Pair:
             else:
                 yield from begin(seat.client, prompt_ids, options, stats)
 
+    def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:
+        return nullcontext() if self._profile is None else self._profile.run(stats, asdict(options))
+
     def _remote(
-        self, client: VerifierClient, drafter: Drafter, prompt_ids: list[int], options: Options, stats: Stats
+        self,
+        client: VerifierClient,
+        drafter: Drafter,
+        prompt_ids: list[int],
+        options: Options,
+        stats: Stats,
+        observer: Observer | None,
     ) -> Run:
         stats.draft_model = self._drafting.name or ""
         return speculate(
@@ -155,14 +170,22 @@ class Pair:
             length=options.draft_n,
             mechanisms=LOCKSTEP if options.lockstep else Mechanisms(self_continue=self.target.self_continue),
             lookup=options.lookup and not self._drafting.looks_up,
+            observer=observer,
         )
 
-    def _served(self, client: VerifierClient, prompt_ids: list[int], options: Options, stats: Stats) -> Run:
+    def _served(
+        self,
+        client: VerifierClient,
+        prompt_ids: list[int],
+        options: Options,
+        stats: Stats,
+        observer: Observer | None,
+    ) -> Run:
         request = options.request() | {"mode": str(options.mode)}
         if options.mode is Mode.FUSED and options.draft_n is not None:
             request["draft_n"] = options.draft_n
         bounds = Bounds(client.url, self.target.vocabulary.size, self._limit(prompt_ids, options))
-        return served(client, prompt_ids, request, bounds, stats, self._clock)
+        return served(client, prompt_ids, request, bounds, stats, self._clock, observer)
 
     def _limit(self, prompt_ids: list[int], options: Options) -> int:
         """Tokens at which the text ends, its prompt included."""

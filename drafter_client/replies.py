@@ -98,6 +98,14 @@ class Verdict:
     forward_ms: float
     sessions: int = 1  # that shared the pass
 
+    def stood(self, drafts: int) -> int:
+        """Of those judged, how many stood; `drafts` were guessed, and what was known of them was not judged again."""
+        return max(0, self.accepted - (drafts - self.judged)) if self.judged else 0
+
+    def ran(self, drafts: int) -> bool:
+        """Whether the model ran for this guess of so many drafts; it does not for one that is out of date."""
+        return self.forward_ms > 0.0 and (self.judged > 0 or not drafts)
+
     @classmethod
     def read(cls, reply: Fields, drafts: int) -> "Verdict":
         """`drafts`: how many were guessed."""

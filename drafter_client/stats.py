@@ -93,12 +93,12 @@ class Stats:
     def round(self, verdict: Verdict, flight: Flight, now: float) -> None:
         """Count the answer to a guess."""
         self.guesses += 1
-        if verdict.forward_ms > 0.0 and (verdict.judged or not flight.drafts):
+        if verdict.ran(len(flight.drafts)):
             self.rounds += 1
         if verdict.judged:
             first = len(flight.drafts) - verdict.judged
             self.drafted += verdict.judged
-            self.accepted += max(0, verdict.accepted - first)
+            self.accepted += verdict.stood(len(flight.drafts))
             self.looked_up += sum(flight.found[first:])
             self.looked_up_accepted += sum(flight.found[first : verdict.accepted])
         self.times.queue += verdict.queue_ms
@@ -164,8 +164,11 @@ class Stats:
 
     def report(self, text: str) -> dict[str, Any]:
         """The object that `--json` prints."""
+        return {"text": text, **self.figures()}
+
+    def figures(self) -> dict[str, Any]:
+        """All that was counted, rounded for printing. None: not known."""
         return {
-            "text": text,
             "token_ids": self.token_ids,
             "model": self.model,
             "draft_model": self.draft_model,

@@ -41,6 +41,7 @@ who drafts: this machine (remote, the default), the verifier (fused), nobody (ta
 --chat apply the target's chat template to the prompt
 --system SYSTEM system message, with --chat
 --baseline measure the target alone on the same prompt, too
+--profile DIR write what happens into this folder; see 'report'
 verifier:
 --verifier URL (default: http://127.0.0.1:8000)
 --api-key API_KEY its key, if it wants one (or DRAFTER_API_KEY)
@@ -54,7 +55,8 @@ draft model:
 --backend {{llama_cpp,torch,mlx,neuron_legacy,scripted,ngram}}
 engine; ngram: no model, look the text up in itself (default: llama_cpp)
 {ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
-'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.
+'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server; 'drafter report DIR' draws what
+--profile has written.
 """
 SOLO = f"""
 Run one model by itself, token by token.
