@@ -4,10 +4,11 @@ import os
 import sys
 
 from backends.contract import BackendError
-from drafter_client.arguments import drafter_options, solo_parser
+from drafter_client.arguments import compare_options, drafter_options, solo_parser
 from drafter_client.commands.common import INTERRUPTED
 from drafter_client.commands.draft import run_draft
 from drafter_client.commands.solo import run_solo_command
+from drafter_client.comparing.command import run_compare
 from drafter_client.errors import DrafterError
 from drafter_client.profiles.command import report_parser, run_report
 from speculation.errors import SpecPairError
@@ -24,6 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
             return run_solo_command(solo_parser().parse_args(arguments[1:]))
         if arguments[:1] == ["report"]:
             return run_report(report_parser().parse_args(arguments[1:]))
+        if arguments[:1] == ["compare"]:
+            return run_compare(compare_options(arguments[1:]))
         return run_draft(drafter_options(arguments))
     except (SpecPairError, DrafterError, BackendError) as error:
         print(f"drafter: {error}", file=sys.stderr)

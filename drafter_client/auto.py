@@ -16,7 +16,7 @@ from drafter_client.client import VerifierClient
 from drafter_client.loop import Committed
 from drafter_client.options import Mode, Options
 from drafter_client.stats import Stats
-from speculation.choice import STRETCH, WARM_UP, Choice
+from speculation.choice import WARM_UP, Choice
 
 _LOOK = 2.0  # seconds after which the link is measured again
 _LOOKS = 2  # in a row that have to say that it has changed: one may have met a hiccup
@@ -34,13 +34,13 @@ class Chooser:
         self._choice = Choice([str(mode) for mode in modes], link_ms)
         self._changed = 0  # looks in a row that found another link
 
-    def next(self) -> tuple[Mode, bool]:
-        """The mode to go on with, and whether that is for good."""
+    def next(self) -> Mode:
+        """The mode to go on with."""
         with self._lock:
-            return Mode(self._choice.next()), self._choice.settled
+            return Mode(self._choice.next())
 
     def measured(self, mode: Mode, tokens: int, seconds: float) -> None:
-        """A stretch was written."""
+        """So much was written in a mode."""
         with self._lock:
             self._choice.measured(str(mode), tokens, seconds)
 
@@ -95,13 +95,13 @@ def automatic(
         while stats.finish_reason is None:
             if shut is not None:
                 shut.result()  # the last but one is closed, and its connection free
-            mode, settled = chooser.next()
+            mode = chooser.next()
             own, part = next(clients), Stats(mode=mode)
             own.round_trip_ms = client.round_trip_ms
             how = replace(options, mode=mode, max_tokens=options.max_tokens - len(stats.token_ids))
             stretch = _Stretch(begin(own, prompt_ids + stats.token_ids, how, part), part)
             stretches.append(stretch)
-            since, timed = 0.0, 0
+            since = 0.0
             for committed in stretch.run:
                 now, tokens = clock(), [token for token, _ in committed.tokens]
                 if not stretch.tokens:
@@ -111,19 +111,14 @@ def automatic(
                 stats.token_ids += tokens
                 stretch.tokens += len(tokens)
                 if since:
-                    timed += len(tokens)
-                elif stretch.tokens >= WARM_UP:
-                    since = now
+                    chooser.measured(mode, len(tokens), now - since)
+                since = now if stretch.tokens >= WARM_UP else 0.0
                 yield committed
                 if now - looked >= _LOOK:
                     client.ping()
                     chooser.linked(client.round_trip_ms)
                     looked = clock()
-                if timed >= STRETCH and not settled:
-                    chooser.measured(mode, timed, now - since)
-                    since, timed = now, 0
-                chosen, settled = chooser.next()
-                if chosen is not mode and not ended(prompt_ids + stats.token_ids):
+                if chooser.next() is not mode and not ended(prompt_ids + stats.token_ids):
                     break
             else:
                 stats.finish_reason = part.finish_reason

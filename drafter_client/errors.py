@@ -45,9 +45,17 @@ class BadPrompt(DrafterError):
     """The prompt is missing, unreadable or not text."""
 
 
+class BadPromptFile(BadPrompt):
+    """A file of prompts is none; the message names the file and the line."""
+
+
 class NoChatTemplate(DrafterError):
     """`--chat` with a model that has no chat template, or one that cannot be rendered."""
 
 
 class ProfileError(DrafterError):
     """A profile cannot be written, or what was to be read is none."""
+
+
+class NoPicture(DrafterError):
+    """A picture cannot be drawn or written."""

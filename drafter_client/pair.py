@@ -77,7 +77,8 @@ class Pair:
                 own = stack.enter_context(closing(client.another())) if at else client
                 own.round_trip_ms = client.round_trip_ms
                 self._seats.put(_Seat(own, drafter))
-            self._chooser = Chooser(self.modes, client.round_trip_ms)
+            self._link_ms = client.round_trip_ms
+            self._chooser = Chooser(self.modes, self._link_ms)
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -91,6 +92,11 @@ class Pair:
     def close(self) -> None:
         """Close connections and free the draft model. Generations must have ended."""
         self._open.close()
+
+    @property
+    def round_trip_ms(self) -> float:
+        """The way to the verifier and back, as measured at the start."""
+        return self._link_ms
 
     @property
     def target(self) -> ModelInfo:

@@ -8,7 +8,8 @@ what was measured over it says nothing any more, and the turns begin anew.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-WARM_UP, STRETCH = 8, 24  # tokens of a turn: those of its beginning, which are not timed, and those that are
+WARM_UP = 8  # tokens at the beginning of a turn that are not timed
+_STRETCH, _SPAN = 24, 0.1  # tokens and seconds that a turn lasts at least: several guesses, whose tokens come in bursts
 _CLEAR = 1.2  # times the second best: no further turn would change it
 _TURNS = 3
 _CHANGED, _CHANGED_MS = 0.4, 3.0  # share of the round trip, and milliseconds, by which a link has to differ
@@ -18,11 +19,15 @@ _CHANGED, _CHANGED_MS = 0.4, 3.0  # share of the round trip, and milliseconds, b
 class _Turns:
     tokens: int = 0
     seconds: float = 0.0
-    count: int = 0
 
     @property
     def rate(self) -> float:
         return self.tokens / self.seconds if self.seconds > 0.0 else 0.0
+
+    @property
+    def count(self) -> int:
+        """How many turns these make up."""
+        return min(self.tokens // _STRETCH, int(self.seconds / _SPAN))
 
 
 @dataclass(slots=True)
@@ -46,21 +51,19 @@ class Choice:
     @property
     def rates(self) -> dict[str, float]:
         """Tokens per second that each way was measured at, the fastest first; without those that had no turn yet."""
-        measured = {way: turns.rate for way, turns in self._turns.items() if turns.count}
+        measured = {way: turns.rate for way, turns in self._turns.items() if turns.seconds}
         return dict(sorted(measured.items(), key=lambda pair: pair[1], reverse=True))
 
     def next(self) -> str:
-        """The way to write the next stretch: a few tokens and then `STRETCH`, or all the rest once it is `settled`."""
+        """The way to write what comes next, until told otherwise; for good once it is `settled`."""
         # The one that had the last turn goes on, where it is as good as any: to change takes time.
         return self._settled or min(self.ways, key=lambda way: (self._turns[way].count, way != self._latest))
 
     def measured(self, way: str, tokens: int, seconds: float) -> None:
-        """A stretch was written so. One of no tokens, or in no time, counts as a turn that says nothing."""
+        """So much was written so."""
         turns, self._latest = self._turns[way], way
-        turns.count += 1
-        if tokens > 0 and seconds > 0.0:
-            turns.tokens += tokens
-            turns.seconds += seconds
+        turns.tokens += tokens
+        turns.seconds += seconds
         had = min(turns.count for turns in self._turns.values())
         if self._settled is None and had:
             (first, best), (_, second), *_ = self.rates.items()

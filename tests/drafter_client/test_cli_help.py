@@ -47,14 +47,14 @@ verifier:
 --api-key API_KEY its key, if it wants one (or DRAFTER_API_KEY)
 draft model:
 --draft-model PATH (default: the small one)
---draft-n auto|N drafts a round (default: auto)
 --branches BRANCHES continuations that it may follow at once, to be ready for corrections (default: 6)
 --translate where the draft model has another vocabulary, draft through text
 --no-lookup ask the draft model only; do not look drafts up in the text itself
 --lockstep draft, send, wait: nothing side by side
 --backend {{llama_cpp,torch,mlx,neuron_legacy,scripted,ngram}}
 engine; ngram: no model, look the text up in itself (default: llama_cpp)
-{ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
+{ENGINE}--draft-n auto|N drafts a round (default: auto)
+{PROMPT}{SAMPLING_AND_OUTPUT}
 'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server; 'drafter report DIR' draws what
 --profile has written.
 """

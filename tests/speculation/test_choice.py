@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.choice import STRETCH, Choice
+from speculation.choice import Choice
 
 WAYS = ["remote", "fused", "target"]
 
@@ -16,7 +16,8 @@ def _play(choice: Choice, rates: dict[str, float]) -> list[str]:
     turns = []
     while not choice.settled:
         turns.append(choice.next())
-        choice.measured(turns[-1], STRETCH, STRETCH / rates[turns[-1]])
+        seconds = max(0.1, 24 / rates[turns[-1]])
+        choice.measured(turns[-1], round(seconds * rates[turns[-1]]), seconds)
     return turns
 
 
@@ -51,11 +52,18 @@ def test_a_single_way_needs_no_turn() -> None:
     assert choice.next() == "target"
 
 
-def test_a_stretch_that_says_nothing_ends_its_turn_all_the_same() -> None:
+@given(st.lists(st.tuples(st.integers(0, 30), st.floats(0.0, 0.2)), min_size=1, max_size=60))
+def test_a_turn_takes_tokens_and_time(pieces: list[tuple[int, float]]) -> None:
+    """However what is written comes in pieces."""
     choice = Choice(WAYS)
-    for _ in range(9):
-        choice.measured(choice.next(), 0, 0.0)
-    assert choice.settled
+    tokens, seconds = 0, 0.0
+    for piece, took in pieces:
+        assert choice.next() == "remote"
+        choice.measured("remote", piece, took)
+        tokens, seconds = tokens + piece, seconds + took
+        if tokens >= 24 and seconds >= 0.1:
+            assert choice.next() != "remote"
+            return
 
 
 @pytest.mark.parametrize(
