@@ -63,3 +63,11 @@ class OtherResults(BadOutput):
 
 class NoChatTemplate(DrafterError):
     """`--chat` with a model that has no chat template, or one that cannot be rendered."""
+
+
+class ProfileError(DrafterError):
+    """A profile cannot be written, or what was to be read is none."""
+
+
+class NoPicture(DrafterError):
+    """A picture cannot be drawn or written."""

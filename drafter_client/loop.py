@@ -6,18 +6,18 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from drafter_client.client import VerifierClient
 from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Threads
 from drafter_client.errors import DrafterError
-from drafter_client.replies import STREAM, Bounds, ModelInfo
+from drafter_client.replies import STREAM, Bounds, ModelInfo, Opened, Verdict
 from drafter_client.stats import Stats
-from drafting.contract import Drafter
+from drafting.contract import Drafter, Expansion
 from speculation.errors import SpecPairError
 from speculation.forecast import Flight
 from speculation.ngram import NgramIndex
-from speculation.operation import Mechanisms
+from speculation.operation import Mechanisms, Operation
 from speculation.pilot import Pilot
 from speculation.timing import Times
 
@@ -37,6 +37,34 @@ class Committed:
     tokens: list[tuple[int, Origin]]
 
 
+class Observer(Protocol):
+    """Is told what happens in a run, as it happens: from several threads, never from two at once.
+
+    Times are milliseconds on the run's clock. Whoever calls waits, and so does the pair: keep it short.
+    """
+
+    def began(self, now: float) -> None:
+        """The run began."""
+
+    def opened(self, opened: Opened, asked: float, now: float) -> None:
+        """The answer to the prompt came, which was sent at `asked`."""
+
+    def drafted(self, expansion: Expansion, took: float, now: float) -> None:
+        """A draft step ended."""
+
+    def sent(self, flight: Flight, operation: Operation) -> None:
+        """A guess leaves."""
+
+    def answered(self, flight: Flight, verdict: Verdict, brought: int, now: float) -> None:
+        """Its answer came, and with it the first news of `brought` tokens."""
+
+    def went_on(self, forward_ms: float, now: float) -> None:
+        """The verifier has told of a pass of its own."""
+
+    def committed(self, position: int, committed: Committed, own: bool, now: float) -> None:
+        """Tokens from `position` on became known. `own`: by the verifier itself, no guess being there."""
+
+
 def speculate(
     client: VerifierClient,
     drafter: Drafter,
@@ -49,14 +77,17 @@ def speculate(
     length: int | None = None,
     mechanisms: Mechanisms = Mechanisms(),
     lookup: bool = False,
+    observer: Observer | None = None,
 ) -> Generator[Committed, None, None]:
     """Generate with one session, which is released at the end, also when the caller stops early.
 
     `options` are the prefill's (max_tokens, temperature, …). `clock` is in seconds. `stats` is filled on the way.
     `length`: fixed drafts a guess; None: as many as pay. `lookup`: draft what followed in the text before, where that
-    is likelier than what the model says.
+    is likelier than what the model says. `observer`: is told what happens; None: nobody is.
     """
     began = clock()
+    if observer is not None:
+        observer.began(1e3 * began)
     sent_before, received_before = client.transport.sent, client.transport.received
     crew: Crew = Alone(client, drafter)
     if mechanisms.overlap:
@@ -102,9 +133,13 @@ def speculate(
             lookup=index,
             now=1e3 * now,
         )
-        run = _Run(pilot, crew, bounds, stats, clock, opened.finish_reason)
+        first = Committed([(token, Origin.FREE) for token in opened.tokens])
+        if observer is not None:
+            observer.opened(opened, 1e3 * asked, 1e3 * now)
+            observer.committed(len(prompt_ids), first, False, 1e3 * now)
+        run = _Run(pilot, crew, bounds, stats, clock, opened.finish_reason, observer)
         crew.open(opened.session_id, len(tokens), run.react)
-        yield Committed([(token, Origin.FREE) for token in opened.tokens])
+        yield first
         while run.finish_reason is None:
             yield from run.turn()
         yield from run.news()
@@ -131,9 +166,11 @@ class _Run:
         stats: Stats,
         clock: Callable[[], float],
         finish_reason: str | None,
+        observer: Observer | None,
     ) -> None:
         self.finish_reason = finish_reason
         self._pilot, self._crew, self._bounds, self._stats, self._clock = pilot, crew, bounds, stats, clock
+        self._observer = observer
         self._guesses: list[Flight] = []  # that cover what is not known yet: where tokens come from
         self._lock = threading.Lock()  # over all of this
         self._news: deque[Committed] = deque()
@@ -185,6 +222,8 @@ class _Run:
         now = 1e3 * self._clock()
         while (flight := self._pilot.next_guess(now)) is not None:
             self._guesses.append(flight)
+            if self._observer is not None:
+                self._observer.sent(flight, self._pilot.operation)
             self._crew.send(flight)
         step = self._pilot.next_step(now)
         if step is not None:
@@ -197,26 +236,37 @@ class _Run:
             expansion = event.expansion
             took = self._pilot.drafted(expansion.predictions, expansion.read, now, event.onward)
             self._stats.drafted_for(took)
+            if self._observer is not None:
+                self._observer.drafted(expansion, took, now)
         elif isinstance(event, Answered):
             verdict, flight = event.verdict, event.flight
             self._bounds.check("/verify", flight.position, verdict.tokens)
             self._stats.round(verdict, flight, now)
             self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
-            self._commit(flight.position, verdict.tokens, verdict.finish_reason, False, now)
+            brought = self._commit(flight.position, verdict.tokens, verdict.finish_reason, False, now)
+            if self._observer is not None:
+                self._observer.answered(flight, verdict, brought, now)
         else:
             self._bounds.check(STREAM, event.position, event.tokens)
             if event.forward_ms is not None:
                 self._pilot.went_on(event.forward_ms)
+                if self._observer is not None:
+                    self._observer.went_on(event.forward_ms, now)
             self._commit(event.position, event.tokens, event.finish_reason, event.own, now)
 
-    def _commit(self, position: int, tokens: list[int], finish_reason: str | None, own: bool, now: float) -> None:
+    def _commit(self, position: int, tokens: list[int], finish_reason: str | None, own: bool, now: float) -> int:
+        """Take in committed tokens from `position` on; returns how many of them are news."""
         start = len(self._pilot.known)
         new = self._pilot.committed(position, tokens, finish_reason is not None, now)
         if new:
             self._stats.committed(new, own, self._pilot.operation)
             self._stats.misses, self._stats.prepared = self._pilot.text.misses, self._pilot.text.prepared
-            self._news.append(Committed([(token, self._origin(at, token)) for at, token in enumerate(new, start)]))
+            committed = Committed([(token, self._origin(at, token)) for at, token in enumerate(new, start)])
+            self._news.append(committed)
+            if self._observer is not None:
+                self._observer.committed(start, committed, own, now)
         self.finish_reason = self.finish_reason or finish_reason
+        return len(new)
 
     def _origin(self, position: int, token: int) -> Origin:
         """Asked position by position: a guess that said something else says nothing more."""

@@ -1,8 +1,9 @@
 """What drafts for a verifier: a model of its vocabulary or of another, a lookup in the text, a program's own idea."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from drafter_client.translating import TranslatingDrafter
 from drafting.contract import Drafter
 from drafting.model import BRANCH_CELLS, ModelDrafter
 from drafting.ngram import NAME, NgramDrafter
+from drafting.shared import SharedEngine
 from models import DEFAULT_DRAFT
 from speculation.sampling import Sampling
 
@@ -54,7 +56,9 @@ class DraftModel:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        with closing(load_model(self.backend, self.engine, self.path, branches)) as backend:
+        with ExitStack() as stack:
+            backend = load_model(self.backend, self.engine, self.path, branches * texts)
+            engines = stack.enter_context(_lent(backend, branches, texts))
             info = client.model()
             try:
                 client.check_vocabulary(backend.vocabulary, backend.model_name, info)
@@ -63,13 +67,27 @@ class DraftModel:
                     raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
                 target = RemoteVocabulary(client, info)
                 client.ping()
-                name = f"{backend.model_name} (translated)"
-                yield Drafting(name, info, target, [lambda sampling: TranslatingDrafter(backend, target, sampling)])
+                through_text = [partial(TranslatingDrafter, engine, target) for engine in engines]
+                yield Drafting(f"{backend.model_name} (translated)", info, target, [*through_text])
                 return
             size = info.vocabulary.size
-            yield Drafting(
-                backend.model_name, info, backend.vocabulary, [lambda sampling: ModelDrafter(backend, sampling, size)]
-            )
+            drafters = [partial(_model_drafter, engine, size) for engine in engines]
+            yield Drafting(backend.model_name, info, backend.vocabulary, [*drafters])
+
+
+def _model_drafter(engine: Backend, vocabulary_size: int, sampling: Sampling) -> Drafter:
+    return ModelDrafter(engine, sampling, vocabulary_size)
+
+
+@contextmanager
+def _lent(backend: Backend, rows: int, texts: int) -> Iterator[list[Backend]]:
+    """The engine itself for one text; for several, so many rows of it for each. Closes it in the end."""
+    with ExitStack() as stack:
+        if texts == 1:
+            yield [stack.enter_context(closing(backend))]
+        else:
+            shared = stack.enter_context(closing(SharedEngine(backend)))
+            yield [stack.enter_context(closing(shared.view(rows))) for _ in range(texts)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """What a run came to: counted as it goes, reported as one flat object."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
 
 from drafter_client.replies import Opened, Summary, Verdict
 from speculation.forecast import Flight
@@ -39,6 +39,13 @@ class Baseline:
         return cls(rate, round(alone.ttft_ms, 2), alone.generated_tokens, alone.token_ids == expected)
 
 
+class Turn(NamedTuple):
+    """A stretch of a text that was written in one mode."""
+
+    mode: str
+    tokens: int
+
+
 @dataclass(slots=True)
 class Stats:
     """Counters of one run."""
@@ -66,6 +73,8 @@ class Stats:
     finish_reason: str | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
     baseline: Baseline | None = None
+    turns: list[Turn] = field(default_factory=list)  # in mode auto: who wrote what
+    why: str = ""  # and what the choice was made by
 
     def opened(self, opened: Opened, seconds: float) -> None:
         """Count the prefill, which took `seconds`."""
@@ -84,12 +93,12 @@ class Stats:
     def round(self, verdict: Verdict, flight: Flight, now: float) -> None:
         """Count the answer to a guess."""
         self.guesses += 1
-        if verdict.forward_ms > 0.0 and (verdict.judged or not flight.drafts):
+        if verdict.ran(len(flight.drafts)):
             self.rounds += 1
         if verdict.judged:
             first = len(flight.drafts) - verdict.judged
             self.drafted += verdict.judged
-            self.accepted += max(0, verdict.accepted - first)
+            self.accepted += verdict.stood(len(flight.drafts))
             self.looked_up += sum(flight.found[first:])
             self.looked_up_accepted += sum(flight.found[first : verdict.accepted])
         self.times.queue += verdict.queue_ms
@@ -109,6 +118,17 @@ class Stats:
             self.times.drafting = speculation.drafting_ms
         here = milliseconds - self.times.queue - self.times.verify - self.times.drafting
         self.times.network = max(0.0, here)
+
+    def add(self, part: "Stats", tokens: int) -> None:
+        """Count a stretch of the text, of which so many tokens are part of it; `token_ids` and the whole time aside."""
+        self.turns.append(Turn(part.mode, tokens))
+        self.draft_model = self.draft_model or part.draft_model
+        self.sampling = self.sampling or part.sampling
+        for name in _COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        for each in fields(Times):
+            setattr(self.times, each.name, getattr(self.times, each.name) + getattr(part.times, each.name))
+        self.operations += part.operations
 
     def committed(self, tokens: list[int], own: bool, operation: Operation) -> None:
         """Count tokens that became known."""
@@ -144,8 +164,11 @@ class Stats:
 
     def report(self, text: str) -> dict[str, Any]:
         """The object that `--json` prints."""
+        return {"text": text, **self.figures()}
+
+    def figures(self) -> dict[str, Any]:
+        """All that was counted, rounded for printing. None: not known."""
         return {
-            "text": text,
             "token_ids": self.token_ids,
             "model": self.model,
             "draft_model": self.draft_model,
@@ -174,7 +197,16 @@ class Stats:
             "sampling": self.sampling,
             "baseline": asdict(self.baseline) if self.baseline is not None else None,
             "speed_up": _rounded(self.speed_up, 3),
+            "turns": [turn._asdict() for turn in self.turns],
+            "why": self.why,
         }
+
+
+# What adds up over the stretches of a text.
+_COUNTED = (
+    *("rounds", "guesses", "drafted", "accepted", "looked_up", "looked_up_accepted", "own", "misses", "prepared"),
+    *("bytes_sent", "bytes_received"),
+)
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

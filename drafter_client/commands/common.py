@@ -25,6 +25,7 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
         api_key=options.api_key,
         branches=1 if options.lockstep else options.branches,
         texts=texts,
+        profile=options.profile,
         on_wait=_show_progress(),
     )
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from backends.contract import BackendError, EngineLost
 from drafter_client.commands.common import INTERRUPTED, check_system, pair_of, text_options
-from drafter_client.errors import BadOption, BadPrompt, BadPromptFile, DrafterError, NoChatTemplate
+from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError, NoChatTemplate
 from drafter_client.generation import Finished
 from drafter_client.options import Options
 from drafter_client.pair import Pair
@@ -164,7 +164,7 @@ def _is_of_one_prompt(error: Exception) -> bool:
         return not isinstance(error, EngineLost)
     if type(error) is RequestError:  # that is no answer of a verifier
         return False
-    return isinstance(error, (RequestError, EngineError, InternalError, BadPrompt, BadOption, NoChatTemplate))
+    return isinstance(error, (RequestError, EngineError, InternalError, BadPrompt, NoChatTemplate))
 
 
 @contextmanager

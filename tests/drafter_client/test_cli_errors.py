@@ -55,7 +55,7 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (["--backend", "ngram", "--translate"], "--translate: --backend ngram drafts without a model"),
         (
             ["--prompt-file", "a", "--baseline"],
-            "--baseline: is measured beside one text, compare ways over many prompts",
+            "--baseline: is measured beside one text, compare many with 'drafter",
         ),
         (["--prompt-file", "a", "--output", "b", "--json"], "--json: --output writes the same lines, leave one of"),
         (["--prompt-file", "a", "--concurrency", "0"], "argument --concurrency: must be at least 1, got 0"),

@@ -40,26 +40,28 @@ DRAFTER = f"""
 Generate text with a verifier: a small model here drafts, the large one there decides.
 options:
 -h, --help show this help message and exit
---mode {{remote,fused,target}}
-who drafts: remote, this machine (default); fused, the verifier; target, nobody
+--mode {{remote,fused,target,auto}}
+who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto
 --max-tokens MAX_TOKENS (default: 128)
 --chat apply the target's chat template to the prompt
 --system SYSTEM system message, with --chat
 --baseline measure the target alone on the same prompt, too
+--profile DIR write what happens into this folder; see 'report'
 verifier:
 --verifier URL (default: http://127.0.0.1:8000)
 --api-key API_KEY its key, if it wants one (or DRAFTER_API_KEY)
 draft model:
 --draft-model PATH (default: the small one)
---draft-n auto|N drafts a round (default: auto)
 --branches BRANCHES continuations that it may follow at once, to be ready for corrections (default: 6)
 --translate where the draft model has another vocabulary, draft through text
 --no-lookup ask the draft model only; do not look drafts up in the text itself
 --lockstep draft, send, wait: nothing side by side
 --backend {{llama_cpp,torch,mlx,neuron_legacy,scripted,ngram}}
 engine; ngram: no model, look the text up in itself (default: llama_cpp)
-{ENGINE}{PROMPT}{MANY}{SAMPLING_AND_OUTPUT}
-'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server.
+{ENGINE}--draft-n auto|N drafts a round (default: auto)
+{PROMPT}{MANY}{SAMPLING_AND_OUTPUT}
+'drafter solo --model PATH --prompt TEXT' runs one model by itself, without a server; 'drafter report DIR' draws what
+--profile has written.
 """
 SOLO = f"""
 Run one model by itself, token by token.

@@ -73,7 +73,7 @@ def _without_figures(lines: list[dict[str, Any]]) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("way", "concurrency"),
-    [(way, count) for way in (NGRAM, TARGET) for count in ("1", "3", "64")] + [(TOY, "1")],
+    [(way, count) for way in (NGRAM, TARGET, TOY, [*TOY, "--mode", "auto"]) for count in ("1", "3", "64")],
     ids=str,
 )
 def test_each_text_is_what_its_prompt_alone_gives_and_they_come_in_order(
@@ -257,6 +257,23 @@ def test_what_would_fail_for_every_prompt_is_told_once(drafter: Command, verifie
     assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {complaint}\n")
     ran = drafter(*_flags(verifier, prompts, *NGRAM, "--system", "b"))
     assert (ran.status, ran.err) == (1, "drafter: --system is a message of a chat: add --chat\n")
+
+
+def test_a_way_that_this_pair_has_not_is_told_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
+    ran = drafter(*_flags(verifier, prompts, "--mode", "fused", "--concurrency", "3"))
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == (
+        "drafter: stopped: 0 of 7 texts are finished; with --output FILE, the same command could go on from there\n"
+        "drafter: mode fused: this pair has target only\n"
+    )
+
+
+def test_each_text_leaves_a_profile(drafter: Command, verifier: Verifier, prompts: Path, tmp_path: Path) -> None:
+    ran = drafter(*_flags(verifier, prompts, *TOY, "--concurrency", "3", "--profile", str(tmp_path / "profile")))
+    assert ran.status == 0
+    runs = sorted((tmp_path / "profile").glob("run-*.json"))
+    texts = [json.loads(run.read_text())["figures"]["generated_tokens"] for run in runs]
+    assert texts == [24] * 7
 
 
 @pytest.mark.parametrize("error", [ConnectionLost("the connection broke"), EngineLost("the GPU fell out")], ids=repr)

@@ -15,7 +15,12 @@ from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference
 
 ROOT = Path(__file__).resolve().parents[2]
-WAYS = {"model": [], "ngram, three at a time": ["--backend", "ngram", "--concurrency", "3"]}
+MODEL = ["--threads", "1", "--context", str(CONTEXT)]
+WAYS = {
+    "model": MODEL,
+    "model, three at a time": [*MODEL, "--concurrency", "3"],
+    "ngram, three at a time": ["--backend", "ngram", "--concurrency", "3"],
+}
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -31,8 +36,6 @@ def test_each_text_is_the_targets(
     prompts.write_text("".join(json.dumps(each) + "\n" for each in asked), encoding="utf-8")
     command = [sys.executable, "-m", "drafter_client", "--verifier", verifier.url, "--prompt-file", str(prompts)]
     command += ["--max-tokens", "32", "--temperature", "0.8", "--output", str(output), *way]
-    if not way:
-        command += ["--threads", "1", "--context", str(CONTEXT)]
     ran = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False, timeout=120)
     assert (ran.returncode, ran.stdout) == (0, "") and "mean acceptance length" in ran.stderr
     lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
