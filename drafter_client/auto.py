@@ -39,6 +39,12 @@ class Chooser:
         with self._lock:
             return Mode(self._choice.next())
 
+    @property
+    def settled(self) -> Mode | None:
+        """The fastest mode, once that is clear."""
+        with self._lock:
+            return None if self._choice.settled is None else Mode(self._choice.settled)
+
     def measured(self, mode: Mode, tokens: int, seconds: float) -> None:
         """So much was written in a mode."""
         with self._lock:

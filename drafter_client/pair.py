@@ -137,6 +137,11 @@ class Pair:
         here = [] if self._drafting.name is None else [Mode.REMOTE]
         return here + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in self.target.modes]
 
+    @property
+    def fastest(self) -> Mode | None:
+        """What mode `auto` has settled on; None while it tries the modes out."""
+        return self._chooser.settled
+
     def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
         with self._seat() as seat, self._observed(options, stats) as observer:
             drafter = seat.drafter(options.sampling) if Mode.REMOTE in self.modes else None

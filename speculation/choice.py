@@ -44,9 +44,9 @@ class Choice:
         self.begin(self.link_ms)
 
     @property
-    def settled(self) -> bool:
-        """Whether the turns are over."""
-        return self._settled is not None
+    def settled(self) -> str | None:
+        """The way that is the fastest; None while the turns are not over."""
+        return self._settled
 
     @property
     def rates(self) -> dict[str, float]:

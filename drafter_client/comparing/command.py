@@ -45,14 +45,14 @@ def run_compare(options: argparse.Namespace) -> int:
     with pair_of(options) as pair:
         found = ways(pair.modes, options.lengths)
         texts, last = _measure(pair, found, kinds, options.runs, notes)
-        link, name = pair.round_trip_ms, pair.target.name
+        link, name, fastest = pair.round_trip_ms, pair.target.name, pair.fastest
     tables = [table(kind, [text for text in texts if text.kind == kind]) for kind in kinds]
     if len(kinds) > 1:
         tables.append(table(ALL, [*texts]))
     if options.json:
-        print(json.dumps(_report(tables, texts, last, name, link)))
+        print(json.dumps(_report(tables, texts, last, fastest, name, link)))
     else:
-        _show(tables, last, name, link)
+        _show(tables, last, fastest, name)
     if not options.no_png:
         _draw(tables, f"{name}, round trip {link:.1f} ms", options.png, notes)
     return 0
@@ -112,7 +112,7 @@ def _progress(notes: Console, total: int) -> Iterator[Callable[[], object]]:
         yield lambda: bar.advance(task)
 
 
-def _show(tables: list[Table], last: Stats, name: str, link: float) -> None:
+def _show(tables: list[Table], last: Stats, fastest: Mode | None, name: str) -> None:
     out = Console(highlight=False)
     for each in tables:
         grid = Grid(
@@ -136,7 +136,8 @@ def _show(tables: list[Table], last: Stats, name: str, link: float) -> None:
             )
         out.print(grid)
         out.print(verdict(each) + "\n", soft_wrap=True)
-    out.print(f"auto took {_taken(last)}: {last.why}. Round trip {link:.1f} ms.", soft_wrap=True)
+    took = "has not settled yet" if fastest is None else f"took {fastest}"
+    out.print(f"auto {took}: {last.why}", soft_wrap=True)
 
 
 def _rate(value: float) -> str:
@@ -154,17 +155,14 @@ def verdict(each: Table) -> str:
     return said if each.clear else said + ", which is too close to call"
 
 
-def _taken(last: Stats) -> str:
-    """The mode that `auto` ended with."""
-    return str(last.turns[-1].mode)
-
-
-def _report(tables: list[Table], texts: list[Text], last: Stats, name: str, link: float) -> dict[str, Any]:
+def _report(
+    tables: list[Table], texts: list[Text], last: Stats, fastest: Mode | None, name: str, link: float
+) -> dict[str, Any]:
     return {
         "model": name,
         "round_trip_ms": round(link, 3),
         "tables": [asdict(each) | {"clear": each.clear} for each in tables],
-        "auto": {"took": _taken(last), "why": last.why},
+        "auto": {"took": fastest, "why": last.why},
         "texts": [text._asdict() for text in texts],
     }
 

@@ -101,7 +101,9 @@ def test_every_way_writes_every_text(drafter: Command, verifier: Verifier, promp
     assert (found["kind"], found["texts"], len(report["texts"])) == ("mine", 4, 20)
     by_prompt = {tuple(text["token_ids"]) for text in report["texts"] if text["prompt"] == 1}
     assert len(by_prompt) == 2, "what is drawn is another text in every run"
-    assert report["auto"]["took"] in ("remote", "target")
+    assert (
+        report["auto"]["took"] in ("remote", "target", None) and "tokens/s at a round trip of" in report["auto"]["why"]
+    )
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert verifier.sessions == 0
 
@@ -112,7 +114,7 @@ def test_the_cases_that_ship_are_of_two_kinds(drafter: Command, verifier: Verifi
     assert ran.status == 0, ran.err
     for kind in ("predictable", "high entropy", "all"):
         assert f"scripted-1: {kind}, " in ran.out
-    assert "fastest: " in ran.out and "auto took " in ran.out
+    assert "fastest: " in ran.out and "\nauto " in ran.out
 
 
 @pytest.mark.parametrize(

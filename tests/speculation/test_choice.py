@@ -47,7 +47,7 @@ def test_a_way_is_left_as_seldom_as_can_be() -> None:
 
 def test_a_single_way_needs_no_turn() -> None:
     choice = Choice(["target"])
-    assert choice.settled and choice.next() == "target" and choice.rates == {}
+    assert choice.settled == choice.next() == "target" and choice.rates == {}
     choice.measured("target", 24, 1.0)
     assert choice.next() == "target"
 
