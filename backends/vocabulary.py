@@ -77,6 +77,29 @@ class Vocabulary(ABC):
         )
 
 
+def cannot_draft(draft_name: str, draft: Vocabulary, target_name: str, target: Vocabulary) -> str | None:
+    """Why a model of the vocabulary `draft` cannot draft for one of `target`, in a sentence; None when it can."""
+    below = min(draft.size, target.size)
+    differs = difference(draft.fingerprint_below(below), target.fingerprint_below(below))
+    if differs is None:
+        return None
+    ours, theirs = (list(zip(each.kinds, each.pieces, strict=True)) for each in (draft, target))
+    for token in range(below):
+        if ours[token] != theirs[token] and Kind.ORDINARY in (draft.kinds[token], target.kinds[token]):
+            return refusal(draft_name, target_name, f"{differs}: {first_difference(draft, token)}")
+    return refusal(draft_name, target_name, differs)
+
+
+def refusal(draft_name: str, target_name: str, differs: str) -> str:
+    """The sentence that refuses a draft model, on either end."""
+    return f"{draft_name} cannot draft for {target_name}: {differs}. Choose a draft model of the target's own family"
+
+
+def first_difference(draft: Vocabulary, token: int) -> str:
+    """How that sentence tells the first id that differs."""
+    return f"the first is id {token}, {draft.pieces[token]!r} in the draft model"
+
+
 def difference(ours: Fingerprint, theirs: Fingerprint) -> str | None:
     """How two fingerprints over the same ids rule out speaking in token ids; None when they are compatible.
 

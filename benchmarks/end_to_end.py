@@ -26,9 +26,10 @@ from benchmarks.drafters import load_drafter
 from benchmarks.harness import held_out_prompts, padded_target, step_ms, verifier
 from benchmarks.report import Report
 from drafter_client.__main__ import SWITCH_INTERVAL
-from drafter_client.baseline import run_baseline
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
+from drafter_client.replies import Bounds
+from drafter_client.served import served
 from drafter_client.stats import Stats
 from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
@@ -106,10 +107,13 @@ def _compare(
                 texts.append(stats.token_ids)
                 for column, value in enumerate((stats.rounds, stats.drafted, stats.accepted)):
                     judged[length][column] += value
-            baseline = run_baseline(client, prompt_ids, request, texts[0], time.perf_counter)
-            counts[repeat, "target"] += baseline.generated_tokens
-            seconds[repeat, "target"] += baseline.generated_tokens / baseline.tokens_per_second
-            differing += sum(text != texts[0] for text in texts) + (not baseline.same_tokens)
+            alone, bounds = Stats(), Bounds(client.url, info.vocabulary.size, info.context_length)
+            for _ in served(client, prompt_ids, request, bounds, alone, time.perf_counter):
+                pass
+            counts[repeat, "target"] += alone.generated_tokens
+            seconds[repeat, "target"] += alone.total_ms / 1e3
+            texts.append(alone.token_ids)
+            differing += sum(text != texts[0] for text in texts)
     backend.close()
     repeats = range(options.repeats)
 

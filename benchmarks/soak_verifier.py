@@ -84,7 +84,7 @@ class Books:
         held = {
             "checks": self._checks,
             "sessions": len(service.sessions),
-            "texts": service._decoding,
+            "texts": service.texts.under_way,
             "seats": len(queue._seats),
             "waiting": len(queue),
             "rows": sum(bool(backend.length(row)) for row in range(backend.rows)),

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from threading import Lock
 from types import TracebackType
 from typing import TypeVar
@@ -30,9 +31,10 @@ class AsyncPair:
         api_key: str | None = None,
         branches: int = BRANCHES,
         texts: int = 1,
+        profile: Path | None = None,
     ) -> None:
         """As for `Pair`, but that what stands in the way is raised where the block begins."""
-        self._make = partial(Pair, verifier, draft, api_key=api_key, branches=branches, texts=texts)
+        self._make = partial(Pair, verifier, draft, api_key=api_key, branches=branches, texts=texts, profile=profile)
         self._threads = ThreadPoolExecutor(max(1, texts), thread_name_prefix="pair")  # of our own: texts take long
         self._pair: Pair
         self._works: WeakSet[_Work] = WeakSet()

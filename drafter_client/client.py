@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from backends.vocabulary import Vocabulary, difference
+from backends.vocabulary import Vocabulary, difference, first_difference, refusal
 from drafter_client.errors import (
     BadKey,
     BadReply,
@@ -123,10 +123,8 @@ class VerifierClient:
         differs = difference(ours.fingerprint_below(below), theirs)
         if differs is not None:
             if ours.fingerprint_below(below).ordinary != theirs.ordinary:
-                differs += f": the first is {self._first_difference(ours, below)}"
-            raise VocabularyMismatch(
-                f"{name} cannot draft for {info.name}: {differs}. Choose a draft model of the target's own family"
-            )
+                differs += f": {self._first_difference(ours, below)}"
+            raise VocabularyMismatch(refusal(name, info.name, differs))
         self.ping()
         return info
 
@@ -283,4 +281,4 @@ class VerifierClient:
                 same = middle
             else:
                 different = middle
-        return f"id {same}, {ours.pieces[same]!r} in the draft model"
+        return first_difference(ours, same)

@@ -45,5 +45,29 @@ class BadPrompt(DrafterError):
     """The prompt is missing, unreadable or not text."""
 
 
+class BadPromptFile(BadPrompt):
+    """A file of prompts is none; the message names the file and the line."""
+
+
+class BadOutput(DrafterError):
+    """Results cannot be written there."""
+
+
+class ForeignOutput(BadOutput):
+    """The file holds something else than results, and is left as it is."""
+
+
+class OtherResults(BadOutput):
+    """The file holds results of other prompts, or made with other settings."""
+
+
 class NoChatTemplate(DrafterError):
     """`--chat` with a model that has no chat template, or one that cannot be rendered."""
+
+
+class ProfileError(DrafterError):
+    """A profile cannot be written, or what was to be read is none."""
+
+
+class NoPicture(DrafterError):
+    """A picture cannot be drawn or written."""

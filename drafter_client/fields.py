@@ -97,6 +97,13 @@ class Fields:
             raise self.wrong(name, "is not text") from None
         return value
 
+    def texts(self, name: str) -> list[str]:
+        """A list of them."""
+        values = self._list(name, "texts")
+        if not all(type(value) is str and value.isprintable() for value in values):
+            raise self.wrong(name, "is not a list of texts")
+        return values
+
     def text_or_null(self, name: str) -> str | None:
         """Text or None."""
         return None if self._get(name) is None else self.text(name)

@@ -85,10 +85,13 @@ def _of_the_model(stats: Stats) -> list[Row]:
 
 def lines(stats: Stats) -> list[Row]:
     """Figures that take a line each."""
-    if not stats.operations:
-        return []
-    origins = [f"{stats.origins[origin]} {name}" for origin, name in _ORIGINS.items() if stats.origins[origin]]
-    return [("tokens", ", ".join(origins)), ("operation", _operations(stats))]
+    told: list[Row] = []
+    if stats.operations:
+        origins = [f"{stats.origins[origin]} {name}" for origin, name in _ORIGINS.items() if stats.origins[origin]]
+        told += [("tokens", ", ".join(origins)), ("operation", _operations(stats))]
+    if stats.turns:
+        told += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
+    return told
 
 
 def _operations(stats: Stats) -> str:

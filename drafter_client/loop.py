@@ -5,19 +5,19 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from drafter_client.client import VerifierClient
 from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Threads
 from drafter_client.errors import DrafterError
 from drafter_client.origin import Origin, Origins
-from drafter_client.replies import STREAM, Bounds, ModelInfo
+from drafter_client.replies import STREAM, Bounds, ModelInfo, Opened, Verdict
 from drafter_client.stats import Stats
-from drafting.contract import Drafter
+from drafting.contract import Drafter, Expansion
 from speculation.errors import SpecPairError
 from speculation.forecast import Flight
 from speculation.ngram import NgramIndex
-from speculation.operation import Mechanisms
+from speculation.operation import Mechanisms, Operation
 from speculation.pilot import Pilot
 from speculation.timing import Times
 
@@ -27,6 +27,34 @@ class Committed:
     """Tokens that are certain, in order, each with its origin."""
 
     tokens: list[tuple[int, Origin]]
+
+
+class Observer(Protocol):
+    """Is told what happens in a run, as it happens: from several threads, never from two at once.
+
+    Times are milliseconds on the run's clock. Whoever calls waits, and so does the pair: keep it short.
+    """
+
+    def began(self, now: float) -> None:
+        """The run began."""
+
+    def opened(self, opened: Opened, asked: float, now: float) -> None:
+        """The answer to the prompt came, which was sent at `asked`."""
+
+    def drafted(self, expansion: Expansion, took: float, now: float) -> None:
+        """A draft step ended."""
+
+    def sent(self, flight: Flight, operation: Operation) -> None:
+        """A guess leaves."""
+
+    def answered(self, flight: Flight, verdict: Verdict, brought: int, now: float) -> None:
+        """Its answer came, and with it the first news of `brought` tokens."""
+
+    def went_on(self, forward_ms: float, now: float) -> None:
+        """The verifier has told of a pass of its own."""
+
+    def committed(self, position: int, committed: Committed, own: bool, now: float) -> None:
+        """Tokens from `position` on became known. `own`: by the verifier itself, no guess being there."""
 
 
 def speculate(
@@ -41,14 +69,17 @@ def speculate(
     length: int | None = None,
     mechanisms: Mechanisms = Mechanisms(),
     lookup: bool = False,
+    observer: Observer | None = None,
 ) -> Generator[Committed, None, None]:
     """Generate with one session, which is released at the end, also when the caller stops early.
 
     `options` are the prefill's (max_tokens, temperature, …). `clock` is in seconds. `stats` is filled on the way.
     `length`: fixed drafts a guess; None: as many as pay. `lookup`: draft what followed in the text before, where that
-    is likelier than what the model says.
+    is likelier than what the model says. `observer`: is told what happens; None: nobody is.
     """
     began = clock()
+    if observer is not None:
+        observer.began(1e3 * began)
     sent_before, received_before = client.transport.sent, client.transport.received
     crew: Crew = Alone(client, drafter)
     if mechanisms.overlap:
@@ -94,9 +125,13 @@ def speculate(
             lookup=index,
             now=1e3 * now,
         )
-        run = _Run(pilot, crew, bounds, stats, clock, opened.finish_reason)
+        first = Committed([(token, Origin.FREE) for token in opened.tokens])
+        if observer is not None:
+            observer.opened(opened, 1e3 * asked, 1e3 * now)
+            observer.committed(len(prompt_ids), first, False, 1e3 * now)
+        run = _Run(pilot, crew, bounds, stats, clock, opened.finish_reason, observer)
         crew.open(opened.session_id, len(tokens), run.react)
-        yield Committed([(token, Origin.FREE) for token in opened.tokens])
+        yield first
         while run.finish_reason is None:
             yield from run.turn()
         yield from run.news()
@@ -123,9 +158,11 @@ class _Run:
         stats: Stats,
         clock: Callable[[], float],
         finish_reason: str | None,
+        observer: Observer | None,
     ) -> None:
         self.finish_reason = finish_reason
         self._pilot, self._crew, self._bounds, self._stats, self._clock = pilot, crew, bounds, stats, clock
+        self._observer = observer
         self._origins = Origins()
         self._lock = threading.Lock()  # over all of this
         self._news: deque[Committed] = deque()
@@ -177,6 +214,8 @@ class _Run:
         now = 1e3 * self._clock()
         while (flight := self._pilot.next_guess(now)) is not None:
             self._origins.sent(flight)
+            if self._observer is not None:
+                self._observer.sent(flight, self._pilot.operation)
             self._crew.send(flight)
         step = self._pilot.next_step(now)
         if step is not None:
@@ -189,21 +228,30 @@ class _Run:
             expansion = event.expansion
             took = self._pilot.drafted(expansion.predictions, expansion.read, now, event.onward)
             self._stats.drafted_for(took)
+            if self._observer is not None:
+                self._observer.drafted(expansion, took, now)
         elif isinstance(event, Answered):
             verdict, flight = event.verdict, event.flight
             self._bounds.check("/verify", flight.position, verdict.tokens)
             self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
-            ran = self._stats.round(verdict, flight, now)
+            self._stats.round(verdict, flight, now)
+            ran = verdict.ran(len(flight.drafts))
             recorded = flight.end - verdict.judged if ran else self._bounds.tokens
             finish_reason = verdict.finish_reason
-            self._commit(flight.position, verdict.tokens, finish_reason, now, answered=flight, recorded=recorded)
+            brought = self._commit(
+                flight.position, verdict.tokens, finish_reason, now, answered=flight, recorded=recorded
+            )
             if ran:
-                brought = verdict.tokens[: verdict.accepted + 1]
-                self._stats.amend(self._origins.settle(flight, recorded, brought))
+                with_it = verdict.tokens[: verdict.accepted + 1]
+                self._stats.amend(self._origins.settle(flight, recorded, with_it))
+            if self._observer is not None:
+                self._observer.answered(flight, verdict, brought, now)
         else:
             self._bounds.check(STREAM, event.position, event.tokens)
             if event.forward_ms is not None:
                 self._pilot.went_on(event.forward_ms)
+                if self._observer is not None:
+                    self._observer.went_on(event.forward_ms, now)
             self._commit(event.position, event.tokens, event.finish_reason, now, own=event.own)
 
     def _commit(
@@ -216,9 +264,12 @@ class _Run:
         own: bool = False,
         answered: Flight | None = None,
         recorded: int = 0,
-    ) -> None:
-        """`own`: the verifier says that no guess brought them. `answered`: the guess that this is the answer to; what
-        comes before position `recorded` had been committed without it."""
+    ) -> int:
+        """Take in committed tokens from `position` on; returns how many of them are news.
+
+        `own`: the verifier says that no guess brought them. `answered`: the guess that this is the answer to; what
+        comes before position `recorded` had been committed without it.
+        """
         start = len(self._pilot.known)
         new = self._pilot.committed(position, tokens, finish_reason is not None, now)
         if new:
@@ -226,7 +277,11 @@ class _Run:
                 (token, self._origins.tell(at, token, own, answered, late=at < recorded))
                 for at, token in enumerate(new, start)
             ]
-            self._stats.committed(told, self._pilot.operation)
+            self._stats.committed(told, own, self._pilot.operation)
             self._stats.misses, self._stats.prepared = self._pilot.text.misses, self._pilot.text.prepared
-            self._news.append(Committed(told))
+            committed = Committed(told)
+            self._news.append(committed)
+            if self._observer is not None:
+                self._observer.committed(start, committed, own, now)
         self.finish_reason = self.finish_reason or finish_reason
+        return len(new)

@@ -27,6 +27,7 @@ class Mode(StrEnum):
     REMOTE = "remote"  # this machine
     FUSED = "fused"  # the verifier, with a draft model of its own
     TARGET = "target"  # nobody: the target alone
+    AUTO = "auto"  # whichever of these is the fastest here, as measured on the way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

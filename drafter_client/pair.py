@@ -1,19 +1,24 @@
 """A verifier and what drafts for it, as one language model: the library beneath the command line."""
 
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import NamedTuple
 from weakref import WeakSet
 
+from drafter_client.auto import Chooser, automatic
 from drafter_client.chat import chat_ids
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation import Generation
-from drafter_client.loop import Committed, speculate
+from drafter_client.loop import Committed, Observer, speculate
 from drafter_client.options import Mode, Options
+from drafter_client.profiles.writing import Profile
 from drafter_client.replies import Bounds, ModelInfo
 from drafter_client.served import served
 from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
@@ -24,6 +29,9 @@ from speculation.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
+
+
+Run = Generator[Committed, None, None]
 
 
 class _Seat(NamedTuple):
@@ -47,13 +55,15 @@ class Pair:
         api_key: str | None = None,
         branches: int = BRANCHES,
         texts: int = 1,
+        profile: Path | None = None,
         on_wait: Callable[[float | None], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Load what drafts, wait until the verifier is ready, and make sure that ids mean the same to both.
 
         `draft`: None leaves the drafting to the verifier. `branches`: continuations that may be followed at once, to
-        be ready for corrections. `on_wait` hears the progress of a verifier that loads its model, 0 to 1. `clock` is in
+        be ready for corrections. `profile`: a folder in which each text leaves what happened while it was written
+        (docs/profile.md). `on_wait` hears the progress of a verifier that loads its model, 0 to 1. `clock` is in
         seconds.
         Raises SpecPairError, DrafterError or BackendError with what stands in the way.
         """
@@ -62,17 +72,22 @@ class Pair:
                 raise BadOption(f"{name} must be at least 1, got {count}")
         self._clock = clock
         self._seats: SimpleQueue[_Seat] = SimpleQueue()
+        self._encoding = threading.Lock()  # the verifier may do it, over one connection
+        self._profile = None if profile is None else Profile(profile)
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
         with ExitStack() as stack:
             client = stack.enter_context(closing(VerifierClient(verifier, api_key=api_key)))
             client.wait_until_ready(on_wait=on_wait)
             self._drafting: Drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
-            for at, drafter in enumerate(self._drafting.drafters):
-                own = stack.enter_context(closing(client.another())) if at else client
+            for drafter in self._drafting.drafters:
+                own = stack.enter_context(closing(client.another()))  # prompts are encoded while texts are written
                 own.round_trip_ms = client.round_trip_ms
+                own.transport.connect()
                 self._seats.put(_Seat(own, drafter))
             self._texts = self._seats.qsize()
+            self._link_ms = client.round_trip_ms
+            self._chooser = Chooser(self.modes, self._link_ms)
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -91,17 +106,24 @@ class Pair:
         self._open.close()
 
     @property
+    def round_trip_ms(self) -> float:
+        """The way to the verifier and back, as measured at the start."""
+        return self._link_ms
+
+    @property
     def target(self) -> ModelInfo:
         """What the verifier serves."""
         return self._drafting.info
 
     def encode(self, prompt: str) -> list[int]:
-        """Token ids of a prompt, as the target reads it."""
-        return self._drafting.vocabulary.encode(prompt)
+        """Token ids of a prompt, as the target reads it. From any thread."""
+        with self._encoding:
+            return self._drafting.vocabulary.encode(prompt)
 
     def chat(self, message: str, system: str | None = None) -> list[int]:
-        """Token ids of a message to the target, by its own chat template. Raises NoChatTemplate."""
-        return chat_ids(self.target.chat_template, self._drafting.vocabulary, message, system)
+        """Token ids of a message to the target, by its own chat template. From any thread. Raises NoChatTemplate."""
+        with self._encoding:
+            return chat_ids(self.target.chat_template, self._drafting.vocabulary, message, system)
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
         """Begin to continue `prompt`, text or token ids: an iterator of events.
@@ -118,42 +140,91 @@ class Pair:
             if not 0 <= token < size:  # an engine here would read it before the verifier could refuse it
                 raise BadPrompt(f"the prompt holds {token}, which is no token id of the target: it has {size}")
         options = options.settled()
-        drafts = self._drafting.name is not None
-        if options.mode is Mode.REMOTE and not drafts:
-            raise BadOption(f"mode {options.mode}: there is nothing here that drafts, choose fused or target")
-        stats = Stats(model=self.target.name, mode=options.mode, looks_up=self._drafting.looks_up)
+        if options.mode not in (*self.modes, Mode.AUTO):
+            raise BadOption(f"mode {options.mode}: this pair has {', '.join(self.modes)} only")
+        stats = Stats(model=self.target.name, mode=options.mode)
         if len(prompt_ids) + options.max_tokens > self.target.context_length:
             stats.context = self.target.context_length
-        run = self._remote if options.mode is Mode.REMOTE else self._served
-        vocabulary = self._drafting.vocabulary
-        generation = Generation(run(prompt_ids, options, stats), vocabulary, prompt_ids, options, stats)
+        run = self._write(prompt_ids, options, stats)
+        generation = Generation(run, self._drafting.vocabulary, prompt_ids, options, stats)
         self._generations.add(generation)
         return generation
 
-    def _remote(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
-        stats.draft_model = self._drafting.name or ""
-        with self._seat() as seat:
-            yield from speculate(
-                seat.client,
-                seat.drafter(options.sampling),
-                prompt_ids,
-                options.request(),
-                self.target,
-                stats,
-                self._clock,
-                length=options.draft_n,
-                mechanisms=LOCKSTEP if options.lockstep else Mechanisms(self_continue=self.target.self_continue),
-                lookup=options.lookup and not self._drafting.looks_up,
-            )
+    @property
+    def modes(self) -> list[Mode]:
+        """What there is to choose from, but for `auto`."""
+        here = [] if self._drafting.name is None else [Mode.REMOTE]
+        return here + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in self.target.modes]
 
-    def _served(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
+    @property
+    def fastest(self) -> Mode | None:
+        """What mode `auto` has settled on; None while it tries the modes out."""
+        return self._chooser.settled
+
+    def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
+        with self._seat() as seat, self._observed(options, stats) as observer:
+            drafter = seat.drafter(options.sampling) if Mode.REMOTE in self.modes else None
+
+            def begin(client: VerifierClient, tokens: list[int], how: Options, part: Stats) -> Run:
+                if how.mode is not Mode.REMOTE:
+                    return self._served(client, tokens, how, part, observer)
+                assert drafter is not None
+                return self._remote(client, drafter, tokens, how, part, observer)
+
+            if options.mode is Mode.AUTO:
+                ends, limit = self.target.vocabulary.ends, self._limit(prompt_ids, options)
+
+                def ended(text: list[int]) -> bool:
+                    return len(text) >= limit or text[-1] in ends
+
+                yield from automatic(seat.client, begin, self._chooser, ended, prompt_ids, options, stats, self._clock)
+            else:
+                yield from begin(seat.client, prompt_ids, options, stats)
+
+    def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:
+        return nullcontext() if self._profile is None else self._profile.run(stats, asdict(options))
+
+    def _remote(
+        self,
+        client: VerifierClient,
+        drafter: Drafter,
+        prompt_ids: list[int],
+        options: Options,
+        stats: Stats,
+        observer: Observer | None,
+    ) -> Run:
+        stats.draft_model, stats.looks_up = self._drafting.name or "", self._drafting.looks_up
+        return speculate(
+            client,
+            drafter,
+            prompt_ids,
+            options.request(),
+            self.target,
+            stats,
+            self._clock,
+            length=options.draft_n,
+            mechanisms=LOCKSTEP if options.lockstep else Mechanisms(self_continue=self.target.self_continue),
+            lookup=options.lookup and not self._drafting.looks_up,
+            observer=observer,
+        )
+
+    def _served(
+        self,
+        client: VerifierClient,
+        prompt_ids: list[int],
+        options: Options,
+        stats: Stats,
+        observer: Observer | None,
+    ) -> Run:
         request = options.request() | {"mode": str(options.mode)}
         if options.mode is Mode.FUSED and options.draft_n is not None:
             request["draft_n"] = options.draft_n
-        limit = min(self.target.context_length, len(prompt_ids) + options.max_tokens)
-        with self._seat() as seat:
-            bounds = Bounds(seat.client.url, self.target.vocabulary.size, limit)
-            yield from served(seat.client, prompt_ids, request, bounds, stats, self._clock)
+        bounds = Bounds(client.url, self.target.vocabulary.size, self._limit(prompt_ids, options))
+        return served(client, prompt_ids, request, bounds, stats, self._clock, observer)
+
+    def _limit(self, prompt_ids: list[int], options: Options) -> int:
+        """Tokens at which the text ends, its prompt included."""
+        return min(self.target.context_length, len(prompt_ids) + options.max_tokens)
 
     @contextmanager
     def _seat(self) -> Generator[_Seat, None, None]:

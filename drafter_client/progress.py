@@ -1,14 +1,17 @@
-"""How far loading is, on standard error: a bar on a terminal, else a line now and then."""
+"""How far something is, on standard error: a bar on a terminal, else a line now and then."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-_PATIENCE = 1.0  # seconds that may pass without a word
+_PATIENCE = 1.0  # seconds that may pass without a word while a model is loaded
+_LONG_PATIENCE = 10.0  # and while many texts are written
 
 Telling = Callable[[str], AbstractContextManager[Callable[[float], None]]]  # of what is loaded, by name
 
@@ -38,3 +41,77 @@ def loading(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator[
             print(f"drafter: loading {what} … {fraction:.0%}", file=sys.stderr)
 
     yield say
+
+
+class Writing(Protocol):
+    """To be told how many texts get on."""
+
+    def wrote(self, tokens: int) -> None:
+        """So many more, of any text. From any thread."""
+
+    def finished(self) -> None:
+        """A prompt is done with."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Within it, others may write to the terminal."""
+
+
+@contextmanager
+def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic) -> Iterator[Writing]:
+    """Progress over so many prompts, of which some are done already."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines(prompts, done, clock)
+        return
+    columns = TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tokens]} tokens")
+    # What is printed meanwhile is for standard output, and rich would send it to where the bar is.
+    bar = Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+    )
+    with bar:
+        yield _Bar(bar, prompts, done)
+
+
+class _Bar:
+    def __init__(self, bar: Progress, prompts: int, done: int) -> None:
+        self._bar, self._tokens = bar, 0
+        self._task = bar.add_task("prompts", total=prompts, completed=done, tokens=0)
+        self._lock = threading.Lock()
+
+    def wrote(self, tokens: int) -> None:
+        with self._lock:
+            self._tokens += tokens
+            self._bar.update(self._task, tokens=self._tokens)
+
+    def finished(self) -> None:
+        self._bar.advance(self._task)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        self._bar.stop()
+        try:
+            yield
+        finally:
+            self._bar.start()
+
+
+class _Lines:
+    def __init__(self, prompts: int, done: int, clock: Callable[[], float]) -> None:
+        self._prompts, self._done, self._tokens, self._clock = prompts, done, 0, clock
+        self._said = clock()
+        self._lock = threading.Lock()
+
+    def wrote(self, tokens: int) -> None:
+        with self._lock:
+            self._tokens += tokens
+            if self._clock() - self._said >= _LONG_PATIENCE:
+                self._said = self._clock()
+                told = f"{self._done} of {self._prompts} prompts, {self._tokens} tokens"
+                print(f"drafter: {told}", file=sys.stderr)
+
+    def finished(self) -> None:
+        with self._lock:
+            self._done += 1
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()

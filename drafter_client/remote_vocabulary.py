@@ -1,7 +1,7 @@
 """The verifier's vocabulary, for drafters that have none of their own."""
 
 import json
-from threading import Lock
+import threading
 
 from backends.vocabulary import Kind, Vocabulary
 from drafter_client.client import VerifierClient
@@ -21,9 +21,9 @@ class RemoteVocabulary(Vocabulary):
     """
 
     def __init__(self, client: VerifierClient, info: ModelInfo) -> None:
-        """`info`: what the client's `model` has said. The client is for this alone: texts may be encoded by any thread,
-        while others are at work."""
-        self._client, self._lock = client, Lock()
+        """`info`: what the client's `model` has said."""
+        self._client = client
+        self._asking = threading.Lock()  # drafts of several texts at once may go through text
         reply = client.fields("/vocabulary", client.call_if_there("GET", "/vocabulary", None, _TOO_OLD))
         pieces, kinds = reply.byte_strings("pieces"), reply.text("kinds")
         if len(kinds) != len(pieces) or not set(kinds) <= _KINDS.keys():
@@ -35,6 +35,6 @@ class RemoteVocabulary(Vocabulary):
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         wanted = {"text": text, "add_begin": add_begin, "parse_control": parse_control}
-        with self._lock:
+        with self._asking:
             reply = self._client.call_if_there("POST", "/tokenize", json.dumps(wanted).encode(), _TOO_OLD)
         return self._client.fields("/tokenize", reply).ids("token_ids", self.size)

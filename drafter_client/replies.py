@@ -20,6 +20,7 @@ class ModelInfo:
     self_continue: bool  # whether it can go on by itself
     vocabulary: Fingerprint
     chat_template: str | None
+    modes: tuple[str, ...] = ("target",)  # in which it writes texts by itself
 
     @classmethod
     def read(cls, reply: Fields, below: int | None) -> "ModelInfo":
@@ -32,6 +33,7 @@ class ModelInfo:
             self_continue=reply.flag("self_continue"),
             vocabulary=_fingerprint(reply.part("vocabulary"), below),
             chat_template=reply.text_or_null("chat_template"),
+            modes=tuple(reply.texts("modes")) if reply.has("modes") else ("target",),
         )
 
 
@@ -95,6 +97,14 @@ class Verdict:
     queue_ms: float
     forward_ms: float
     sessions: int = 1  # that shared the pass
+
+    def stood(self, drafts: int) -> int:
+        """Of those judged, how many stood; `drafts` were guessed, and what was known of them was not judged again."""
+        return max(0, self.accepted - (drafts - self.judged)) if self.judged else 0
+
+    def ran(self, drafts: int) -> bool:
+        """Whether the model ran for this guess of so many drafts; it does not for one that is out of date."""
+        return self.forward_ms > 0.0 and (self.judged > 0 or not drafts)
 
     @classmethod
     def read(cls, reply: Fields, drafts: int) -> "Verdict":

@@ -5,7 +5,7 @@ from typing import Any
 
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply
-from drafter_client.loop import Committed
+from drafter_client.loop import Committed, Observer
 from drafter_client.origin import Origin
 from drafter_client.replies import Bounds, Summary
 from drafter_client.stats import Stats
@@ -20,15 +20,19 @@ def served(
     bounds: Bounds,
     stats: Stats,
     clock: Callable[[], float],
+    observer: Observer | None = None,
 ) -> Generator[Committed, None, None]:
     """Yield tokens as they come; fills `stats`. Closing it stops the verifier.
 
-    `request`: fields of `/generate`, with `max_tokens`. `clock` in seconds. Raises BadReply for a stream that does not
+    `request`: fields of `/generate`, with `max_tokens`. `clock` in seconds. `observer`: is told when it begins and what
+    is committed; there is nothing else to see from here. Raises BadReply for a stream that does not
     add up, and what the client raises.
     """
     began = before = clock()
     sent_before, received_before = client.transport.sent, client.transport.received
     stats.prompt_tokens = len(prompt_ids)
+    if observer is not None:
+        observer.began(1e3 * began)
     try:
         for name, data in client.generate(prompt_ids, request):
             event, now = client.fields(_PATH, data), clock()
@@ -37,12 +41,16 @@ def served(
                 stats.served(summary, 1e3 * (now - began))
                 return
             tokens = event.ids("tokens")
-            bounds.check(_PATH, len(prompt_ids) + len(stats.token_ids), tokens)
             if not tokens:
                 continue
+            position = len(prompt_ids) + len(stats.token_ids)
+            bounds.check(_PATH, position, tokens)
             stats.wrote(tokens, 1e3 * (now - before))
             before = now
-            yield Committed([(token, Origin.FREE) for token in tokens])
+            committed = Committed([(token, Origin.FREE) for token in tokens])
+            if observer is not None:
+                observer.committed(position, committed, False, 1e3 * now)
+            yield committed
         raise BadReply(f"{client.url}{_PATH} ended its stream without a summary")
     finally:
         stats.total_ms = 1e3 * (clock() - began)

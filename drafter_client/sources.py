@@ -1,8 +1,9 @@
 """What drafts for a verifier: a model of its vocabulary or of another, a lookup in the text, a program's own idea."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from drafter_client.translating import TranslatingDrafter
 from drafting.contract import Drafter
 from drafting.model import BRANCH_CELLS, ModelDrafter
 from drafting.ngram import NAME, NgramDrafter
+from drafting.shared import SharedEngine
 from models import DEFAULT_DRAFT
 from speculation.sampling import Sampling
 
@@ -55,21 +57,38 @@ class DraftModel:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        with closing(load_model(self.backend, self.engine, self.path, branches, self.progress)) as backend:
+        with ExitStack() as stack:
+            backend = load_model(self.backend, self.engine, self.path, branches * texts, self.progress)
+            engines = stack.enter_context(_lent(backend, branches, texts))
             info = client.model()
             try:
                 client.check_vocabulary(backend.vocabulary, backend.model_name, info)
             except VocabularyMismatch as error:
                 if not self.translate:
                     raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
-                name = f"{backend.model_name} (translated)"
-                with _told_by(client, info) as target:
-                    yield Drafting(name, info, target, [lambda sampling: TranslatingDrafter(backend, target, sampling)])
+                target = RemoteVocabulary(client, info)
+                client.ping()
+                through_text = [partial(TranslatingDrafter, engine, target) for engine in engines]
+                yield Drafting(f"{backend.model_name} (translated)", info, target, [*through_text])
                 return
             size = info.vocabulary.size
-            yield Drafting(
-                backend.model_name, info, backend.vocabulary, [lambda sampling: ModelDrafter(backend, sampling, size)]
-            )
+            drafters = [partial(_model_drafter, engine, size) for engine in engines]
+            yield Drafting(backend.model_name, info, backend.vocabulary, [*drafters])
+
+
+def _model_drafter(engine: Backend, vocabulary_size: int, sampling: Sampling) -> Drafter:
+    return ModelDrafter(engine, sampling, vocabulary_size)
+
+
+@contextmanager
+def _lent(backend: Backend, rows: int, texts: int) -> Iterator[list[Backend]]:
+    """The engine itself for one text; for several, so many rows of it for each. Closes it in the end."""
+    with ExitStack() as stack:
+        if texts == 1:
+            yield [stack.enter_context(closing(backend))]
+        else:
+            shared = stack.enter_context(closing(SharedEngine(backend)))
+            yield [stack.enter_context(closing(shared.view(rows))) for _ in range(texts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +97,8 @@ class Lookup:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info = client.model()
-        with _told_by(client, info) as vocabulary:
-            yield Drafting(NAME, info, vocabulary, [lambda sampling: NgramDrafter(branches)] * texts, looks_up=True)
+        info, vocabulary = _told_by(client)
+        yield Drafting(NAME, info, vocabulary, [lambda sampling: NgramDrafter(branches)] * texts, looks_up=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +110,8 @@ class Custom:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info = client.model()
-        with _told_by(client, info) as vocabulary:
-            yield Drafting(self.name, info, vocabulary, [lambda sampling: self.make(vocabulary, sampling)] * texts)
+        info, vocabulary = _told_by(client)
+        yield Drafting(self.name, info, vocabulary, [lambda sampling: self.make(vocabulary, sampling)] * texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +120,20 @@ class Undrafted:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info = client.model()
-        with _told_by(client, info) as vocabulary:
-            yield Drafting(None, info, vocabulary, [_refuse] * texts)
+        info, vocabulary = _told_by(client)
+        yield Drafting(None, info, vocabulary, [_refuse] * texts)
 
 
 def _refuse(_: Sampling) -> Drafter:
     raise BadOption("there is nothing here that drafts")
 
 
-@contextmanager
-def _told_by(client: VerifierClient, info: ModelInfo) -> Iterator[Vocabulary]:
-    """What there is without a model of the target's vocabulary here: what its verifier tells of it."""
-    with closing(client.another()) as asked:
-        vocabulary = RemoteVocabulary(asked, info)
-        client.ping()
-        yield vocabulary
+def _told_by(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
+    """What there is without a model here: all that is known of the target, its verifier says."""
+    info = client.model()
+    vocabulary = RemoteVocabulary(client, info)
+    client.ping()
+    return info, vocabulary
 
 
 def load_model(backend: str, engine: LoadOptions, model: Path, rows: int = 1, progress: Telling = unsaid) -> Backend:

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
 
 from drafter_client.origin import Origin
 from drafter_client.pace import Pace
@@ -42,6 +42,13 @@ class Baseline:
         return cls(rate, round(alone.ttft_ms, 2), alone.generated_tokens, alone.token_ids == expected)
 
 
+class Turn(NamedTuple):
+    """A stretch of a text that was written in one mode."""
+
+    mode: str
+    tokens: int
+
+
 @dataclass(slots=True)
 class Stats:
     """Counters of one run."""
@@ -59,6 +66,7 @@ class Stats:
     looked_up_accepted: int = 0
     looks_up: bool = False  # whether all are
     origins: Counter[Origin] = field(default_factory=Counter)  # tokens of the text, by where they came from
+    own: int = 0  # tokens of which the verifier said first, and by itself, that no guess had brought them
     misses: int = 0  # committed tokens that were not the drafter's choice
     prepared: int = 0  # of them, those behind which drafts were ready at once
     operations: Counter[Operation] = field(default_factory=Counter)  # tokens committed under each
@@ -72,6 +80,8 @@ class Stats:
     context: int | None = None  # tokens that the context holds, where that is less than was asked for
     sampling: dict[str, Any] = field(default_factory=dict)
     baseline: Baseline | None = None
+    turns: list[Turn] = field(default_factory=list)  # in mode auto: who wrote what
+    why: str = ""  # and what the choice was made by
 
     def opened(self, opened: Opened, seconds: float) -> None:
         """Count the prefill, which took `seconds`."""
@@ -88,22 +98,21 @@ class Stats:
         """Count a draft step."""
         self.times.drafting += milliseconds
 
-    def round(self, verdict: Verdict, flight: Flight, now: float) -> bool:
-        """Count the answer to a guess; whether it was a round. One that is contained in the next shares its pass."""
-        ran = verdict.forward_ms > 0.0 and (verdict.judged > 0 or not flight.drafts)
+    def round(self, verdict: Verdict, flight: Flight, now: float) -> None:
+        """Count the answer to a guess."""
         self.guesses += 1
-        self.rounds += ran
+        if verdict.ran(len(flight.drafts)):
+            self.rounds += 1
         if verdict.judged:
             first = len(flight.drafts) - verdict.judged
             self.drafted += verdict.judged
-            self.accepted += max(0, verdict.accepted - first)
+            self.accepted += verdict.stood(len(flight.drafts))
             found = [True] * len(flight.drafts) if self.looks_up else flight.found
             self.looked_up += sum(found[first:])
             self.looked_up_accepted += sum(found[first : verdict.accepted])
         self.times.queue += verdict.queue_ms
         self.times.verify += verdict.forward_ms
         self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
-        return ran
 
     def served(self, summary: Summary, milliseconds: float) -> None:
         """Take over what the verifier says of a text that it wrote by itself, in so many milliseconds."""
@@ -121,10 +130,22 @@ class Stats:
         here = milliseconds - self.times.queue - self.times.verify - self.times.drafting
         self.times.network = max(0.0, here)
 
-    def committed(self, tokens: list[tuple[int, Origin]], operation: Operation) -> None:
+    def add(self, part: "Stats", tokens: int) -> None:
+        """Count a stretch of the text, of which so many tokens are part of it; these and the whole time aside."""
+        self.turns.append(Turn(part.mode, tokens))
+        self.draft_model = self.draft_model or part.draft_model
+        self.sampling = self.sampling or part.sampling
+        for name in _COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        for each in fields(Times):
+            setattr(self.times, each.name, getattr(self.times, each.name) + getattr(part.times, each.name))
+        self.operations += part.operations
+
+    def committed(self, tokens: list[tuple[int, Origin]], own: bool, operation: Operation) -> None:
         """Count tokens that became known."""
         self.token_ids += [token for token, _ in tokens]
         self.origins.update(origin for _, origin in tokens)
+        self.own += len(tokens) if own else 0
         self.operations[operation] += len(tokens)
 
     def amend(self, changes: Iterable[tuple[Origin, Origin]]) -> None:
@@ -176,9 +197,12 @@ class Stats:
 
     def report(self, text: str) -> dict[str, Any]:
         """The object that `--json` prints; docs/readout.md says what is what."""
+        return {"text": text, **self.figures()}
+
+    def figures(self) -> dict[str, Any]:
+        """All that was counted, rounded for printing. None: not known."""
         pace = Pace.of(self.token_ms)
         return {
-            "text": text,
             "token_ids": self.token_ids,
             "model": self.model,
             "draft_model": self.draft_model,
@@ -193,6 +217,7 @@ class Stats:
             "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
             "looked_up": self.looked_up,
             "looked_up_accepted": self.looked_up_accepted,
+            "own_tokens": self.own,
             "origins": {origin.value: self.origins[origin] for origin in Origin},
             "misses": self.misses,
             "prepared": self.prepared,
@@ -210,7 +235,16 @@ class Stats:
             "sampling": self.sampling,
             "baseline": asdict(self.baseline) if self.baseline is not None else None,
             "speed_up": _rounded(self.speed_up, 3),
+            "turns": [turn._asdict() for turn in self.turns],
+            "why": self.why,
         }
+
+
+# What adds up over the stretches of a text.
+_COUNTED = (
+    *("rounds", "guesses", "drafted", "accepted", "looked_up", "looked_up_accepted", "own", "misses", "prepared"),
+    *("bytes_sent", "bytes_received"),
+)
 
 
 def _all_rounded(times: dict[str, float]) -> dict[str, float]:

@@ -5,6 +5,7 @@ SpecPairError
 |   +-- InvalidRequest, BodyTooLarge, Unauthorized, NotFound, MethodNotAllowed
 |   +-- EmptyPrompt, PromptTooLong, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
+|   +-- FusedUnavailable
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
 +-- ServerError                  what was asked is fine, the verifier cannot do it now
     +-- ModelLoading, ModelFailed, Overloaded, EngineError, InternalError
@@ -89,6 +90,10 @@ class ImplicitSessionRefused(RequestError):
 
 class SelfContinueRefused(RequestError):
     code = "self_continue_refused"
+
+
+class FusedUnavailable(RequestError):
+    code = "fused_unavailable"
 
 
 class PositionInsidePrompt(RequestError):

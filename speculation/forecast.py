@@ -24,6 +24,7 @@ class Flight:
     goes_on: bool | None = None  # what it was told: whether to go on by itself from here; None where it never does
     stale: bool = False  # contradicted by what is known since
     found: Sequence[bool] = ()  # of each draft, whether it was looked up in the text
+    confidence: Sequence[float] = ()  # of each draft, the drafter's own probability of it
 
     @property
     def end(self) -> int:

@@ -179,6 +179,7 @@ class Pilot:
             next_in if path else NOT_SOON,
             goes_on if self.mechanisms.self_continue else None,
             found=[node.found for node in path],
+            confidence=[node.confidence for node in path],
         )
         self._seen = None
         self._forecast.sent(flight)

@@ -81,8 +81,15 @@ class TokenizeRequest(Message):
 
 
 class GenerateRequest(_Prompted):
-    mode: Literal["target"] = "target"
+    mode: Literal["target", "fused"] = "target"  # fused: drafted on the server, too
+    draft_n: Annotated[int, Field(strict=True, ge=0)] | None = None  # drafts a guess; None: as many as pay
     stream: Annotated[bool, Field(strict=True)] = False
+
+    @model_validator(mode="after")
+    def _drafts_where_it_says_so(self) -> "GenerateRequest":
+        if self.draft_n is not None and self.mode != "fused":
+            raise ValueError(f"draft_n: nothing is drafted in mode {self.mode}")
+        return self
 
 
 def parse(schema: type[M], body: bytes) -> M:

@@ -43,10 +43,11 @@ def create_app(
     backend: Backend | None = None,
     on_failure: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    draft: Backend | None = None,
 ) -> FastAPI:
     """A verifier with `settings`; with a `backend` already loaded, or loading its own in the background.
 
-    `clock`, in seconds, is what the scheduler goes by.
+    `clock`, in seconds, is what the scheduler goes by. `draft`: a draft model already loaded, for texts drafted here.
     """
 
     @asynccontextmanager
@@ -66,7 +67,7 @@ def create_app(
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    app.state.service = Service(settings, backend, clock)
+    app.state.service = Service(settings, backend, clock, draft)
     routes.add_to(app)
     app.add_middleware(ShortCut)
     app.add_exception_handler(SpecPairError, _reply_error)

@@ -47,6 +47,7 @@ class Job:
     until_end: bool = False
     next_in: float | None = None  # from the answer to the arrival of the session's next guess, as its client expects
     goes_on: bool | None = None  # whether the session may take steps of its own from here on; None: as before
+    resumes: bool = False  # of a text that was let in: the bound on what may wait is for others
     cancelled: bool = False  # nobody waits for the answer any more; set from any thread
     submitted: float = 0.0
     started: float | None = None  # when its first pass began

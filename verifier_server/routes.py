@@ -91,14 +91,14 @@ async def verify(request: Request) -> Response:
 
 
 async def generate(request: Request) -> Response:
-    """Plain decoding by the target model alone: JSON, or server-sent events with `stream`."""
+    """A whole text, by the target alone or drafted here, too: JSON, or server-sent events with `stream`."""
     service = _service(request)
     message = wire.parse(wire.GenerateRequest, await _body(request))
+    text = service.open_text(message)
     if message.stream:
-        session, answers = service.stream(message)
-        return StreamingResponse(text_events(service, session, answers), media_type=MEDIA_TYPE, headers=HEADERS)
-    session, last = await service.generate(message, request.receive)
-    return JSONResponse(summary(service, session, last))
+        answers = service.texts.each(text)
+        return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=HEADERS)
+    return JSONResponse(summary(text, await service.texts.last(text, request.receive)))
 
 
 async def stream(request: Request) -> Response:

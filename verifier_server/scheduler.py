@@ -62,7 +62,7 @@ class Scheduler:
 
     def submit(self, job: Job, now: float) -> None:
         """Take in a guess. Raises Overloaded, with `retry_after` in seconds, and UnknownSession if it is forgotten."""
-        if not self._queue.has_room(job.session):
+        if not (job.resumes or self._queue.has_room(job.session)):
             raise Overloaded(
                 f"{len(self._queue)} guesses wait already: try again later", retry_after=math.ceil(self._backlog())
             )

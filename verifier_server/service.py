@@ -2,11 +2,10 @@
 
 import json
 import logging
-import secrets
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
@@ -22,7 +21,10 @@ from speculation.errors import (
     SelfContinueRefused,
 )
 from verifier_server.asking import Asking
+from verifier_server.draft_model import load_draft_model
 from verifier_server.engine import Engine
+from verifier_server.fused import Fusion
+from verifier_server.generating import Generating, Text
 from verifier_server.hold import LONGEST
 from verifier_server.jobs import Answer
 from verifier_server.outbox import Outbox
@@ -33,15 +35,20 @@ from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")
 _PATIENCE = 2.0  # seconds that loading may take without a word
+_DRAFT_SHARE = 0.1  # of loading: a draft model is a small one
 
 
 class Service:
     """One model and its sessions. Everything but `_load` runs in the event loop's thread."""
 
     def __init__(
-        self, settings: Settings, backend: Backend | None = None, clock: Callable[[], float] = time.perf_counter
+        self,
+        settings: Settings,
+        backend: Backend | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        draft: Backend | None = None,
     ) -> None:
-        """`clock`: the engine's, in seconds."""
+        """`clock`: the engine's, in seconds. `backend`, `draft`: target and draft model, if they are loaded already."""
         self.settings = settings
         self.outbox = Outbox()
         self._asking = Asking(self.outbox)
@@ -49,11 +56,12 @@ class Service:
         self.progress = 0.0
         self._said = time.monotonic()  # when the progress was last told
         self.failure: str | None = None
-        self._backend, self._clock = backend, clock
+        self.texts = Generating(self._asking, self.sessions)
+        self._backend, self._draft, self._clock = backend, draft, clock
         self._engine: Engine | None = None
+        self._fusion: Fusion | None = None
         self._pass_ms: list[float] = []
         self._whole_vocabulary: bytes | None = None
-        self._decoding = 0  # texts that `/generate` is at
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._on_failure: Callable[[], None] | None = None
 
@@ -63,11 +71,14 @@ class Service:
         self._loader.start()
 
     def stop(self) -> None:
-        """Wait for a load under way, end the engine, free the model."""
+        """Wait for a load under way, end the engine, free the models."""
         self._loader.join()
         if self._engine is not None:
             self._engine.stop()
             self._engine = None
+        if self._fusion is not None:
+            self._fusion.stop()
+            self._fusion = None
 
     @property
     def engine(self) -> Engine:
@@ -88,11 +99,14 @@ class Service:
             return {"status": "loading", "progress": round(self.progress, 3)}
         if self._engine.failure is not None:
             return {"status": "failed", "reason": self._engine.failure}
-        return {"status": "ready", "model": self._engine.backend.model_name, "sessions": len(self.sessions)}
+        body = {"status": "ready", "model": self._engine.backend.model_name, "sessions": len(self.sessions)}
+        if self._fusion is not None and self._fusion.draft.failure is not None:
+            body["draft_model_failure"] = self._fusion.draft.failure  # texts of mode fused go on without it
+        return body
 
     def model(self, below: int | None = None) -> dict[str, Any]:
         """Body of `/model`; with `below`, fingerprints of the first so many ids."""
-        backend = self.engine.backend
+        backend, draft = self.engine.backend, None if self._fusion is None else self._fusion.draft
         return {
             "model": backend.model_name,
             "backend": backend.name,
@@ -103,6 +117,9 @@ class Service:
             "pass_ms": [round(ms, 3) for ms in self._pass_ms],
             "strategies": [str(strategy) for strategy in Strategy],
             "self_continue": True,
+            "modes": ["target"] if draft is None else ["target", "fused"],
+            "draft_model": None if draft is None else draft.name,
+            "draft_pass_ms": None if draft is None else round(draft.step_ms, 3),
             "noise": noise.NAME,
             "vocabulary": self.vocabulary(below),
             "chat_template": backend.chat_template,
@@ -188,39 +205,9 @@ class Service:
             session.cursor = min(position + max(answer.accepted, 1), answer.total_tokens)
         return answer
 
-    async def generate(self, request: wire.GenerateRequest, receive: Receive) -> tuple[Session, Answer]:
-        """Plain decoding on the server, to the end: the session and its last answer."""
-        engine = self.engine
-        session = self._text(request)
-        with self._decoded(engine, session):
-            return session, await self._asking.answer(engine, receive, session, session.prompt_len, until_end=True)
-
-    def stream(self, request: wire.GenerateRequest) -> tuple[Session, AsyncGenerator[Answer]]:
-        """Plain decoding on the server: the session and its answers as passes end. Closing the iterator stops it."""
-        engine = self.engine
-        session = self._text(request)
-        return session, self._decode(engine, session)
-
-    async def _decode(self, engine: Engine, session: Session) -> AsyncGenerator[Answer]:
-        with self._decoded(engine, session):
-            async with aclosing(self._asking.answers(engine, session)) as answers:
-                async for answer in answers:
-                    yield answer
-
-    def _text(self, request: wire.GenerateRequest) -> Session:
-        """A session of no table."""
-        self.sessions.check_room(self._decoding)
-        return make_session(self.engine.backend, secrets.token_hex(16), request)
-
-    @contextmanager
-    def _decoded(self, engine: Engine, session: Session) -> Iterator[None]:
-        """While this block runs, `session` counts as one; then its row is free, and what waits of it is dropped."""
-        self._decoding += 1
-        try:
-            yield
-        finally:
-            self._decoding -= 1
-            engine.forget(session)
+    def open_text(self, request: wire.GenerateRequest) -> Text:
+        """A text for `texts` to write. Raises what `Generating.open` does."""
+        return self.texts.open(request, self.engine, self._fusion)
 
     def _removed(self, session: Session) -> None:
         if self._engine is not None:
@@ -228,31 +215,9 @@ class Service:
 
     def _load(self) -> None:
         try:
-            backend = self._backend or load(self.settings.backend, self.settings.load_options(), self._report)
-            _log.info(
-                "%s: %d rows of %d tokens, %.1f MiB of KV cache",
-                backend.model_name,
-                backend.rows,
-                backend.context_length,
-                backend.kv_bytes / 2**20,
-            )
-            try:
-                self._pass_ms = pass_cost(backend, time.perf_counter)
-            except BaseException:
-                backend.close()
-                raise
-            engine = Engine(
-                backend,
-                self.settings.max_drafts,
-                self._clock,
-                prefill_chunk=self.settings.prefill_chunk,
-                max_queue=self.settings.max_queue,
-                hold=LONGEST,
-                pass_ms=self._pass_ms,
-                deliver=self.outbox.deliver,
-            )
-            engine.start()
-            self._engine = engine
+            with ExitStack() as on_failure:
+                self._engine = self._loaded(on_failure)
+                on_failure.pop_all()
             return
         except BackendError as error:
             self.failure = str(error)
@@ -262,6 +227,45 @@ class Service:
         _log.error("the model could not be loaded: %s", self.failure)
         if self._on_failure is not None:
             self._on_failure()
+
+    def _loaded(self, on_failure: ExitStack) -> Engine:
+        """The models, tried out, and an engine at work."""
+        settings = self.settings
+        share = 1.0 - _DRAFT_SHARE * settings.drafts
+        backend = self._backend or load(
+            settings.backend, settings.load_options(), lambda fraction: self._report(share * fraction)
+        )
+        on_failure.callback(backend.close)
+        _log.info(
+            "%s: %d rows of %d tokens, %.1f MiB of KV cache",
+            backend.model_name,
+            backend.rows,
+            backend.context_length,
+            backend.kv_bytes / 2**20,
+        )
+        self._pass_ms = pass_cost(backend, time.perf_counter)
+        draft = load_draft_model(
+            settings,
+            backend,
+            lambda fraction: self._report(share + (1.0 - share) * fraction),
+            time.perf_counter,
+            self._draft,
+        )
+        if draft is not None:
+            self._fusion = Fusion(draft, self._pass_ms, self._clock, self.outbox.deliver)
+            _log.info("%s drafts for %d texts at once, %.1f ms a step", draft.name, draft.rows, draft.step_ms)
+        engine = Engine(
+            backend,
+            settings.max_drafts,
+            self._clock,
+            prefill_chunk=settings.prefill_chunk,
+            max_queue=settings.max_queue,
+            hold=LONGEST,
+            pass_ms=self._pass_ms,
+            deliver=self.outbox.deliver,
+        )
+        engine.start()
+        return engine
 
     def _report(self, fraction: float) -> None:
         """Called from the loader's thread. What takes long is told in the log, too."""

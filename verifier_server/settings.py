@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,9 @@ from backends.registry import NAMES
 from models import DEFAULT_TARGET
 
 PREFIX = "VERIFIER_"
+NGRAM = "ngram"  # the draft engine that is none
+_DRAFT_ROWS = 8  # texts drafted for at once, unless it is said
+_USUAL_CONTEXT = 4096  # up to which engines go by what a model was trained for
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -64,6 +68,23 @@ class Settings(BaseModel):
         bool, Field(description="torch: compile for all shapes at the start; faster passes, minutes of waiting")
     ] = False
     tensor_parallel: Annotated[Positive, Field(description="torch, neuron_legacy: devices that share the model")] = 1
+    draft_model: Annotated[
+        Path | None, Field(description="draft model, for texts that are drafted here, too (mode fused); default: none")
+    ] = None
+    draft_backend: Annotated[
+        str | None, Field(description=f"its engine (default: as the target's); {NGRAM}: no model, look the text up")
+    ] = None
+    draft_rows: Annotated[
+        Literal["auto"] | Positive,
+        Field(description=f"texts drafted for at once; auto: as many as rows, up to {_DRAFT_ROWS}"),
+    ] = "auto"
+    draft_threads: Annotated[
+        Literal["auto"] | Annotated[int, Field(ge=1, le=THREADS_AT_MOST)],
+        Field(description="CPU threads of a draft step"),
+    ] = "auto"
+    draft_device: Annotated[
+        str | None, Field(description="torch: device of the draft model (default: the target's)")
+    ] = None
     max_drafts: Annotated[int, Field(ge=1, description="drafts judged in one verify")] = 64
     max_queue: Annotated[Positive, Field(description="guesses waiting at once; beyond, 503 with Retry-After")] = 256
     max_body_bytes: Annotated[int, Field(ge=1024, description="size of a request body")] = 4 * 1024 * 1024
@@ -79,6 +100,7 @@ class Settings(BaseModel):
             raise ValueError(f"max_drafts: {self.max_drafts} must be below batch_tokens ({self.batch_tokens})")
         if self.backend == "llama_cpp" and not os.path.isfile(self.model_path):
             raise ValueError(f"model: no such file: {self.model_path}")
+        self._check_draft()
         if self.api_key is not None and not all("!" <= sign <= "~" for sign in self.api_key):
             raise ValueError("api_key: a header can carry letters, digits and signs of ASCII only, and no spaces")
         return self
@@ -86,6 +108,61 @@ class Settings(BaseModel):
     @property
     def model_path(self) -> Path:
         return self.model or DEFAULT_TARGET
+
+    def _check_draft(self) -> None:
+        if self.draft_engine not in (*NAMES, NGRAM):
+            raise ValueError(
+                f"draft_backend: {self.draft_engine!r} is unknown, choose one of {', '.join(NAMES)}, {NGRAM}"
+            )
+        if self.draft_model is not None and self.draft_engine == NGRAM:
+            raise ValueError(f"draft_model: {NGRAM} looks the text up and takes no model, leave it out")
+        if self.draft_backend is not None and not self.drafts:
+            raise ValueError(f"draft_backend: {self.draft_backend} needs a model: set draft_model, too")
+        for name in ("draft_rows", "draft_threads", "draft_device"):
+            if not self.drafts and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}: there is no draft model: set draft_model, too")
+        if self.draft_model is not None and self.draft_engine == "llama_cpp" and not os.path.isfile(self.draft_model):
+            raise ValueError(f"draft_model: no such file: {self.draft_model}")
+
+    @property
+    def draft_engine(self) -> str:
+        return self.draft_backend or self.backend
+
+    @property
+    def drafts(self) -> bool:
+        """Whether texts can be drafted here."""
+        return self.draft_model is not None or self.draft_engine == NGRAM
+
+    def draft_rows_beside(self, rows: int) -> int:
+        """Texts that are drafted for at once beside a target of so many rows."""
+        return min(rows, _DRAFT_ROWS) if self.draft_rows == "auto" else self.draft_rows
+
+    def draft_options(self, rows: int, context_length: int) -> LoadOptions:
+        """What the engine of the draft model is asked for beside a target of so many rows of that length.
+
+        Its logits need not be the same whatever happens: they decide nothing of the text.
+        """
+        options = LoadOptions(
+            model=self.draft_model,
+            rows=self.draft_rows_beside(rows),
+            # No text is longer than the target's context. One longer than the drafter's slides through it.
+            context_length=context_length if context_length < _USUAL_CONTEXT else None,
+            batch_tokens=self.batch_tokens,
+            threads=None if self.draft_threads == "auto" else self.draft_threads,
+            device=self.draft_device,
+        )
+        if self.draft_engine != self.backend:
+            return options
+        return replace(
+            options,
+            gpu_layers=self.gpu_layers,
+            kv_type=self.kv_type,
+            mmap=self.mmap,
+            flash_attention=self.flash_attention,
+            device=self.draft_device or self.device,
+            dtype=self.dtype,
+            compile=self.compile,
+        )
 
     def load_options(self) -> LoadOptions:
         """What the engine is asked for."""

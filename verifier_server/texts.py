@@ -8,40 +8,43 @@ from typing import Any
 from speculation import wire
 from speculation.errors import SpecPairError
 from verifier_server.events import event
+from verifier_server.generating import Text
 from verifier_server.jobs import Answer
-from verifier_server.service import Service
-from verifier_server.sessions import Session
 
 
-def summary(service: Service, session: Session, last: Answer) -> dict[str, Any]:
+def summary(text: Text, last: Answer) -> dict[str, Any]:
     """The reply, and the last event of a stream."""
-    backend = service.engine.backend
+    session, backend, speculation = text.session, text.engine.backend, text.speculation
     generated = session.tokens[session.prompt_len :]
-    return {
+    body = {
         "text": backend.vocabulary.decode(generated).decode(errors="replace"),
         "token_ids": generated,
         "prompt_tokens": session.prompt_len,
         "generated_tokens": len(generated),
         "finish_reason": session.finish_reason,
         "model": backend.model_name,
+        "mode": "target" if speculation is None else "fused",
         "sampling": wire.sampling_body(session.sampling, session.strategy),
         "timing": last.timing,
     }
+    if speculation is not None:
+        body |= {"draft_model": speculation.draft_model, "speculation": speculation.body()}
+    return body
 
 
-async def text_events(service: Service, session: Session, answers: AsyncGenerator[Answer]) -> AsyncIterator[bytes]:
+async def text_events(text: Text, answers: AsyncGenerator[Answer]) -> AsyncIterator[bytes]:
     """The events of a stream: tokens with their text, then the summary, or an error. Closes `answers`."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    vocabulary = service.engine.backend.vocabulary
+    vocabulary = text.engine.backend.vocabulary
     last: Answer | None = None
     try:
         async with aclosing(answers):  # a reader who leaves stops the decoding at once
             async for answer in answers:
                 last = answer
-                text = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
-                yield event("tokens", {"position": answer.position, "tokens": answer.tokens, "text": text})
+                part = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
+                yield event("tokens", {"position": answer.position, "tokens": answer.tokens, "text": part})
     except SpecPairError as error:
         yield event("error", error.body())
         return
     assert last is not None
-    yield event("end", summary(service, session, last))
+    yield event("end", summary(text, last))

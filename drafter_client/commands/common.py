@@ -26,6 +26,7 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
         api_key=options.api_key,
         branches=1 if options.lockstep else options.branches,
         texts=texts,
+        profile=options.profile,
         on_wait=wait_for(),
     )
 
@@ -97,15 +98,8 @@ def read_prompt(options: argparse.Namespace) -> str:
     if options.prompt is not None:
         text = options.prompt
         check_encoding("prompt", text)
-    elif options.prompt_file is not None:
-        try:
-            text = options.prompt_file.read_bytes().decode()
-        except OSError as error:
-            raise BadPrompt(f"the prompt file {options.prompt_file} cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise BadPrompt(f"the prompt file {options.prompt_file} is not UTF-8 text") from None
     elif sys.stdin is None or sys.stdin.isatty():
-        raise BadPrompt("no prompt: give --prompt, --prompt-file, or pipe one into standard input")
+        raise BadPrompt("no prompt: give --prompt, or pipe one into standard input")
     else:
         try:
             text = sys.stdin.buffer.read().decode()
@@ -114,6 +108,14 @@ def read_prompt(options: argparse.Namespace) -> str:
     if not text:
         raise BadPrompt("the prompt is empty: give at least one character to continue")
     return text
+
+
+def check_system(options: argparse.Namespace) -> None:
+    """Raises BadPrompt for a system message that is none, or has no chat to be in."""
+    if options.system is not None:
+        if not options.chat:
+            raise BadPrompt("--system is a message of a chat: add --chat")
+        check_encoding("system message", options.system)
 
 
 def check_encoding(what: str, text: str) -> None:

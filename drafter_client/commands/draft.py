@@ -3,8 +3,7 @@
 import argparse
 from dataclasses import replace
 
-from drafter_client.commands.common import check_encoding, pair_of, read_prompt, show, text_options
-from drafter_client.errors import BadPrompt
+from drafter_client.commands.common import check_system, pair_of, read_prompt, show, text_options
 from drafter_client.options import Mode
 from drafter_client.readout import Readout
 from drafter_client.stats import Baseline
@@ -12,10 +11,7 @@ from drafter_client.stats import Baseline
 
 def run_draft(options: argparse.Namespace) -> int:
     """Exit status."""
-    if options.system is not None:
-        if not options.chat:
-            raise BadPrompt("--system is a message of a chat: add --chat")
-        check_encoding("system message", options.system)
+    check_system(options)
     prompt = read_prompt(options)
     with pair_of(options) as pair:
         prompt_ids = pair.chat(prompt, options.system) if options.chat else pair.encode(prompt)

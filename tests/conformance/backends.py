@@ -14,6 +14,7 @@ import pytest
 from backends.contract import Backend, LoadOptions
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
+from drafting.shared import SharedEngine
 from models import DEFAULT_TARGET
 from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import load_on_stand_in
@@ -35,13 +36,14 @@ class Candidate:
 
 def _scripted(**limits: int | bool) -> Backend:
     script = Script(support=256)
-    return ScriptedBackend(script, rows=ROWS, context_length=CONTEXT, max_batch_tokens=BATCH, **limits)  # type: ignore[arg-type]
+    limits = {"rows": ROWS, **limits}
+    return ScriptedBackend(script, context_length=CONTEXT, max_batch_tokens=BATCH, **limits)  # type: ignore[arg-type]
 
 
-def _llama(threads: int, deterministic: bool = False) -> Backend:
+def _llama(threads: int, deterministic: bool = False, rows: int = ROWS) -> Backend:
     options = LoadOptions(
         model=DEFAULT_TARGET,
-        rows=ROWS,
+        rows=rows,
         context_length=CONTEXT,
         batch_tokens=BATCH,
         threads=threads,
@@ -112,15 +114,33 @@ def _neuron_legacy() -> Backend:
     return load_on_stand_in(rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH)
 
 
+def _shared(engine: Backend) -> Backend:
+    """Rows lent by an engine of which others have some, too."""
+    shared = SharedEngine(engine)
+    shared.view(engine.rows - ROWS)
+    view = shared.view(ROWS)
+    give_back = view.close
+
+    def close() -> None:
+        give_back()
+        shared.close()
+
+    view.close = close  # type: ignore[method-assign]
+    return view
+
+
 def candidates(torch: TorchOn) -> list[Candidate]:
     """All engines, with those of PyTorch where and as `torch` says."""
     return [
         Candidate("scripted", _scripted, 0.0),
         Candidate("scripted, limited", lambda: _scripted(max_rollback=8, can_copy=False), 0.0),
         Candidate("scripted, heads", lambda: _scripted(has_heads=True), 0.0),
+        Candidate("scripted, shared", lambda: _shared(_scripted(rows=5)), 0.0),
+        Candidate("scripted, heads, shared", lambda: _shared(_scripted(rows=5, has_heads=True)), 0.0),
         # Widths of passes and places in the cache change the last bits: 0.15 was seen, on logits with a spread of 30.
         Candidate("llama_cpp", lambda: _llama(threads=1), 0.25),
         Candidate("llama_cpp, deterministic", lambda: _llama(threads=1, deterministic=True), 0.0),
+        Candidate("llama_cpp, shared", lambda: _shared(_llama(threads=1, rows=ROWS + 1)), 0.25),
         # With two threads and a long text, passes of width 1 take another path: this is where it has to work for it.
         Candidate("llama_cpp, deterministic, two threads", lambda: _llama(threads=2, deterministic=True), 0.0),
         *torch.candidates(),

@@ -15,7 +15,7 @@ import uvicorn
 from backends.contract import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
-from drafter_client.loop import Committed, speculate
+from drafter_client.loop import Committed, Observer, speculate
 from drafter_client.replies import ModelInfo
 from drafter_client.stats import Stats
 from drafting.contract import Drafter, Expansion
@@ -108,6 +108,18 @@ class Scenario:
         return Expansion([Prediction(self._guess([*text, *tail]), self._confidence) for tail in tails], len(tails))
 
 
+class InterruptedAfter(ModelDrafter):
+    """Ctrl-C in the second round of three drafts."""
+
+    steps = 0
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        if self.steps == 3:
+            raise KeyboardInterrupt
+        self.steps += 1
+        return super().expand(text, tails, runners_up)
+
+
 def toy_drafter(agreement: float = 0.6, sampling: Sampling = GREEDY) -> ModelDrafter:
     """The toy target's own words at a share of the places."""
     return ModelDrafter(ScriptedBackend(Script(seed=1, agreement=agreement)), sampling)
@@ -182,10 +194,12 @@ def generate(
     info: ModelInfo | None = None,
     clock: Callable[[], float] | None = None,
     mechanisms: Mechanisms = LOCKSTEP,
+    stats: Stats | None = None,
+    observer: Observer | None = None,
     **options: Any,
 ) -> Run:
     """Run the loop to its end. `length`: drafts a guess, None for automatic."""
-    run = Run(Stats(), [])
+    run = Run(stats or Stats(), [])
     clock = clock or (Ticks() if mechanisms is LOCKSTEP else time.perf_counter)
     loop = speculate(
         client,
@@ -197,6 +211,7 @@ def generate(
         clock,
         length=length,
         mechanisms=mechanisms,
+        observer=observer,
     )
     with closing(loop):
         run.committed += loop

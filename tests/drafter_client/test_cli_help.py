@@ -19,7 +19,12 @@ ENGINE = """
 PROMPT = """
 prompt:
 --prompt TEXT the text to continue; without it, standard input is read
---prompt-file FILE read it from a file
+"""
+MANY = """
+--prompt-file FILE many prompts: one a line, or JSON Lines if it ends in .jsonl
+many prompts:
+--concurrency N texts at a time (default: 1)
+--output FILE write results there, as JSON Lines; run it again to go on
 """
 SAMPLING_AND_OUTPUT = """
 sampling:
@@ -28,7 +33,7 @@ sampling:
 --top-k K most likely tokens only; 0: off (default)
 --seed S the same seed gives the same text (default: drawn, and reported)
 output:
---json one JSON object on standard output, nothing else there
+--json one JSON object a text on standard output, nothing else there
 --no-stream print the text at the end
 """
 VERIFIER = """verifier:
@@ -39,23 +44,25 @@ DRAFTER = f"""
 Generate text with a verifier: a small model here drafts, the large one there decides.
 options:
 -h, --help show this help message and exit
---mode {{remote,fused,target}}
-who drafts: remote, this machine (default); fused, the verifier; target, nobody
+--mode {{remote,fused,target,auto}}
+who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto
 --max-tokens N (default: 128)
 --chat apply the target's chat template to the prompt
 --system TEXT system message, with --chat
 --baseline measure the target alone on the same prompt, too
+--profile DIR write what happens into this folder; see 'report'
 {VERIFIER}draft model:
 --draft-model PATH (default: the small one)
---draft-n auto|N drafts a round (default: auto)
 --branches N continuations that it may follow at once, to be ready for corrections (default: 6)
 --translate where the draft model has another vocabulary, draft through text
 --no-lookup ask the draft model only; do not look drafts up in the text itself
 --lockstep draft, send, wait: nothing side by side
 --backend {{llama_cpp,torch,mlx,neuron_legacy,scripted,ngram}}
 engine; ngram: no model, look the text up in itself (default: llama_cpp)
-{ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
-'drafter solo' runs one model by itself: see 'drafter solo --help'.
+{ENGINE}--draft-n auto|N drafts a round (default: auto)
+{PROMPT}{MANY}{SAMPLING_AND_OUTPUT}
+'drafter solo' runs one model by itself, 'drafter compare' tries every way, 'drafter report DIR' draws what --profile
+has written: each has its own --help.
 """
 SOLO = f"""
 Run one model by itself, token by token, and say how long each token took.

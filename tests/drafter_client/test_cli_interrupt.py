@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,8 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import pair, sources
 from drafter_client.client import VerifierClient
 from drafter_client.readout import Readout
-from drafting.contract import Expansion
-from drafting.model import ModelDrafter
 from tests.drafter_client.command_line import TOY, Command
-from tests.drafter_client.support import Verifier, plain, serving
+from tests.drafter_client.support import InterruptedAfter, Verifier, plain, serving
 
 
 def _flags(verifier: Verifier, *more: str) -> list[str]:
@@ -27,18 +25,6 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
 def _expected(count: int) -> list[int]:
     backend = ScriptedBackend(Script(seed=1))
     return plain(backend, backend.vocabulary.encode("def f(x):"), count)
-
-
-class InterruptedAfter(ModelDrafter):
-    """Ctrl-C in the second round of three drafts."""
-
-    steps = 0
-
-    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        if self.steps == 3:
-            raise KeyboardInterrupt
-        self.steps += 1
-        return super().expand(text, tails, runners_up)
 
 
 def test_an_interrupt_keeps_the_text_and_releases_the_session(

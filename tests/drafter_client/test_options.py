@@ -27,7 +27,7 @@ from speculation.wire import PrefillRequest
         ({"seed": 2**53}, r"seed must be in \[0, 2\*\*53\), got 9007199254740992"),
         ({"draft_n": -1}, "draft_n must be None or at least 0, got -1"),
         ({"strategy": "hopeful"}, "strategy must be one of coupled, deterministic.*, got 'hopeful'"),
-        ({"mode": "alone"}, "mode must be one of remote, fused, target, got 'alone'"),
+        ({"mode": "alone"}, "mode must be one of remote, fused, target, auto, got 'alone'"),
     ],
     ids=str,
 )

@@ -93,7 +93,7 @@ def test_the_target_alone_needs_nothing_that_drafts(verifier: Verifier) -> None:
     with Pair(verifier.url, draft=None) as pair:
         last = pair.generate(PROMPT, options).read()
         assert last.token_ids == _expected(options) and len(last.stats.token_ms) == 12
-        with pytest.raises(BadOption, match="there is nothing here that drafts, choose fused or target"):
+        with pytest.raises(BadOption, match="mode remote: this pair has target only"):
             pair.generate(PROMPT)
 
 

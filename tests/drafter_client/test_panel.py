@@ -9,7 +9,7 @@ from rich.console import Console
 
 from drafter_client.origin import Origin
 from drafter_client.panel import legend, show
-from drafter_client.stats import Baseline, Stats, Times
+from drafter_client.stats import Baseline, Stats, Times, Turn
 from speculation.operation import Operation
 
 
@@ -139,6 +139,11 @@ def test_a_text_that_was_drafted_on_the_verifier() -> None:
     assert [line.split()[0] for line in lines[8:12]] == ["drafting", "network", "queue", "verify"]
 
 
+def test_who_wrote_in_turns_and_why() -> None:
+    lines = _lines(everything("auto"))
+    assert "modes remote 16, target 12, remote 72" in lines and "why remote 50.1, target 20.3 tokens/s" in lines
+
+
 def test_a_text_of_one_token_has_no_latency_between_tokens() -> None:
     lines = _lines(_alone(mode="solo", token_ids=[1], token_ms=[50.0]))
     assert "TTFT 50 ms TPOT -" in lines and "prompt 12 tokens ITL median -" in lines
@@ -156,13 +161,17 @@ def everything(mode: str = "remote") -> Stats:
     """A run that has all that there is to say, as long as it can get."""
     return _stats(
         mode=mode,
-        token_ms=[] if mode in ("remote", "fused") else [20.0] * 100,
+        token_ms=[] if mode in ("remote", "fused", "auto") else [20.0] * 100,
         looked_up=90,
         looked_up_accepted=70,
         guesses=31,
         misses=40,
         prepared=30,
-        operations=Counter(dict(zip(Operation, (30, 30, 39), strict=True))) if mode == "remote" else Counter(),
+        operations=Counter(dict(zip(Operation, (30, 30, 39), strict=True)))
+        if mode in ("remote", "auto")
+        else Counter(),
+        turns=[Turn("remote", 16), Turn("target", 12), Turn("remote", 72)] if mode == "auto" else [],
+        why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
         origins=Counter(dict(zip(Origin, (30, 30, 20, 20), strict=True))),
         sampling={"temperature": 0.8, "seed": 2**53 - 1},
         times=Times(40.0, 4000.0, 99999.0, 60.0, 7000.0),
@@ -171,7 +180,7 @@ def everything(mode: str = "remote") -> Stats:
     )
 
 
-@pytest.mark.parametrize("mode", ["remote", "fused", "target", "solo"])
+@pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
 @pytest.mark.parametrize("width", [80, 100, 200])
 def test_on_a_usual_terminal_no_figure_is_broken_over_lines(mode: str, width: int) -> None:
     at_ease, printed = _printed(everything(mode), 400), _printed(everything(mode), width)
@@ -182,14 +191,14 @@ def test_on_a_usual_terminal_no_figure_is_broken_over_lines(mode: str, width: in
     ]
 
 
-@pytest.mark.parametrize("mode", ["remote", "fused", "target", "solo"])
+@pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
 @pytest.mark.parametrize("width", [40, 60, 75])
 def test_on_a_narrow_terminal_each_figure_has_a_line(mode: str, width: int) -> None:
     printed = _printed(everything(mode), width)
     assert all(len(line) <= width for line in printed)
     rows = [line.strip("│ ").split() for line in printed]
     assert ["generated", "100", "tokens"] in rows and ["seed", "9007199254740991"] in rows
-    assert (["drafted", "96"] in rows) == (mode in ("remote", "fused"))
+    assert (["drafted", "96"] in rows) == (mode in ("remote", "fused", "auto"))
 
 
 @pytest.mark.parametrize(

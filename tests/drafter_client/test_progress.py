@@ -1,8 +1,8 @@
-"""Loading that takes long says how far it is, and not among the text."""
+"""What takes long says how far it is, and not among the text."""
 
 import pytest
 
-from drafter_client.progress import loading
+from drafter_client.progress import loading, writing
 from tests.drafter_client.support import Ticks
 
 
@@ -24,3 +24,29 @@ def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
     said = capsys.readouterr()
     assert said.out == ""
     assert "loading a.gguf" in said.err
+
+
+def test_lines_now_and_then_while_texts_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    moments = iter([0.0, 1.0, 11.0, 11.0, 20.0, 21.0, 21.0])
+    with writing(8, 3, lambda: next(moments)) as progress:
+        progress.wrote(5)
+        progress.finished()
+        for tokens in (2, 3, 4):
+            progress.wrote(tokens)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "drafter: 4 of 8 prompts, 7 tokens\ndrafter: 4 of 8 prompts, 14 tokens\n"
+
+
+def test_a_bar_that_steps_aside_for_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    with writing(8, 3) as progress:
+        progress.wrote(7)
+        progress.finished()
+        with progress.aside():
+            capsys.readouterr()
+            print("text")
+        assert capsys.readouterr().out == "text\n"
+    said = capsys.readouterr()
+    assert said.out == "" and "4/8" in said.err and "7 tokens" in said.err

@@ -10,7 +10,7 @@ from speculation.operation import Operation
 from tests.drafter_client.test_panel import everything
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs" / "readout.md").read_text(encoding="utf-8")
-MODES = ("remote", "fused", "target", "solo")
+MODES = ("remote", "fused", "target", "auto", "solo")
 
 
 def _first_cells(section: str) -> list[str]:

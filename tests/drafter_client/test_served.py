@@ -10,6 +10,7 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply
 from drafter_client.origin import Origin
+from drafter_client.profiles.recorder import Recorder
 from drafter_client.replies import Bounds
 from drafter_client.served import served
 from drafter_client.stats import Baseline, Stats
@@ -121,3 +122,13 @@ def test_a_summary_that_does_not_add_up_is_none(change: Any) -> None:
 def test_a_summary_that_is_none_is_refused(summary: Any) -> None:
     with pytest.raises(BadReply, match="http://v/generate: "):
         _read(Streaming([(0.5, "end", summary)]))
+
+
+def test_an_observer_hears_of_each_token() -> None:
+    transport, recorder = Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)]), Recorder()
+    client, bounds = VerifierClient("http://v", transport=transport), Bounds("http://v", 300, 1000)
+    transport.now = 7.0
+    for _ in served(client, PROMPT, {}, bounds, Stats(), lambda: transport.now, recorder):
+        pass
+    rows = [(row["position"], row["token"], row["committed_ms"]) for row in recorder.tokens()]
+    assert rows == [(len(PROMPT), 5, 500.0), (len(PROMPT) + 1, 5, 1500.0)]

@@ -82,9 +82,16 @@ class Bench:
         self._opened += 1
         return Session(f"session-{self._opened}", ids, len(ids), sampling, strategy, limit)
 
-    def ask(self, session: Session, position: int, drafts: Sequence[int] = (), until_end: bool = False) -> Asked:
+    def ask(
+        self,
+        session: Session,
+        position: int,
+        drafts: Sequence[int] = (),
+        until_end: bool = False,
+        resumes: bool = False,
+    ) -> Asked:
         results: list[Answer | SpecPairError] = []
-        job = Job(session, position, list(drafts), results.append, until_end)
+        job = Job(session, position, list(drafts), results.append, until_end, resumes=resumes)
         self.engine.submit(job)
         return Asked(job, results)
 

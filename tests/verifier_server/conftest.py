@@ -23,9 +23,13 @@ class LiveServer:
     """One verifier in a thread. The port is bound before the thread starts, so that no request can come too early."""
 
     def __init__(
-        self, settings: Settings, backend: Backend | None, clock: Callable[[], float] = time.perf_counter
+        self,
+        settings: Settings,
+        backend: Backend | None,
+        clock: Callable[[], float] = time.perf_counter,
+        draft: Backend | None = None,
     ) -> None:
-        self.app = create_app(settings, backend, clock=clock)
+        self.app = create_app(settings, backend, clock=clock, draft=draft)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self.url = f"http://127.0.0.1:{self.address[1]}"
@@ -89,9 +93,10 @@ def serve() -> Iterator[Serve]:
         *,
         wait: bool = True,
         clock: Callable[[], float] = time.perf_counter,
+        draft: Backend | None = None,
         **given: Any,
     ) -> LiveServer:
-        running.append(LiveServer(settings(**given), backend, clock))
+        running.append(LiveServer(settings(**given), backend, clock, draft))
         if wait:
             running[-1].wait_until_ready()
         return running[-1]

@@ -42,6 +42,9 @@ def test_model(server: LiveServer) -> None:
         "max_draft_tokens": 64,
         "strategies": ["coupled", "deterministic"],
         "self_continue": True,
+        "modes": ["target"],
+        "draft_model": None,
+        "draft_pass_ms": None,
         "noise": "gumbel-1",
     }
     assert (fingerprint["size"], fingerprint["below"], fingerprint["begin"], fingerprint["ends"]) == (

@@ -124,6 +124,15 @@ def test_too_many_guesses_are_refused_with_a_time_to_come_back(bench: Bench) -> 
     assert again.answer.tokens
 
 
+def test_a_text_that_was_let_in_is_not_turned_away_half_way(bench: Bench) -> None:
+    bench = Bench(SCRIPT, max_queue=1)
+    first, text = bench.open([*PROMPT, 0]), bench.open(PROMPT)
+    asked = [bench.ask(first, 5), bench.ask(text, 4), bench.ask(text, 4, resumes=True)]
+    bench.run(*asked)
+    assert [isinstance(each.results[-1], Overloaded) for each in asked] == [False, True, False]
+    assert asked[2].answer.tokens == TEXT[:1]
+
+
 def test_one_session_cannot_fill_the_queue(bench: Bench, session: Session) -> None:
     other = bench.open([256, 9])
     asked = [bench.ask(session, 5, [wrong(1)]) for _ in range(PER_SESSION + 1)]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from backends.contract import LoadOptions
-from models import DEFAULT_TARGET
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from verifier_server.settings import PREFIX, Settings, SettingsError, flag, from_environment, from_flags, refuse_workers
 
 
@@ -50,6 +50,32 @@ def test_every_setting_that_an_engine_has_reaches_it(tmp_path: Path) -> None:
     )
 
 
+def test_a_draft_model_is_loaded_like_the_target_where_the_engine_is_the_same() -> None:
+    flags = [f"--draft-model={DEFAULT_DRAFT}", "--kv-type=q8_0", "--mmap=no", "--threads=2", "--deterministic=yes"]
+    settings, _ = from_flags(flags, {})
+    assert settings.drafts and settings.draft_rows_beside(3) == 3 and settings.draft_rows_beside(16) == 8
+    expected = LoadOptions(model=DEFAULT_DRAFT, rows=8, context_length=2048, kv_type="q8_0", mmap=False)
+    assert settings.draft_options(16, 2048) == expected
+    settings, _ = from_flags([*flags, "--draft-threads=3", "--draft-rows=20"], {})
+    options = settings.draft_options(16, 131072)
+    assert (options.threads, options.rows, options.context_length) == (3, 20, None)
+
+
+def test_a_draft_model_on_another_engine_has_its_own_choices() -> None:
+    values = {"DRAFT_MODEL": "/models/draft", "DRAFT_BACKEND": "torch", "DRAFT_DEVICE": "cuda:1", "KV_TYPE": "q8_0"}
+    settings = from_environment({PREFIX + name: value for name, value in values.items()})
+    options = settings.draft_options(2, 512)
+    assert options == LoadOptions(model=Path("/models/draft"), rows=2, context_length=512, device="cuda:1")
+    assert settings.load_options().device is None
+
+
+def test_a_lookup_needs_no_model_and_takes_none() -> None:
+    assert from_environment({"VERIFIER_DRAFT_BACKEND": "ngram"}).drafts
+    with pytest.raises(SettingsError, match="VERIFIER_DRAFT_MODEL: ngram looks the text up and takes no model"):
+        from_environment({"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_MODEL": str(DEFAULT_DRAFT)})
+    assert not from_environment({}).drafts
+
+
 def test_flags_come_before_the_environment() -> None:
     environment = {"VERIFIER_ROWS": "3", "VERIFIER_THREADS": "2"}
     settings, options = from_flags(["--rows", "5", "--host", "0.0.0.0", "--port", "0"], environment)
@@ -83,6 +109,13 @@ BAD = [
     ("api_key", "", "should have at least 1 character"),
     ("backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy, scripted"),
     ("model", "/nowhere/m.gguf", "no such file: /nowhere/m.gguf"),
+    ("draft_model", "/nowhere/d.gguf", "no such file: /nowhere/d.gguf"),
+    ("draft_backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy, scripted, ngram"),
+    ("draft_backend", "torch", "torch needs a model: set draft_model, too"),
+    ("draft_rows", "0", "should be greater than or equal to 1"),
+    ("draft_rows", "2", "there is no draft model: set draft_model, too"),
+    ("draft_threads", "2", "there is no draft model: set draft_model, too"),
+    ("draft_device", "cuda:1", "there is no draft model: set draft_model, too"),
 ]
 
 

@@ -1,0 +1,138 @@
+"""Mode `auto`: each mode writes a stretch of the text, the fastest the rest; and again when the link has changed.
+
+Under the shared noise the text is the same in every mode, so that nothing of what is written to measure is lost. A
+stretch goes on where the last one ended, while that one's session is still held: its keys and values are copied, not
+computed again.
+"""
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from itertools import cycle
+
+from drafter_client.client import VerifierClient
+from drafter_client.loop import Committed
+from drafter_client.options import Mode, Options
+from drafter_client.stats import Stats
+from speculation.choice import WARM_UP, Choice
+
+_LOOK = 2.0  # seconds after which the link is measured again
+_LOOKS = 2  # in a row that have to say that it has changed: one may have met a hiccup
+
+Run = Generator[Committed, None, None]
+Begin = Callable[[VerifierClient, list[int], Options, Stats], Run]
+
+
+class Chooser:
+    """A `Choice` that all texts of a pair share, from any thread."""
+
+    def __init__(self, modes: Sequence[Mode], link_ms: float) -> None:
+        """`link_ms`: the round trip at present."""
+        self._lock = threading.Lock()
+        self._choice = Choice([str(mode) for mode in modes], link_ms)
+        self._changed = 0  # looks in a row that found another link
+
+    def next(self) -> Mode:
+        """The mode to go on with."""
+        with self._lock:
+            return Mode(self._choice.next())
+
+    @property
+    def settled(self) -> Mode | None:
+        """The fastest mode, once that is clear."""
+        with self._lock:
+            return None if self._choice.settled is None else Mode(self._choice.settled)
+
+    def measured(self, mode: Mode, tokens: int, seconds: float) -> None:
+        """So much was written in a mode."""
+        with self._lock:
+            self._choice.measured(str(mode), tokens, seconds)
+
+    def linked(self, round_trip_ms: float) -> None:
+        """The link was measured."""
+        with self._lock:
+            self._changed = self._changed + 1 if self._choice.differs(round_trip_ms) else 0
+            if self._changed >= _LOOKS:
+                self._changed = 0
+                self._choice.begin(round_trip_ms)
+
+    def why(self) -> str:
+        """What was measured, in words."""
+        with self._lock:
+            return self._choice.why()
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """A part of a text, in one mode."""
+
+    run: Run
+    stats: Stats
+    tokens: int = 0
+
+
+def automatic(
+    client: VerifierClient,
+    begin: Begin,
+    chooser: Chooser,
+    ended: Callable[[list[int]], bool],
+    prompt_ids: list[int],
+    options: Options,
+    stats: Stats,
+    clock: Callable[[], float],
+) -> Run:
+    """Write a text; fills `stats`. `begin(client, tokens, options, stats)` begins to continue `tokens` in a mode.
+
+    `ended`: whether a text, its prompt included, cannot be continued. `clock` in seconds.
+    """
+    began = looked = clock()
+    stats.prompt_tokens = len(prompt_ids)
+    stretches: list[_Stretch] = []
+    with ExitStack() as stack:
+        stack.callback(lambda: _conclude(stats, stretches, 1e3 * (clock() - began), chooser.why()))
+        # By turns: the connection of a stretch is in use until the next one has begun.
+        clients = cycle([stack.enter_context(closing(client.another())) for _ in range(2)])
+        # To close one takes an exchange with the verifier, in which the next one goes on.
+        closer = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="closing"))
+        stack.callback(lambda: [closer.submit(stretch.run.close).result() for stretch in stretches])
+        shut: Future[None] | None = None
+        while stats.finish_reason is None:
+            if shut is not None:
+                shut.result()  # the last but one is closed, and its connection free
+            mode = chooser.next()
+            own, part = next(clients), Stats(mode=mode)
+            own.round_trip_ms = client.round_trip_ms
+            how = replace(options, mode=mode, max_tokens=options.max_tokens - len(stats.token_ids))
+            stretch = _Stretch(begin(own, prompt_ids + stats.token_ids, how, part), part)
+            stretches.append(stretch)
+            since = 0.0
+            for committed in stretch.run:
+                now, tokens = clock(), [token for token, _ in committed.tokens]
+                if not stretch.tokens:
+                    stats.ttft_ms = stats.ttft_ms or 1e3 * (now - began)
+                    for before in stretches[-2:-1]:
+                        shut = closer.submit(before.run.close)  # what its session holds was of use until here
+                stats.token_ids += tokens
+                stats.origins.update(origin for _, origin in committed.tokens)
+                stretch.tokens += len(tokens)
+                if since:
+                    chooser.measured(mode, len(tokens), now - since)
+                since = now if stretch.tokens >= WARM_UP else 0.0
+                yield committed
+                if now - looked >= _LOOK:
+                    client.ping()
+                    chooser.linked(client.round_trip_ms)
+                    looked = clock()
+                if chooser.next() is not mode and not ended(prompt_ids + stats.token_ids):
+                    break
+            else:
+                stats.finish_reason = part.finish_reason
+
+
+def _conclude(stats: Stats, stretches: list[_Stretch], milliseconds: float, why: str) -> None:
+    """All runs are closed, and what they counted is complete."""
+    stats.total_ms, stats.why = milliseconds, why
+    for stretch in stretches:
+        stats.add(stretch.stats, stretch.tokens)

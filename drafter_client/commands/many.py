@@ -1,0 +1,193 @@
+"""`drafter --prompt-file`: many texts by the pair, several at a time, resumable, with their figures all together."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.text import Text
+
+from backends.contract import BackendError, EngineLost
+from drafter_client.commands.common import INTERRUPTED, check_system, pair_of, text_options
+from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError, NoChatTemplate
+from drafter_client.generation import Finished
+from drafter_client.options import Options
+from drafter_client.pair import Pair
+from drafter_client.progress import Writing, writing
+from drafter_client.prompts import Prompt, parse_prompts
+from drafter_client.results import Result, failed, finished
+from drafter_client.results_file import ResultsFile
+from drafter_client.side_by_side import InOrder, side_by_side
+from drafter_client.summary import Summary, show_summary
+from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
+
+
+def run_many(options: argparse.Namespace) -> int:
+    """Exit status."""
+    check_system(options)
+    prompts = read_prompts(options.prompt_file, text_options(options), options.chat, options.system)
+    texts = min(options.concurrency, len(prompts))
+    with ExitStack() as stack:
+        file = None if options.output is None else stack.enter_context(ResultsFile(options.output))
+        pair = stack.enter_context(pair_of(options, texts))
+        if options.chat and not pair.target.chat_template:
+            pair.chat("")  # raises what would come of every prompt
+        found: dict[int, Result] = {}
+        if file is not None:
+            found = file.begin(prompts, pair.target.name)
+        return _Run(prompts, found, file, as_json=options.json).go(pair, texts)
+
+
+def read_prompts(path: Path, defaults: Options, chat: bool, system: str | None) -> list[Prompt]:
+    """The prompts in a file. Raises BadPromptFile."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadPromptFile(f"the prompt file {path} cannot be read: {error.strerror}") from None
+    return parse_prompts(data, str(path), defaults, chat=chat, system=system)
+
+
+class _Run:
+    """Prompts to be continued, those left out that have a text already; results go to the file or are shown."""
+
+    def __init__(
+        self, prompts: list[Prompt], found: dict[int, Result], file: ResultsFile | None, *, as_json: bool
+    ) -> None:
+        self._prompts, self._file, self._json = prompts, file, as_json
+        self._found = [result for result in found.values() if not result.failed]
+        self._new: list[Result] = []
+        self._order: InOrder[Result] = InOrder()
+        self._out = Console(highlight=False, soft_wrap=True)
+        if file is not None and found:
+            again = len(found) - len(self._found)
+            note = f"drafter: {file.name} holds {len(self._found)} of {len(prompts)} texts already"
+            _say(note + (f", and {again} that failed: tried again" if again else ""))
+
+    def go(self, pair: Pair, texts: int) -> int:
+        """Exit status. Raises what stands in the way of every prompt; what is finished by then is kept and shown."""
+        done = {result.index for result in self._found}
+        todo = [prompt for prompt in self._prompts if prompt.index not in done]
+        stop = threading.Event()
+        failure: Exception | None = None
+        began = time.monotonic()
+        with writing(len(self._prompts), len(done)) as progress, _interrupts(stop) as interrupted:
+            results = side_by_side(todo, lambda prompt: write(pair, prompt, progress, stop), texts, stop)
+            try:
+                with closing(results):
+                    for result in results:
+                        self._take(result, progress)
+            except (SpecPairError, DrafterError, BackendError) as error:
+                failure = error
+        seconds = time.monotonic() - began
+        self._show(self._order.rest())
+        if failure is None and not interrupted.is_set() and self._file is not None:
+            self._file.put_in_order()
+        summary = Summary.of(len(self._prompts), self._found, self._new, seconds)
+        if summary.finished:
+            show_summary(summary, Console(stderr=True, highlight=False))
+        return self._conclude(interrupted.is_set(), failure)
+
+    def _take(self, result: Result, progress: Writing) -> None:
+        if self._file is not None:
+            self._file.add(result)
+        self._new.append(result)
+        progress.finished()
+        if result.failed:
+            with progress.aside():
+                _say(f"drafter: {self._prompts[result.index].label}: {result.line['error']['message']}")
+        if self._file is None:
+            with progress.aside():
+                self._show(self._order.put(result.index, result))
+
+    def _show(self, results: Iterable[Result]) -> None:
+        """On standard output."""
+        for result in results:
+            if self._json:
+                print(json.dumps(result.line), flush=True)
+            elif not result.failed:
+                if self._out.is_terminal:
+                    self._out.rule(Text(self._prompts[result.index].label), style="dim", align="left")
+                    self._out.print(Text(result.line["text"]))
+                else:  # to the letter: rich would expand tabs and drop carriage returns
+                    print(result.line["text"], flush=True)
+
+    def _conclude(self, interrupted: bool, failure: Exception | None) -> int:
+        """Say what is left to do, and return the exit status or raise `failure`."""
+        texts = len(self._found) + sum(not result.failed for result in self._new)
+        so_far = f"{texts} of {len(self._prompts)} texts are "
+        if self._file is None:
+            so_far += "finished; with --output FILE, the same command could go on from there"
+        else:
+            so_far += f"in {self._file.name}; the same command goes on from there"
+        if interrupted:  # whatever failed then, it was about to end
+            _say(f"drafter: interrupted: {so_far}")
+            return INTERRUPTED
+        if failure is not None:
+            _say(f"drafter: stopped: {so_far}")
+            raise failure
+        errors = sum(result.failed for result in self._new)
+        if errors:
+            again = "" if self._file is None else "; the same command tries again"
+            _say(f"drafter: {errors} of {len(self._prompts)} prompts failed{again}")
+        return 1 if errors else 0
+
+
+def write(pair: Pair, prompt: Prompt, progress: Writing, stop: threading.Event) -> Result | None:
+    """One text; None if it was to stop before its end. An error that is of this prompt alone is its result."""
+    target = pair.target.name
+    try:
+        ids = pair.chat(prompt.text, prompt.system) if prompt.chat else pair.encode(prompt.text)
+        with pair.generate(ids, prompt.options) as generation:
+            for event in generation:
+                if isinstance(event, Finished):
+                    return finished(prompt, target, event.stats.report(event.text))
+                progress.wrote(len(event.tokens))
+                if stop.is_set():
+                    break
+        return None
+    except (SpecPairError, DrafterError, BackendError) as error:
+        if not _is_of_one_prompt(error):
+            raise
+        return failed(prompt, target, error)
+
+
+def _is_of_one_prompt(error: Exception) -> bool:
+    if isinstance(error, BackendError):
+        return not isinstance(error, EngineLost)
+    if type(error) is RequestError:  # that is no answer of a verifier
+        return False
+    return isinstance(error, (RequestError, EngineError, InternalError, BadPrompt, NoChatTemplate))
+
+
+@contextmanager
+def _interrupts(stop: threading.Event) -> Iterator[threading.Event]:
+    """Ctrl-C sets `stop` and what is yielded, so that texts under way end in order; a second one ends the program."""
+    interrupted = threading.Event()
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
+        yield interrupted
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        interrupted.set()
+        stop.set()
+        with suppress(OSError):  # not `print`, which this may have come into the middle of
+            os.write(2, b"drafter: ending what is under way; Ctrl-C again does not wait for it\n")
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _say(note: str) -> None:
+    print(note, file=sys.stderr)

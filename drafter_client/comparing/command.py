@@ -1,0 +1,180 @@
+"""Every way by turns on every prompt, then the table, the picture and the verdict."""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table as Grid
+
+from drafter_client.commands.common import pair_of
+from drafter_client.comparing.png import draw
+from drafter_client.comparing.table import AUTO, TARGET, Table, Text, Way, shuffled, table, text_of, ways
+from drafter_client.errors import BadPromptFile, NoPicture
+from drafter_client.options import Mode, Options
+from drafter_client.pair import Pair
+from drafter_client.prompts import Prompt, parse_prompts
+from drafter_client.stats import Stats
+from speculation.noise import SEED_LIMIT
+
+_WARM_UP = 8  # tokens that each way writes before anything counts
+_PICTURE = Path("compare.png")
+ALL = "all"
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    """Exit status."""
+    chosen = Options(
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        seed=options.seed,
+        lookup=options.lookup,
+        lockstep=options.lockstep,
+    ).settled()
+    kinds = {kind: parse_prompts(data, name, chosen) for kind, name, data in _files(options.prompt_file)}
+    notes = Console(stderr=True, highlight=False)
+    with pair_of(options) as pair:
+        found = ways(pair.modes, options.lengths)
+        texts, last = _measure(pair, found, kinds, options.runs, notes)
+        link, name, fastest = pair.round_trip_ms, pair.target.name, pair.fastest
+    tables = [table(kind, [text for text in texts if text.kind == kind]) for kind in kinds]
+    if len(kinds) > 1:
+        tables.append(table(ALL, [*texts]))
+    if options.json:
+        print(json.dumps(_report(tables, texts, last, fastest, name, link)))
+    else:
+        _show(tables, last, fastest, name)
+    if not options.no_png:
+        _draw(tables, f"{name}, round trip {link:.1f} ms", options.png, notes)
+    return 0
+
+
+def _files(given: list[Path] | None) -> Iterator[tuple[str, str, bytes]]:
+    """Kind, name and content of each file of prompts."""
+    if given is None:
+        for case in sorted(files(__package__).joinpath("cases").iterdir(), key=lambda each: each.name, reverse=True):
+            yield case.name.partition(".")[0].replace("_", " "), case.name, case.read_bytes()
+        return
+    names = [path.stem for path in given]
+    for path, name in zip(given, names, strict=True):
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise BadPromptFile(f"{path} cannot be read: {error.strerror}") from None
+        yield (name if names.count(name) == 1 and name != ALL else str(path)), str(path), data
+
+
+def _measure(
+    pair: Pair, found: list[Way], kinds: dict[str, list[Prompt]], runs: int, notes: Console
+) -> tuple[list[Text], Stats]:
+    """All texts; and the figures of the last that was left to mode `auto`, which knows by then what it takes."""
+    prompts = [(kind, prompt) for kind, several in kinds.items() for prompt in several]
+    tried = [*found, Way(AUTO, Mode.AUTO)]
+    for way in found:
+        kind, prompt = prompts[0]
+        _write(pair, way, prompt, replace(prompt.options, max_tokens=_WARM_UP))
+    texts: list[Text] = []
+    last = Stats()
+    with _progress(notes, runs * len(prompts) * len(tried)) as advance:
+        for run in range(runs):
+            for number, (kind, prompt) in enumerate(prompts):
+                # Another text in every run, where anything is drawn; the same one for all ways.
+                options = replace(prompt.options, seed=((prompt.options.seed or 0) + run) % SEED_LIMIT)
+                for way in shuffled(tried, run, number):
+                    stats = _write(pair, way, prompt, options)
+                    texts.append(text_of(way.name, kind, run, number, stats))
+                    last = stats if way.mode is Mode.AUTO else last
+                    advance()
+    order = {way.name: at for at, way in enumerate(tried)}
+    return sorted(texts, key=lambda text: order[text.way]), last
+
+
+def _write(pair: Pair, way: Way, prompt: Prompt, options: Options) -> Stats:
+    with pair.generate(prompt.text, replace(options, mode=way.mode, draft_n=way.draft_n)) as generation:
+        return generation.read().stats
+
+
+@contextmanager
+def _progress(notes: Console, total: int) -> Iterator[Callable[[], object]]:
+    """To be called after each text: a bar on a terminal, else nothing."""
+    columns = TextColumn("comparing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=notes, transient=True, disable=not notes.is_terminal) as bar:
+        task = bar.add_task("comparing", total=total)
+        yield lambda: bar.advance(task)
+
+
+def _show(tables: list[Table], last: Stats, fastest: Mode | None, name: str) -> None:
+    out = Console(highlight=False)
+    for each in tables:
+        grid = Grid(
+            title=f"{name}: {each.kind}, {each.texts} texts each",
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+        )
+        for heading in ("way", "tokens/s", "middle half", "x target", "TTFT", "accepted", "same text"):
+            grid.add_column(heading, justify="left" if heading == "way" else "right", no_wrap=True)
+        for row in each.rows:
+            grid.add_row(
+                row.way,
+                _rate(row.rate),
+                f"{_rate(row.low)} to {_rate(row.high)}",
+                f"{row.ratio:.2f}",
+                f"{row.ttft_ms:.0f} ms",
+                "-" if row.acceptance is None else f"{row.acceptance:.0%}",
+                f"{row.same}/{row.texts}",
+                style="bold green" if row.way == each.best else "",
+            )
+        out.print(grid)
+        out.print(verdict(each) + "\n", soft_wrap=True)
+    took = "has not settled yet" if fastest is None else f"took {fastest}"
+    out.print(f"auto {took}: {last.why}", soft_wrap=True)
+
+
+def _rate(value: float) -> str:
+    return f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+
+
+def verdict(each: Table) -> str:
+    """Which way is the fastest, in words."""
+    row = next(row for row in each.rows if row.way == each.best)
+    said = "fastest: the target alone"
+    if each.best != TARGET:
+        said = f"fastest: {each.best}, {row.ratio:.2f} times the target alone"
+    if each.second is not None:
+        said += f"; faster than {each.second} in {each.won} of {each.texts} texts"
+    return said if each.clear else said + ", which is too close to call"
+
+
+def _report(
+    tables: list[Table], texts: list[Text], last: Stats, fastest: Mode | None, name: str, link: float
+) -> dict[str, Any]:
+    return {
+        "model": name,
+        "round_trip_ms": round(link, 3),
+        "tables": [asdict(each) | {"clear": each.clear} for each in tables],
+        "auto": {"took": fastest, "why": last.why},
+        "texts": [text._asdict() for text in texts],
+    }
+
+
+def _draw(tables: list[Table], title: str, named: Path | None, notes: Console) -> None:
+    """The picture; that there is nothing to draw with matters only if one was named."""
+    path = named or _PICTURE
+    try:
+        draw(tables, title, path)
+    except NoPicture as error:
+        if named is not None:
+            raise
+        notes.print(f"drafter: no picture: {error}", soft_wrap=True)
+    else:
+        notes.print(f"drafter: the picture is in {path}", soft_wrap=True)

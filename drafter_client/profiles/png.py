@@ -1,0 +1,64 @@
+"""The report of a run as one picture. Needs matplotlib, which nothing else of the drafter does."""
+
+from pathlib import Path
+from typing import Any
+
+from drafter_client.errors import ProfileError
+from drafter_client.profiles.figures import Lane, acceptance_by_depth, speed_over_time, timeline, window
+from drafter_client.profiles.reading import RunProfile
+from drafter_client.profiles.terminal import summary, title
+
+_COLOURS = {Lane.DRAFTING: "tab:green", Lane.NETWORK: "tab:orange", Lane.QUEUE: "tab:red", Lane.VERIFY: "tab:blue"}
+_PASSES = 24  # of the target, in the timeline
+_STRETCHES = 60  # of the speed
+
+
+class NoMatplotlib(ProfileError):
+    """There is nothing to draw with."""
+
+
+def draw(run: RunProfile, path: Path) -> None:
+    """Write the picture. Raises NoMatplotlib, or ProfileError where the file cannot be written."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise NoMatplotlib("PNGs need matplotlib: .venv/bin/pip install -r requirements-benchmarks.txt") from None
+    figure = Figure(figsize=(10, 9), layout="constrained")
+    figure.suptitle(f"{title(run)}\n{summary(run.figures)}", fontsize=10, parse_math=False)
+    acceptance, lanes, speed = figure.subplots(3, 1)
+    _acceptance(acceptance, run)
+    _lanes(lanes, run)
+    _speed(speed, run)
+    try:
+        figure.savefig(path, dpi=110, format="png")
+    except OSError as error:
+        raise ProfileError(f"the picture {path} cannot be written: {error.strerror}") from None
+
+
+def _acceptance(axes: Any, run: RunProfile) -> None:
+    depths = acceptance_by_depth(run.rounds)
+    bars = axes.bar([each.depth for each in depths], [each.share for each in depths], color=_COLOURS[Lane.DRAFTING])
+    axes.bar_label(bars, [f"{each.stood}/{each.drafts}" for each in depths], fontsize=7)
+    axes.set(title="acceptance by depth", xlabel="draft of the guess", ylabel="share that stood", ylim=(0, 1.1))
+    axes.set_xticks([each.depth for each in depths])
+
+
+def _lanes(axes: Any, run: RunProfile) -> None:
+    spans = timeline(run)
+    begin, end = window(spans, _PASSES)
+    for row, lane in enumerate(Lane):
+        within = [span for span in spans if span.lane is lane and span.end > begin and span.begin < end]
+        pieces = [(span.begin, span.end - span.begin) for span in within]
+        axes.broken_barh(pieces, (row - 0.4, 0.8), color=_COLOURS[lane], edgecolor="white", linewidth=0.3)
+    axes.set_yticks(range(len(Lane)), [lane.value for lane in Lane])
+    axes.invert_yaxis()
+    axes.set(title="timeline", xlabel="ms since the run began")
+    if end > begin:
+        axes.set_xlim(begin, end)
+
+
+def _speed(axes: Any, run: RunProfile) -> None:
+    rates = speed_over_time(run.tokens, float(run.figures["total_ms"] or 0.0), _STRETCHES)
+    if rates:
+        axes.stairs([each.rate for each in rates], [rates[0].begin, *(each.end for each in rates)], fill=True)
+    axes.set(title="speed over time", xlabel="ms since the run began", ylabel="tokens/s")

@@ -1,0 +1,126 @@
+"""A folder of profiles, read again. Whatever is no profile raises ProfileError that names the file and the line."""
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drafter_client.errors import ProfileError
+from drafter_client.profiles.schema import MOST, ROUNDS, RUNS, TOKENS, Row, Table
+from drafter_client.profiles.writing import run_file
+
+
+class Exchange(NamedTuple):
+    """A request and its answer, milliseconds since the run began; what is left of it is network."""
+
+    sent_ms: float
+    queue_ms: float
+    forward_ms: float
+    arrived_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunProfile:
+    """One run: its line of `runs.csv`, its rows of the other two, and what the JSON file says beyond them.
+
+    `steps`: when draft steps began and ended. `own_passes`: how long they took, and when they were told of.
+    """
+
+    of: int  # runs in the folder
+    figures: Row
+    rounds: list[Row]
+    tokens: list[Row]
+    prefills: list[Exchange]
+    steps: list[tuple[float, float]]
+    own_passes: list[tuple[float, float]]
+
+
+def read_run(folder: Path, number: int | None = None) -> RunProfile:
+    """A run of those in `folder`; None: the last in which drafts were judged, else the last."""
+    runs = read_table(folder, RUNS)
+    numbers = [row["run"] for row in runs]
+    if not runs:
+        raise ProfileError(f"no run has been written to {folder} yet: give --profile {folder} to a run")
+    figures: Row | None
+    if number is None:
+        figures = next((row for row in reversed(runs) if row["drafted"]), runs[-1])
+    else:
+        figures = next((row for row in runs if row["run"] == number), None)
+    if figures is None:
+        there = ", ".join(map(str, numbers))
+        raise ProfileError(f"there is no run {number} in {folder / RUNS.file}: it has {there}")
+    number = int(figures["run"] or 0)
+    detail = _Detail(run_file(folder, number))
+    return RunProfile(
+        of=len(runs),
+        figures=figures,
+        rounds=[row for row in read_table(folder, ROUNDS) if row["run"] == number],
+        tokens=[row for row in read_table(folder, TOKENS) if row["run"] == number],
+        prefills=[Exchange(*entry) for entry in detail.each("prefills", Exchange._fields)],
+        steps=[(began, ended) for began, ended in detail.each("steps", ("began_ms", "ended_ms"))],
+        own_passes=[(took, told) for took, told in detail.each("own_passes", ("forward_ms", "arrived_ms"))],
+    )
+
+
+def read_table(folder: Path, table: Table) -> list[Row]:
+    """All rows of one file."""
+    path = folder / table.file
+    lines = csv.reader(_text(path).splitlines(keepends=True), strict=True)
+    rows = []
+    try:
+        if next(lines, None) != table.names:
+            raise ValueError("these are not the columns that this version writes")
+        for cells in lines:
+            if cells:
+                rows.append(table.row(cells))
+    except (ValueError, csv.Error) as error:
+        raise ProfileError(f"{path}, line {max(1, lines.line_num)}: {error}: is it a profile?") from None
+    return rows
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+        return data.decode()
+    except OSError as error:
+        raise ProfileError(f"the profile {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = 1 + data[: error.start].count(b"\n")
+        raise ProfileError(f"{path}, line {line}: this is not UTF-8 text: is it a profile?") from None
+
+
+class _Detail:
+    """The JSON file of a run, of which lists of numbers are read, checked."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._body = json.loads(_text(path))
+        except json.JSONDecodeError as error:
+            raise ProfileError(f"{path}, line {error.lineno}: {error.msg}: is it a profile?") from None
+        except (ValueError, RecursionError):  # a number of thousands of digits, a list of thousands of lists
+            raise self._wrong("it", "goes beyond all bounds") from None
+        if not isinstance(self._body, dict):
+            raise self._wrong("it", "is not an object")
+
+    def each(self, name: str, fields: Sequence[str]) -> Iterator[list[float]]:
+        """Of a list of objects, these fields of each."""
+        entries = self._body.get(name)
+        if not isinstance(entries, list):
+            raise self._wrong(name, "is not a list")
+        for at, entry in enumerate(entries):
+            yield self._numbers(f"{name}.{at}", entry, fields)
+
+    def _numbers(self, name: str, entry: Any, fields: Sequence[str]) -> list[float]:
+        if not isinstance(entry, dict):
+            raise self._wrong(name, "is not an object")
+        values: list[Any] = [entry.get(field) for field in fields]
+        for field, value in zip(fields, values, strict=True):
+            if type(value) not in (int, float) or not abs(value) <= MOST:
+                raise self._wrong(f"{name}.{field}", "is not a number that is counted or measured")
+        return [float(value) for value in values]
+
+    def _wrong(self, name: str, what: str) -> ProfileError:
+        return ProfileError(f"{self._path}, line 1: {name} {what}: is it a profile?")

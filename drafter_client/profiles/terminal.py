@@ -1,0 +1,110 @@
+"""The report of a run in the terminal."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drafter_client.profiles.figures import (
+    Lane,
+    Rate,
+    Span,
+    acceptance_by_depth,
+    coverage,
+    speed_over_time,
+    timeline,
+    window,
+)
+from drafter_client.profiles.reading import RunProfile
+from drafter_client.profiles.schema import Row
+
+_COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}
+_LEVELS = " ▁▂▃▄▅▆▇█"
+_BAR = 40  # signs of the longest bar
+_LABEL = 10  # signs before a lane
+_PASSES = 8  # of the target, as many as a line of a terminal shows apart
+
+
+def show(run: RunProfile, console: Console) -> None:
+    """Print all of it."""
+    width = max(10, min(console.width, 120) - _LABEL)
+    console.print(Text(title(run)), Text("\n" + summary(run.figures), "dim"), sep="")
+    console.print(Text("\nacceptance by depth", "bold"))
+    console.print(_acceptance(run))
+    spans = timeline(run)
+    begin, end = window(spans, _PASSES)
+    total = _ms(run.figures["total_ms"])
+    console.print(Text(f"\ntimeline, {begin:.0f} to {end:.0f} ms of {total}", "bold"))
+    console.print(*_lanes(spans, begin, end, width), sep="\n")
+    rates = speed_over_time(run.tokens, float(run.figures["total_ms"] or 0.0), width)
+    highest = max((rate.rate for rate in rates), default=0.0)
+    console.print(Text(f"\ntokens/s over time, {highest:.0f} at most", "bold"))
+    if highest > 0.0:
+        console.print(*_speed(rates, highest, width), sep="\n")
+
+
+def title(run: RunProfile) -> str:
+    """Which run it is, in one line."""
+    figures = run.figures
+    draft = f"{figures['draft_model']} drafts for " if figures["draft_model"] else ""
+    started = f"{figures['started']}"[:19].replace("T", " ")
+    which = f"run {figures['run']}" if run.of == 1 else f"run {figures['run']}, one of {run.of}"
+    return f"{which}, {started} UTC, {figures['mode']}: {draft}{figures['model'] or 'a model'}"
+
+
+def summary(figures: Row) -> str:
+    """What it came to, in one line."""
+    parts = [f"{figures['generated_tokens']} tokens in {_ms(figures['total_ms'])}"]
+    if figures["tokens_per_second"] is not None:
+        parts.append(f"{figures['tokens_per_second']:.1f} tokens/s")
+    parts.append(f"TTFT {_ms(figures['ttft_ms'])}")
+    if figures["acceptance_rate"] is not None:
+        parts.append(f"{figures['accepted']} of {figures['drafted']} drafts accepted")
+    broken = figures["error"] or ("interrupted" if figures["finish_reason"] is None else None)
+    return ", ".join([*parts, *([f"broken off: {broken}"] if broken else [])])
+
+
+def _acceptance(run: RunProfile) -> Table | Text:
+    depths = acceptance_by_depth(run.rounds)
+    if not depths:
+        return Text("no draft that was sent from here was judged")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", style="dim")
+    table.add_column(justify="right")
+    for depth in depths:
+        bar = Text("█" * round(_BAR * depth.share), _COLOURS[Lane.DRAFTING])
+        bar.append(f" {depth.stood} of {depth.drafts}", "dim")
+        table.add_row(str(depth.depth), f"{depth.share:.0%}", bar)
+    return table
+
+
+def _lanes(spans: list[Span], begin: float, end: float, width: int) -> list[Text]:
+    if end <= begin:
+        return [Text("nothing is known of it")]
+    lines = []
+    for lane in Lane:
+        line = Text(lane.value.ljust(_LABEL), "dim")
+        lines.append(line.append(_blocks(coverage(spans, lane, begin, end, width)), _COLOURS[lane]))
+    return [*lines, _axis(begin, end, width)]
+
+
+def _speed(rates: list[Rate], highest: float, width: int) -> list[Text]:
+    signs = width // len(rates)
+    line = "".join(sign * signs for sign in _blocks(rate.rate / highest for rate in rates))
+    return [Text(" " * _LABEL).append(line, "cyan"), _axis(0.0, rates[-1].end, signs * len(rates))]
+
+
+def _axis(begin: float, end: float, width: int) -> Text:
+    first, last = f"{begin:.0f}", f"{end:.0f} ms"
+    return Text(" " * _LABEL + first + last.rjust(max(len(last) + 1, width - len(first))), "dim")
+
+
+def _blocks(shares: Iterable[float]) -> str:
+    """A sign for each share: nothing only for nothing."""
+    top = len(_LEVELS) - 1
+    return "".join(_LEVELS[0 if share <= 0.0 else max(1, round(top * share))] for share in shares)
+
+
+def _ms(value: object) -> str:
+    return f"{value:.0f} ms" if isinstance(value, float) else "? ms"

@@ -1,0 +1,129 @@
+"""A file of prompts: one a line, or JSON Lines, where each may have settings of its own."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from drafter_client.errors import BadOption, BadPromptFile
+from drafter_client.options import Options
+
+# Types are compared, not tested with isinstance: true is no number here.
+_KEYS: dict[str, tuple[tuple[type, ...], str]] = {
+    "prompt": ((str,), "text"),
+    "id": ((str, int), "text or a whole number"),
+    "system": ((str,), "text"),
+    "max_tokens": ((int,), "a whole number"),
+    "temperature": ((int, float), "a number"),
+    "top_k": ((int,), "a whole number"),
+    "top_p": ((int, float), "a number"),
+    "seed": ((int,), "a whole number"),
+}
+_NOT_OPTIONS = ("prompt", "id", "system")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt of a file, the `index`-th from 0, with all that is asked for it. `id`: its own name, if it has one."""
+
+    index: int
+    text: str
+    options: Options
+    id: str | int | None = None
+    chat: bool = False
+    system: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What a person finds it by."""
+        return label(self.index, self.id)
+
+
+def label(index: int, own: str | int | None) -> str:
+    """What a person finds the prompt of this index and id by: the number of its line, and its id if it has one."""
+    return f"prompt {index + 1}" if own is None else f"prompt {index + 1} ({own})"
+
+
+def parse_prompts(
+    data: bytes, name: str, defaults: Options, *, chat: bool = False, system: str | None = None
+) -> list[Prompt]:
+    """The prompts in the file called `name`: JSON Lines if it ends in .jsonl, else text, a prompt a line.
+
+    An object has `prompt`, and if it likes `id`, `system` and `max_tokens`, `temperature`, `top_k`, `top_p`, `seed`,
+    which go before `defaults`; null is as good as nothing. Raises BadPromptFile with the line at fault.
+    """
+    prompts: list[Prompt] = []
+    as_json = name.endswith(".jsonl")
+    ids: dict[str | int, int] = {}
+    for number, line in enumerate(_lines(data, name), 1):
+        where = f"{name}, line {number}"
+        if not line.strip():
+            raise BadPromptFile(f"{where}: the prompt is empty: take the line out, or write at least one character")
+        given: dict[str, Any] = _object(line, where) if as_json else {"prompt": line}
+        own = {key: value for key, value in given.items() if key not in _NOT_OPTIONS}
+        try:
+            options = replace(defaults, **own)
+        except BadOption as error:
+            raise BadPromptFile(f"{where}: {error}") from None
+        if "system" in given and not chat:
+            raise BadPromptFile(f"{where}: system is a message of a chat: add --chat")
+        if "id" in given and ids.setdefault(given["id"], number) != number:
+            raise BadPromptFile(f"{where}: the id {given['id']!r} is that of line {ids[given['id']]}, too")
+        own_system = given.get("system", system)
+        prompts.append(Prompt(number - 1, given["prompt"], options, given.get("id"), chat, own_system))
+    return prompts
+
+
+def _lines(data: bytes, name: str) -> Iterator[str]:
+    """Lines end with a line feed, maybe after a carriage return: other signs that part lines are text of a prompt."""
+    if not data:
+        raise BadPromptFile(f"{name} is empty: write one prompt a line")
+    for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
+        try:
+            yield line.removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise BadPromptFile(f"{name}, line {number}: this is not UTF-8 text") from None
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    """The keys that are given, each known and of its type."""
+
+    def refuse(what: str) -> NoReturn:
+        raise BadPromptFile(f"{where}: {what}")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        given = dict(pairs)
+        if len(given) < len(pairs):
+            refuse("a key stands there twice")
+        return given
+
+    try:
+        given = json.loads(line, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        refuse(f"this is not JSON ({error.msg} at column {error.colno})")
+    except (ValueError, RecursionError):  # a number of thousands of digits, thousands of brackets
+        refuse("this is not JSON that can be read")
+    if type(given) is not dict:
+        refuse('this is not an object: write {"prompt": "…"}')
+    for key, value in given.items():
+        if key not in _KEYS:
+            refuse(f"{key!r} is no key of a prompt, which are {', '.join(_KEYS)}")
+        types, meaning = _KEYS[key]
+        if value is not None and type(value) not in types:
+            refuse(f"{key} must be {meaning}, got {json.dumps(value)}")
+        if isinstance(value, str) and not _is_text(value):
+            refuse(f"{key} holds half a character (a lone surrogate): this is not text")
+    given = {key: value for key, value in given.items() if value is not None}
+    if "prompt" not in given:
+        refuse("there is no prompt")
+    if not given["prompt"]:
+        refuse("the prompt is empty: give at least one character to continue")
+    return given
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

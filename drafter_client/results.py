@@ -1,0 +1,144 @@
+"""Lines of a results file: one JSON object a prompt, that says what was asked and what came of it.
+
+A finished prompt is the object that `--json` prints for one text; in front of it stand
+
+    format   names this kind of line
+    index    of the prompt in its file, from 0
+    id       of the prompt, null if it has none
+    prompt   its text
+    asked    its settings and the target; a seed of null was drawn, and the one drawn is in `sampling`
+
+A prompt that failed has `error` (`code`, `type`, `message`) in place of the rest. Lines come in the order in which
+prompts finish, and a prompt may have several: one that failed is tried again by the next run. The last that finished
+counts, or else the last.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from drafter_client.errors import ForeignOutput, OtherResults
+from drafter_client.prompts import Prompt
+from speculation.errors import SpecPairError
+
+FORMAT = "specpair-result-1"
+_OPENING = json.dumps({"format": FORMAT, "index": 0}).encode().partition(b"0}")[0]  # of every line
+_COUNTS = ("generated_tokens", "rounds", "drafted", "accepted", "bytes_sent", "bytes_received")
+_TIMES = ("ttft_ms", "total_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a prompt: a line, parsed."""
+
+    index: int
+    line: dict[str, Any]
+
+    @property
+    def failed(self) -> bool:
+        return "error" in self.line
+
+
+def finished(prompt: Prompt, target: str, report: dict[str, Any]) -> Result:
+    """`report`: of `Stats`."""
+    return Result(prompt.index, _head(prompt, target) | report)
+
+
+def failed(prompt: Prompt, target: str, error: Exception) -> Result:
+    """What a prompt came to that cannot be continued; errors of the protocol look as they do on the wire."""
+    if isinstance(error, SpecPairError):
+        told = error.body()["error"]
+    else:
+        code = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
+        told = {"code": code, "type": "drafter_error", "message": str(error)}
+    return Result(prompt.index, _head(prompt, target) | {"error": told})
+
+
+def _head(prompt: Prompt, target: str) -> dict[str, Any]:
+    asked = {"target": target, "chat": prompt.chat, "system": prompt.system} | asdict(prompt.options)
+    head = {"format": FORMAT, "index": prompt.index, "id": prompt.id, "prompt": prompt.text, "asked": asked}
+    told: dict[str, Any] = json.loads(json.dumps(head))  # as it reads when it comes back
+    return told
+
+
+def encode(result: Result) -> bytes:
+    """The line, its end included."""
+    return json.dumps(result.line).encode() + b"\n"
+
+
+def parse(data: bytes, name: str) -> tuple[list[Result], int]:
+    """The results in the file called `name`, and how many bytes they take: a last line that was cut off does not count.
+
+    Raises ForeignOutput for anything else than results.
+    """
+    *lines, tail = data.split(b"\n")
+    results = [_result(line, name, number) for number, line in enumerate(lines, 1)]
+    if not (tail.startswith(_OPENING) or _OPENING.startswith(tail)):
+        raise _foreign(name, len(lines) + 1)
+    return results, len(data) - len(tail)
+
+
+def _result(line: bytes, name: str, number: int) -> Result:
+    try:
+        told = json.loads(line) if line.startswith(_OPENING) else None
+    except (ValueError, RecursionError):
+        told = None
+    if type(told) is not dict or not _is_whole(told):
+        raise _foreign(name, number)
+    return Result(told["index"], told)
+
+
+def _is_whole(told: dict[str, Any]) -> bool:
+    """Whether all is there that is read from it."""
+    if type(told["index"]) is not int or type(told.get("asked")) is not dict or not {"id", "prompt"} <= told.keys():
+        return False
+    if "error" in told:
+        return type(told["error"]) is dict and type(told["error"].get("message")) is str
+    counts, times = [told.get(name) for name in _COUNTS], [told.get(name) for name in _TIMES]
+    return isinstance(told.get("text"), str) and all(
+        [type(count) is int for count in counts] + [type(time) in (int, float) for time in times]
+    )
+
+
+def _foreign(name: str, number: int) -> ForeignOutput:
+    return ForeignOutput(
+        f"{name}, line {number}: this is no result of --prompt-file: the file is left as it is, give another --output"
+    )
+
+
+def latest(results: Iterable[Result]) -> dict[int, Result]:
+    """Of each prompt the result that counts, in the order of prompts."""
+    chosen: dict[int, Result] = {}
+    for result in results:
+        if not result.failed or result.index not in chosen or chosen[result.index].failed:
+            chosen[result.index] = result
+    return dict(sorted(chosen.items()))
+
+
+def check(results: Iterable[Result], prompts: Sequence[Prompt], target: str, name: str) -> None:
+    """Make sure that these are results of these prompts. Raises OtherResults that says what differs."""
+    for result in results:
+        number = result.index + 1
+        if not 0 <= result.index < len(prompts):
+            raise _other(name, f"a prompt {number}, and there are {len(prompts)} now")
+        head = _head(prompts[result.index], target)
+        for key in ("prompt", "id"):
+            if result.line.get(key) != head[key]:
+                raise _other(name, f"the {key} of prompt {number} was {_brief(result.line, key, head)}")
+        then, now = result.line["asked"], head["asked"]
+        names = [key for key in now | then if then.get(key) != now.get(key)]
+        if names:
+            differences = ", ".join(f"{key} was {_brief(then, key, now)}" for key in names)
+            raise _other(name, f"prompt {number} had other settings: {differences}")
+
+
+def _brief(then: dict[str, Any], key: str, now: dict[str, Any]) -> str:
+    old, new = (json.dumps(each.get(key), ensure_ascii=False) for each in (then, now))
+    old, new = (text if len(text) <= 60 else f"{text[:59]}…" for text in (old, new))
+    return f"{old} and is {new}" if old != new else f"{old}, and is no longer"
+
+
+def _other(name: str, what: str) -> OtherResults:
+    return OtherResults(f"{name} holds the results of another run: {what}. Give another --output, or ask as then")

@@ -1,0 +1,104 @@
+"""The recorder by itself: whatever answers come, its rows add up with the counters of the run."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drafter_client.loop import Committed, Origin
+from drafter_client.profiles.recorder import Recorder
+from drafter_client.replies import Verdict
+from drafter_client.stats import Stats
+from drafting.contract import Expansion
+from speculation.forecast import Flight
+from speculation.operation import Operation
+from speculation.tree import Prediction
+
+MS = st.floats(0.0, 1e4)
+
+
+@st.composite
+def rounds(draw: st.DrawFn) -> list[tuple[Flight, Verdict, float]]:
+    """Guesses and answers that a verifier may give, with the moment when each came."""
+    made = []
+    for _ in range(draw(st.integers(0, 12))):
+        found = draw(st.lists(st.booleans(), max_size=8))
+        count = len(found)
+        judged, accepted = draw(st.integers(0, count)), draw(st.integers(0, count))
+        sent = draw(MS)
+        flight = Flight(10, [7] * count, sent, 0.0, found=found, confidence=[0.5] * count)
+        verdict = Verdict(accepted, judged, [7] * (accepted + 1), None, draw(MS), draw(st.just(0.0) | MS))
+        made.append((flight, verdict, sent + draw(MS)))
+    return made
+
+
+@given(rounds(), st.randoms(use_true_random=False), st.lists(MS, max_size=5))
+def test_rows_add_up_with_the_counters(answers: list, random: object, steps: list[float]) -> None:  # type: ignore[type-arg]
+    stats, recorder = Stats(), Recorder()
+    recorder.began(0.0)
+    for took in steps:
+        stats.drafted_for(took)
+        recorder.drafted(Expansion([Prediction(7, 0.5)], 1), took, 2 * took)
+    for flight, _, _ in answers:
+        recorder.sent(flight, Operation.OVERLAPPED)
+    random.shuffle(answers)  # type: ignore[attr-defined]
+    for flight, verdict, now in answers:
+        stats.round(verdict, flight, now)
+        recorder.answered(flight, verdict, 0, now)
+    rows = recorder.rounds()
+    assert sum(row["ran"] for row in rows) == stats.rounds
+    assert len(rows) == stats.guesses
+    assert sum(row["judged"] for row in rows) == stats.drafted
+    assert sum(row["accepted"] for row in rows) == stats.accepted
+    assert sum(row["looked_up"] for row in rows) == stats.looked_up
+    assert sum(row["network_ms"] for row in rows) == pytest.approx(stats.times.network, abs=0.01)
+    assert sum(row["queue_ms"] for row in rows) == pytest.approx(stats.times.queue)
+    assert sum(row["forward_ms"] for row in rows) == pytest.approx(stats.times.verify)
+    # All steps ended before the first guess left.
+    assert [row["draft_ms"] for row in rows] == pytest.approx([sum(steps), *[0.0] * len(rows)][: len(rows)], abs=0.01)
+    assert sum(step["ended_ms"] - step["began_ms"] for step in recorder.steps()) == pytest.approx(sum(steps), abs=0.01)
+
+
+def test_times_are_told_from_the_beginning_of_the_run() -> None:
+    recorder = Recorder()
+    recorder.began(1000.0)
+    recorder.began(1015.0)  # of another stretch of the text
+    recorder.drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), 3.0, 1008.0)
+    flight = Flight(10, [5, 6], 1010.0, 0.0, found=[False, True], confidence=[0.5, 0.25])
+    recorder.sent(flight, Operation.LOCKSTEP)
+    recorder.committed(10, Committed([(5, Origin.ACCEPTED), (9, Origin.CORRECTION)]), False, 1030.0)
+    recorder.answered(flight, Verdict(1, 2, [5, 9], None, 4.0, 6.0), 2, 1030.0)
+    recorder.went_on(5.0, 1044.0)
+    recorder.committed(12, Committed([(8, Origin.FREE)]), True, 1044.0)
+    assert recorder.prefills() == []
+    assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]
+    assert recorder.rounds() == [
+        {
+            "round": 1,
+            "operation": "lockstep",
+            "position": 10,
+            "k": 2,
+            "judged": 2,
+            "accepted": 1,
+            "ran": True,
+            "looked_up": 1,
+            "confidence_mean": 0.375,
+            "confidence_min": 0.25,
+            "draft_ms": 3.0,
+            "sent_ms": 10.0,
+            "rtt_ms": 20.0,
+            "network_ms": 10.0,
+            "queue_ms": 4.0,
+            "forward_ms": 6.0,
+            "arrived_ms": 30.0,
+            "committed": 2,
+            "drafts": [5, 6],
+            "confidence": [0.5, 0.25],
+            "found": [False, True],
+        }
+    ]
+    assert recorder.tokens() == [
+        {"position": 10, "token": 5, "origin": "accepted", "own": False, "committed_ms": 30.0},
+        {"position": 11, "token": 9, "origin": "correction", "own": False, "committed_ms": 30.0},
+        {"position": 12, "token": 8, "origin": "free", "own": True, "committed_ms": 44.0},
+    ]
+    assert recorder.own_passes() == [{"forward_ms": 5.0, "arrived_ms": 44.0}]

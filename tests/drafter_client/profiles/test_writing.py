@@ -1,0 +1,317 @@
+"""What a run leaves behind: it adds up with the run's own figures, however the two ends worked and however it ended."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+from drafter_client.client import VerifierClient
+from drafter_client.errors import ProfileError
+from drafter_client.loop import Committed, Origin, speculate
+from drafter_client.profiles.reading import read_run, read_table
+from drafter_client.profiles.recorder import Recorder
+from drafter_client.profiles.schema import ROUNDS, RUNS, TABLES, TOKENS
+from drafter_client.profiles.writing import Profile
+from drafter_client.stats import Stats
+from speculation.operation import LOCKSTEP, Mechanisms
+from tests.drafter_client.support import (
+    ALL,
+    GREEDY,
+    PROMPT,
+    WAYS,
+    Scenario,
+    Ticks,
+    Verifier,
+    generate,
+    model_info,
+    target_alone,
+    toy_drafter,
+)
+
+NOON = datetime(2026, 3, 4, 13, 0, 0, 250_000, tzinfo=timezone(timedelta(hours=1)))
+
+
+def profiled(folder: Path, client: VerifierClient, drafter: Any = None, **how: Any) -> Stats:
+    """A run with a profile."""
+    stats = Stats(model="big", draft_model="small, or so")
+    with Profile(folder, lambda: NOON).run(stats) as observer:
+        how = {"max_tokens": 40, "seed": 3, **how}
+        generate(client, drafter or toy_drafter(0.7), stats=stats, observer=observer, **how)
+    return stats
+
+
+def detail(folder: Path, run: int = 1) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads((folder / f"run-{run}.json").read_text(encoding="utf-8"))
+    return body
+
+
+@pytest.mark.parametrize("mechanisms", [LOCKSTEP, *WAYS.values()], ids=["lockstep", *WAYS])
+def test_a_profile_adds_up_with_the_figures(client: VerifierClient, tmp_path: Path, mechanisms: Mechanisms) -> None:
+    stats = profiled(tmp_path, client, mechanisms=mechanisms)
+    rounds, tokens = pandas.read_csv(tmp_path / "rounds.csv"), pandas.read_csv(tmp_path / "tokens.csv")
+    [run] = pandas.read_csv(tmp_path / "runs.csv").to_dict("records")
+    answered = rounds[rounds.arrived_ms.notna()]
+
+    assert (rounds.ran.sum(), len(answered)) == (stats.rounds, stats.guesses) == (run["rounds"], run["guesses"])
+    assert (rounds.judged.sum(), rounds.accepted.sum()) == (stats.drafted, stats.accepted)
+    assert (run["drafted"], run["accepted"]) == (stats.drafted, stats.accepted)
+    assert (rounds.looked_up.sum(), run["looked_up"]) == (stats.looked_up, stats.looked_up)
+    assert (answered.k >= answered.judged).all() and (answered.judged >= answered.accepted).all()
+    assert rounds["round"].tolist() == list(range(1, len(rounds) + 1))
+
+    assert tokens.token.tolist() == stats.token_ids == target_alone(GREEDY, 40)
+    assert tokens.position.tolist() == list(range(len(PROMPT), len(PROMPT) + 40))
+    assert tokens.own.sum() == stats.own == run["own_tokens"]
+    assert tokens.committed_ms.is_monotonic_increasing and tokens.committed_ms.iloc[-1] <= run["total_ms"] + 0.01
+    if mechanisms is LOCKSTEP:
+        assert (tokens.origin == "accepted").sum() == stats.accepted
+        assert rounds.committed.sum() == 39  # all but the prefill's
+
+    [prefill] = detail(tmp_path)["prefills"]
+    assert answered.queue_ms.sum() + prefill["queue_ms"] == pytest.approx(stats.times.queue, abs=0.01)
+    assert answered.forward_ms.sum() == pytest.approx(stats.times.verify, abs=0.01)
+    waited = answered.queue_ms + answered.forward_ms + answered.network_ms
+    assert (waited >= answered.rtt_ms - 0.01).all()
+    assert rounds.draft_ms.sum() <= stats.times.drafting + 0.01
+    assert answered.arrived_ms.to_numpy() == pytest.approx((answered.sent_ms + answered.rtt_ms).to_numpy(), abs=0.01)
+
+
+def test_numbers_are_numbers_to_pandas(client: VerifierClient, tmp_path: Path) -> None:
+    profiled(tmp_path, client, Scenario(lambda tokens: 0, 0.25), length=2)
+    for table in TABLES:
+        frame = pandas.read_csv(tmp_path / table.file)
+        assert frame.columns.tolist() == table.names
+        for column in table.columns:
+            numeric = pandas.api.types.is_numeric_dtype(frame[column.name])
+            assert numeric == (column.kind is not str) or frame[column.name].isna().all(), column.name
+            assert not (column.needed and frame[column.name].isna().any()), column.name
+    run = pandas.read_csv(tmp_path / "runs.csv", parse_dates=["started"]).iloc[0]
+    assert run.started.to_pydatetime() == NOON == datetime(2026, 3, 4, 12, 0, 0, 250_000, tzinfo=UTC)
+    assert (run["mode"], run.model, run.draft_model, run.strategy) == ("remote", "big", "small, or so", "coupled")
+    assert (run.seed, run.temperature, run.top_p, run.finish_reason) == (3, 0, 1, "length")
+    rounds = pandas.read_csv(tmp_path / "rounds.csv")
+    guessed = rounds[rounds.k > 0]
+    assert (guessed.confidence_mean == 0.25).all() and (guessed.confidence_min == 0.25).all()
+
+
+def test_a_guess_without_drafts_has_no_confidence(client: VerifierClient, tmp_path: Path) -> None:
+    profiled(tmp_path, client, length=0, max_tokens=3)
+    rows = read_table(tmp_path, ROUNDS)
+    assert [row["k"] for row in rows] == [0, 0]
+    assert {row["confidence_mean"] for row in rows} == {row["confidence_min"] for row in rows} == {None}
+
+
+def test_the_object_of_a_run_holds_all_of_it(client: VerifierClient, tmp_path: Path) -> None:
+    stats = Stats(model="big", mode="auto")
+    with Profile(tmp_path).run(stats, {"lookup": True}) as observer:
+        generate(client, toy_drafter(), 3, stats=stats, observer=observer, max_tokens=20)
+    body = detail(tmp_path)
+    assert (body["schema"], body["run"], body["figures"]["mode"], body["error"]) == (1, 1, "auto", None)
+    assert body["settings"] == {"lookup": True}
+    assert body["figures"] == json.loads(json.dumps(stats.figures()))
+    assert [row["token"] for row in body["tokens"]] == stats.token_ids
+    assert sum(row["k"] for row in body["rounds"]) == sum(len(row["drafts"]) for row in body["rounds"])
+    for row in body["rounds"]:
+        assert len(row["drafts"]) == len(row["confidence"]) == len(row["found"])
+        assert not row["k"] or row["confidence_min"] == min(row["confidence"]) <= row["confidence_mean"]
+    took = [step["ended_ms"] - step["began_ms"] for step in body["steps"]]
+    assert sum(took) == pytest.approx(stats.times.drafting, abs=0.01 * len(took)) and min(took) > 0
+    assert all(step["width"] == len(step["drafts"]) == 1 <= step["read"] for step in body["steps"])
+    [prefill] = body["prefills"]
+    assert prefill["arrived_ms"] == pytest.approx(stats.ttft_ms)
+
+
+def test_what_the_verifier_did_by_itself_is_told(client: VerifierClient, tmp_path: Path) -> None:
+    stats = profiled(tmp_path, client, Scenario(lambda tokens: 0), mechanisms=ALL, max_tokens=120)
+    body = detail(tmp_path)
+    assert stats.own > 0 and body["own_passes"]
+    assert all(each["forward_ms"] >= 0 and each["arrived_ms"] > 0 for each in body["own_passes"])
+    assert sum(row["own"] for row in body["tokens"]) == stats.own
+
+
+class Interrupted(Scenario):
+    """Something happens in the second round of three drafts."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        super().__init__(lambda tokens: 0)
+        self._error, self._left = error, 3
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error
+        return super().expand(text, tails, runners_up)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+@pytest.mark.parametrize("mechanisms", [LOCKSTEP, ALL], ids=["lockstep", "all"])
+def test_a_run_that_is_broken_off_leaves_what_happened(
+    client: VerifierClient, tmp_path: Path, mechanisms: Mechanisms, error: type[BaseException]
+) -> None:
+    with pytest.raises(error):
+        profiled(tmp_path, client, Interrupted(error), length=3, mechanisms=mechanisms, max_tokens=900)
+    run = read_run(tmp_path)
+    assert (run.figures["error"], run.figures["finish_reason"]) == (error.__name__, None)
+    assert len(run.tokens) == run.figures["generated_tokens"] == len(detail(tmp_path)["tokens"])
+    assert 0 < len(run.tokens) < 900
+    if mechanisms is LOCKSTEP:
+        assert [(row["k"], row["judged"]) for row in run.rounds] == [(3, 3)]
+        assert len(run.steps) == 3
+
+
+def test_a_guess_that_was_never_answered_has_no_answer(tmp_path: Path, client: VerifierClient) -> None:
+    class Unanswered(Recorder):
+        def answered(self, *_: Any) -> None:
+            raise KeyboardInterrupt
+
+    recorder = Unanswered()
+    with pytest.raises(KeyboardInterrupt):
+        generate(client, toy_drafter(), 2, observer=recorder, max_tokens=9)
+    [row] = recorder.rounds()
+    assert (row["k"], row["sent_ms"] > 0) == (2, True)
+    empty = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms", "arrived_ms")
+    assert {row[name] for name in (*empty, "committed")} == {None}
+    assert ROUNDS.lines([{"run": 1, **row}]).startswith("1,1,lockstep,10,2,,,,,0.4")
+
+
+def test_a_run_that_never_began_is_told_too(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError), Profile(tmp_path).run(Stats()):
+        raise ProfileError("something")
+    run = read_run(tmp_path)
+    assert (run.figures["error"], run.figures["generated_tokens"]) == ("ProfileError", 0)
+    assert (run.rounds, run.tokens, run.steps, run.prefills) == ([], [], [], [])
+
+
+def test_a_folder_grows_by_each_run(client: VerifierClient, tmp_path: Path) -> None:
+    folder = tmp_path / "made" / "if missing"
+    first = profiled(folder, client, max_tokens=12)
+    before = (folder / "run-1.json").read_bytes()
+    second = profiled(folder, client, length=3, max_tokens=20)
+    assert (folder / "run-1.json").read_bytes() == before
+    assert [row["run"] for row in read_table(folder, RUNS)] == [1, 2]
+    for number, stats in ((1, first), (2, second)):
+        run = read_run(folder, number)
+        assert [row["token"] for row in run.tokens] == stats.token_ids
+        assert sum(int(row["judged"] or 0) for row in run.rounds) == stats.drafted
+
+
+def test_a_number_that_is_taken_is_not_taken_again(tmp_path: Path) -> None:
+    profile = Profile(tmp_path)
+    (tmp_path / "run-7.json").write_text("of a writer that was killed")
+    (tmp_path / "run-x.json").write_text("somebody's")
+    with profile.run(Stats()):
+        pass
+    assert [row["run"] for row in read_table(tmp_path, RUNS)] == [8]
+    assert (tmp_path / "run-7.json").read_text() == "of a writer that was killed"
+
+
+def test_several_runs_of_a_process_write_side_by_side(verifier: Verifier, tmp_path: Path) -> None:
+    profile, written = Profile(tmp_path), {}
+
+    def work(count: int) -> None:
+        stats = Stats(model=f"m{count}")
+        with closing(VerifierClient(verifier.url)) as client, profile.run(stats) as observer:
+            generate(client, toy_drafter(), 2, stats=stats, observer=observer, max_tokens=count)
+        written[f"m{count}"] = stats.token_ids
+
+    threads = [threading.Thread(target=work, args=(count,)) for count in range(3, 15)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    runs = read_table(tmp_path, RUNS)
+    assert sorted(int(row["run"] or 0) for row in runs) == list(range(1, 13))
+    for row in runs:
+        number = int(row["run"] or 0)
+        run = read_run(tmp_path, number)
+        assert [each["token"] for each in run.tokens] == written[str(row["model"])]
+    assert len(written) == 12
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from drafter_client.profiles.writing import Profile
+from drafter_client.stats import Stats
+for number in range(25):
+    with Profile(Path(sys.argv[1])).run(Stats(model=f"{sys.argv[2]}-{number}")):
+        pass
+"""
+
+
+def test_several_processes_write_side_by_side(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "shared")]
+    writers = [subprocess.Popen([*command, name], cwd=root) for name in ("a", "b", "c")]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    runs = read_table(tmp_path / "shared", RUNS)
+    assert sorted(int(row["run"] or 0) for row in runs) == list(range(1, 76))
+    assert Counter(str(row["model"]) for row in runs) == Counter(f"{name}-{n}" for name in "abc" for n in range(25))
+
+
+def test_what_a_strange_verifier_says_of_its_sampling_does_no_harm(tmp_path: Path) -> None:
+    for sampling in ({"seed": "x\ny", "temperature": float("nan"), "strategy": 7, "top_k": [1]}, ["no object"]):
+        with Profile(tmp_path).run(Stats(model='a "b"\n,c', sampling=sampling)):  # type: ignore[arg-type]
+            pass
+    rows = read_table(tmp_path, RUNS)
+    assert [row["model"] for row in rows] == ['a "b" ,c'] * 2
+    assert {row[name] for row in rows for name in ("seed", "temperature", "strategy", "top_k", "top_p")} == {None}
+
+
+def test_a_folder_that_cannot_be_one_is_refused_before_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ProfileError, match=r"the profile .*file cannot be written: File exists"):
+        Profile(file)
+    (tmp_path / "rounds.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ProfileError, match=r"rounds\.csv, line 1: these are not the columns .* name another folder"):
+        Profile(tmp_path)
+    assert (tmp_path / "rounds.csv").read_text() == "a,b\n1,2\n"
+
+
+def test_a_folder_that_is_gone_when_the_run_is_over_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    profile = Profile(folder)
+    with pytest.raises(ProfileError, match="gone cannot be written: No such file"), profile.run(Stats()):
+        shutil.rmtree(folder)
+
+
+def test_of_what_was_known_only_the_text_is_written(tmp_path: Path) -> None:
+    stats = Stats(mode="auto", prompt_tokens=3, token_ids=[5, 6, 7, 8])
+    told = [(3, [5, 6], 10.0), (5, [9, 9], 11.0), (5, [7, 8, 4], 12.0)]  # of a stretch of which nothing more was taken
+    with Profile(tmp_path).run(stats) as recorder:
+        for position, tokens, now in told:
+            recorder.committed(position, Committed([(token, Origin.FREE) for token in tokens]), False, now)
+    rows = read_table(tmp_path, TOKENS)
+    assert [(row["position"], row["token"], row["committed_ms"]) for row in rows] == [
+        *((3, 5, 10.0), (4, 6, 10.0)),
+        *((5, 7, 12.0), (6, 8, 12.0)),
+    ]
+
+
+def test_a_text_that_nobody_wants_to_the_end_is_no_error(client: VerifierClient, tmp_path: Path) -> None:
+    stats, profile = Stats(), Profile(tmp_path)
+
+    def text() -> Iterator[Committed]:
+        with profile.run(stats) as observer:
+            yield from speculate(
+                *(client, toy_drafter(), PROMPT, {"max_tokens": 90}, model_info(), stats, Ticks()),
+                mechanisms=LOCKSTEP,
+                observer=observer,
+            )
+
+    run = text()
+    next(run)
+    run.close()  # type: ignore[attr-defined]
+    [row] = read_table(tmp_path, RUNS)
+    assert (row["error"], row["finish_reason"], row["generated_tokens"]) == (None, None, 1)

@@ -1,0 +1,146 @@
+"""`drafter compare`: medians with their spread, ratios within pairs, and who wins; every way by turns."""
+
+import json
+from pathlib import Path
+from statistics import quantiles
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drafter_client import Mode
+from drafter_client.comparing.command import verdict
+from drafter_client.comparing.table import AUTO, Text, quantile, shuffled, table, ways
+from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.support import Verifier
+
+MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]
+
+
+def _text(way: str, run: int, prompt: int, rate: float, ids: tuple[int, ...] = (1, 2)) -> Text:
+    return Text(way, "some", run, prompt, ids, rate, 10.0 * rate, 8 if way != "target" else 0, 6)
+
+
+def _texts(rates: dict[str, list[float]]) -> list[Text]:
+    return [_text(way, run, 0, rate) for way, several in rates.items() for run, rate in enumerate(several)]
+
+
+def test_there_is_a_way_for_every_mode_and_length() -> None:
+    assert [way.name for way in ways(MODES, [1, 4])] == ["target", "fused", "remote k=1", "remote k=4", "remote"]
+    assert [way.name for way in ways([Mode.TARGET], [1, 4])] == ["target"]
+
+
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_every_text_has_an_order_of_its_own_that_holds_each_way_once(run: int, prompt: int) -> None:
+    found = ways(MODES, range(1, 9))
+    order = shuffled(found, run, prompt)
+    assert sorted(order, key=found.index) == found and order == shuffled(found, run, prompt)
+
+
+def test_no_way_always_comes_first() -> None:
+    found = ways(MODES, range(1, 9))
+    assert {shuffled(found, run, 0)[0] for run in range(200)} == set(found)
+
+
+@given(st.lists(st.floats(0.0, 1e3), min_size=2, max_size=30))
+def test_quantiles_are_those_of_the_standard_library(values: list[float]) -> None:
+    ordered = sorted(values)
+    expected = quantiles(ordered, n=4, method="inclusive")
+    assert [quantile(ordered, share) for share in (0.25, 0.5, 0.75)] == pytest.approx(expected)
+
+
+def test_what_counts_is_the_ratio_within_pairs() -> None:
+    """The machine became ten times slower in the middle; the drafter was twice as fast as the target all the time."""
+    found = table("some", _texts({"target": [10.0, 10.0, 1.0, 1.0], "remote": [20.0, 21.0, 2.0, 2.1]}))
+    target, remote = found.rows
+    assert (target.ratio, remote.ratio, remote.rate) == (1.0, 2.05, 11.05)
+    assert (found.best, found.second, found.won, found.texts) == ("remote", "target", 4, 4)
+    assert verdict(found) == "fastest: remote, 2.05 times the target alone; faster than target in 4 of 4 texts"
+
+
+def test_two_that_are_alike_are_too_close_to_call() -> None:
+    found = table("some", _texts({"target": [10.0] * 4, "fused": [20.0, 19.0, 21.0, 20.0], "remote": [19.0, 20.0] * 2}))
+    assert (found.best, found.second, found.won, found.clear) == ("fused", "remote", 2, False)
+    assert verdict(found).endswith("faster than remote in 2 of 4 texts, which is too close to call")
+
+
+def test_the_choice_of_auto_is_shown_and_is_none_of_those_chosen_from() -> None:
+    found = table("some", _texts({"target": [10.0], "remote": [20.0], AUTO: [30.0]}))
+    assert (found.best, found.second) == ("remote", "target")
+    assert [row.way for row in found.rows] == ["target", "remote", AUTO]
+
+
+def test_texts_that_are_not_the_targets_are_counted() -> None:
+    texts = [_text("target", 0, 0, 1.0), _text("target", 1, 0, 1.0), _text("remote", 0, 0, 1.0)]
+    found = table("some", [*texts, _text("remote", 1, 0, 1.0, ids=(1, 3))])
+    assert [row.same for row in found.rows] == [2, 1]
+    assert [row.acceptance for row in found.rows] == [None, 0.75]
+
+
+def test_alone_the_target_is_the_fastest() -> None:
+    found = table("some", _texts({"target": [1.0, 2.0]}))
+    assert found.clear and verdict(found) == "fastest: the target alone"
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    file = tmp_path / "mine.jsonl"
+    file.write_text('{"prompt": "def f(x):"}\n{"prompt": "class A", "temperature": 0.9}\n')
+    return file
+
+
+def test_every_way_writes_every_text(drafter: Command, verifier: Verifier, prompts: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "compare.png"
+    flags = ["--runs", "2", "--max-tokens", "12", "--lengths", "2,4", "--png", str(picture), "--seed", "5"]
+    ran = drafter("compare", "--verifier", verifier.url, *TOY, "--prompt-file", str(prompts), *flags, "--json")
+    assert ran.status == 0, ran.err
+    report = json.loads(ran.out)
+    (found,) = report["tables"]
+    assert [row["way"] for row in found["rows"]] == ["target", "remote k=2", "remote k=4", "remote", "auto"]
+    assert all((row["texts"], row["same"]) == (4, 4) for row in found["rows"])
+    assert (found["kind"], found["texts"], len(report["texts"])) == ("mine", 4, 20)
+    by_prompt = {tuple(text["token_ids"]) for text in report["texts"] if text["prompt"] == 1}
+    assert len(by_prompt) == 2, "what is drawn is another text in every run"
+    assert (
+        report["auto"]["took"] in ("remote", "target", None) and "tokens/s at a round trip of" in report["auto"]["why"]
+    )
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert verifier.sessions == 0
+
+
+def test_the_cases_that_ship_are_of_two_kinds(drafter: Command, verifier: Verifier) -> None:
+    flags = ["--runs", "1", "--max-tokens", "4", "--lengths", "1", "--no-png"]
+    ran = drafter("compare", "--verifier", verifier.url, *TOY, *flags)
+    assert ran.status == 0, ran.err
+    for kind in ("predictable", "high entropy", "all"):
+        assert f"scripted-1: {kind}, " in ran.out
+    assert "fastest: " in ran.out and "\nauto " in ran.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--lengths", "4-2"], "argument --lengths: '4-2' ends before it begins"),
+        (["--lengths", "1,x"], "argument --lengths: 'x' is not a whole number"),
+        (["--lengths", "1-65"], "argument --lengths: must be at most 64, got 65"),
+        (["--runs", "0"], "argument --runs: must be at least 1, got 0"),
+        (["--png", "a.png", "--no-png"], "--png: --no-png says the contrary"),
+        (["--backend", "ngram", "--threads", "2"], "--threads: --backend ngram drafts without a model"),
+    ],
+)
+def test_flags_that_make_no_sense_are_refused(drafter: Command, flags: list[str], complaint: str) -> None:
+    ran = drafter("compare", *flags)
+    assert ran.status == 2 and complaint in ran.err
+
+
+def test_a_file_that_cannot_be_read_is_named(drafter: Command, tmp_path: Path) -> None:
+    ran = drafter("compare", "--prompt-file", str(tmp_path / "missing"))
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == f"drafter: {tmp_path}/missing cannot be read: No such file or directory\n"
+
+
+def test_a_picture_that_cannot_be_written_is_told(drafter: Command, verifier: Verifier, prompts: Path) -> None:
+    flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "1", "--png", "/nowhere/x.png"]
+    ran = drafter("compare", "--verifier", verifier.url, *TOY, "--prompt-file", str(prompts), *flags)
+    assert ran.status == 1 and "the picture /nowhere/x.png cannot be written: No such file or directory" in ran.err
+    assert "fastest: " in ran.out, "the table came first"

@@ -1,0 +1,436 @@
+"""`drafter --prompt-file` against a real verifier: results in order, resumed, interrupted, with errors among them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.contract import EngineLost, Entry, Logits
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import pair
+from drafter_client.commands import many
+from drafter_client.errors import ConnectionLost
+from drafter_client.progress import Writing
+from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.support import Verifier, plain, serving
+
+PROMPTS = [f"def f{at}(x{'y' * (at % 3)}):" for at in range(7)]
+NGRAM = ["--backend", "ngram"]
+TARGET = ["--mode", "target"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(verifier: Verifier) -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) <= before
+    assert verifier.sessions == 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.txt"
+    path.write_text("\n".join(PROMPTS), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "results.jsonl"
+
+
+def _flags(verifier: Verifier, prompts: Path, *more: str) -> list[str]:
+    return ["--verifier", verifier.url, "--prompt-file", str(prompts), "--max-tokens", "24", *more]
+
+
+def _expected(prompt: str, count: int = 24) -> list[int]:
+    backend = ScriptedBackend(Script(seed=1))
+    return plain(backend, backend.vocabulary.encode(prompt), count)
+
+
+def _text(prompt: str, count: int = 24) -> str:
+    return bytes(_expected(prompt, count)).decode(errors="replace")
+
+
+def _lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def _without_figures(lines: list[dict[str, Any]]) -> list[Any]:
+    """What is the same in every run."""
+    names = ("index", "id", "prompt", "asked", "text", "token_ids", "finish_reason", "sampling", "error")
+    return [{name: line.get(name) for name in names} for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("way", "concurrency"),
+    [(way, count) for way in (NGRAM, TARGET, TOY, [*TOY, "--mode", "auto"]) for count in ("1", "3", "64")],
+    ids=str,
+)
+def test_each_text_is_what_its_prompt_alone_gives_and_they_come_in_order(
+    drafter: Command, verifier: Verifier, prompts: Path, way: list[str], concurrency: str
+) -> None:
+    ran = drafter(*_flags(verifier, prompts, *way, "--concurrency", concurrency))
+    assert (ran.status, ran.out) == (0, "".join(_text(prompt) + "\n" for prompt in PROMPTS))
+
+
+def test_json_is_a_line_for_each_text_the_same_as_in_the_file(
+    drafter: Command, verifier: Verifier, prompts: Path, output: Path
+) -> None:
+    flags = _flags(verifier, prompts, *NGRAM, "--concurrency", "3", "--seed", "5", "--temperature", "0.9")
+    ran = drafter(*flags, "--json")
+    lines = _lines(ran.out)
+    assert ran.status == 0 and ran.out.isascii() and [line["index"] for line in lines] == list(range(7))
+    assert [line["prompt"] for line in lines] == PROMPTS and {line["sampling"]["seed"] for line in lines} == {5}
+    into = drafter(*flags, "--output", str(output))
+    assert (into.status, into.out) == (0, "")
+    assert _without_figures(_lines(output.read_text())) == _without_figures(lines)
+    alone = drafter(
+        "--verifier",
+        verifier.url,
+        *flags[4:-6],
+        "--seed",
+        "5",
+        "--temperature",
+        "0.9",
+        "--json",
+        "--prompt",
+        PROMPTS[3],
+    )
+    report = json.loads(alone.out)
+    assert report["token_ids"] == lines[3]["token_ids"] and report.keys() <= lines[3].keys()
+
+
+def test_without_a_seed_each_prompt_draws_one(drafter: Command, verifier: Verifier, prompts: Path) -> None:
+    lines = _lines(drafter(*_flags(verifier, prompts, *NGRAM, "--json", "--temperature", "0.9")).out)
+    assert len({line["sampling"]["seed"] for line in lines}) == 7
+    assert {line["asked"]["seed"] for line in lines} == {None}
+
+
+def test_an_object_asks_for_what_it_likes(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    own = [{"prompt": "two\nlines", "id": "x"}, {"prompt": "b", "max_tokens": 5, "temperature": 0.9, "seed": 3}]
+    path.write_text("\n".join(map(json.dumps, own)) + "\n")
+    first, second = _lines(drafter(*_flags(verifier, path, *NGRAM, "--json", "--seed", "8")).out)
+    assert (first["id"], first["token_ids"], first["sampling"]["seed"]) == ("x", _expected("two\nlines"), 8)
+    assert (second["id"], second["generated_tokens"], second["sampling"]["seed"]) == (None, 5, 3)
+    assert second["sampling"]["temperature"] == second["asked"]["temperature"] == 0.9
+
+
+def test_the_table_at_the_end(drafter: Command, verifier: Verifier, prompts: Path) -> None:
+    ran = drafter(*_flags(verifier, prompts, *TOY, "--lockstep", "--no-lookup"))
+    figures = re.sub(r"\d+(\.\d+)?%?", "#", ran.err)
+    assert [" ".join(line.strip("│╭╰╮╯─ ").split()) for line in figures.splitlines()] == [
+        "scripted-# drafts for scripted-#",
+        "prompts # all together # tokens/s",
+        "finished # a text, median # tokens/s",
+        "errors # a text, p# # tokens/s",
+        "tokens # TTFT, median # ms",
+        "acceptance rate # mean acceptance length #",
+        "sent # KiB received # KiB",
+        "",
+        "fastest # tokens/s, prompt #",
+        "slowest # tokens/s, prompt #",
+        "time # s",
+        "",
+    ]
+    assert re.search(r"prompts +7 ", ran.err) and re.search(r"tokens +168 ", ran.err)
+
+
+@pytest.fixture
+def small() -> Iterator[Verifier]:
+    """A verifier whose context holds little."""
+    with serving(ScriptedBackend(Script(seed=1), context_length=64)) as verifier:
+        yield verifier
+        assert verifier.sessions == 0
+
+
+@pytest.mark.parametrize("way", [NGRAM, TARGET], ids=["ngram", "target"])
+def test_what_fails_for_one_prompt_is_its_result_and_tried_again(
+    drafter: Command, small: Verifier, tmp_path: Path, output: Path, way: list[str]
+) -> None:
+    path = tmp_path / "prompts.txt"
+    path.write_text("\n".join(["a", "b" * 99, "c"]))
+    flags = _flags(small, path, *way, "--concurrency", "2")
+    complaint = "the prompt has 100 tokens, the context holds 64"
+    for arguments in ([], ["--json"], ["--output", str(output)]):
+        ran = drafter(*flags, *arguments)
+        assert ran.status == 1 and f"drafter: prompt 2: {complaint}" in ran.err
+        tail = "drafter: 1 of 3 prompts failed" + ("; the same command tries again" if "--output" in arguments else "")
+        assert ran.err.endswith(f"{tail}\n")
+        if not arguments:
+            assert ran.out == _text("a") + "\n" + _text("c") + "\n"
+        else:
+            first, second, third = _lines(ran.out or output.read_text())
+            assert (first["token_ids"], third["token_ids"]) == (_expected("a"), _expected("c"))
+            assert second["error"]["code"] == "prompt_too_long" and second["error"]["message"].startswith(complaint)
+    again = drafter(*flags, "--output", str(output))
+    assert again.status == 1
+    assert again.err.startswith(f"drafter: {output} holds 2 of 3 texts already, and 1 that failed: tried again\n")
+    assert [line["index"] for line in _lines(output.read_text())] == [0, 1, 2]
+
+
+def test_a_run_goes_on_from_what_it_finds(drafter: Command, verifier: Verifier, prompts: Path, output: Path) -> None:
+    flags = _flags(verifier, prompts, *NGRAM, "--output", str(output), "--seed", "1")
+    assert drafter(*flags).status == 0
+    whole = output.read_bytes()
+    ends = [at + 1 for at, byte in enumerate(whole) if byte == ord("\n")]
+    output.write_bytes(whole[: ends[2] + 50])  # three lines, and part of one
+    ran = drafter(*flags, "--concurrency", "2")
+    assert ran.status == 0 and ran.err.startswith(f"drafter: {output} holds 3 of 7 texts already\n")
+    assert output.read_bytes().startswith(whole[: ends[2]])
+    assert _without_figures(_lines(output.read_text())) == _without_figures(_lines(whole.decode()))
+    whole = output.read_bytes()
+    ran = drafter(*flags)
+    assert ran.status == 0 and f"{output} holds 7 of 7 texts already" in ran.err and output.read_bytes() == whole
+
+
+def test_results_of_other_settings_are_refused(
+    drafter: Command, verifier: Verifier, prompts: Path, output: Path
+) -> None:
+    flags = _flags(verifier, prompts, *NGRAM, "--output", str(output))
+    assert drafter(*flags).status == 0
+    whole = output.read_bytes()
+    ran = drafter(*flags, "--max-tokens", "25", "--seed", "1")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == (
+        f"drafter: {output} holds the results of another run: prompt 1 had other settings: max_tokens was 24 and is "
+        "25, seed was null and is 1. Give another --output, or ask as then\n"
+    )
+    assert output.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "complaint"),
+    [
+        ("missing", None, "the prompt file {} cannot be read: No such file or directory"),
+        ("folder", None, "the prompt file {} cannot be read: Is a directory"),
+        ("p.txt", b"caf\xe9", "{}, line 1: this is not UTF-8 text"),
+        ("p.txt", b"", "{} is empty: write one prompt a line"),
+        ("p.jsonl", b'{"prompt": "a", "n": 1}', "{}, line 1: 'n' is no key of a prompt, which are "),
+    ],
+)
+def test_a_file_that_is_none_is_told_before_anything_is_loaded(
+    drafter: Command, tmp_path: Path, name: str, data: bytes | None, complaint: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / name
+    if data is not None:
+        path.write_bytes(data)
+    ran = drafter("--prompt-file", str(path))
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert ran.err.startswith(f"drafter: {complaint.format(path)}")
+
+
+def test_a_file_of_something_else_is_told_before_anything_is_loaded(drafter: Command, prompts: Path) -> None:
+    ran = drafter("--prompt-file", str(prompts), "--output", str(prompts))
+    assert (ran.status, ran.out) == (1, "") and "line 1: this is no result of --prompt-file" in ran.err
+    assert prompts.read_text() == "\n".join(PROMPTS)
+
+
+def test_chat_is_for_each_prompt_with_a_system_message_of_its_own(drafter: Command, tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"prompt": "a", "system": "own"}\n{"prompt": "b"}\n')
+    target = ScriptedBackend(Script(seed=1))
+    target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:"
+    with serving(target) as verifier:
+        ran = drafter(*_flags(verifier, path, *NGRAM, "--json", "--chat", "--system", "all", "--concurrency", "2"))
+        assert verifier.sessions == 0
+    for line, system, user in zip(_lines(ran.out), (b"own", b"all"), (b"a", b"b"), strict=True):
+        ids = [256, *b"system: " + system, 257, *b"user: " + user, 257, *b"assistant:"]
+        assert line["token_ids"] == plain(ScriptedBackend(Script(seed=1)), ids, 24)
+        assert line["asked"]["system"] == system.decode() and line["asked"]["chat"] is True
+
+
+def test_what_would_fail_for_every_prompt_is_told_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
+    ran = drafter(*_flags(verifier, prompts, *NGRAM, "--chat"))
+    complaint = "the target model has no chat template: leave --chat away, or serve an instruct model"
+    assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {complaint}\n")
+    ran = drafter(*_flags(verifier, prompts, *NGRAM, "--system", "b"))
+    assert (ran.status, ran.err) == (1, "drafter: --system is a message of a chat: add --chat\n")
+
+
+def test_a_way_that_this_pair_has_not_is_told_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
+    ran = drafter(*_flags(verifier, prompts, "--mode", "fused", "--concurrency", "3"))
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == (
+        "drafter: stopped: 0 of 7 texts are finished; with --output FILE, the same command could go on from there\n"
+        "drafter: mode fused: this pair has target only\n"
+    )
+
+
+def test_each_text_leaves_a_profile(drafter: Command, verifier: Verifier, prompts: Path, tmp_path: Path) -> None:
+    ran = drafter(*_flags(verifier, prompts, *TOY, "--concurrency", "3", "--profile", str(tmp_path / "profile")))
+    assert ran.status == 0
+    runs = sorted((tmp_path / "profile").glob("run-*.json"))
+    texts = [json.loads(run.read_text())["figures"]["generated_tokens"] for run in runs]
+    assert texts == [24] * 7
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("the connection broke"), EngineLost("the GPU fell out")], ids=repr)
+@pytest.mark.parametrize("kept", [False, True], ids=["shown", "kept"])
+def test_what_ends_it_for_all_stops_it_and_keeps_what_is_finished(
+    drafter: Command,
+    verifier: Verifier,
+    prompts: Path,
+    output: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    kept: bool,
+) -> None:
+    served, calls = pair.served, iter(range(9))
+
+    def failing(*arguments: Any) -> Any:
+        if next(calls) == 2:
+            raise error
+        return served(*arguments)
+
+    monkeypatch.setattr(pair, "served", failing)
+    ran = drafter(*_flags(verifier, prompts, *TARGET, *(["--output", str(output)] if kept else [])))
+    so_far = f"2 of 7 texts are in {output}; the same command goes on from there"
+    if not kept:
+        so_far = "2 of 7 texts are finished; with --output FILE, the same command could go on from there"
+        assert ran.out == "".join(_text(prompt) + "\n" for prompt in PROMPTS[:2])
+    assert ran.status == 1 and ran.err.endswith(f"drafter: stopped: {so_far}\ndrafter: {error}\n")
+    if kept:
+        assert [line["index"] for line in _lines(output.read_text())] == [0, 1]
+        assert drafter(*_flags(verifier, prompts, *TARGET, "--output", str(output))).status == 0
+        assert [line["token_ids"] for line in _lines(output.read_text())] == [_expected(each) for each in PROMPTS]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
+@pytest.mark.parametrize("way", [NGRAM, TARGET], ids=["ngram", "target"])
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_an_interrupt_ends_what_is_under_way_and_the_same_command_goes_on(
+    drafter: Command,
+    verifier: Verifier,
+    prompts: Path,
+    output: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: list[str],
+    concurrency: int,
+) -> None:
+    write = many.write
+
+    def interrupting(pair: Any, prompt: Any, progress: Writing, stop: threading.Event) -> Any:
+        """Ctrl-C while the third prompt is written."""
+
+        class Telling:
+            def wrote(self, tokens: int) -> None:
+                assert verifier.sessions >= (1 if way is NGRAM else 0)
+                os.kill(os.getpid(), signal.SIGINT)
+                assert stop.wait(20)
+
+        return write(pair, prompt, Telling() if prompt.index == 2 else progress, stop)  # type: ignore[arg-type]
+
+    flags = _flags(verifier, prompts, *way, "--concurrency", str(concurrency), "--output", str(output))
+    with monkeypatch.context() as patched:
+        patched.setattr(many, "write", interrupting)
+        ran = drafter(*flags)
+    lines = _lines(output.read_text())
+    assert 2 not in [line["index"] for line in lines] and len(lines) < 7
+    assert ran.status == 130 and ran.err.endswith(
+        f"drafter: interrupted: {len(lines)} of 7 texts are in {output}; the same command goes on from there\n"
+    )
+    assert verifier.sessions == 0
+    ran = drafter(*flags)
+    assert ran.status == 0 and [line["token_ids"] for line in _lines(output.read_text())] == [
+        _expected(each) for each in PROMPTS
+    ]
+
+
+def test_an_interrupted_run_still_shows_what_came_early(
+    drafter: Command, verifier: Verifier, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, others = many.write, threading.Semaphore(0)
+
+    def interrupting(pair: Any, prompt: Any, progress: Writing, stop: threading.Event) -> Any:
+        if prompt.index == 0:  # it waits for the six others
+            assert all(others.acquire(timeout=20) for _ in PROMPTS[1:])
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.wait(20)
+        result = write(pair, prompt, progress, stop)
+        others.release()
+        return result
+
+    monkeypatch.setattr(many, "write", interrupting)
+    ran = drafter(*_flags(verifier, prompts, *NGRAM, "--concurrency", "2"))
+    assert (ran.status, ran.out) == (130, "".join(_text(prompt) + "\n" for prompt in PROMPTS[1:]))
+    assert ran.err.endswith(
+        "drafter: interrupted: 6 of 7 texts are finished; with --output FILE, the same command could go on from there\n"
+    )
+
+
+class Waiting(ScriptedBackend):
+    """A target that can be made to wait."""
+
+    def __init__(self) -> None:
+        super().__init__(Script(seed=1))
+        self.asked, self.may_answer = threading.Event(), threading.Event()
+        self.may_answer.set()
+
+    def extend(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.asked.set()
+        assert self.may_answer.wait(60)
+        return super().extend(batch)
+
+
+def _started(verifier: Verifier, prompts: Path, *more: str) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "drafter_client", *_flags(verifier, prompts, *NGRAM, "--json", *more)]
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
+def test_ctrl_c_at_the_keyboard_ends_the_program_in_order(prompts: Path) -> None:
+    with serving(ScriptedBackend(Script(seed=1, seconds_per_pass=0.01))) as verifier:
+        process = _started(verifier, prompts, "--concurrency", "2")
+        assert process.stdout is not None
+        first = process.stdout.readline()  # a result: others are under way
+        process.send_signal(signal.SIGINT)
+        rest, complaints = process.communicate(timeout=60)
+        assert verifier.sessions == 0
+    lines = _lines((first + rest).decode())
+    assert process.returncode == 130 and b"Traceback" not in complaints and len(lines) < 7
+    assert all(line["token_ids"] == _expected(line["prompt"]) for line in lines)
+    assert f"drafter: interrupted: {len(lines)} of 7 texts are finished".encode() in complaints
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
+def test_ctrl_c_again_ends_the_program_at_once(prompts: Path) -> None:
+    waiting = Waiting()
+    with serving(waiting) as verifier:
+        waiting.may_answer.clear()
+        waiting.asked.clear()
+        process = _started(verifier, prompts)
+        try:
+            assert waiting.asked.wait(60) and process.stderr is not None
+            process.send_signal(signal.SIGINT)
+            note = process.stderr.readline()
+            assert note == b"drafter: ending what is under way; Ctrl-C again does not wait for it\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == -signal.SIGINT
+        finally:
+            waiting.may_answer.set()
+            process.communicate()
+
+
+def test_on_a_terminal_a_line_says_whose_text_follows(
+    drafter: Command, verifier: Verifier, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    ran = drafter(*_flags(verifier, prompts, *NGRAM))
+    assert re.findall(r"^prompt (\d) ─", re.sub("\x1b\\[[0-9;?]*[a-zA-Z]", "", ran.out), re.MULTILINE) == list(
+        "1234567"
+    )
+    assert "tokens" in ran.err and "7/7" in ran.err and "prompt 1 ─" not in ran.err

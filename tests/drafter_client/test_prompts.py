@@ -1,0 +1,100 @@
+"""Files of prompts: what is read from them, and what is said of a file that is none."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drafter_client.errors import BadPromptFile
+from drafter_client.options import Mode, Options
+from drafter_client.prompts import Prompt, parse_prompts
+
+DEFAULTS = Options(max_tokens=40, temperature=0.5, mode=Mode.TARGET)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+LINES = TEXTS.filter(lambda text: bool(text.strip()) and "\n" not in text and not text.startswith("\ufeff")).map(
+    lambda text: text.rstrip("\r") or "x"
+)
+
+
+def _parse(data: bytes, name: str = "p.txt", **more: object) -> list[Prompt]:
+    return parse_prompts(data, name, DEFAULTS, **more)  # type: ignore[arg-type]
+
+
+@given(st.lists(LINES, min_size=1), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_each_line_is_a_prompt_to_the_letter(texts: list[str], end: str, ended: bool) -> None:
+    data = (end.join(texts) + (end if ended else "")).encode()
+    assert _parse(data) == [Prompt(at, text, DEFAULTS) for at, text in enumerate(texts)]
+
+
+@given(st.lists(TEXTS, min_size=1), st.booleans())
+def test_an_object_holds_any_text(texts: list[str], ascii_only: bool) -> None:
+    data = "\n".join(json.dumps({"prompt": text}, ensure_ascii=ascii_only) for text in texts).encode()
+    assert [prompt.text for prompt in _parse(data, "p.jsonl")] == texts
+
+
+def test_a_mark_of_the_byte_order_is_no_text() -> None:
+    assert [prompt.text for prompt in _parse(b"\xef\xbb\xbfa\nb")] == ["a", "b"]
+    assert _parse(b'\xef\xbb\xbf{"prompt": "a"}', "p.jsonl")[0].text == "a"
+
+
+def test_an_object_goes_before_the_flags() -> None:
+    own = {"max_tokens": 3, "temperature": 1, "top_k": 5, "top_p": 0.5, "seed": 9}
+    lines = [{"prompt": "a", "id": "x", "system": "s", **own}, {"prompt": "b", "id": 7, "max_tokens": None}]
+    first, second = _parse("\n".join(map(json.dumps, lines)).encode(), "p.jsonl", chat=True, system="t")
+    options = Options(max_tokens=3, temperature=1, top_k=5, top_p=0.5, seed=9, mode=Mode.TARGET)
+    assert first == Prompt(0, "a", options, "x", True, "s") and first.label == "prompt 1 (x)"
+    assert second == Prompt(1, "b", DEFAULTS, 7, True, "t") and second.label == "prompt 2 (7)"
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"", "p.txt is empty: write one prompt a line"),
+        (b"\n", "p.txt, line 1: the prompt is empty: take the line out, or write at least one character"),
+        (b"a\n\nb\n", "p.txt, line 2: the prompt is empty: take the line out, or write at least one character"),
+        (b"a\n \t\r\n", "p.txt, line 2: the prompt is empty: take the line out, or write at least one character"),
+        (b"a\ncaf\xe9\n", "p.txt, line 2: this is not UTF-8 text"),
+    ],
+)
+def test_text_that_is_no_file_of_prompts(data: bytes, complaint: str) -> None:
+    with pytest.raises(BadPromptFile) as raised:
+        _parse(data)
+    assert str(raised.value) == complaint
+
+
+KEYS = "prompt, id, system, max_tokens, temperature, top_k, top_p, seed"
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("{", "this is not JSON (Expecting property name enclosed in double quotes at column 2)"),
+        ("[" * 100_000, "this is not JSON that can be read"),
+        ('{"prompt": ' + "9" * 5000 + "}", "this is not JSON that can be read"),
+        ('"a"', 'this is not an object: write {"prompt": "…"}'),
+        ('{"id": "x"}', "there is no prompt"),
+        ('{"prompt": null}', "there is no prompt"),
+        ('{"prompt": ""}', "the prompt is empty: give at least one character to continue"),
+        ('{"prompt": ["a"]}', 'prompt must be text, got ["a"]'),
+        ('{"prompt": "\\ud800"}', "prompt holds half a character (a lone surrogate): this is not text"),
+        ('{"prompt": "a", "prompt": "b"}', "a key stands there twice"),
+        ('{"prompt": "a", "max_token": 3}', f"'max_token' is no key of a prompt, which are {KEYS}"),
+        ('{"prompt": "a", "max_tokens": "3"}', 'max_tokens must be a whole number, got "3"'),
+        ('{"prompt": "a", "max_tokens": true}', "max_tokens must be a whole number, got true"),
+        ('{"prompt": "a", "max_tokens": 0}', "max_tokens must be at least 1, got 0"),
+        ('{"prompt": "a", "temperature": "warm"}', 'temperature must be a number, got "warm"'),
+        ('{"prompt": "a", "temperature": NaN}', "temperature must be in [0, 100], got nan"),
+        ('{"prompt": "a", "top_k": 1.5}', "top_k must be a whole number, got 1.5"),
+        ('{"prompt": "a", "top_p": 0}', "top_p must be in (0, 1], got 0"),
+        ('{"prompt": "a", "seed": -1}', "seed must be in [0, 2**53), got -1"),
+        ('{"prompt": "a", "system": "b"}', "system is a message of a chat: add --chat"),
+        ('{"prompt": "a", "id": "x"}', "the id 'x' is that of line 1, too"),
+        ("", "the prompt is empty: take the line out, or write at least one character"),
+    ],
+    ids=range(22),
+)
+def test_an_object_that_is_no_prompt(line: str, complaint: str) -> None:
+    with pytest.raises(BadPromptFile) as raised:
+        _parse(b'{"prompt": "fine", "id": "x"}\n' + line.encode() + b"\n", "p.jsonl")
+    assert str(raised.value) == f"p.jsonl, line 2: {complaint}"

@@ -1,0 +1,200 @@
+"""Results files: whatever a run leaves behind, the next one comes to the same file; nothing else is ever touched."""
+
+import json
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults
+from drafter_client.options import Mode, Options
+from drafter_client.prompts import Prompt
+from drafter_client.results import Result, encode, failed, finished, latest, parse
+from drafter_client.results_file import ResultsFile
+from drafter_client.stats import Stats
+from speculation.errors import PromptTooLong
+
+TARGET = "big-7b"
+PROMPTS = [Prompt(at, "abcdé"[at], Options(temperature=0.5), id="vwxyz"[at]) for at in range(5)]
+
+
+def _text(at: int) -> Result:
+    stats = Stats(model=TARGET, token_ids=list(range(at)), ttft_ms=1.0, total_ms=2.0, finish_reason="length")
+    return finished(PROMPTS[at], TARGET, stats.report(f"text\n{at} \u2028 é"))
+
+
+def _error(at: int) -> Result:
+    return failed(PROMPTS[at], TARGET, PromptTooLong("the prompt has 9 tokens"))
+
+
+WHOLE = b"".join(encode(_text(at)) for at in range(5))
+
+
+def _resume(path: Path, results: Sequence[Result] = tuple(map(_text, range(5)))) -> list[int]:
+    """A run to its end, with what each prompt comes to; returns those that it tried."""
+    with ResultsFile(path) as file:
+        found = file.begin(PROMPTS, TARGET)
+        todo = [result for result in results if result.index not in found or found[result.index].failed]
+        for result in todo:
+            file.add(result)
+        file.put_in_order()
+    return [result.index for result in todo]
+
+
+@given(st.permutations(range(5)), st.sets(st.integers(0, 4)), st.data())
+def test_from_every_cut_the_next_run_comes_to_the_same_file(
+    order: list[int], errors: set[int], data: st.DataObject
+) -> None:
+    """Some prompts fail at first, and again after others; then the file breaks off anywhere."""
+    left = b"".join(encode(_error(at) if at in errors else _text(at)) for at in [*order, *order[:2]])
+    left = left[: data.draw(st.integers(0, len(left)))]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results.jsonl"
+        path.write_bytes(left)
+        finished_before = {result.index for result in parse(left, "r")[0] if not result.failed}
+        assert set(_resume(path)) == set(range(5)) - finished_before
+        assert path.read_bytes() == WHOLE
+        assert _resume(path) == [] and path.read_bytes() == WHOLE
+        assert os.listdir(folder) == ["results.jsonl"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=12))
+def test_the_last_that_finished_counts_or_else_the_last(came: list[tuple[int, bool]]) -> None:
+    results = [Result(at, {"error": {}, "n": n} if bad else {"n": n}) for n, (at, bad) in enumerate(came)]
+    chosen = latest(results)
+    assert list(chosen) == sorted({at for at, _ in came})
+    for at, result in chosen.items():
+        own = [each for each in results if each.index == at]
+        assert result == next((each for each in reversed(own) if not each.failed), own[-1])
+
+
+def test_a_line_says_what_was_asked_and_what_came_of_it() -> None:
+    line = json.loads(encode(_text(1)))
+    assert list(line)[:6] == ["format", "index", "id", "prompt", "asked", "text"]
+    assert (line["format"], line["index"], line["id"], line["prompt"]) == ("specpair-result-1", 1, "w", "b")
+    assert line["asked"] == {
+        **{"target": TARGET, "chat": False, "system": None, "max_tokens": 128, "temperature": 0.5, "top_k": 0},
+        **{"top_p": 1.0, "seed": None, "strategy": "coupled", "mode": "remote", "draft_n": None, "lookup": True},
+        **{"lockstep": False},
+    }
+    assert line["token_ids"] == [0] and line["finish_reason"] == "length"
+    assert encode(_text(1)).isascii() and encode(_text(1)).count(b"\n") == 1
+
+
+def test_an_error_keeps_its_name() -> None:
+    assert _error(0).line["error"] == {
+        "code": "prompt_too_long",
+        "type": "invalid_request_error",
+        "message": "the prompt has 9 tokens",
+    }
+    own = failed(PROMPTS[0], TARGET, BadPrompt("empty"))
+    assert own.line["error"] == {"code": "bad_prompt", "type": "drafter_error", "message": "empty"}
+    assert own.failed and not _text(0).failed
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (b"hello", 1),
+        (b"hello\n", 1),
+        (b"\n", 1),
+        (b'{"prompt": "a"}\n', 1),
+        (encode(_text(0)) + b"note\n", 2),
+        (encode(_text(0)) + b"note", 2),
+        (encode(_text(0)) + b"\n", 2),
+        (encode(_text(0))[:80] + b"\n" + encode(_text(1)), 1),
+        (encode(_text(0)).replace(b"specpair-result-1", b"specpair-result-2"), 1),
+        (encode(_text(0)).replace(b'"asked"', b'"bsked"'), 1),
+        (encode(_text(0)).replace(b'"rounds"', b'"sounds"'), 1),
+        (encode(_text(0)).replace(b'"index": 0', b'"index": "0"'), 1),
+        (b'{"format": "specpair-result-1", "index": ' + b"[" * 100_000 + b"\n", 1),
+        (b"\x00\xff\n", 1),
+    ],
+    ids=range(14),
+)
+def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, data: bytes, line: int) -> None:
+    path = tmp_path / "notes.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(ForeignOutput) as raised:
+        ResultsFile(path)
+    told = "this is no result of --prompt-file: the file is left as it is, give another --output"
+    assert str(raised.value) == f"{path}, line {line}: {told}"
+    assert path.read_bytes() == data
+
+
+def _otherwise(**changes: Any) -> list[Prompt]:
+    return [replace(prompt, options=replace(prompt.options, **changes)) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "target", "what"),
+    [
+        (_otherwise(max_tokens=3), TARGET, "prompt 2 had other settings: max_tokens was 128 and is 3"),
+        (
+            _otherwise(seed=4, mode=Mode.TARGET),
+            TARGET,
+            'prompt 2 had other settings: seed was null and is 4, mode was "remote" and is "target"',
+        ),
+        (PROMPTS, "other-8b", 'prompt 2 had other settings: target was "big-7b" and is "other-8b"'),
+        ([replace(each, chat=True, system="s") for each in PROMPTS], TARGET, "prompt 2 had other settings: chat was f"),
+        (
+            [replace(each, text=f"{each.text}!") for each in PROMPTS],
+            TARGET,
+            'the prompt of prompt 2 was "b" and is "b!"',
+        ),
+        ([replace(each, id=None) for each in PROMPTS], TARGET, 'the id of prompt 2 was "w" and is null'),
+        (PROMPTS[:1], TARGET, "a prompt 2, and there are 1 now"),
+    ],
+    ids=["tokens", "seed and mode", "target", "chat", "prompt", "id", "fewer"],
+)
+@pytest.mark.parametrize("line", [_text(1), _error(1)], ids=["text", "error"])
+def test_results_of_another_run_are_refused_and_left_alone(
+    tmp_path: Path, line: Result, prompts: list[Prompt], target: str, what: str
+) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(encode(line) + b'{"for')
+    with ResultsFile(path) as file, pytest.raises(OtherResults) as raised:
+        file.begin(prompts, target)
+    assert str(raised.value).startswith(f"{path} holds the results of another run: {what}")
+    assert str(raised.value).endswith(". Give another --output, or ask as then")
+    assert path.read_bytes() == encode(line) + b'{"for'
+
+
+def test_more_prompts_than_then_are_no_other_run(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(encode(_text(0)))
+    assert _resume(path) == [1, 2, 3, 4]
+
+
+def test_a_result_is_there_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    with ResultsFile(path) as file:
+        assert not path.exists(), "nothing is written before it is known to be of use"
+        assert file.begin(PROMPTS, TARGET) == {}
+        file.add(_text(3))
+        assert path.read_bytes() == encode(_text(3))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links and modes are POSIX's")
+def test_the_file_that_a_link_names_is_put_in_order_and_keeps_its_mode(tmp_path: Path) -> None:
+    path, link = tmp_path / "r.jsonl", tmp_path / "link"
+    path.write_bytes(encode(_text(4)))
+    path.chmod(0o640)
+    link.symlink_to(path)
+    _resume(link)
+    assert link.is_symlink() and path.read_bytes() == WHOLE and stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("where", ["", "missing/r.jsonl"])
+def test_a_place_that_holds_no_file_is_named(tmp_path: Path, where: str) -> None:
+    with pytest.raises(BadOutput) as raised, ResultsFile(tmp_path / where) as file:
+        file.begin(PROMPTS, TARGET)
+    assert str(tmp_path) in str(raised.value) and isinstance(raised.value, DrafterError)

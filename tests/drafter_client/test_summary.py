@@ -1,0 +1,75 @@
+"""The table behind many prompts, printed into a console of 80 columns and read as it is."""
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from drafter_client.results import Result
+from drafter_client.summary import Summary, show_summary
+
+
+def _text(index: int, tokens: int, total_ms: float, **more: Any) -> Result:
+    line = {"model": "big-7b", "draft_model": "small-1b", "id": None, "generated_tokens": tokens, "total_ms": total_ms}
+    line |= {"rounds": 10, "drafted": 40, "accepted": 30, "ttft_ms": 20.0, "bytes_sent": 1024, "bytes_received": 2048}
+    return Result(index, line | {"text": "…"} | more)
+
+
+FAILED = Result(3, {"id": None, "error": {"message": "too long"}})
+FOUND = [_text(0, 100, 1000.0)]
+NEW = [_text(2, 100, 2000.0, ttft_ms=30.0), _text(1, 100, 500.0, id="fib", ttft_ms=40.0), FAILED]
+
+
+def _shown(summary: Summary, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    show_summary(summary, console)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_the_table_whole() -> None:
+    assert (
+        _shown(Summary.of(5, FOUND, NEW, 4.0))
+        == """\
+╭─────────────────── small-1b drafts for big-7b ────────────────────╮
+│ prompts                5  all together             50.00 tokens/s │
+│ finished               3  a text, median          100.00 tokens/s │
+│ of them before         1                                          │
+│ errors                 1  a text, p10              60.00 tokens/s │
+│ tokens               300  TTFT, median                      30 ms │
+│ acceptance rate    75.0%  mean acceptance length             4.00 │
+│ sent             3.0 KiB  received                        6.0 KiB │
+│                                                                   │
+│ fastest  200.00 tokens/s, prompt 2 (fib)                          │
+│ slowest  50.00 tokens/s, prompt 3                                 │
+│ time     4.0 s                                                    │
+╰───────────────────────────────────────────────────────────────────╯
+"""
+    )
+
+
+def test_nothing_at_all() -> None:
+    assert (
+        _shown(Summary.of(2, [], [FAILED], 0.0))
+        == """\
+╭───────────────────────── no text ─────────────────────────╮
+│ prompts                2  all together                  - │
+│ finished               0  a text, median                - │
+│ errors                 1  a text, p10                   - │
+│ tokens                 0  TTFT, median                  - │
+│ acceptance rate        -  mean acceptance length        - │
+│ sent             0.0 KiB  received                0.0 KiB │
+│                                                           │
+│ time  0.0 s                                               │
+╰───────────────────────────────────────────────────────────╯
+"""
+    )
+
+
+def test_without_drafts_there_is_nothing_to_say_of_them() -> None:
+    summary = Summary.of(1, [], [_text(0, 10, 100.0, draft_model="", rounds=0, drafted=0, accepted=0)], 0.2)
+    assert (summary.title, summary.acceptance_rate, summary.mean_acceptance_length) == ("big-7b", None, None)
+    assert (summary.tokens_per_second, summary.rate_median, summary.rate_p10) == (50.0, 100.0, 100.0)
+
+
+def test_a_narrow_terminal_breaks_nothing() -> None:
+    assert all(len(line) <= 60 for line in _shown(Summary.of(5, FOUND, NEW, 4.0), 60).splitlines())

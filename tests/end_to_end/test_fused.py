@@ -1,0 +1,114 @@
+"""The shipped pair with both models on the server: fused, remote and target-only texts are one text."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from drafter_client.client import VerifierClient
+from models import DEFAULT_DRAFT, DEFAULT_TWIN
+from models.gguf_file import read_gguf, write_gguf
+from speculation.sampling import Sampling
+from tests.drafter_client.support import Verifier, generate, options_of, running
+from tests.end_to_end.conftest import MakeDrafter
+from tests.end_to_end.prompts import PROMPTS
+from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, ends_where_it_should
+from verifier_server.settings import Settings
+
+COUNT = 64
+MODELS = {"small draft": DEFAULT_DRAFT, "q4 twin": DEFAULT_TWIN}
+Count = Callable[[int, list[float]], None]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def beside(request: pytest.FixtureRequest) -> Iterator[tuple[str, Verifier]]:
+    """The default target with a draft model beside it, as a user gets them, each on one thread."""
+    model = MODELS[request.param]
+    chosen = Settings(rows=3, context=CONTEXT, threads=1, draft_model=model, draft_rows=2, draft_threads=1)
+    with running(chosen) as started:
+        yield request.param, started
+
+
+def write(verifier: Verifier, prompt: list[int], sampling: Sampling, **options: object) -> dict[str, object]:
+    body = {"prompt_ids": prompt, **options_of(sampling, COUNT), **options}
+    with httpx.Client(base_url=verifier.url, timeout=60, trust_env=False) as http:
+        response = http.post("/generate", json=body)
+    assert response.status_code == 200, response.text
+    told: dict[str, object] = response.json()
+    return told
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_fused_remote_and_target_only_are_one_text(
+    beside: tuple[str, Verifier],
+    reference: Reference,
+    make_drafter: MakeDrafter,
+    count_flips: Count,
+    temperature: float,
+) -> None:
+    name, verifier = beside
+    flips: list[float] = []
+    written = drafted = accepted = 0
+    with closing(VerifierClient(verifier.url)) as client:
+        info = client.model()
+        for number, text in enumerate(PROMPTS[::6]):
+            sampling = Sampling(seed=number, temperature=temperature)
+            prompt = reference.encode(text)
+            remote = generate(
+                client, make_drafter(name, sampling), prompt=prompt, info=info, **options_of(sampling, COUNT)
+            )
+            texts = [remote.tokens]
+            for length in (None, 4):
+                told = write(verifier, prompt, sampling, mode="fused", draft_n=length)
+                assert isinstance(told["token_ids"], list) and isinstance(told["speculation"], dict)
+                texts.append(told["token_ids"])
+                drafted += told["speculation"]["drafted"]
+                accepted += told["speculation"]["accepted"]
+            told = write(verifier, prompt, sampling)
+            assert isinstance(told["token_ids"], list)
+            for tokens in texts:
+                assert ends_where_it_should(reference, tokens, COUNT)
+                written += len(tokens)
+                if tokens != told["token_ids"]:
+                    flips += reference.flips(prompt, tokens, sampling)
+    count_flips(written, flips)
+    assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
+    assert accepted > 0.2 * drafted > 0
+    assert told["mode"] == "target" and info.name == "stdlib-target-q8_0"
+
+
+def test_several_fused_texts_and_a_remote_one_at_once(reference: Reference, make_drafter: MakeDrafter) -> None:
+    """Whatever shares the target's passes; so that the bits of its logits do not depend on that, each has its own."""
+    sampling = Sampling(seed=3, temperature=0.8)
+    prompts = [reference.encode(text) for text in PROMPTS[:5]]
+    chosen = Settings(
+        rows=3, context=CONTEXT, threads=1, deterministic=True, draft_model=DEFAULT_DRAFT, draft_rows=2, draft_threads=1
+    )
+    with (
+        running(chosen) as verifier,
+        ThreadPoolExecutor(4) as threads,
+        closing(VerifierClient(verifier.url)) as client,
+    ):
+        fused = [threads.submit(write, verifier, prompt, sampling, mode="fused") for prompt in prompts[1:]]
+        drafter = make_drafter("small draft", sampling)
+        remote = generate(client, drafter, prompt=prompts[0], info=client.model(), **options_of(sampling, COUNT))
+        texts = [remote.tokens, *(each.result()["token_ids"] for each in fused)]
+        verifier.service.engine.check_integrity()
+        assert texts == [write(verifier, prompt, sampling)["token_ids"] for prompt in prompts]
+
+
+def test_a_draft_model_of_another_family_ends_the_start(tmp_path: Path) -> None:
+    model = read_gguf(DEFAULT_DRAFT)
+    names = model.fields["tokenizer.ggml.tokens"]
+    swapped = [*names.value[:300], names.value[301], names.value[300], *names.value[302:]]
+    other = tmp_path / "other.gguf"
+    write_gguf(replace(model, fields={**model.fields, "tokenizer.ggml.tokens": replace(names, value=swapped)}), other)
+    with running(Settings(rows=1, context=CONTEXT, threads=1, draft_model=other)) as verifier:
+        health = verifier.service.health()
+    assert health["status"] == "failed"
+    assert "other cannot draft for stdlib-target-q8_0: token ids below 4096 stand for different bytes" in str(health)
+    assert "the first is id 300" in str(health)

@@ -1,0 +1,50 @@
+"""Many prompts by the shipped pair, as a user runs them: each text is the target's own, whatever runs beside it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from speculation.sampling import Sampling
+from tests.drafter_client.support import Verifier
+from tests.end_to_end.prompts import PROMPTS
+from tests.end_to_end.reference import CONTEXT, EPSILON, Reference
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ["--threads", "1", "--context", str(CONTEXT)]
+WAYS = {
+    "model": MODEL,
+    "model, three at a time": [*MODEL, "--concurrency", "3"],
+    "ngram, three at a time": ["--backend", "ngram", "--concurrency", "3"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_each_text_is_the_targets(
+    verifier: Verifier,
+    reference: Reference,
+    count_flips: Callable[[int, list[float]], None],
+    tmp_path: Path,
+    way: list[str],
+) -> None:
+    asked = [{"prompt": text, "id": f"p{at}", "seed": 10 + at} for at, text in enumerate(PROMPTS[:6])]
+    prompts, output = tmp_path / "prompts.jsonl", tmp_path / "results.jsonl"
+    prompts.write_text("".join(json.dumps(each) + "\n" for each in asked), encoding="utf-8")
+    command = [sys.executable, "-m", "drafter_client", "--verifier", verifier.url, "--prompt-file", str(prompts)]
+    command += ["--max-tokens", "32", "--temperature", "0.8", "--output", str(output), *way]
+    ran = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False, timeout=120)
+    assert (ran.returncode, ran.stdout) == (0, "") and "mean acceptance length" in ran.stderr
+    lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert [(line["index"], line["id"], line["prompt"]) for line in lines] == [
+        (at, each["id"], each["prompt"]) for at, each in enumerate(asked)
+    ]
+    for line in lines:
+        sampling = Sampling(seed=10 + line["index"], temperature=0.8)
+        flips = reference.flips(reference.encode(line["prompt"]), line["token_ids"], sampling)
+        count_flips(len(line["token_ids"]), flips)
+        assert all(margin < EPSILON for margin in flips)
+    assert verifier.sessions == 0

@@ -1,0 +1,391 @@
+"""Texts that are drafted and verified on the server: the target's own, whoever drafts and whatever happens to it."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any
+
+import pytest
+
+from backends.contract import BackendError, EngineFailure, EngineLost, Entry, Logits
+from backends.scripted import Script, ScriptedBackend
+from speculation.acceptance import Strategy
+from speculation.errors import EngineError, SpecPairError
+from speculation.sampling import Sampling
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
+from tests.verifier_server.test_departures import leave_behind, until
+from tests.verifier_server.test_http_concurrency import drafting_client
+from tests.verifier_server.test_http_generate import PROMPT_IDS, events
+from verifier_server.draft_model import DraftModel
+from verifier_server.engine import Engine
+from verifier_server.fused import Fusion, Speculation
+from verifier_server.jobs import Answer
+from verifier_server.sessions import Session
+
+GREEDY, WARM = Sampling(seed=4), Sampling(seed=5, temperature=0.8)
+FILTERED = Sampling(seed=6, temperature=1.2, top_k=20, top_p=0.9)
+SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
+LENGTH = 40
+
+
+def half_right(rows: int = 2, **limits: Any) -> ScriptedBackend:
+    """A draft model that says what the target says at a good half of all places."""
+    return ScriptedBackend(Script(seed=SCRIPT.seed, agreement=0.6), rows=rows, **limits)
+
+
+def body_of(sampling: Sampling, prompt: Sequence[int] = PROMPT_IDS, **options: Any) -> dict[str, Any]:
+    drawn = {"seed": sampling.seed, "temperature": sampling.temperature}
+    filters = {"top_k": sampling.top_k, "top_p": sampling.top_p}
+    return {"prompt_ids": list(prompt), "mode": "fused", "max_tokens": LENGTH, **drawn, **filters, **options}
+
+
+def draft_engine(live: LiveServer) -> ScriptedBackend:
+    fusion = live.service._fusion
+    assert fusion is not None and fusion.draft._shared is not None
+    engine = fusion.draft._shared.backend
+    assert isinstance(engine, ScriptedBackend)
+    return engine
+
+
+def rows_free(live: LiveServer) -> bool:
+    """Whether every row of the draft model is back."""
+    fusion = live.service._fusion
+    assert fusion is not None and fusion.draft._shared is not None
+    return len(fusion.draft._shared._free) == fusion.draft.rows
+
+
+@pytest.fixture(scope="module")
+def fused() -> Iterator[LiveServer]:
+    """A verifier with a draft model, both of two rows, for all tests of this file."""
+    backend = ScriptedBackend(SCRIPT, rows=2, context_length=512, max_batch_tokens=128)
+    live = LiveServer(settings(max_drafts=16), backend, draft=half_right())
+    live.wait_until_ready()
+    yield live
+    live.close()
+
+
+@SAMPLINGS
+@pytest.mark.parametrize("draft_n", [None, 0, 1, 5])
+def test_a_text_is_the_target_s_own(fused: LiveServer, sampling: Sampling, draft_n: int | None) -> None:
+    reply = fused.post("/generate", body_of(sampling, draft_n=draft_n))
+    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, sampling)
+    target = fused.post("/generate", {**body_of(sampling), "mode": "target"})
+    assert (reply["mode"], target["mode"]) == ("fused", "target")
+    same = ("text", "token_ids", "prompt_tokens", "generated_tokens", "finish_reason", "model", "sampling")
+    assert [reply[key] for key in same] == [target[key] for key in same]
+    assert reply.keys() - target.keys() == {"draft_model", "speculation"}
+
+
+@pytest.mark.parametrize("draft_n", [1, 5, 16])
+def test_what_drafting_came_to_adds_up(fused: LiveServer, draft_n: int) -> None:
+    reply = fused.post("/generate", body_of(WARM, draft_n=draft_n))
+    told = reply["speculation"]
+    assert reply["draft_model"] == "scripted-2"
+    assert 1 + told["rounds"] + told["accepted"] == LENGTH, "a token of the prompt's pass, then one a pass and drafts"
+    assert 0 < told["accepted"] < told["drafted"] <= draft_n * told["rounds"]
+    assert told["acceptance_rate"] == pytest.approx(told["accepted"] / told["drafted"], abs=1e-4)
+    assert told["mean_acceptance_length"] == pytest.approx(1 + told["accepted"] / told["rounds"], abs=1e-3)
+    assert sum(told["accepted_per_position"]) == told["accepted"]
+    assert told["accepted_per_position"] == sorted(told["accepted_per_position"], reverse=True)
+    assert len(told["accepted_per_position"]) <= draft_n
+    assert 0 <= told["looked_up_accepted"] <= told["looked_up"] <= told["drafted"]
+    assert told["drafting_ms"] > 0.0
+    assert reply["timing"]["forward_ms"] > 0.0
+
+
+def test_without_drafts_it_is_plain_decoding(fused: LiveServer) -> None:
+    told = fused.post("/generate", body_of(WARM, draft_n=0))["speculation"]
+    assert (told["rounds"], told["drafted"], told["accepted"]) == (LENGTH - 1, 0, 0)
+    assert (told["acceptance_rate"], told["mean_acceptance_length"]) == (None, 1.0)
+    assert (told["accepted_per_position"], told["drafting_ms"]) == ([], 0.0)
+
+
+@SAMPLINGS
+def test_the_stream_says_what_the_reply_says(fused: LiveServer, sampling: Sampling) -> None:
+    body = body_of(sampling, draft_n=4)
+    reply = fused.post("/generate", body)
+    *parts, (last, summary) = events(fused, body)
+    assert last == "end" and {name for name, _ in parts} == {"tokens"}
+    passing = {"timing": None, "speculation": None}
+    assert {**summary, **passing} == {**reply, **passing}
+    timeless = [{**each["speculation"], "drafting_ms": None} for each in (summary, reply)]
+    assert timeless[0] == timeless[1]
+    assert [token for _, part in parts for token in part["tokens"]] == reply["token_ids"]
+    assert [part["position"] for _, part in parts[1:]] == [
+        part["position"] + len(part["tokens"]) for _, part in parts[:-1]
+    ]
+    assert len(parts) == 1 + summary["speculation"]["rounds"], "an event a pass"
+    assert "".join(part["text"] for _, part in parts) == reply["text"]
+
+
+def test_the_strategy_is_the_session_s(fused: LiveServer) -> None:
+    reply = fused.post("/generate", body_of(WARM, strategy="deterministic", draft_n=3))
+    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH)
+    assert reply["speculation"]["accepted"] > 0
+
+
+def test_a_text_ends_at_its_end_token_and_at_the_end_of_the_context(serve: Serve) -> None:
+    script = Script(seed=2, end_bias=9.0)
+    live = serve(ScriptedBackend(script, context_length=64), draft=ScriptedBackend(script))
+    body = {**body_of(GREEDY, draft_n=6), "max_tokens": None}
+    reply = live.post("/generate", body)
+    assert reply["token_ids"] == plain(script, PROMPT_IDS, 60, GREEDY)
+    assert reply["finish_reason"] == "stop"
+    live = serve(ScriptedBackend(SCRIPT, context_length=64), draft=ScriptedBackend(SCRIPT))
+    reply = live.post("/generate", body)
+    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, 64 - len(PROMPT_IDS), GREEDY)
+    assert reply["finish_reason"] == "length"
+    assert live.post("/generate", body_of(GREEDY, max_tokens=1))["token_ids"] == reply["token_ids"][:1]
+
+
+def test_a_draft_model_of_a_shorter_context_slides(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), draft=half_right(context_length=16, max_batch_tokens=8))
+    reply = live.post("/generate", body_of(WARM, [256, *range(60)], draft_n=3, max_tokens=100))
+    assert reply["token_ids"] == plain(SCRIPT, [256, *range(60)], 100, WARM)
+    assert reply["speculation"]["accepted"] > 20
+
+
+def test_drafts_are_looked_up_where_the_text_repeats_itself(serve: Serve) -> None:
+    """By a draft model's side, where it is mostly wrong, and in place of a model."""
+    script = Script(seed=2, support=2)
+    prompt = [256, *[0, 1] * 8]
+    beside = serve(ScriptedBackend(script), draft=ScriptedBackend(Script(seed=2, agreement=0.0)))
+    alone = serve(ScriptedBackend(script), draft_backend="ngram", draft_rows=1)
+    for live in (beside, alone):
+        reply = live.post("/generate", body_of(GREEDY, prompt, draft_n=3, max_tokens=100))
+        assert reply["token_ids"] == plain(script, prompt, 100)
+        assert reply["speculation"]["accepted"] > 20
+        looked_up = reply["speculation"]["looked_up_accepted"]
+        assert looked_up > 10 if live is beside else looked_up == 0
+    assert alone.http.get("/model").json()["draft_model"] == "n-gram lookup"
+
+
+def refused(live: LiveServer, **body: Any) -> tuple[int, str, str]:
+    response = live.http.post("/generate", json={"prompt": "x", **body})
+    error = response.json()["error"]
+    return response.status_code, error["code"], error["message"]
+
+
+def test_what_cannot_be_is_refused_with_the_reason(fused: LiveServer, serve: Serve) -> None:
+    status, code, message = refused(serve(), mode="fused")
+    assert (status, code) == (422, "fused_unavailable")
+    assert "VERIFIER_DRAFT_MODEL" in message and "VERIFIER_DRAFT_BACKEND=ngram" in message
+    assert refused(fused, mode="target", draft_n=2)[1:] == (
+        "invalid_request",
+        "draft_n: nothing is drafted in mode target",
+    )
+    assert refused(fused, mode="fused", draft_n=17) == (
+        422,
+        "invalid_request",
+        "draft_n: 17 are more than the 16 drafts that this verifier judges at once",
+    )
+    assert refused(fused, mode="fused", draft_n=-1)[:2] == (422, "invalid_request")
+    assert refused(fused, mode="both")[:2] == (422, "invalid_request")
+    assert refused(fused, mode="fused", prompt="", stream=True)[:2] == (422, "empty_prompt")
+
+
+def test_model_says_what_can_be_had(fused: LiveServer) -> None:
+    body = fused.http.get("/model").json()
+    assert (body["modes"], body["draft_model"]) == (["target", "fused"], "scripted-2")
+    assert body["draft_pass_ms"] > 0.0
+
+
+def test_texts_of_all_kinds_at_once(serve: Serve) -> None:
+    """More fused texts than rows of the draft model, more of all than rows of the target."""
+    live = serve(ScriptedBackend(SCRIPT, rows=3, max_batch_tokens=64), draft=half_right(max_batch_tokens=32))
+
+    def write(number: int) -> tuple[list[int], list[int]]:
+        sampling = Sampling(number, 0.8 * (number % 2))
+        prompt = [256, *f"text {number}".encode()]
+        expected = plain(SCRIPT, prompt, LENGTH, sampling)
+        with live.client() as http:
+            if number % 4 == 3:
+                return drafting_client(live, number)
+            mode = "target" if number % 4 == 2 else "fused"
+            reply = http.post("/generate", json=body_of(sampling, prompt, mode=mode)).json()
+        return reply["token_ids"], expected
+
+    with ThreadPoolExecutor(12) as threads:
+        for written, expected in threads.map(write, range(12)):
+            assert written == expected
+    live.service.engine.check_integrity()
+    until(live, lambda: rows_free(live))
+    assert live.service.texts.under_way == 0
+    assert [draft_engine(live).length(row) for row in range(2)] == [0, 0]
+
+
+class Endless(ScriptedBackend):
+    """Never runs out of context within a test, and says when a row was released."""
+
+    def __init__(self, rows: int = 2) -> None:
+        self.released = threading.Event()
+        super().__init__(SCRIPT, rows=rows, context_length=1_000_000, max_batch_tokens=64)
+
+    def _release(self, row: int) -> None:
+        super()._release(row)
+        self.released.set()
+
+
+def endless(serve: Serve, **given: Any) -> tuple[LiveServer, Endless]:
+    """A verifier that drafts for one text at a time."""
+    backend = Endless()
+    live = serve(backend, draft=half_right(rows=1), **given)
+    backend.released.clear()
+    return live, backend
+
+
+def test_leaving_a_stream_stops_it_and_the_next_text_has_its_turn(serve: Serve) -> None:
+    live, backend = endless(serve)
+    body = body_of(WARM, draft_n=3)
+    with ThreadPoolExecutor(1) as thread, live.client() as client:
+        forever = {**body, "max_tokens": None, "stream": True}
+        with client.stream("POST", "/generate", json=forever) as response:
+            lines = response.iter_lines()
+            assert "event: tokens" in [next(lines) for _ in range(30)]
+            waits = thread.submit(live.post, "/generate", body)
+            until(live, lambda: live.service.texts.under_way == 2)
+            assert not backend.released.is_set() and not waits.done()
+        assert waits.result(20)["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
+    assert backend.released.wait(20), "the row was never given back"
+    until(live, lambda: rows_free(live))
+    live.service.engine.check_integrity()
+    passes = backend.passes
+    live.post("/prefill", {"prompt": "x"})
+    assert backend.passes == passes + 1, "nothing else runs any more"
+
+
+def test_leaving_a_plain_reply_stops_it_too(serve: Serve) -> None:
+    live, backend = endless(serve)
+    body = {**body_of(WARM, draft_n=3), "max_tokens": None}
+    leave_behind(live, "/generate", body, lambda: draft_engine(live).length(0) > 40)
+    assert backend.released.wait(20), "the row was never given back"
+    until(live, lambda: rows_free(live) and live.service.texts.under_way == 0)
+    assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
+
+
+def test_who_leaves_while_it_waits_for_its_turn_is_never_written(serve: Serve) -> None:
+    live, backend = endless(serve)
+    forever = {**body_of(WARM, draft_n=3), "max_tokens": None, "stream": True}
+    with live.client() as client, client.stream("POST", "/generate", json=forever) as response:
+        lines = response.iter_lines()
+        next(lines)
+        other = body_of(WARM, [256, 77])
+        leave_behind(live, "/generate", other, lambda: live.service.texts.under_way == 2)
+        until(live, lambda: live.service.texts.under_way == 1)
+        next(lines)
+    until(live, lambda: rows_free(live))
+    assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
+    assert [256, 77] not in [held[:2] for held in backend._held]
+
+
+def test_texts_that_wait_count_as_sessions(serve: Serve) -> None:
+    live, _ = endless(serve, max_sessions=2)
+    forever = {**body_of(WARM), "max_tokens": None, "stream": True}
+    with live.client() as client, client.stream("POST", "/generate", json=forever) as response:
+        lines = response.iter_lines()  # kept: to drop it is to leave
+        next(lines)
+        content = json.dumps(body_of(WARM)).encode()
+        with socket.create_connection(live.address) as waiting:
+            waiting.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content))
+            waiting.sendall(content)
+            until(live, lambda: live.service.texts.under_way == 2)
+            assert refused(live, mode="fused")[:2] == (503, "overloaded")
+
+
+class Failing(ScriptedBackend):
+    """A draft engine that fails in its passes from the n-th on, once it is told to."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        super().__init__(Script(seed=SCRIPT.seed, agreement=0.6), rows=2)
+        self._error, self._times = error, times
+        self.numbers: Iterator[int] | None = None
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self.numbers is not None and 5 <= next(self.numbers) < 5 + self._times:
+            raise self._error
+        return super()._forward(batch)
+
+
+@pytest.mark.parametrize(
+    ("error", "times", "failure"),
+    [(EngineLost("the device is gone"), 1_000_000, "the device is gone"), (EngineFailure("out of memory"), 1, None)],
+    ids=["for good", "once"],
+)
+def test_where_drafting_fails_the_text_goes_on(
+    serve: Serve, caplog: pytest.LogCaptureFixture, error: BackendError, times: int, failure: str | None
+) -> None:
+    engine = Failing(error, times)
+    live = serve(ScriptedBackend(SCRIPT), draft=engine)
+    engine.numbers = count()
+    for attempt in range(2):
+        reply = live.post("/generate", body_of(WARM, draft_n=2))
+        assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
+        told = reply["speculation"]
+        assert 1 + told["rounds"] + told["accepted"] == LENGTH
+        if attempt == 0:
+            assert 0 < told["drafted"] <= 5
+        else:
+            assert (told["drafted"] > 20) == (failure is None)
+    assert f"drafting failed, a text goes on without: {error}" in caplog.text
+    health = live.http.get("/health")
+    assert (health.status_code, health.json()["status"]) == (200, "ready")
+    assert health.json().get("draft_model_failure") == failure
+
+
+def test_a_fault_of_our_own_is_told_and_leaves_nothing_behind(serve: Serve) -> None:
+    engine = Failing(RuntimeError("a bug"), 1)
+    live = serve(ScriptedBackend(SCRIPT), draft=engine)
+    engine.numbers = count()
+    response = live.http.post("/generate", json=body_of(WARM, draft_n=2))
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
+    assert "RuntimeError" in response.json()["error"]["message"]
+    until(live, lambda: rows_free(live))
+    live.service.engine.check_integrity()
+    assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
+
+
+def test_an_engine_that_fails_fails_the_text(serve: Serve) -> None:
+    class Broken(ScriptedBackend):
+        last_pass = -1
+
+        def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+            if self.passes == self.last_pass:
+                raise EngineFailure("a device went away")
+            return super()._forward(batch)
+
+    backend = Broken(SCRIPT)
+    live = serve(backend, draft=half_right())
+    backend.last_pass = backend.passes + 3
+    *parts, (name, body) = events(live, body_of(WARM, draft_n=2))
+    assert len(parts) == 3
+    assert (name, body["error"]["code"]) == ("error", "engine_error")
+    until(live, lambda: rows_free(live))
+
+
+def test_stopping_ends_what_is_under_way_and_what_waits() -> None:
+    engine = Engine(Endless(), 16)
+    engine.start()
+    draft = half_right(rows=1)
+    fusion = Fusion(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
+    told: list[list[Answer | SpecPairError]] = [[], []]
+    begun, ended = threading.Event(), threading.Semaphore(0)
+
+    def tell(number: int, result: Answer | SpecPairError) -> None:
+        told[number].append(result)
+        begun.set()
+        if isinstance(result, SpecPairError):
+            ended.release()
+
+    for number in range(2):
+        session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 1_000_000)
+        fusion.start(engine, session, 2, Speculation(""), lambda result, number=number: tell(number, result))  # type: ignore[misc]
+    assert begun.wait(20)
+    engine.stop()
+    fusion.stop()
+    assert all(ended.acquire(timeout=20) for _ in told)
+    assert isinstance(told[0][-1], EngineError) and len(told[0]) > 1
+    assert [type(result) for result in told[1]] == [EngineError]

@@ -1,0 +1,92 @@
+"""The draft model beside the target: loaded after it, tried out once, and lent to texts that are drafted for here."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+from backends.contract import Backend, BackendError, ModelLoadError, Progress
+from backends.registry import load
+from backends.vocabulary import cannot_draft
+from drafting.contract import Drafter
+from drafting.model import ModelDrafter
+from drafting.ngram import NAME, NgramDrafter
+from drafting.shared import SharedEngine
+from speculation.sampling import Sampling
+from verifier_server.settings import NGRAM, Settings
+
+_TRIED = 6  # draft steps
+
+
+class DraftModel:
+    """What drafts for several texts at once, in a row for each. From any thread, but for `close`."""
+
+    def __init__(self, backend: Backend | None, rows: int, vocabulary_size: int, clock: Callable[[], float]) -> None:
+        """`backend`: of the target's vocabulary, which has `vocabulary_size` ids; None: drafts are looked up.
+
+        `rows`: texts at once. `clock` in seconds.
+        """
+        self.rows = rows
+        self._shared = SharedEngine(backend) if backend is not None else None
+        self._vocabulary_size = vocabulary_size
+        self.name = NAME if backend is None else backend.model_name
+        self.step_ms = self._try_out(clock)
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether it is no model, but a lookup in the text."""
+        return self._shared is None
+
+    @property
+    def failure(self) -> str | None:
+        """Why there will be no more drafts, once that is so."""
+        return None if self._shared is None else self._shared.failure
+
+    @contextmanager
+    def drafter(self, sampling: Sampling) -> Iterator[Drafter]:
+        """A drafter for one text while the block lasts. No more than `rows` at once."""
+        if self._shared is None:
+            yield NgramDrafter()
+            return
+        with closing(self._shared.view()) as view:
+            yield ModelDrafter(view, sampling, self._vocabulary_size)
+
+    def close(self) -> None:
+        """Free the model."""
+        if self._shared is not None:
+            self._shared.close()
+
+    def _try_out(self, clock: Callable[[], float]) -> float:
+        """Milliseconds of a draft step: the least of some, since the first may prepare what later ones use."""
+        text, took = [0, 0], []
+        with self.drafter(Sampling()) as drafter:
+            for _ in range(_TRIED):
+                began = clock()
+                text += [each.token for each in drafter.expand(text, [[]], False).predictions]
+                took.append(1e3 * (clock() - began))
+        return min(took)
+
+
+def load_draft_model(
+    settings: Settings, target: Backend, progress: Progress, clock: Callable[[], float], given: Backend | None = None
+) -> DraftModel | None:
+    """The draft model that `settings` name, or the one `given`; None where there is none.
+
+    Raises ModelLoadError, also for a model that cannot draft for this target.
+    """
+    rows, size = settings.draft_rows_beside(target.rows), target.vocabulary.size
+    if given is None and not settings.drafts:
+        return None
+    if given is None and settings.draft_engine == NGRAM:
+        return DraftModel(None, rows, size, clock)
+    options = settings.draft_options(target.rows, target.context_length)
+    with ExitStack() as on_failure:
+        try:
+            backend = given or load(settings.draft_engine, options, progress)
+            on_failure.callback(backend.close)
+            differs = cannot_draft(backend.model_name, backend.vocabulary, target.model_name, target.vocabulary)
+            if differs is not None:
+                raise ModelLoadError(differs)
+            draft = DraftModel(backend, backend.rows, size, clock)
+        except BackendError as error:
+            raise ModelLoadError(f"the draft model: {error}") from error
+        on_failure.pop_all()
+    return draft

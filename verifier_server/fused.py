@@ -1,0 +1,218 @@
+"""Fused: texts that are drafted and verified here, by the draft loop of the pair in lockstep, with no network between.
+
+The engine judges guesses as it judges those of clients, in the passes of all. Each text has a thread while it is
+written; as many are under way as the draft model has rows, the others wait in the order in which they came.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+from typing import Any
+
+from backends.contract import BackendError
+from drafting.contract import Drafter
+from speculation.acceptance import effective_sampling
+from speculation.errors import InternalError, SpecPairError
+from speculation.forecast import Flight
+from speculation.ngram import NgramIndex
+from speculation.operation import LOCKSTEP
+from speculation.pilot import Pilot
+from speculation.timing import Times
+from verifier_server.asking import Told
+from verifier_server.draft_model import DraftModel
+from verifier_server.engine import Engine
+from verifier_server.jobs import Answer, Job
+from verifier_server.sessions import Session
+
+_log = logging.getLogger("specpair.verifier")
+
+
+@dataclass(slots=True)
+class Speculation:
+    """What drafting came to in one text. Counted by its thread, read when its last answer is there."""
+
+    draft_model: str
+    rounds: int = 0  # passes behind the one that read the prompt
+    drafted: int = 0
+    accepted: int = 0
+    looked_up: int = 0  # of those drafted, looked up in the text in place of asking the model
+    looked_up_accepted: int = 0
+    drafting_ms: float = 0.0
+    per_position: list[int] = field(default_factory=list)  # accepted drafts, by their place in a guess
+
+    def round(self, answer: Answer, found: Sequence[bool]) -> None:
+        """Count a guess. `found`: of each of its drafts, whether it was looked up."""
+        self.rounds += 1
+        self.drafted += answer.judged
+        self.accepted += answer.accepted
+        self.looked_up += sum(found[: answer.judged])
+        self.looked_up_accepted += sum(found[: answer.accepted])
+        self.per_position += [0] * (answer.accepted - len(self.per_position))
+        for place in range(answer.accepted):
+            self.per_position[place] += 1
+
+    def body(self) -> dict[str, Any]:
+        """As the reply carries it."""
+        return {
+            "rounds": self.rounds,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "acceptance_rate": round(self.accepted / self.drafted, 4) if self.drafted else None,
+            "mean_acceptance_length": round(1 + self.accepted / self.rounds, 3) if self.rounds else None,
+            "accepted_per_position": self.per_position,
+            "looked_up": self.looked_up,
+            "looked_up_accepted": self.looked_up_accepted,
+            "drafting_ms": round(self.drafting_ms, 3),
+        }
+
+
+class Fusion:
+    """Writes texts with a draft model."""
+
+    def __init__(
+        self, draft: DraftModel, pass_ms: Sequence[float], clock: Callable[[], float], deliver: Callable[[], None]
+    ) -> None:
+        """`pass_ms`: of the target's passes, as for `Times`. `clock` in seconds. `deliver` is called when a text's
+        thread has told something."""
+        self.draft = draft
+        self._pass_ms, self._clock, self._deliver = pass_ms, clock, deliver
+        self._threads = ThreadPoolExecutor(draft.rows, thread_name_prefix="fused")
+
+    def start(
+        self, engine: Engine, session: Session, length: int | None, counts: Speculation, told: Told
+    ) -> Callable[[], None]:
+        """Write a text when its turn comes, and have `told` each answer. Returns what calls it off.
+
+        `length`: drafts a guess, None for as many as pay. Whoever calls it off has `engine` forget the session, too.
+        """
+        text = _FusedText(engine, self.draft, session, length, Times(self._pass_ms), self._clock, counts)
+
+        def write() -> None:
+            for result in text.results():
+                told(result)
+                self._deliver()
+
+        writing = self._threads.submit(write)
+
+        def call_off() -> None:
+            text.cancelled = True
+            writing.cancel()
+
+        return call_off
+
+    def stop(self) -> None:
+        """Wait for the threads, and free the draft model. The engine has stopped, so that all they ask for fails."""
+        self._threads.shutdown()
+        self.draft.close()
+
+
+@dataclass(eq=False, slots=True)
+class _FusedText:
+    """The draft loop of one text. Used by one thread, but for `cancelled`."""
+
+    engine: Engine
+    draft: DraftModel
+    session: Session
+    length: int | None
+    times: Times
+    clock: Callable[[], float]
+    counts: Speculation
+    cancelled: bool = False
+    _answers: SimpleQueue[Answer | SpecPairError] = field(default_factory=SimpleQueue)
+    _queue_ms: float = 0.0  # of all guesses so far
+    _forward_ms: float = 0.0
+
+    def results(self) -> Iterator[Answer | SpecPairError]:
+        """The answers, with times that add up over the text; at last, where something went wrong, the error."""
+        try:
+            with closing(self._written()) as written:
+                for answer in written:
+                    self._queue_ms += answer.queue_ms
+                    self._forward_ms += answer.forward_ms
+                    yield replace(answer, queue_ms=self._queue_ms, forward_ms=self._forward_ms)
+        except SpecPairError as error:
+            yield error
+        except Exception as error:
+            _log.exception("the thread of a text died")
+            yield InternalError(f"a fault of the verifier ({type(error).__name__}): see its log")
+
+    def _written(self) -> Generator[Answer]:
+        if self.cancelled:  # while it waited for its turn
+            return
+        self._ask()
+        index = None if self.draft.looks_up else NgramIndex()
+        if index is not None:
+            index.extend(self.session.tokens[: self.session.prompt_len])  # while the engine reads the prompt
+        yield self._answer()
+        try:
+            yield from self._drafted(index)
+        except BackendError as error:
+            _log.error("drafting failed, a text goes on without: %s", error)
+            yield from self._plain()
+
+    def _drafted(self, lookup: NgramIndex | None) -> Iterator[Answer]:
+        """Draft, ask, wait, to the end of the text."""
+        session, times = self.session, self.times
+        ends, most = self.engine.backend.vocabulary.ends, self.engine.max_drafts
+        times.drafted(1, self.draft.step_ms)
+        pilot = Pilot(
+            session.tokens,
+            session.limit,
+            ends,
+            times,
+            max_drafts=most,
+            length=self.length,
+            mechanisms=LOCKSTEP,
+            lookup=lookup,
+            now=self._now(),
+        )
+        with self.draft.drafter(effective_sampling(session.strategy, session.sampling)) as drafter:
+            while session.finish_reason is None and not self.cancelled:
+                now = self._now()
+                flight = pilot.next_guess(now)
+                if flight is None:
+                    self._draft(pilot, drafter, now)
+                    continue
+                self._ask(flight)
+                answer = self._answer()
+                ended = answer.finish_reason is not None
+                self.counts.round(answer, flight.found)
+                now = self._now()
+                pilot.answered(flight, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions)
+                pilot.committed(answer.position, answer.tokens, ended, now)
+                yield answer
+                pilot.reflect()
+
+    def _draft(self, pilot: Pilot, drafter: Drafter, now: float) -> None:
+        step = pilot.next_step(now)
+        assert step is not None, "in lockstep there is a draft to make where there is no guess to send"
+        expansion = drafter.expand(pilot.known[: step.length], step.tails, step.runners_up)
+        self.counts.drafting_ms += pilot.drafted(expansion.predictions, expansion.read, self._now())
+
+    def _plain(self) -> Iterator[Answer]:
+        """Step by step, to the end of the text."""
+        while self.session.finish_reason is None and not self.cancelled:
+            self._ask()
+            answer = self._answer()
+            self.counts.round(answer, [])
+            yield answer
+
+    def _ask(self, flight: Flight | None = None) -> None:
+        """Hand a guess to the engine; without one, ask for one token."""
+        position = len(self.session.tokens)
+        drafts = [] if flight is None else flight.drafts
+        let_in = position > self.session.prompt_len
+        self.engine.submit(Job(self.session, position, drafts, self._answers.put, resumes=let_in))
+
+    def _answer(self) -> Answer:
+        """Wait for it. Raises what the engine answers, which is an error when the session was forgotten meanwhile."""
+        result = self._answers.get()
+        if isinstance(result, SpecPairError):
+            raise result
+        return result
+
+    def _now(self) -> float:
+        return 1e3 * self.clock()
