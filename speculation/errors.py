@@ -5,7 +5,7 @@ SpecPairError
 |   +-- InvalidRequest, BodyTooLarge, Unauthorized, NotFound, MethodNotAllowed
 |   +-- EmptyPrompt, PromptTooLong, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
-|   +-- PositionInsidePrompt, PositionBeyondCommitted
+|   +-- OverlapRefused, PositionInsidePrompt, PositionBeyondCommitted
 +-- ServerError                  what was asked is fine, the verifier cannot do it now
     +-- ModelLoading, ModelFailed, Overloaded, EngineError, InternalError
 """
@@ -89,6 +89,10 @@ class ImplicitSessionRefused(RequestError):
 
 class SelfContinueRefused(RequestError):
     code = "self_continue_refused"
+
+
+class OverlapRefused(RequestError):
+    code = "overlap_refused"
 
 
 class PositionInsidePrompt(RequestError):

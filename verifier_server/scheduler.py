@@ -14,7 +14,8 @@ import math
 from collections.abc import Sequence
 
 from backends.contract import Backend, BackendError, Rows
-from speculation.acceptance import effective_sampling, judge
+from speculation.acceptance import judge
+from speculation.decisions import Decision, explain
 from speculation.errors import EngineError, Overloaded, SpecPairError
 from verifier_server.composer import Composer
 from verifier_server.hold import LONGEST, hold_until
@@ -173,9 +174,15 @@ class Scheduler:
 
     def _commit(self, part: Part, rows: Rows, seconds: float) -> None:
         session, ends = part.seat.session, self._backend.vocabulary.ends
-        sampling = effective_sampling(session.strategy, session.sampling)
-        tokens = judge(part.fresh, rows, sampling, len(session.tokens), ends)
-        session.commit(tokens, ends, own=part.run is None, forward_ms=1e3 * seconds)
+        rule, position = session.rule, len(session.tokens)
+        rulings = judge(part.fresh, rows, rule, position, ends, part.proposals)
+        decisions: list[Decision] = []
+        if session.decisions is not None:
+            decisions = explain(rule, rulings, part.fresh, rows, position, part.proposals)
+        tokens = [ruling.token for ruling in rulings]
+        session.commit(tokens, ends, own=part.run is None, forward_ms=1e3 * seconds, decisions=decisions)
+        if part.run is not None:
+            session.judged = part.run.guess
         part.seat.answers += part.run is not None
         rejected = session.held - (len(session.tokens) - 1)
         session.held -= rejected
