@@ -52,8 +52,8 @@ class Ruling(NamedTuple):
 class Rule:
     """A strategy with its settings. `sampling` is what the target samples with (`effective_sampling`)."""
 
-    strategy: Strategy = Strategy.COUPLED
-    sampling: Sampling = Sampling()
+    strategy: Strategy
+    sampling: Sampling
     threshold: float = 0.0  # for that strategy; a draft stands that is likelier
 
     def decide(self, row: Row, position: int, draft: int | None, proposal: Weights | None) -> Ruling:

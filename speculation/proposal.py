@@ -42,15 +42,15 @@ def propose(row: Row, sampling: Sampling) -> Weights:
         ids, logits = row.ids, row.logits
     else:
         whole_row.likeliest(row)  # for what it raises
-        ids = whole_row.top_ids(row, min(_IDS, len(row)))
+        ids = whole_row.top_ids(row, min(max(_IDS, sampling.top_k), len(row)))
         logits = row[ids]
-    most = 1 if sampling.greedy else min(_IDS, sampling.top_k or _IDS)
+    most = 1 if sampling.greedy else sampling.top_k or len(ids)
     scaled = logits[:most].astype(np.float64) / sampling.softmax_temperature
     mass = np.exp(scaled - scaled[0])
     if sampling.top_p < 1.0:
         total = mass.sum() if sampling.top_k else _mass(row, sampling, float(scaled[0]))
         mass = mass[: int(np.cumsum(mass).searchsorted(sampling.top_p * total)) + 1]
-    mass /= mass.sum()
+    mass = mass[:_IDS] / mass[:_IDS].sum()
     pairs = zip(ids.tolist(), mass.tolist(), strict=False)
     return {token: float(f"{weight:.{_DIGITS}g}") for token, weight in sorted(pairs) if weight >= _LEAST}
 
@@ -68,7 +68,9 @@ def read(sent: Sequence[Mapping[str, float]], drafts: Sequence[int], vocabulary_
             f"draft_probs: there are {len(sent)} of them for {len(drafts)} draft_tokens: send one for each",
             param="draft_probs",
         )
-    return [_read(f"draft_probs.{at}", *pair, vocabulary_size) for at, pair in enumerate(zip(sent, drafts, strict=True))]
+    return [
+        _read(f"draft_probs.{at}", *pair, vocabulary_size) for at, pair in enumerate(zip(sent, drafts, strict=True))
+    ]
 
 
 def _read(name: str, sent: Mapping[str, float], draft: int, vocabulary_size: int) -> Weights:
@@ -80,10 +82,12 @@ def _read(name: str, sent: Mapping[str, float], draft: int, vocabulary_size: int
     weights: dict[int, float] = {}
     for key, weight in sent.items():
         token = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1
-        if str(token) != key or token >= vocabulary_size:
+        if str(token) != key or not 0 <= token < vocabulary_size:
             raise refuse(f"{key[:20]!r} is no token id of the vocabulary of {vocabulary_size} ids")
         if not (math.isfinite(weight) and weight > 0.0):
-            raise refuse(f"the weight of {key} is {weight}, not a finite number above 0: leave out what cannot be drawn")
+            raise refuse(
+                f"the weight of {key} is {weight}, not a finite number above 0: leave out what cannot be drawn"
+            )
         weights[token] = weight
     if draft not in weights:
         raise refuse(f"the draft token {draft} is not among the ids, and so cannot have been drawn from them")

@@ -2,16 +2,35 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from starlette.types import Receive
 
 from speculation.errors import InvalidRequest, SpecPairError
+from speculation.proposal import Weights
 from verifier_server.departures import Departures, Waiting
 from verifier_server.engine import Engine
 from verifier_server.jobs import Answer, Job
 from verifier_server.outbox import Outbox
 from verifier_server.sessions import Session
+
+
+@dataclass(slots=True)
+class Pending:
+    """A guess that the engine has, and what will become of it."""
+
+    job: Job
+    result: asyncio.Future[Answer | SpecPairError]
+
+    def settle(self, result: Answer | SpecPairError) -> None:
+        if not self.result.done():  # the client may be gone
+            self.result.set_result(result)
+
+    def drop(self) -> None:
+        """Nobody waits for it any more."""
+        self.job.cancelled = True
+        self.settle(InvalidRequest("the connection was closed before the answer came"))
 
 
 class Asking:
@@ -22,41 +41,42 @@ class Asking:
         self._outbox = outbox
         self._departures = Departures()
 
-    async def answer(
+    def ask(
         self,
         engine: Engine,
-        receive: Receive,
         session: Session,
         position: int,
         drafts: Sequence[int] = (),
         *,
+        proposals: Sequence[Weights] = (),
         until_end: bool = False,
         next_in: float | None = None,
         goes_on: bool | None = None,
-    ) -> Answer:
-        """The answer to a guess, with `until_end` the last one; the rest as for `Job`. Raises what the engine answers.
-
-        The guess is dropped when the client closes its connection, as `receive` tells.
-        """
-        future: asyncio.Future[Answer | SpecPairError] = asyncio.get_running_loop().create_future()
-
-        def settle(result: Answer | SpecPairError) -> None:
-            if not future.done():  # the client may be gone
-                future.set_result(result)
+    ) -> Pending:
+        """Hand a guess to the engine; with `until_end` its last answer is what counts; the rest as for `Job`."""
 
         def done(result: Answer | SpecPairError) -> None:
             if not until_end or isinstance(result, SpecPairError) or result.finish_reason is not None:
-                self._outbox.put(partial(settle, result))
+                self._outbox.put(partial(pending.settle, result))
 
-        job = Job(session, position, list(drafts), done, until_end, next_in, goes_on)
+        job = Job(session, position, list(drafts), done, until_end, next_in, goes_on, list(proposals))
+        pending = Pending(job, asyncio.get_running_loop().create_future())
+        engine.submit(job)
+        return pending
+
+    async def wait(self, asked: Sequence[Pending], receive: Receive) -> list[Answer | SpecPairError]:
+        """What became of each. All of it is dropped when the client closes its connection, as `receive` tells."""
 
         def left() -> None:
-            job.cancelled = True
-            settle(InvalidRequest("the connection was closed before the answer came"))
+            for pending in asked:
+                pending.drop()
 
         with Waiting(self._departures, receive, left):
-            engine.submit(job)
-            result = await future
+            return [await pending.result for pending in asked]
+
+    async def answer(self, pending: Pending, receive: Receive) -> Answer:
+        """The same for one. Raises what the engine answers."""
+        (result,) = await self.wait((pending,), receive)
         if isinstance(result, SpecPairError):
             raise result
         return result

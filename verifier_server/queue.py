@@ -137,8 +137,8 @@ class Queue:
         others = [other for other in seat.jobs if not other.cancelled and other.guess != job.guess]
         if others and job.place(self._max_drafts, first=False):
             raise OverlapRefused(
-                f"another guess of session {job.session.id} waits: with the strategy {job.session.strategy} what stands "
-                "depends on what was guessed, and so would depend on timing: send one guess at a time"
+                f"another guess of session {job.session.id} waits: with the strategy {job.session.strategy} the text "
+                "depends on what was guessed, and would depend on timing, too: send one guess at a time"
             )
 
     def _line_up(self, job: Job, now: float) -> None:

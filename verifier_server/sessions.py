@@ -72,7 +72,6 @@ class Session:
         elif len(self.tokens) >= self.limit:
             self.finish_reason = "length"
 
-
     def decided(self, position: int, end: int) -> list[dict[str, Any]] | None:
         """The decisions on the tokens from `position` up to `end`, as replies carry them; None: nobody asked."""
         if self.decisions is None:

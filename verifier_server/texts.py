@@ -17,16 +17,18 @@ def summary(service: Service, session: Session, last: Answer) -> dict[str, Any]:
     """The reply, and the last event of a stream."""
     backend = service.engine.backend
     generated = session.tokens[session.prompt_len :]
-    return {
+    body = {
         "text": backend.vocabulary.decode(generated).decode(errors="replace"),
         "token_ids": generated,
         "prompt_tokens": session.prompt_len,
         "generated_tokens": len(generated),
         "finish_reason": session.finish_reason,
         "model": backend.model_name,
-        "sampling": wire.sampling_body(session.sampling, session.strategy),
+        "sampling": wire.sampling_body(session.sampling, session.strategy, session.threshold),
         "timing": last.timing,
     }
+    decisions = session.decided(session.prompt_len, len(session.tokens))
+    return body if decisions is None else body | {"decisions": decisions}
 
 
 async def text_events(service: Service, session: Session, answers: AsyncGenerator[Answer]) -> AsyncIterator[bytes]:
@@ -39,7 +41,8 @@ async def text_events(service: Service, session: Session, answers: AsyncGenerato
             async for answer in answers:
                 last = answer
                 text = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
-                yield event("tokens", {"position": answer.position, "tokens": answer.tokens, "text": text})
+                body = {"position": answer.position, "tokens": answer.tokens, "text": text}
+                yield event("tokens", body if answer.decisions is None else body | {"decisions": answer.decisions})
     except SpecPairError as error:
         yield event("error", error.body())
         return

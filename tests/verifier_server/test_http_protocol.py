@@ -40,7 +40,7 @@ def test_model(server: LiveServer) -> None:
         "rows": 2,
         "kv_bytes": 0,
         "max_draft_tokens": 64,
-        "strategies": ["coupled", "deterministic"],
+        "strategies": ["coupled", "deterministic", "greedy", "probabilistic", "threshold"],
         "self_continue": True,
         "noise": "gumbel-1",
     }
