@@ -66,9 +66,9 @@ class Queue:
         seat = self._seats.get(job.session)
         if seat is None:
             seat = self._seats[job.session] = Seat(job.session)
+        job.submitted = now
         if job.session.strategy not in DRAFTER_INVARIANT:
             self._check_overlap(seat, job)
-        job.submitted = now
         self._line_up(job, now)
         seat.hear(job, now)
         self._count += 1
@@ -135,10 +135,12 @@ class Queue:
     def _check_overlap(self, seat: Seat, job: Job) -> None:
         """One guess at a time; but the same one may come again, and what the record answers waits for nothing."""
         others = [other for other in seat.jobs if not other.cancelled and other.guess != job.guess]
-        if others and job.place(self._max_drafts, first=False):
+        # Whether it came before or behind the pass that has just ended is for chance to decide.
+        overlaps = others or (job.submitted < job.session.judged_at and job.guess != job.session.judged)
+        if overlaps and job.place(self._max_drafts, first=False):
             raise OverlapRefused(
-                f"another guess of session {job.session.id} waits: with the strategy {job.session.strategy} the text "
-                "depends on what was guessed, and would depend on timing, too: send one guess at a time"
+                f"another guess of session {job.session.id} was under way: with the strategy {job.session.strategy} "
+                "the text depends on the guesses, and would depend on timing, too: send one at a time"
             )
 
     def _line_up(self, job: Job, now: float) -> None:

@@ -30,6 +30,7 @@ class Session:
     decisions: list[Decision] | None = None  # on each generated token; None: nobody asked
     rule: Rule = field(init=False)  # what strategy, sampling and threshold come to
     judged: Guess | None = None  # the last guess that the model ran for; the engine's
+    judged_at: float = 0.0  # when that pass ended, on the engine's clock
     request: Any = None  # the prefill it came from: a repeated one must be equal
     last_used: float = 0.0
     requests: int = 0  # under way

@@ -273,6 +273,7 @@ def test_the_openapi_document_describes_the_bodies(server: LiveServer) -> None:
     assert set(paths) == {
         "/prefill",
         "/verify",
+        "/verify/batch",
         "/generate",
         "/tokenize",
         "/vocabulary",
@@ -283,4 +284,7 @@ def test_the_openapi_document_describes_the_bodies(server: LiveServer) -> None:
         "/sessions/{session_id}/stream",
     }
     schema = paths["/verify"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert schema["properties"].keys() == {"session_id", "position", "draft_tokens", "next_in_ms", "self_continue"}
+    fields = {"session_id", "position", "draft_tokens", "draft_probs", "next_in_ms", "self_continue"}
+    assert schema["properties"].keys() == fields
+    batch = paths["/verify/batch"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert batch["properties"]["items"]["items"]["properties"].keys() == fields
