@@ -20,6 +20,7 @@ from drafter_client.readout import Readout
 from drafter_client.solo import run_solo
 from drafter_client.stats import Stats
 from speculation import noise
+from speculation.acceptance import Strategy
 from speculation.errors import SpecPairError
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
@@ -78,7 +79,7 @@ def _run(options: argparse.Namespace, prompt: str, client: VerifierClient, draft
     stats = Stats(model=info.name, draft_model=drafts.name)
     run = speculate(
         client,
-        drafts.drafter(sampling),
+        drafts.drafter(sampling, Strategy.COUPLED),
         prompt_ids,
         request,
         info,

@@ -19,6 +19,7 @@ from drafter_client.translating import TranslatingDrafter
 from drafting.contract import Drafter
 from drafting.model import BRANCH_CELLS, ModelDrafter
 from drafting.ngram import NAME, NgramDrafter
+from speculation.acceptance import Strategy, effective_sampling
 from speculation.sampling import Sampling
 
 
@@ -29,7 +30,7 @@ class Drafting:
     name: str
     info: ModelInfo
     vocabulary: Vocabulary
-    drafter: Callable[[Sampling], Drafter]
+    drafter: Callable[[Sampling, Strategy], Drafter]
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def drafting(options: argparse.Namespace, client: VerifierClient) -> Iterator[Dr
         info = client.model()
         vocabulary = RemoteVocabulary(client, info)
         client.ping()
-        yield Drafting(NAME, info, vocabulary, lambda sampling: NgramDrafter(branches))
+        yield Drafting(NAME, info, vocabulary, lambda *_: NgramDrafter(branches))
         return
     with closing(load_model(options, options.draft_model, branches)) as backend:
         info = client.model()
@@ -52,12 +53,28 @@ def drafting(options: argparse.Namespace, client: VerifierClient) -> Iterator[Dr
             target = RemoteVocabulary(client, info)
             client.ping()
             name = f"{backend.model_name} (translated)"
-            yield Drafting(name, info, target, lambda sampling: TranslatingDrafter(backend, target, sampling))
+            yield Drafting(
+                name,
+                info,
+                target,
+                lambda sampling, strategy: TranslatingDrafter(
+                    backend, target, effective_sampling(strategy, sampling), draws=_draws(strategy)
+                ),
+            )
             return
         size = info.vocabulary.size
         yield Drafting(
-            backend.model_name, info, backend.vocabulary, lambda sampling: ModelDrafter(backend, sampling, size)
+            backend.model_name,
+            info,
+            backend.vocabulary,
+            lambda sampling, strategy: ModelDrafter(
+                backend, effective_sampling(strategy, sampling), size, draws=_draws(strategy)
+            ),
         )
+
+
+def _draws(strategy: Strategy) -> bool:
+    return strategy is Strategy.PROBABILISTIC
 
 
 def load_model(options: argparse.Namespace, model: Path, rows: int = 1) -> Backend:

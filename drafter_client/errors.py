@@ -33,6 +33,10 @@ class VocabularyMismatch(DrafterError):
     """A token id would mean one thing here and another there."""
 
 
+class StrategyRefused(DrafterError):
+    """The strategy does not go with what was asked for beside it."""
+
+
 class BadPrompt(DrafterError):
     """The prompt is missing, unreadable or not text."""
 

@@ -1,10 +1,12 @@
 """What a run came to: counted as it goes, reported as one flat object."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from drafter_client.replies import Opened, Verdict
+from speculation.decisions import Decision
 from speculation.forecast import Flight
 from speculation.operation import Operation
 
@@ -41,6 +43,7 @@ class Stats:
     draft_model: str = ""
     prompt_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)  # on each of these, where asked for
     rounds: int = 0  # guesses that the verifier ran its model for
     guesses: int = 0  # sent, those included that were out of date when they came
     drafted: int = 0
@@ -64,6 +67,7 @@ class Stats:
         """Count the prefill, which took `seconds`."""
         self.prompt_tokens = len(opened.prompt_ids)
         self.token_ids = list(opened.tokens)
+        self.decisions = list(opened.decisions or ())
         self.sampling = opened.sampling
         self.ttft_ms = 1e3 * seconds
         self.times.prefill = opened.forward_ms
@@ -89,9 +93,10 @@ class Stats:
         self.times.verify += verdict.forward_ms
         self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
 
-    def committed(self, tokens: list[int], own: bool, operation: Operation) -> None:
-        """Count tokens that became known."""
+    def committed(self, tokens: list[int], own: bool, operation: Operation, decisions: Sequence[Decision] = ()) -> None:
+        """Count tokens that became known; `decisions` on them, where asked for."""
         self.token_ids += tokens
+        self.decisions += decisions
         self.own += len(tokens) if own else 0
         self.operations[operation] += len(tokens)
 

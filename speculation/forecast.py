@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import NamedTuple
 
+from speculation.proposal import Weights
 from speculation.timing import Times
 
 _LONG_AGO = -1e12  # ms; when a guess was expected of which none is
@@ -24,6 +25,7 @@ class Flight:
     goes_on: bool | None = None  # what it was told: whether to go on by itself from here; None where it never does
     stale: bool = False  # contradicted by what is known since
     found: Sequence[bool] = ()  # of each draft, whether it was looked up in the text
+    probs: list[Weights] | None = None  # of each draft, what it was drawn from, where that goes with it
 
     @property
     def end(self) -> int:
