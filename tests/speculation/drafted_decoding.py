@@ -82,10 +82,4 @@ def is_the_targets(found: Counter[tuple[int, ...]], sampling: Sampling, count: i
     for tokens in every:
         p = [probabilities(target_row(a), sampling)[b] for a, b in zip((_FIRST, *tokens), tokens, strict=False)]
         expected.append(float(np.prod(p)))
-    # Rare texts together, so that each outcome is expected often enough for the test.
-    rare = [at for at, p in enumerate(expected) if 0.0 < p * found.total() < 8.0]
-    counts = [found[tokens] for tokens in every]
-    counts.append(sum(counts[at] for at in rare))
-    expected.append(sum(expected[at] for at in rare))
-    kept = [at for at in range(len(counts)) if at not in rare]
-    return chi_square.fits([counts[at] for at in kept], [expected[at] for at in kept])
+    return chi_square.fits_pooled([found[tokens] for tokens in every], expected)
