@@ -159,7 +159,7 @@ def test_reasons_that_were_asked_for_and_do_not_come(client: VerifierClient, mon
 @pytest.mark.parametrize("drafts", [1, 3])
 def test_by_coins_the_text_is_a_sample_of_the_target(drafts: int) -> None:
     """The whole pair, text by text: the second and third token of three hundred of them."""
-    script, ids = Script(seed=5, sharpness=1.2, support=3), range(3)
+    script, ids = Script(seed=2, sharpness=2.0, support=3), range(3)
     target, stranger = ScriptedBackend(script), ScriptedBackend(replace(script, agreement=0.0))
 
     def p(*before: int) -> list[float]:
