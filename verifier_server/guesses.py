@@ -10,8 +10,11 @@ from verifier_server.prompts import check_ids
 from verifier_server.sessions import Session
 
 
-def check_guess(backend: Backend, request: wire.VerifyRequest, session: Session) -> list[Weights]:
-    """What its drafts were drawn from, if that is said. Raises TokenOutOfRange, InvalidRequest, SelfContinueRefused."""
+def read_guess(backend: Backend, request: wire.VerifyRequest, session: Session) -> tuple[int, list[Weights]]:
+    """Where it begins, and what its drafts were drawn from if that is said. Without a position it is the cursor's.
+
+    Raises TokenOutOfRange, InvalidRequest, SelfContinueRefused.
+    """
     check_ids(backend, "draft_tokens", request.draft_tokens)
     if session.self_continue:
         if request.position is None:
@@ -20,7 +23,8 @@ def check_guess(backend: Backend, request: wire.VerifyRequest, session: Session)
         raise SelfContinueRefused(
             "self_continue: the session was opened without; ask for it in the prefill", param="self_continue"
         )
-    return _proposals(backend, request, session)
+    position = session.cursor if request.position is None else request.position
+    return position, _proposals(backend, request, session)
 
 
 def _proposals(backend: Backend, request: wire.VerifyRequest, session: Session) -> list[Weights]:
@@ -44,11 +48,6 @@ def implicit(field: str) -> SelfContinueRefused:
     return SelfContinueRefused(
         f"{field} is missing: the verifier goes on with this session by itself, so say what is meant", param=field
     )
-
-
-def position_of(request: wire.VerifyRequest, session: Session) -> int:
-    """Where it begins: without a position, at the session's cursor."""
-    return session.cursor if request.position is None else request.position
 
 
 def move_on(request: wire.VerifyRequest, session: Session, answer: Answer) -> None:

@@ -19,7 +19,7 @@ from speculation.acceptance import Strategy
 from speculation.errors import ModelFailed, ModelLoading, SpecPairError
 from verifier_server.asking import Asking, Pending
 from verifier_server.engine import Engine
-from verifier_server.guesses import check_guess, implicit, move_on, position_of
+from verifier_server.guesses import implicit, move_on, read_guess
 from verifier_server.hold import LONGEST
 from verifier_server.jobs import Answer
 from verifier_server.outbox import Outbox
@@ -165,7 +165,7 @@ class Service:
     async def verify(self, request: wire.VerifyRequest, session: Session, receive: Receive) -> Answer:
         """Judge a guess. Without a position, the session's cursor stands in and moves on.
 
-        Raises what `check_guess` raises, and what the engine answers.
+        Raises what `read_guess` raises, and what the engine answers.
         """
         with self.sessions.in_use(session):
             answer = await self._asking.answer(self._guess(request, session), receive)
@@ -203,11 +203,11 @@ class Service:
 
     def _guess(self, request: wire.VerifyRequest, session: Session) -> Pending:
         engine = self.engine
-        proposals = check_guess(engine.backend, request, session)
+        position, proposals = read_guess(engine.backend, request, session)
         return self._asking.ask(
             engine,
             session,
-            position_of(request, session),
+            position,
             request.draft_tokens,
             proposals=proposals,
             next_in=_seconds(request.next_in_ms),
