@@ -10,14 +10,16 @@ from typing import Any, Protocol
 
 from drafter_client.client import VerifierClient
 from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Threads
-from drafter_client.errors import DrafterError
+from drafter_client.errors import DrafterError, StrategyRefused
 from drafter_client.replies import STREAM, Bounds, ModelInfo, Opened, Verdict
 from drafter_client.stats import Stats
 from drafting.contract import Drafter, Expansion
+from speculation.acceptance import DRAFTER_INVARIANT, Strategy
+from speculation.decisions import Decision
 from speculation.errors import SpecPairError
 from speculation.forecast import Flight
 from speculation.ngram import NgramIndex
-from speculation.operation import Mechanisms, Operation
+from speculation.operation import LOCKSTEP, Mechanisms, Operation
 from speculation.pilot import Pilot
 from speculation.timing import Times
 
@@ -32,9 +34,10 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Tokens that are certain, in order, each with its origin."""
+    """Tokens that are certain, in order, each with its origin, and why it is there, where that was asked for."""
 
     tokens: list[tuple[int, Origin]]
+    decisions: list[Decision] | None = None
 
 
 class Observer(Protocol):
@@ -81,10 +84,21 @@ def speculate(
 ) -> Generator[Committed, None, None]:
     """Generate with one session, which is released at the end, also when the caller stops early.
 
-    `options` are the prefill's (max_tokens, temperature, …). `clock` is in seconds. `stats` is filled on the way.
+    `options` are the prefill's (max_tokens, strategy, …). `clock` is in seconds. `stats` is filled on the way.
     `length`: fixed drafts a guess; None: as many as pay. `lookup`: draft what followed in the text before, where that
     is likelier than what the model says. `observer`: is told what happens; None: nobody is.
+
+    For the strategy probabilistic the drafter is to draw its drafts from what it sends (`ModelDrafter(…, draws=True)`);
+    one whose choices come of anything else is taken to be sure of them. Raises StrategyRefused for mechanisms with
+    which the text would depend on timing.
     """
+    strategy = Strategy(options.get("strategy", Strategy.COUPLED))
+    if strategy not in DRAFTER_INVARIANT and mechanisms != LOCKSTEP:
+        raise StrategyRefused(
+            f"the strategy {strategy} goes in lockstep only: what is committed depends on what was guessed, and with "
+            "several guesses under way, or a verifier that goes on by itself, it would depend on timing"
+        )
+    explained = bool(options.get("explain"))
     began = clock()
     if observer is not None:
         observer.began(1e3 * began)
@@ -131,13 +145,15 @@ def speculate(
             mechanisms=mechanisms,
             next_in_ms=told,
             lookup=index,
+            always_send=strategy is Strategy.PROBABILISTIC,
             now=1e3 * now,
         )
-        first = Committed([(token, Origin.FREE) for token in opened.tokens])
+        bounds.check_explained("/prefill", explained, opened.decisions)
+        first = Committed([(token, Origin.FREE) for token in opened.tokens], opened.decisions)
         if observer is not None:
             observer.opened(opened, 1e3 * asked, 1e3 * now)
             observer.committed(len(prompt_ids), first, False, 1e3 * now)
-        run = _Run(pilot, crew, bounds, stats, clock, opened.finish_reason, observer)
+        run = _Run(pilot, crew, bounds, stats, clock, opened.finish_reason, strategy, explained, observer)
         crew.open(opened.session_id, len(tokens), run.react)
         yield first
         while run.finish_reason is None:
@@ -166,9 +182,12 @@ class _Run:
         stats: Stats,
         clock: Callable[[], float],
         finish_reason: str | None,
+        strategy: Strategy,
+        explained: bool,
         observer: Observer | None,
     ) -> None:
         self.finish_reason = finish_reason
+        self._accepts, self._explained = strategy is not Strategy.GREEDY, explained
         self._pilot, self._crew, self._bounds, self._stats, self._clock = pilot, crew, bounds, stats, clock
         self._observer = observer
         self._guesses: list[Flight] = []  # that cover what is not known yet: where tokens come from
@@ -243,7 +262,9 @@ class _Run:
             self._bounds.check("/verify", flight.position, verdict.tokens)
             self._stats.round(verdict, flight, now)
             self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
-            brought = self._commit(flight.position, verdict.tokens, verdict.finish_reason, False, now)
+            self._bounds.check_explained("/verify", self._explained, verdict.decisions)
+            reason, decisions = verdict.finish_reason, verdict.decisions
+            brought = self._commit(flight.position, verdict.tokens, reason, False, decisions, now)
             if self._observer is not None:
                 self._observer.answered(flight, verdict, brought, now)
         else:
@@ -252,16 +273,26 @@ class _Run:
                 self._pilot.went_on(event.forward_ms)
                 if self._observer is not None:
                     self._observer.went_on(event.forward_ms, now)
-            self._commit(event.position, event.tokens, event.finish_reason, event.own, now)
+            self._bounds.check_explained(STREAM, self._explained and bool(event.tokens), event.decisions)
+            self._commit(event.position, event.tokens, event.finish_reason, event.own, event.decisions, now)
 
-    def _commit(self, position: int, tokens: list[int], finish_reason: str | None, own: bool, now: float) -> int:
+    def _commit(
+        self,
+        position: int,
+        tokens: list[int],
+        finish_reason: str | None,
+        own: bool,
+        decisions: list[Decision] | None,
+        now: float,
+    ) -> int:
         """Take in committed tokens from `position` on; returns how many of them are news."""
         start = len(self._pilot.known)
         new = self._pilot.committed(position, tokens, finish_reason is not None, now)
         if new:
-            self._stats.committed(new, own, self._pilot.operation)
+            why = decisions[-len(new) :] if decisions is not None else None
+            self._stats.committed(new, own, self._pilot.operation, why or ())
             self._stats.misses, self._stats.prepared = self._pilot.text.misses, self._pilot.text.prepared
-            committed = Committed([(token, self._origin(at, token)) for at, token in enumerate(new, start)])
+            committed = Committed([(token, self._origin(at, token)) for at, token in enumerate(new, start)], why)
             self._news.append(committed)
             if self._observer is not None:
                 self._observer.committed(start, committed, own, now)
@@ -274,6 +305,6 @@ class _Run:
         covering = [guess for guess in self._guesses if guess.position <= position]
         right = [guess for guess in covering if guess.drafts[position - guess.position] == token]
         self._guesses = [guess for guess in self._guesses if guess not in covering or guess in right]
-        if right:
+        if right and self._accepts:
             return Origin.ACCEPTED
         return Origin.CORRECTION if covering else Origin.FREE

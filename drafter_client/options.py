@@ -7,7 +7,7 @@ from typing import Any
 
 from drafter_client.errors import BadOption
 from speculation import noise
-from speculation.acceptance import Strategy
+from speculation.acceptance import DRAFTER_INVARIANT, Strategy
 from speculation.sampling import Sampling
 
 
@@ -25,10 +25,13 @@ class Options:
     """How a text is to be continued. Raises BadOption for values that make no sense.
 
     `mode`          who drafts
+    `strategy`      rule by which drafts are accepted
+    `threshold`     for the strategy of that name: a draft stands that the target gives more
+    `explain`       have each token come with the decision on it
     `seed`          the same seed gives the same text; None: drawn, and reported
     `draft_n`       fixed drafts a guess; None: as many as pay
     `lookup`        draft what followed in the text before, too, where that is likelier to stand than the model's draft
-    `lockstep`      draft, send, wait: nothing side by side
+    `lockstep`      draft, send, wait: nothing side by side. Some strategies allow nothing else
     """
 
     max_tokens: int = 128
@@ -37,6 +40,8 @@ class Options:
     top_p: float = 1.0
     seed: int | None = None
     strategy: Strategy = Strategy.COUPLED
+    threshold: float | None = None
+    explain: bool = False
     mode: Mode = Mode.REMOTE
     draft_n: int | None = None
     lookup: bool = True
@@ -50,6 +55,11 @@ class Options:
         for name, known in (("strategy", Strategy), ("mode", Mode)):
             if getattr(self, name) not in set(known):
                 raise BadOption(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        lossy = self.strategy is Strategy.THRESHOLD
+        if lossy != (self.threshold is not None):
+            raise BadOption("threshold: the strategy threshold needs one, and no other has any")
+        if self.threshold is not None and not 0.0 <= self.threshold < 1.0:
+            raise BadOption(f"threshold must be at least 0 and below 1, got {self.threshold}")
         try:
             _ = self.sampling
         except ValueError as error:
@@ -64,10 +74,19 @@ class Options:
         """How tokens are drawn; the seed is 0 until `settled`."""
         return Sampling(self.seed or 0, self.temperature, self.top_k, self.top_p)
 
+    @property
+    def in_turns(self) -> bool:
+        """Whether draft, send, wait is all that there is."""
+        return self.lockstep or self.strategy not in DRAFTER_INVARIANT
+
     def request(self) -> dict[str, Any]:
         """The fields that both `/prefill` and `/generate` take."""
         names = ("max_tokens", "temperature", "top_k", "top_p", "seed")
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.strategy is not Strategy.COUPLED:
             fields["strategy"] = str(self.strategy)
+        if self.threshold is not None:
+            fields["threshold"] = self.threshold
+        if self.explain:
+            fields["explain"] = True
         return fields
