@@ -4,7 +4,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ from speculation.errors import (
     UnknownSession,
     from_body,
 )
+from speculation.proposal import Weights
 
 # Seconds without an answer after which it will not come. A prefill may queue behind others and be long; asking
 # again would only double the load.
@@ -39,6 +40,7 @@ _OVERLOAD_PATIENCE = 60.0  # seconds of asking an overloaded verifier again, at 
 _FIRST_PAUSE = 0.1  # seconds, doubled with every attempt
 
 T = TypeVar("T")
+_compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class VerifierClient:
@@ -146,9 +148,11 @@ class VerifierClient:
             raise
         return Opened.read(self.fields("/prefill", reply), session_id, prompt_ids)
 
-    def verify(self, session_id: str, position: int, drafts: list[int]) -> Verdict:
+    def verify(
+        self, session_id: str, position: int, drafts: list[int], draft_probs: Sequence[Weights] | None = None
+    ) -> Verdict:
         """Ask which of `drafts`, guessed from `position` on, stand. The position makes it safe to repeat."""
-        return self.guess(session_id, position, drafts)()
+        return self.guess(session_id, position, drafts, draft_probs=draft_probs)()
 
     def guess(
         self,
@@ -157,13 +161,17 @@ class VerifierClient:
         drafts: list[int],
         next_in_ms: float | None = None,
         self_continue: bool | None = None,
+        draft_probs: Sequence[Weights] | None = None,
     ) -> Callable[[], Verdict]:
         """`verify` in two: what is returned waits for the answer, in any thread. Nothing else may come in between.
 
         `next_in_ms`: how long after the answer the next guess is to be expected. `self_continue`: whether the verifier
-        may go on by itself from here on, in a session that was opened so; None: as before.
+        may go on by itself from here on, in a session that was opened so; None: as before. `draft_probs`: what each
+        draft was drawn from, with the strategy that wants to know.
         """
         body = b'{"position":%d,"draft_tokens":[%s]' % (position, ",".join(map(str, drafts)).encode())
+        if draft_probs is not None:
+            body += b',"draft_probs":%s' % _compact(draft_probs).encode()
         if next_in_ms is not None:
             body += b',"next_in_ms":%.1f' % next_in_ms
         if self_continue is not None:

@@ -17,6 +17,7 @@ from drafter_client.client import VerifierClient
 from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.replies import Ended, Verdict
 from drafting.contract import Drafter, Expansion
+from speculation.decisions import Decision
 from speculation.forecast import Flight
 from speculation.places import Step
 
@@ -49,6 +50,7 @@ class Streamed:
     own: bool
     finish_reason: str | None
     forward_ms: float | None = None  # of the pass that brought the last of them, where it was its own
+    decisions: list[Decision] | None = None  # on each of them, where asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Alone:
         self._events.append(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
 
     def send(self, flight: Flight) -> None:
-        verdict = self._client.verify(self._session_id, flight.position, flight.drafts)
+        verdict = self._client.verify(self._session_id, flight.position, flight.drafts, flight.probs)
         self._events.append(Answered(flight, verdict))
 
     def wait(self, timeout: float | None) -> bool:
@@ -285,7 +287,7 @@ class Threads:
                     self._tell(Streamed(self._position, [], False, told.finish_reason))
                     return True
                 self._position = told.position + len(told.tokens)
-                self._tell(Streamed(told.position, told.tokens, told.own, None, told.forward_ms))
+                self._tell(Streamed(told.position, told.tokens, told.own, None, told.forward_ms, told.decisions))
         except ConnectionLost:
             if self._position == began:
                 raise

@@ -41,6 +41,10 @@ class PairBusy(DrafterError):
     """A pair is asked for more texts at a time than it was made for."""
 
 
+class StrategyRefused(DrafterError):
+    """The strategy does not go with what was asked for beside it."""
+
+
 class BadPrompt(DrafterError):
     """The prompt is missing, unreadable or not text."""
 

@@ -1,11 +1,12 @@
 """The body of a reply, read field by field: whatever answers may send anything."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from drafter_client.errors import BadReply
 
 FINISH_REASONS = ("stop", "length")
 _MOST = 2**53  # of anything that is counted: what comes after is no longer exact as a float, or is none at all
+T = TypeVar("T")
 _LONGEST_MS = 1e7  # some three hours; no answer is waited for that long
 
 
@@ -81,6 +82,30 @@ class Fields:
             return value
         raise self.wrong(name, "is not a number from 0 to 1")
 
+    def share(self, name: str) -> float:
+        """A number from 0 to 1."""
+        value = self._get(name)
+        if type(value) in (int, float) and 0 <= value <= 1:
+            return float(value)
+        raise self.wrong(name, "is not a number from 0 to 1")
+
+    def one_of(self, name: str, values: tuple[T, ...]) -> T:
+        """One of these."""
+        value = self._get(name)
+        for each in values:
+            if value == each:
+                return each
+        raise self.wrong(name, f"is none of {', '.join(map(str, values))}")
+
+    def parts_if_any(self, name: str) -> "list[Fields] | None":
+        """A list of objects, or None where it is null or missing."""
+        if self._body.get(name) is None:
+            return None
+        return [
+            Fields(self._where, each, f"{self._prefix}{name}[{at}]")
+            for at, each in enumerate(self._list(name, "objects"))
+        ]
+
     def flag(self, name: str) -> bool:
         """True or false."""
         value: bool = self._get(name)
@@ -120,6 +145,10 @@ class Fields:
     def id_or_null(self, name: str, below: int) -> int | None:
         """A token id or None."""
         return None if self._get(name) is None else self.count(name, most=below - 1)
+
+    def count_or_null(self, name: str) -> int | None:
+        """A whole number or None."""
+        return None if self._get(name) is None else self.count(name)
 
     def byte_strings(self, name: str) -> list[bytes]:
         """A list of strings of bytes, each byte as the character of its number."""

@@ -9,24 +9,27 @@ from typing import Any, Protocol
 
 from drafter_client.client import VerifierClient
 from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Threads
-from drafter_client.errors import DrafterError
+from drafter_client.errors import DrafterError, StrategyRefused
 from drafter_client.origin import Origin, Origins
 from drafter_client.replies import STREAM, Bounds, ModelInfo, Opened, Verdict
 from drafter_client.stats import Stats
 from drafting.contract import Drafter, Expansion
+from speculation.acceptance import DRAFTER_INVARIANT, Strategy
+from speculation.decisions import Decision
 from speculation.errors import SpecPairError
 from speculation.forecast import Flight
 from speculation.ngram import NgramIndex
-from speculation.operation import Mechanisms, Operation
+from speculation.operation import LOCKSTEP, Mechanisms, Operation
 from speculation.pilot import Pilot
 from speculation.timing import Times
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Tokens that are certain, in order, each with its origin."""
+    """Tokens that are certain, in order, each with its origin, and why it is there, where that was asked for."""
 
     tokens: list[tuple[int, Origin]]
+    decisions: list[Decision] | None = None
 
 
 class Observer(Protocol):
@@ -73,10 +76,21 @@ def speculate(
 ) -> Generator[Committed, None, None]:
     """Generate with one session, which is released at the end, also when the caller stops early.
 
-    `options` are the prefill's (max_tokens, temperature, …). `clock` is in seconds. `stats` is filled on the way.
+    `options` are the prefill's (max_tokens, strategy, …). `clock` is in seconds. `stats` is filled on the way.
     `length`: fixed drafts a guess; None: as many as pay. `lookup`: draft what followed in the text before, where that
     is likelier than what the model says. `observer`: is told what happens; None: nobody is.
+
+    For the strategy probabilistic the drafter is to draw its drafts from what it sends (`ModelDrafter(…, draws=True)`);
+    one whose choices come of anything else is taken to be sure of them. Raises StrategyRefused for mechanisms with
+    which the text would depend on timing.
     """
+    strategy = Strategy(options.get("strategy", Strategy.COUPLED))
+    if strategy not in DRAFTER_INVARIANT and mechanisms != LOCKSTEP:
+        raise StrategyRefused(
+            f"the strategy {strategy} goes in lockstep only: what is committed depends on what was guessed, and with "
+            "several guesses under way, or a verifier that goes on by itself, it would depend on timing"
+        )
+    explained = bool(options.get("explain"))
     began = clock()
     if observer is not None:
         observer.began(1e3 * began)
@@ -123,13 +137,15 @@ def speculate(
             mechanisms=mechanisms,
             next_in_ms=told,
             lookup=index,
+            always_send=strategy is Strategy.PROBABILISTIC,
             now=1e3 * now,
         )
-        first = Committed([(token, Origin.FREE) for token in opened.tokens])
+        bounds.check_explained("/prefill", explained, opened.decisions)
+        first = Committed([(token, Origin.FREE) for token in opened.tokens], opened.decisions)
         if observer is not None:
             observer.opened(opened, 1e3 * asked, 1e3 * now)
             observer.committed(len(prompt_ids), first, False, 1e3 * now)
-        run = _Run(pilot, crew, bounds, stats, clock, opened.finish_reason, observer)
+        run = _Run(pilot, crew, bounds, stats, clock, opened.finish_reason, strategy, explained, observer)
         crew.open(opened.session_id, len(tokens), run.react)
         yield first
         while run.finish_reason is None:
@@ -158,12 +174,15 @@ class _Run:
         stats: Stats,
         clock: Callable[[], float],
         finish_reason: str | None,
+        strategy: Strategy,
+        explained: bool,
         observer: Observer | None,
     ) -> None:
         self.finish_reason = finish_reason
+        self._explained = explained
         self._pilot, self._crew, self._bounds, self._stats, self._clock = pilot, crew, bounds, stats, clock
         self._observer = observer
-        self._origins = Origins()
+        self._origins = Origins(accepts=strategy is not Strategy.GREEDY)
         self._lock = threading.Lock()  # over all of this
         self._news: deque[Committed] = deque()
         self._failure: BaseException | None = None
@@ -234,12 +253,18 @@ class _Run:
             verdict, flight = event.verdict, event.flight
             self._bounds.check("/verify", flight.position, verdict.tokens)
             self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
+            self._bounds.check_explained("/verify", self._explained, verdict.decisions)
             self._stats.round(verdict, flight, now)
             ran = verdict.ran(len(flight.drafts))
             recorded = flight.end - verdict.judged if ran else self._bounds.tokens
-            finish_reason = verdict.finish_reason
             brought = self._commit(
-                flight.position, verdict.tokens, finish_reason, now, answered=flight, recorded=recorded
+                flight.position,
+                verdict.tokens,
+                verdict.finish_reason,
+                verdict.decisions,
+                now,
+                answered=flight,
+                recorded=recorded,
             )
             if ran:
                 with_it = verdict.tokens[: verdict.accepted + 1]
@@ -252,13 +277,15 @@ class _Run:
                 self._pilot.went_on(event.forward_ms)
                 if self._observer is not None:
                     self._observer.went_on(event.forward_ms, now)
-            self._commit(event.position, event.tokens, event.finish_reason, now, own=event.own)
+            self._bounds.check_explained(STREAM, self._explained and bool(event.tokens), event.decisions)
+            self._commit(event.position, event.tokens, event.finish_reason, event.decisions, now, own=event.own)
 
     def _commit(
         self,
         position: int,
         tokens: list[int],
         finish_reason: str | None,
+        decisions: list[Decision] | None,
         now: float,
         *,
         own: bool = False,
@@ -273,13 +300,14 @@ class _Run:
         start = len(self._pilot.known)
         new = self._pilot.committed(position, tokens, finish_reason is not None, now)
         if new:
+            why = decisions[-len(new) :] if decisions is not None else None
             told = [
                 (token, self._origins.tell(at, token, own, answered, late=at < recorded))
                 for at, token in enumerate(new, start)
             ]
-            self._stats.committed(told, own, self._pilot.operation)
+            self._stats.committed(told, own, self._pilot.operation, why or ())
             self._stats.misses, self._stats.prepared = self._pilot.text.misses, self._pilot.text.prepared
-            committed = Committed(told)
+            committed = Committed(told, why)
             self._news.append(committed)
             if self._observer is not None:
                 self._observer.committed(start, committed, own, now)

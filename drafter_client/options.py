@@ -8,7 +8,7 @@ from typing import Any
 
 from drafter_client.errors import BadOption
 from speculation import noise
-from speculation.acceptance import Strategy
+from speculation.acceptance import DRAFTER_INVARIANT, Strategy
 from speculation.sampling import Sampling
 
 _NUMBERS: dict[str, tuple[type, ...]] = {
@@ -17,6 +17,7 @@ _NUMBERS: dict[str, tuple[type, ...]] = {
     "top_k": (int,),
     "top_p": (float, int),
     "seed": (int, NoneType),
+    "threshold": (float, int, NoneType),
     "draft_n": (int, NoneType),
 }
 
@@ -37,10 +38,13 @@ class Options:
     Without drafting here `draft_n`, `lookup` and `lockstep` mean nothing, but that `draft_n` counts in mode fused, too.
 
     `mode`          who drafts
+    `strategy`      rule by which drafts are accepted
+    `threshold`     for the strategy of that name: a draft stands that the target gives more
+    `explain`       have each token come with the decision on it
     `seed`          the same seed gives the same text; None: drawn, and reported
     `draft_n`       fixed drafts a guess; None: as many as pay
     `lookup`        draft what followed in the text before, too, where that is likelier to stand than the model's draft
-    `lockstep`      draft, send, wait: nothing side by side
+    `lockstep`      draft, send, wait: nothing side by side. Some strategies allow nothing else
     """
 
     max_tokens: int = 128
@@ -49,6 +53,8 @@ class Options:
     top_p: float = 1.0
     seed: int | None = None
     strategy: Strategy = Strategy.COUPLED
+    threshold: float | None = None
+    explain: bool = False
     mode: Mode = Mode.REMOTE
     draft_n: int | None = None
     lookup: bool = True
@@ -67,6 +73,11 @@ class Options:
                 object.__setattr__(self, name, known(getattr(self, name)))  # a plain "target" will do
             except ValueError:
                 raise BadOption(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}") from None
+        lossy = self.strategy is Strategy.THRESHOLD
+        if lossy != (self.threshold is not None):
+            raise BadOption("threshold: the strategy threshold needs one, and no other has any")
+        if self.threshold is not None and not 0.0 <= self.threshold < 1.0:
+            raise BadOption(f"threshold must be at least 0 and below 1, got {self.threshold}")
         try:
             _ = self.sampling
         except ValueError as error:
@@ -81,10 +92,19 @@ class Options:
         """How tokens are drawn; the seed is 0 until `settled`."""
         return Sampling(self.seed or 0, self.temperature, self.top_k, self.top_p)
 
+    @property
+    def in_turns(self) -> bool:
+        """Whether draft, send, wait is all that there is."""
+        return self.lockstep or self.strategy not in DRAFTER_INVARIANT
+
     def request(self) -> dict[str, Any]:
         """The fields that both `/prefill` and `/generate` take."""
         names = ("max_tokens", "temperature", "top_k", "top_p", "seed")
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.strategy is not Strategy.COUPLED:
             fields["strategy"] = str(self.strategy)
+        if self.threshold is not None:
+            fields["threshold"] = self.threshold
+        if self.explain:
+            fields["explain"] = True
         return fields

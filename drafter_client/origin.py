@@ -22,7 +22,9 @@ class Origin(Enum):
 class Origins:
     """The guesses of one text, and the origins that were told of its tokens. Positions count the prompt's, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, accepts: bool = True) -> None:
+        """`accepts`: whether drafts can stand at all."""
+        self._accepts = accepts
         self._guesses: list[Flight] = []  # in order, those that nothing has contradicted and that reach beyond the text
         self._told: dict[int, Origin] = {}
 
@@ -35,11 +37,11 @@ class Origins:
         answer told of it; `late`: after it had been committed without that."""
         self._guesses = [guess for guess in self._guesses if position <= guess.end]
         begun = [guess for guess in self._guesses if guess.position <= position and guess is not answered]
-        self._guesses = [guess for guess in self._guesses if _origin(position, token, guess) is not Origin.CORRECTION]
+        self._guesses = [guess for guess in self._guesses if not _contradicts(position, token, guess)]
         brought = answered if not late else None
         brought = brought or next(iter(begun), None)
         unasked = own or (brought is None and answered is not None)
-        origin = self._told[position] = Origin.OWN if unasked else _origin(position, token, brought)
+        origin = self._told[position] = Origin.OWN if unasked else self._of(position, token, brought)
         return origin
 
     def settle(self, guess: Flight, first: int, tokens: list[int]) -> Iterator[tuple[Origin, Origin]]:
@@ -47,11 +49,16 @@ class Origins:
         told of it, and what it is."""
         for position, token in enumerate(tokens, guess.position):
             if position >= first and position in self._told:
-                yield self._told.pop(position), _origin(position, token, guess)
+                yield self._told.pop(position), self._of(position, token, guess)
+
+    def _of(self, position: int, token: int, guess: Flight | None) -> Origin:
+        """What a token is that came with `guess`."""
+        if guess is None or not guess.position <= position < guess.end:
+            return Origin.FREE
+        stood = self._accepts and not _contradicts(position, token, guess)
+        return Origin.ACCEPTED if stood else Origin.CORRECTION
 
 
-def _origin(position: int, token: int, guess: Flight | None) -> Origin:
-    """What a token is that came with `guess`."""
-    if guess is None or not guess.position <= position < guess.end:
-        return Origin.FREE
-    return Origin.ACCEPTED if guess.drafts[position - guess.position] == token else Origin.CORRECTION
+def _contradicts(position: int, token: int, guess: Flight) -> bool:
+    """Whether the guess has another token there."""
+    return guess.position <= position < guess.end and guess.drafts[position - guess.position] != token

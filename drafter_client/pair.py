@@ -24,6 +24,7 @@ from drafter_client.served import served
 from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.stats import Stats
 from drafting.contract import Drafter
+from speculation.acceptance import Strategy
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
 
@@ -38,7 +39,7 @@ class _Seat(NamedTuple):
     """What one text needs for itself."""
 
     client: VerifierClient
-    drafter: Callable[[Sampling], Drafter]
+    drafter: Callable[[Sampling, Strategy], Drafter]
 
 
 class Pair:
@@ -163,7 +164,7 @@ class Pair:
 
     def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
         with self._seat() as seat, self._observed(options, stats) as observer:
-            drafter = seat.drafter(options.sampling) if Mode.REMOTE in self.modes else None
+            drafter = seat.drafter(options.sampling, options.strategy) if Mode.REMOTE in self.modes else None
 
             def begin(client: VerifierClient, tokens: list[int], how: Options, part: Stats) -> Run:
                 if how.mode is not Mode.REMOTE:
@@ -203,7 +204,7 @@ class Pair:
             stats,
             self._clock,
             length=options.draft_n,
-            mechanisms=LOCKSTEP if options.lockstep else Mechanisms(self_continue=self.target.self_continue),
+            mechanisms=LOCKSTEP if options.in_turns else Mechanisms(self_continue=self.target.self_continue),
             lookup=options.lookup and not self._drafting.looks_up,
             observer=observer,
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 from backends.vocabulary import Fingerprint
 from drafter_client.fields import Fields, broken_promise
+from speculation.decisions import VERDICTS, Decision
 
 STREAM = "/sessions/…/stream"  # in messages, whatever the session
 
@@ -52,6 +53,27 @@ def _fingerprint(reply: Fields, below: int | None) -> Fingerprint:
     )
 
 
+def _decisions(reply: Fields, tokens: list[int]) -> list[Decision] | None:
+    """Those on `tokens`, where the reply tells them."""
+    parts = reply.parts_if_any("decisions")
+    if parts is None:
+        return None
+    if [part.count("token") for part in parts] != tokens:
+        raise reply.wrong("decisions", "are not on the tokens")
+    return [
+        Decision(
+            token=token,
+            p=part.share("p"),
+            draft=part.count_or_null("draft"),
+            draft_p=part.share_if_any("draft_p"),
+            q=part.share_if_any("q"),
+            drawn=part.share_if_any("drawn"),
+            verdict=part.one_of("verdict", VERDICTS),
+        )
+        for token, part in zip(tokens, parts, strict=True)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A session after its prefill: the prompt's ids and the tokens generated so far, at least one."""
@@ -63,6 +85,7 @@ class Opened:
     sampling: dict[str, Any]
     queue_ms: float
     forward_ms: float
+    decisions: list[Decision] | None = None  # on each of `tokens`, where asked for
 
     @classmethod
     def read(cls, reply: Fields, session_id: str, prompt_ids: list[int]) -> "Opened":
@@ -80,6 +103,7 @@ class Opened:
             sampling=reply.anything("sampling"),
             queue_ms=timing.milliseconds("queue_ms"),
             forward_ms=timing.milliseconds("forward_ms"),
+            decisions=_decisions(reply, tokens),
         )
 
 
@@ -97,6 +121,7 @@ class Verdict:
     queue_ms: float
     forward_ms: float
     sessions: int = 1  # that shared the pass
+    decisions: list[Decision] | None = None  # on each of `tokens`, where asked for
 
     def stood(self, drafts: int) -> int:
         """Of those judged, how many stood; `drafts` were guessed, and what was known of them was not judged again."""
@@ -120,6 +145,7 @@ class Verdict:
             queue_ms=timing.milliseconds("queue_ms"),
             forward_ms=timing.milliseconds("forward_ms"),
             sessions=timing.count("sessions"),
+            decisions=_decisions(reply, tokens),
         )
 
 
@@ -131,6 +157,7 @@ class Pushed:
     tokens: list[int]
     own: bool
     forward_ms: float | None  # of the pass that brought the last of them, where it was its own
+    decisions: list[Decision] | None = None  # on each of them, where asked for
 
     @classmethod
     def read(cls, event: Fields, due: int) -> "Pushed":
@@ -140,7 +167,8 @@ class Pushed:
             raise event.wrong("position", f"is {position} where {due} is due")
         if not tokens:
             raise event.wrong("tokens", "is empty")
-        return cls(position, tokens, event.flag("own"), event.milliseconds_if_any("forward_ms"))
+        own, forward_ms = event.flag("own"), event.milliseconds_if_any("forward_ms")
+        return cls(position, tokens, own, forward_ms, _decisions(event, tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +247,11 @@ class Bounds:
     url: str
     ids: int
     tokens: int
+
+    def check_explained(self, path: str, asked: bool, decisions: list[Decision] | None) -> None:
+        """Raise BadReply where the reasons for tokens were asked for and do not come."""
+        if asked and decisions is None:
+            raise broken_promise(self.url + path, "decisions are missing, and were asked for")
 
     def check(self, path: str, position: int, tokens: list[int]) -> None:
         """Raise BadReply for tokens from `position` on that go beyond."""

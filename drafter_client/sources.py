@@ -17,10 +17,11 @@ from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.replies import ModelInfo
 from drafter_client.translating import TranslatingDrafter
 from drafting.contract import Drafter
-from drafting.model import BRANCH_CELLS, ModelDrafter
+from drafting.model import BRANCH_CELLS, model_drafter
 from drafting.ngram import NAME, NgramDrafter
 from drafting.shared import SharedEngine
 from models import DEFAULT_DRAFT
+from speculation.acceptance import Strategy, effective_sampling
 from speculation.sampling import Sampling
 
 
@@ -31,7 +32,9 @@ class Drafting:
     name: str | None  # None: nothing drafts here
     info: ModelInfo
     vocabulary: Vocabulary
-    drafters: list[Callable[[Sampling], Drafter]]  # one for each text at a time: a new drafter for every next text
+    drafters: list[
+        Callable[[Sampling, Strategy], Drafter]
+    ]  # one for each text at a time: a new drafter for every next text
     looks_up: bool = False  # it is a lookup already
 
 
@@ -68,16 +71,21 @@ class DraftModel:
                     raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
                 target = RemoteVocabulary(client, info)
                 client.ping()
-                through_text = [partial(TranslatingDrafter, engine, target) for engine in engines]
+                through_text = [partial(_translating, engine, target) for engine in engines]
                 yield Drafting(f"{backend.model_name} (translated)", info, target, [*through_text])
                 return
             size = info.vocabulary.size
-            drafters = [partial(_model_drafter, engine, size) for engine in engines]
+            drafters = [partial(_drafting, engine, size) for engine in engines]
             yield Drafting(backend.model_name, info, backend.vocabulary, [*drafters])
 
 
-def _model_drafter(engine: Backend, vocabulary_size: int, sampling: Sampling) -> Drafter:
-    return ModelDrafter(engine, sampling, vocabulary_size)
+def _drafting(engine: Backend, vocabulary_size: int, sampling: Sampling, strategy: Strategy) -> Drafter:
+    return model_drafter(engine, sampling, strategy, vocabulary_size)
+
+
+def _translating(engine: Backend, target: Vocabulary, sampling: Sampling, strategy: Strategy) -> Drafter:
+    draws = strategy is Strategy.PROBABILISTIC
+    return TranslatingDrafter(engine, target, effective_sampling(strategy, sampling), draws=draws)
 
 
 @contextmanager
@@ -98,7 +106,7 @@ class Lookup:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         info, vocabulary = _told_by(client)
-        yield Drafting(NAME, info, vocabulary, [lambda sampling: NgramDrafter(branches)] * texts, looks_up=True)
+        yield Drafting(NAME, info, vocabulary, [lambda *_: NgramDrafter(branches)] * texts, looks_up=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,7 @@ class Custom:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         info, vocabulary = _told_by(client)
-        yield Drafting(self.name, info, vocabulary, [lambda sampling: self.make(vocabulary, sampling)] * texts)
+        yield Drafting(self.name, info, vocabulary, [lambda sampling, _: self.make(vocabulary, sampling)] * texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +132,7 @@ class Undrafted:
         yield Drafting(None, info, vocabulary, [_refuse] * texts)
 
 
-def _refuse(_: Sampling) -> Drafter:
+def _refuse(*_: object) -> Drafter:
     raise BadOption("there is nothing here that drafts")
 
 

@@ -1,13 +1,14 @@
 """What a run came to: counted as it goes, reported as one flat object."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from drafter_client.origin import Origin
 from drafter_client.pace import Pace
 from drafter_client.replies import Opened, Summary, Verdict
+from speculation.decisions import Decision
 from speculation.forecast import Flight
 from speculation.operation import Operation
 
@@ -58,6 +59,7 @@ class Stats:
     mode: str = "remote"  # a `Mode`, or "solo": a model of this machine by itself
     prompt_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)  # on each of these, where asked for
     rounds: int = 0  # guesses that the verifier ran its model for
     guesses: int = 0  # sent, those included that were out of date when they came
     drafted: int = 0
@@ -87,6 +89,7 @@ class Stats:
         """Count the prefill, which took `seconds`."""
         self.prompt_tokens = len(opened.prompt_ids)
         self.token_ids = list(opened.tokens)
+        self.decisions = list(opened.decisions or ())
         self.origins[Origin.FREE] += len(opened.tokens)
         self.sampling = opened.sampling
         self.ttft_ms = 1e3 * seconds
@@ -141,9 +144,16 @@ class Stats:
             setattr(self.times, each.name, getattr(self.times, each.name) + getattr(part.times, each.name))
         self.operations += part.operations
 
-    def committed(self, tokens: list[tuple[int, Origin]], own: bool, operation: Operation) -> None:
-        """Count tokens that became known."""
+    def committed(
+        self,
+        tokens: list[tuple[int, Origin]],
+        own: bool,
+        operation: Operation,
+        decisions: Sequence[Decision] = (),
+    ) -> None:
+        """Count tokens that became known; `decisions` on them, where asked for."""
         self.token_ids += [token for token, _ in tokens]
+        self.decisions += decisions
         self.origins.update(origin for _, origin in tokens)
         self.own += len(tokens) if own else 0
         self.operations[operation] += len(tokens)

@@ -18,6 +18,7 @@ import numpy as np
 
 from backends.contract import Backend
 from backends.vocabulary import Kind, Vocabulary
+from drafter_client.errors import StrategyRefused
 from drafting.contract import Expansion
 from drafting.model import ModelDrafter
 from speculation.bytepairs import BytePairs
@@ -37,7 +38,13 @@ class TranslatingDrafter:
 
     width = 1
 
-    def __init__(self, backend: Backend, target: Vocabulary, sampling: Sampling) -> None:
+    def __init__(self, backend: Backend, target: Vocabulary, sampling: Sampling, *, draws: bool = False) -> None:
+        """Raises StrategyRefused for drafts that are to be drawn (`draws`, as for `ModelDrafter`)."""
+        if draws:
+            raise StrategyRefused(
+                "the strategy probabilistic needs the distribution over the target's tokens that a draft is from, "
+                "and what is translated has none: choose a draft model of the target's family, or another strategy"
+            )
         self._target, self._ours = target, backend.vocabulary
         self._model = _Coupled(backend, target, sampling)
         ours = _ordinary(self._ours)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from backends.contract import Backend, BackendError, Entry, OutOfRoom, Rows, head_for
 from drafting.contract import Expansion
-from speculation.acceptance import common_prefix
+from speculation.acceptance import Strategy, common_prefix, effective_sampling
+from speculation.proposal import drawn_from, normalised, propose
 from speculation.sampling import Row, Sampling, choose, choose_two, probability
 from speculation.tree import Prediction
 
@@ -24,15 +25,20 @@ class _Row:
 
 
 class ModelDrafter:
-    """Drafts with a model in the rows of a backend, under the verifier's own noise.
+    """Drafts with a model in the rows of a backend, under the verifier's own noise unless it `draws`.
 
     What a row holds is never computed again, and a tail that forks off another one's is copied. Only when the text
     outgrows the model's context does the window slide on to the last half of it, and is read anew.
     """
 
-    def __init__(self, backend: Backend, sampling: Sampling, vocabulary_size: int | None = None) -> None:
-        """`vocabulary_size`: the verifier's; ids beyond the smaller vocabulary are never drafted."""
-        self._backend, self._sampling = backend, sampling
+    def __init__(
+        self, backend: Backend, sampling: Sampling, vocabulary_size: int | None = None, *, draws: bool = False
+    ) -> None:
+        """`vocabulary_size`: the verifier's; ids beyond the smaller vocabulary are never drafted.
+
+        `draws`: with noise of their own, from what is sent with them, as the strategy probabilistic wants drafts.
+        """
+        self._backend, self._sampling, self._draws = backend, sampling, draws
         self._ids = min(backend.vocabulary.size, vocabulary_size or backend.vocabulary.size)
         self._wanted = head_for(sampling, self._ids, choices=_CHOICES)
         self._fewer_ids = (vocabulary_size or 0) > self._ids
@@ -164,9 +170,19 @@ class ModelDrafter:
             raise
 
     def _predict(self, logits: Row, position: int, runner_up: bool) -> Prediction:
+        if self._draws:
+            weights = propose(logits, self._sampling)
+            token = drawn_from(weights, self._sampling.seed, position)
+            return Prediction(token, normalised(weights)[token], probs=weights)
         second = None
         if runner_up:
             token, second = choose_two(logits, self._sampling, position)
         else:
             token = choose(logits, self._sampling, position)
         return Prediction(token, probability(logits, token, self._sampling), second)
+
+
+def model_drafter(backend: Backend, sampling: Sampling, strategy: Strategy, vocabulary_size: int) -> ModelDrafter:
+    """The drafter that a strategy wants, under the session's sampling."""
+    draws = strategy is Strategy.PROBABILISTIC
+    return ModelDrafter(backend, effective_sampling(strategy, sampling), vocabulary_size, draws=draws)

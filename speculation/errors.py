@@ -5,7 +5,7 @@ SpecPairError
 |   +-- InvalidRequest, BodyTooLarge, Unauthorized, NotFound, MethodNotAllowed
 |   +-- EmptyPrompt, PromptTooLong, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
-|   +-- FusedUnavailable
+|   +-- FusedUnavailable, OverlapRefused
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
 +-- ServerError                  what was asked is fine, the verifier cannot do it now
     +-- ModelLoading, ModelFailed, Overloaded, EngineError, InternalError
@@ -94,6 +94,10 @@ class SelfContinueRefused(RequestError):
 
 class FusedUnavailable(RequestError):
     code = "fused_unavailable"
+
+
+class OverlapRefused(RequestError):
+    code = "overlap_refused"
 
 
 class PositionInsidePrompt(RequestError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import NamedTuple
 
+from speculation.proposal import Weights
 from speculation.timing import Times
 
 _LONG_AGO = -1e12  # ms; when a guess was expected of which none is
@@ -25,6 +26,7 @@ class Flight:
     stale: bool = False  # contradicted by what is known since
     found: Sequence[bool] = ()  # of each draft, whether it was looked up in the text
     confidence: Sequence[float] = ()  # of each draft, the drafter's own probability of it
+    probs: list[Weights] | None = None  # of each draft, what it was drawn from, where that goes with it
 
     @property
     def end(self) -> int:

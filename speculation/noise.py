@@ -18,6 +18,8 @@ The noise is counter-based: a pure function of (seed, absolute position, vocabul
     u              (h + 1/2) / 2**53
     G              -log(-log u)                    (float64)
 
+What needs one uniform number at a position, and no noise for each id (purposes 1 to 3), takes h / 2**53 of id 0.
+
 `u` can be so close to 1 that it rounds there in float64; with v = 1 - u = (2**53 - h - 1/2) / 2**53, which
 is exact near 0, the same value is -log(-log1p(-v)), and that form is used for the upper half.
 """
@@ -46,7 +48,10 @@ _BLOCK = 1 << 14  # words worked on at a time: they stay in the cache, and their
 class Purpose(IntEnum):
     """What a draw is for. Different purposes at one position see independent noise."""
 
-    TOKEN = 0
+    TOKEN = 0  # a token of the target's distribution, or of the drafter's under the same noise
+    DRAFT = 1  # a draft from what is sent with it
+    COIN = 2  # whether such a draft stands
+    RESIDUAL = 3  # the token in place of one that does not
 
 
 class RowKey(NamedTuple):
@@ -131,6 +136,12 @@ def gumbel_one(key: RowKey, token: int) -> float:
     if h < 1 << 52:
         return -log(-log((h + 0.5) * 2.0**-53))
     return -log(-log1p(-(((1 << 53) - 1 - h) + 0.5) * 2.0**-53))
+
+
+def uniform(key: RowKey, token: int = 0) -> float:
+    """The word of one id as a number in [0, 1): h / 2**53, which is exact."""
+    high = _permute_one(token * _GOLDEN & _MASK ^ key.k0, key.k1)
+    return (high << 21 | _permute_one(high ^ key.k2, key.k3) >> 11) * 2.0**-53
 
 
 def _permute_one(x: int, key: int) -> int:

@@ -19,7 +19,7 @@ from math import inf
 from speculation.draft_length import MAX_AUTO, prospects, worth_sending
 from speculation.forecast import Flight, Forecast
 from speculation.ngram import NgramIndex
-from speculation.operation import Mechanisms, Operation
+from speculation.operation import LOCKSTEP, Mechanisms, Operation
 from speculation.outlook import Outlook, best_outlook, fixed_outlook
 from speculation.places import FLOOR, Step, together
 from speculation.recovery import NOT_SOON
@@ -52,18 +52,24 @@ class Pilot:
         mechanisms: Mechanisms = Mechanisms(),
         next_in_ms: float = 0.0,
         lookup: NgramIndex | None = None,
+        always_send: bool = False,
         now: float = 0.0,
     ) -> None:
         """`tokens`: prompt and what is committed. `limit`: tokens at which the text ends. `ends`: tokens that end it.
 
         `max_drafts`: that the verifier judges at once. `width`: continuations that the drafter can look behind at once.
         `length`: fixed drafts a guess, None for automatic. `next_in_ms`: what the verifier was told with the prompt.
-        `lookup`: of the text, for drafts without the model; None: no such drafts.
+        `lookup`: of the text, for drafts without the model; None: no such drafts. `always_send`: each draft of the
+        model goes with the next guess, with what it was drawn from: to drop some for what they are would favour others.
+        In lockstep only; raises ValueError elsewhere.
         """
+        if always_send and mechanisms != LOCKSTEP:
+            raise ValueError("drafts that must be sent can be had in lockstep only")
         self.text = Text(tokens, ends, lookup)
         self.known = self.text.known
         self.finished = False
         self.mechanisms = mechanisms
+        self._always_send = always_send
         self._limit, self._max_drafts, self._width, self._length = limit, max_drafts, width, length
         self._times = times
         self._tree = self.text.tree
@@ -165,6 +171,8 @@ class Pilot:
             return None
         if self._flights and not self._prospects.overlap:
             return None
+        if self._always_send and self._step is not None:
+            return None
         self._look_up(now)
         goes_on, next_in = self._prospects.recovery
         path = self._guess(now)
@@ -180,6 +188,7 @@ class Pilot:
             goes_on if self.mechanisms.self_continue else None,
             found=[node.found for node in path],
             confidence=[node.confidence for node in path],
+            probs=[node.probs or {node.token: 1.0} for node in path] if self._always_send else None,
         )
         self._seen = None
         self._forecast.sent(flight)
@@ -318,6 +327,8 @@ class Pilot:
         if self._length is None:
             chances = self.text.chances(path)
             count = worth_sending(self._times, chances, outlook.skip, self._cap, self._prospects.price)
+            if self._always_send:
+                count = max(count, *(at for at, node in enumerate(path, 1) if not node.found), 0)
             if (
                 self._flights
                 and chances[min(outlook.skip, len(path))] * self._times.link * self._prospects.rate < _WORTH

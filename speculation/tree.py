@@ -8,25 +8,38 @@ that guesses are made of; the rest are continuations prepared for corrections.
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from speculation.proposal import Weights
+
 
 class Prediction(NamedTuple):
-    """What the drafter expects next: its choice and its own probability of it, and the token it would take instead."""
+    """What the drafter expects next: its choice and its own probability of it, and the token it would take instead.
+
+    `probs`: what the choice was drawn from, where it was drawn and not chosen.
+    """
 
     token: int
     confidence: float
     runner_up: int | None = None
+    probs: Weights | None = None
 
 
 class Node:
     """A token behind all those above it. `children` is None until it is known what is expected next.
 
-    `found`: it was looked up in the text, and the draft model was not asked.
+    `found`: it was looked up in the text, and the draft model was not asked. `probs`: what it was drawn from, if so.
     """
 
-    __slots__ = ("children", "confidence", "found", "parent", "token")
+    __slots__ = ("children", "confidence", "found", "parent", "probs", "token")
 
-    def __init__(self, token: int, confidence: float, parent: "Node | None", found: bool = False) -> None:
-        self.token, self.confidence, self.parent, self.found = token, confidence, parent, found
+    def __init__(
+        self,
+        token: int,
+        confidence: float,
+        parent: "Node | None",
+        found: bool = False,
+        probs: Weights | None = None,
+    ) -> None:
+        self.token, self.confidence, self.parent, self.found, self.probs = token, confidence, parent, found, probs
         self.children: list[Node] | None = None
 
 
@@ -53,7 +66,7 @@ class Tree:
             if all(child.token != prediction.token for child in node.children):
                 node.children.append(Node(prediction.token, prediction.confidence, node))
             return
-        node.children = [Node(prediction.token, prediction.confidence, node)]
+        node.children = [Node(prediction.token, prediction.confidence, node, probs=prediction.probs)]
         if prediction.runner_up is not None:
             node.children.append(Node(prediction.runner_up, 1.0 - prediction.confidence, node))
 

@@ -1,12 +1,13 @@
 """The messages of the protocol. Unknown keys are refused, so that a misspelt option is never dropped in silence."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
 from speculation import noise
-from speculation.acceptance import Strategy
+from speculation.acceptance import DRAFTER_INVARIANT, Strategy
 from speculation.errors import InvalidRequest
 from speculation.sampling import Sampling
 
@@ -38,6 +39,8 @@ class _Prompted(Message):
     top_p: Annotated[float, Field(strict=True, gt=0.0, le=1.0)] = 1.0
     seed: Annotated[int, Field(strict=True, ge=0, lt=noise.SEED_LIMIT)] | None = None
     strategy: Strategy = Strategy.COUPLED
+    threshold: Annotated[float, Field(strict=True, ge=0.0, lt=1.0)] | None = None  # with the strategy of that name
+    explain: Annotated[bool, Field(strict=True)] = False  # replies carry the decision on each token
 
     @model_validator(mode="after")
     def _one_prompt(self) -> "_Prompted":
@@ -45,13 +48,17 @@ class _Prompted(Message):
             raise ValueError("give either prompt or prompt_ids")
         return self
 
+    @model_validator(mode="after")
+    def _threshold_where_it_belongs(self) -> "_Prompted":
+        if self.strategy is Strategy.THRESHOLD and self.threshold is None:
+            raise ValueError("the strategy threshold needs a threshold, from 0 to less than 1")
+        if self.strategy is not Strategy.THRESHOLD and self.threshold is not None:
+            raise ValueError(f"a threshold is not possible with the strategy {self.strategy}")
+        return self
+
     def sampling(self, seed: int) -> Sampling:
         """These settings with the seed that was given or drawn."""
         return Sampling(seed=seed, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
-
-
-# With other rules of acceptance the text would depend on which of the tokens came from guesses, and so on timing.
-SELF_CONTINUING = frozenset({Strategy.COUPLED, Strategy.DETERMINISTIC})
 
 
 class PrefillRequest(_Prompted):
@@ -61,8 +68,10 @@ class PrefillRequest(_Prompted):
 
     @model_validator(mode="after")
     def _may_self_continue(self) -> "PrefillRequest":
-        if self.self_continue and self.strategy not in SELF_CONTINUING:
-            raise ValueError(f"self_continue is not possible with the strategy {self.strategy}")
+        if self.self_continue and self.strategy not in DRAFTER_INVARIANT:
+            raise ValueError(
+                f"self_continue is not possible with the strategy {self.strategy}: the text would depend on timing"
+            )
         return self
 
 
@@ -70,8 +79,25 @@ class VerifyRequest(Message):
     session_id: SessionId | None = None
     position: Annotated[int, Field(strict=True, ge=0)] | None = None
     draft_tokens: list[TokenId]
+    # What each draft was drawn from, with the strategy probabilistic: token id -> weight, summing to 1.
+    draft_probs: list[dict[str, Annotated[float, Field(strict=True)]]] | None = None
     next_in_ms: NextInMs | None = None
     self_continue: Annotated[bool, Field(strict=True)] | None = None  # from this guess on; None: as before
+
+
+class BatchRequest(Message):
+    """Guesses for several sessions. What is wrong with one item is its own affair, so they are read one by one."""
+
+    items: Annotated[
+        list[Annotated[Any, WithJsonSchema(VerifyRequest.model_json_schema())]], Field(min_length=1, max_length=256)
+    ]
+
+    def guess(self, number: int) -> VerifyRequest:
+        """The item of this number. Raises InvalidRequest, also where its session is not named."""
+        message = _read(VerifyRequest.model_validate, self.items[number])
+        if message.session_id is None:
+            raise InvalidRequest("session_id: Field required", param="session_id")
+        return message
 
 
 class TokenizeRequest(Message):
@@ -94,8 +120,12 @@ class GenerateRequest(_Prompted):
 
 def parse(schema: type[M], body: bytes) -> M:
     """Read a message. Raises InvalidRequest in one plain sentence naming the field."""
+    return _read(schema.model_validate_json, body)
+
+
+def _read(validate: Callable[[Any], M], given: Any) -> M:
     try:
-        return schema.model_validate_json(body)
+        return validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -111,9 +141,9 @@ def check_session_id(session_id: str, field: str) -> None:
         raise InvalidRequest(f"{field}: not a session id: 1 to 128 of A-Z a-z 0-9 . _ : -", param=field)
 
 
-def sampling_body(sampling: Sampling, strategy: Strategy) -> dict[str, Any]:
+def sampling_body(sampling: Sampling, strategy: Strategy, threshold: float | None = None) -> dict[str, Any]:
     """How `sampling` is reported in replies."""
-    return {
+    body = {
         "seed": sampling.seed,
         "temperature": sampling.temperature,
         "top_k": sampling.top_k,
@@ -121,3 +151,4 @@ def sampling_body(sampling: Sampling, strategy: Strategy) -> dict[str, Any]:
         "strategy": str(strategy),
         "noise": noise.NAME,
     }
+    return body if threshold is None else body | {"threshold": threshold}

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from starlette.types import Receive
 
 from speculation.errors import InvalidRequest, SpecPairError
+from speculation.proposal import Weights
 from verifier_server.departures import Departures, Waiting
 from verifier_server.engine import Engine
 from verifier_server.jobs import Answer, Job
@@ -17,6 +19,23 @@ Told = Callable[[Answer | SpecPairError], None]  # called with each answer, from
 Start = Callable[[Told], Callable[[], None]]  # begins something that tells its answers; returns what calls it off
 
 
+@dataclass(slots=True)
+class Pending:
+    """A guess that the engine has, and what will become of it."""
+
+    job: Job
+    result: asyncio.Future[Answer | SpecPairError]
+
+    def settle(self, result: Answer | SpecPairError) -> None:
+        if not self.result.done():  # the client may be gone
+            self.result.set_result(result)
+
+    def drop(self) -> None:
+        """Nobody waits for it any more."""
+        self.job.cancelled = True
+        self.settle(_left())
+
+
 class Asking:
     """Asks an engine on behalf of clients. Used in the event loop."""
 
@@ -25,30 +44,66 @@ class Asking:
         self._outbox = outbox
         self._departures = Departures()
 
-    async def answer(
+    def ask(
         self,
         engine: Engine,
-        receive: Receive,
         session: Session,
         position: int,
         drafts: Sequence[int] = (),
         *,
+        proposals: Sequence[Weights] = (),
         next_in: float | None = None,
         goes_on: bool | None = None,
-    ) -> Answer:
-        """The answer to a guess; the rest as for `Job`. Raises what the engine answers.
+    ) -> Pending:
+        """Hand a guess to the engine; the rest as for `Job`."""
 
-        The guess is dropped when the client closes its connection, as `receive` tells.
-        """
+        def done(result: Answer | SpecPairError) -> None:
+            self._outbox.put(partial(pending.settle, result))
 
-        def start(told: Told) -> Callable[[], None]:
-            return handed_in(engine, Job(session, position, list(drafts), told, next_in=next_in, goes_on=goes_on))
+        guess = list(drafts), done
+        job = Job(session, position, *guess, next_in=next_in, goes_on=goes_on, proposals=list(proposals))
+        pending = Pending(job, asyncio.get_running_loop().create_future())
+        engine.submit(job)
+        return pending
 
-        return await self._settled(start, receive, lambda _: True)
+    async def wait(self, asked: Sequence[Pending], receive: Receive) -> list[Answer | SpecPairError]:
+        """What became of each. All of it is dropped when the client closes its connection, as `receive` tells."""
+
+        def left() -> None:
+            for pending in asked:
+                pending.drop()
+
+        with Waiting(self._departures, receive, left):
+            return [await pending.result for pending in asked]
+
+    async def answer(self, pending: Pending, receive: Receive) -> Answer:
+        """The same for one. Raises what the engine answers."""
+        (result,) = await self.wait((pending,), receive)
+        if isinstance(result, SpecPairError):
+            raise result
+        return result
 
     async def last(self, start: Start, receive: Receive) -> Answer:
         """The last answer of a text that `start` begins, called off when the client hangs up. Raises what is told."""
-        return await self._settled(start, receive, lambda answer: answer.finish_reason is not None)
+        future: asyncio.Future[Answer | SpecPairError] = asyncio.get_running_loop().create_future()
+
+        def settle(result: Answer | SpecPairError) -> None:
+            if not future.done():  # the client may be gone
+                future.set_result(result)
+
+        def told(result: Answer | SpecPairError) -> None:
+            if isinstance(result, SpecPairError) or result.finish_reason is not None:
+                self._outbox.put(partial(settle, result))
+
+        with Waiting(self._departures, receive, lambda: settle(_left())):
+            call_off = start(told)
+            try:
+                result = await future
+            finally:
+                call_off()
+        if isinstance(result, SpecPairError):
+            raise result
+        return result
 
     async def each(self, start: Start) -> AsyncGenerator[Answer]:
         """The answers of a text that `start` begins. Closing the iterator calls it off: forget the session, too."""
@@ -67,30 +122,9 @@ class Asking:
         finally:
             call_off()
 
-    async def _settled(self, start: Start, receive: Receive, settles: Callable[[Answer], bool]) -> Answer:
-        future: asyncio.Future[Answer | SpecPairError] = asyncio.get_running_loop().create_future()
 
-        def settle(result: Answer | SpecPairError) -> None:
-            if not future.done():  # the client may be gone
-                future.set_result(result)
-
-        def told(result: Answer | SpecPairError) -> None:
-            if isinstance(result, SpecPairError) or settles(result):
-                self._outbox.put(partial(settle, result))
-
-        def left() -> None:
-            call_off()
-            settle(InvalidRequest("the connection was closed before the answer came"))
-
-        with Waiting(self._departures, receive, left):
-            call_off = start(told)
-            try:
-                result = await future
-            finally:
-                call_off()
-        if isinstance(result, SpecPairError):
-            raise result
-        return result
+def _left() -> InvalidRequest:
+    return InvalidRequest("the connection was closed before the answer came")
 
 
 def handed_in(engine: Engine, job: Job) -> Callable[[], None]:

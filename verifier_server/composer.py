@@ -37,7 +37,7 @@ class Composer:
         prompts: list[Part] = []
         for seat in self._after_turns(waiting):
             run, jobs = seat.choose(self._max_drafts)
-            (guesses if seat.lacking == 1 else prompts).append(Part(seat, run, jobs, run.fresh))
+            (guesses if seat.lacking == 1 else prompts).append(Part(seat, run, jobs, run.fresh, run.fresh_proposals))
         if prompts and self._left_out >= _PATIENCE:
             self._add_prompts(plan, prompts)
             self._add_guesses(plan, guesses)

@@ -7,9 +7,10 @@ from backends.contract import Backend, BackendError, ModelLoadError, Progress
 from backends.registry import load
 from backends.vocabulary import cannot_draft
 from drafting.contract import Drafter
-from drafting.model import ModelDrafter
+from drafting.model import model_drafter
 from drafting.ngram import NAME, NgramDrafter
 from drafting.shared import SharedEngine
+from speculation.acceptance import Strategy
 from speculation.sampling import Sampling
 from verifier_server.settings import NGRAM, Settings
 
@@ -41,13 +42,13 @@ class DraftModel:
         return None if self._shared is None else self._shared.failure
 
     @contextmanager
-    def drafter(self, sampling: Sampling) -> Iterator[Drafter]:
+    def drafter(self, sampling: Sampling, strategy: Strategy = Strategy.COUPLED) -> Iterator[Drafter]:
         """A drafter for one text while the block lasts. No more than `rows` at once."""
         if self._shared is None:
             yield NgramDrafter()
             return
         with closing(self._shared.view()) as view:
-            yield ModelDrafter(view, sampling, self._vocabulary_size)
+            yield model_drafter(view, sampling, strategy, self._vocabulary_size)
 
     def close(self) -> None:
         """Free the model."""

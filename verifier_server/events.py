@@ -112,7 +112,11 @@ class CommittedStream(Response):
             tokens = session.tokens[self._sent : end]
             own = passed % 2 == 1
             body = {"position": self._sent, "tokens": tokens, "own": own}
-            yield event("tokens", body | {"forward_ms": round(session.own_ms, 3)} if own else body)
+            if own:
+                body["forward_ms"] = round(session.own_ms, 3)
+            if session.decisions is not None:
+                body["decisions"] = session.decided(self._sent, end)
+            yield event("tokens", body)
             self._sent = end
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from backends.contract import BackendError
 from drafting.contract import Drafter
-from speculation.acceptance import effective_sampling
+from speculation.acceptance import Strategy
 from speculation.errors import InternalError, SpecPairError
 from speculation.forecast import Flight
 from speculation.ngram import NgramIndex
@@ -167,9 +167,10 @@ class _FusedText:
             length=self.length,
             mechanisms=LOCKSTEP,
             lookup=lookup,
+            always_send=session.strategy is Strategy.PROBABILISTIC,
             now=self._now(),
         )
-        with self.draft.drafter(effective_sampling(session.strategy, session.sampling)) as drafter:
+        with self.draft.drafter(session.sampling, session.strategy) as drafter:
             while session.finish_reason is None and not self.cancelled:
                 now = self._now()
                 flight = pilot.next_guess(now)
@@ -203,9 +204,10 @@ class _FusedText:
     def _ask(self, flight: Flight | None = None) -> None:
         """Hand a guess to the engine; without one, ask for one token."""
         position = len(self.session.tokens)
-        drafts = [] if flight is None else flight.drafts
+        drafts, proposals = ([], []) if flight is None else (flight.drafts, flight.probs or [])
         let_in = position > self.session.prompt_len
-        self.engine.submit(Job(self.session, position, drafts, self._answers.put, resumes=let_in))
+        guess = position, drafts, self._answers.put
+        self.engine.submit(Job(self.session, *guess, resumes=let_in, proposals=proposals))
 
     def _answer(self) -> Answer:
         """Wait for it. Raises what the engine answers, which is an error when the session was forgotten meanwhile."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from speculation.acceptance import common_prefix
+from speculation.acceptance import Strategy, common_prefix
 from speculation.errors import SpecPairError, TooManyDrafts
 from speculation.positions import fresh_drafts
-from verifier_server.sessions import Session
+from speculation.proposal import Weights
+from verifier_server.sessions import Guess, Session
 
 
 @dataclass(slots=True)
@@ -15,13 +17,14 @@ class Answer:
 
     position: int
     tokens: list[int]  # committed from `position` on
-    accepted: int  # leading drafts equal to committed tokens
+    accepted: int  # leading drafts equal to committed tokens; none by a strategy that accepts none
     judged: int  # drafts the model ran for this answer
     total_tokens: int
     finish_reason: str | None
     queue_ms: float
     forward_ms: float
     sessions: int = 0  # that shared the last pass for it
+    decisions: list[dict[str, Any]] | None = None  # on each of `tokens`, as replies carry them, where asked for
 
     @property
     def timing(self) -> dict[str, float]:
@@ -48,6 +51,7 @@ class Job:
     next_in: float | None = None  # from the answer to the arrival of the session's next guess, as its client expects
     goes_on: bool | None = None  # whether the session may take steps of its own from here on; None: as before
     resumes: bool = False  # of a text that was let in: the bound on what may wait is for others
+    proposals: list[Weights] = field(default_factory=list)  # what each draft was drawn from, or nothing
     cancelled: bool = False  # nobody waits for the answer any more; set from any thread
     submitted: float = 0.0
     started: float | None = None  # when its first pass began
@@ -56,7 +60,13 @@ class Job:
     number: int = 0  # its place in the order of arrival
     since: float = 0.0  # when it took that place
     fresh: list[int] = field(default_factory=list)  # what of it goes beyond the record, as of the last placing
+    fresh_proposals: list[Weights] = field(default_factory=list)  # of these
     closed: bool = False  # its last answer was given
+
+    @property
+    def guess(self) -> Guess:
+        """What it says, whoever asks."""
+        return self.position, self.drafts, self.proposals
 
     def place(self, max_drafts: int, first: bool) -> bool:
         """Compare the guess with what is committed by now; False where the record holds the whole answer.
@@ -65,6 +75,8 @@ class Job:
         will have committed does not count. Raises TooManyDrafts, PositionInsidePrompt, PositionBeyondCommitted.
         """
         session = self.session
+        if session.judged is not None and self.guess == session.judged:
+            return False  # asked again: what it came to is told, though by some strategies more of it could stand yet
         finished = session.finish_reason is not None
         fresh = fresh_drafts(session.tokens, session.prompt_len, finished, self.position, self.drafts)
         if fresh is None:
@@ -76,7 +88,8 @@ class Job:
             raise TooManyDrafts(
                 f"{len(fresh)} new drafts, this verifier judges at most {max_drafts} at once", limit=max_drafts
             )
-        self.fresh = fresh
+        begin = len(session.tokens) - self.position
+        self.fresh, self.fresh_proposals = fresh, self.proposals[begin : begin + len(fresh)]
         return True
 
     def answer(self, now: float, judged: int) -> Answer:
@@ -86,11 +99,12 @@ class Job:
         return Answer(
             position=self.position,
             tokens=tokens,
-            accepted=common_prefix(tokens, self.drafts),
+            accepted=0 if session.strategy is Strategy.GREEDY else common_prefix(tokens, self.drafts),
             judged=judged,
             total_tokens=len(session.tokens),
             finish_reason=session.finish_reason,
             queue_ms=1e3 * ((now if self.started is None else self.started) - self.submitted),
             forward_ms=1e3 * self.forward,
             sessions=self.sessions,
+            decisions=session.decided(self.position, len(session.tokens)),
         )

@@ -1,9 +1,10 @@
 """One forward pass: what it feeds, and whose guesses it answers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from backends.contract import Entry, HeadOf, head_for
-from speculation.acceptance import effective_sampling
+from speculation.proposal import Weights
 from verifier_server.jobs import Job
 from verifier_server.seats import Seat
 
@@ -16,6 +17,7 @@ class Part:
     run: Job | None  # the guess whose drafts are run
     jobs: list[Job]  # all that are answered with it
     fresh: list[int]  # drafts to judge
+    proposals: Sequence[Weights] = ()  # what each was drawn from, or nothing
 
 
 @dataclass(slots=True)
@@ -33,9 +35,12 @@ class Plan:
         return sum(len(entry.tokens) for entry in self.batch)
 
     def heads(self, vocabulary_size: int) -> list[HeadOf]:
-        """What suffices of the rows of each entry to decide on."""
-        samplings = [effective_sampling(part.seat.session.strategy, part.seat.session.sampling) for part in self.parts]
-        return [head_for(sampling, vocabulary_size) for sampling in samplings]
+        """What suffices of the rows of each entry to draw the target's own token.
+
+        To weigh drafts (probabilistic, threshold) and to explain takes whole rows. They are fetched then: one for each
+        draft that is looked at, where a head of the whole vocabulary would have the device sort every row of them all.
+        """
+        return [head_for(part.seat.session.rule.sampling, vocabulary_size) for part in self.parts]
 
     def add(self, part: Part, most: int) -> int:
         """Feed what the row lacks of the session's tokens, then the drafts; returns the tokens taken, `most` at most.

@@ -29,7 +29,17 @@ def make_session(backend: Backend, session_id: str, request: wire.PrefillRequest
     if request.max_tokens is not None:
         limit = min(limit, len(ids) + request.max_tokens)
     goes_on = isinstance(request, wire.PrefillRequest) and request.self_continue
-    return Session(session_id, list(ids), len(ids), sampling, request.strategy, limit, self_continue=goes_on)
+    return Session(
+        session_id,
+        list(ids),
+        len(ids),
+        sampling,
+        request.strategy,
+        limit,
+        threshold=request.threshold,
+        decisions=[] if request.explain else None,
+        self_continue=goes_on,
+    )
 
 
 def encode_text(

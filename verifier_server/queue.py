@@ -3,7 +3,8 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from speculation.errors import SpecPairError, UnknownSession
+from speculation.acceptance import DRAFTER_INVARIANT
+from speculation.errors import OverlapRefused, SpecPairError, UnknownSession
 from verifier_server.jobs import Answer, Job
 from verifier_server.seats import SILENCE, Seat
 from verifier_server.sessions import Session
@@ -55,13 +56,19 @@ class Queue:
         return self._count < before and self.has_room(session)
 
     def add(self, job: Job, now: float) -> Seat:
-        """Take in a guess: the seat of its session. Raises UnknownSession when its session was forgotten."""
+        """Take in a guess: the seat of its session.
+
+        Raises UnknownSession when its session was forgotten, and OverlapRefused for a guess that comes while another
+        one waits, where what stands would depend on which of them is judged first.
+        """
         if job.session.gone:
             raise UnknownSession(f"session {job.session.id} was deleted before its guess came")
         seat = self._seats.get(job.session)
         if seat is None:
             seat = self._seats[job.session] = Seat(job.session)
         job.submitted = now
+        if job.session.strategy not in DRAFTER_INVARIANT:
+            self._check_overlap(seat, job)
         self._line_up(job, now)
         seat.hear(job, now)
         self._count += 1
@@ -124,6 +131,17 @@ class Queue:
         for seat in [*self._waiting, *self._recent]:
             if self._seats.get(seat.session) is not seat:
                 yield f"session {seat.session.id} is unknown, and waits or counts as recent"
+
+    def _check_overlap(self, seat: Seat, job: Job) -> None:
+        """One guess at a time; but the same one may come again, and what the record answers waits for nothing."""
+        others = [other for other in seat.jobs if not other.cancelled and other.guess != job.guess]
+        # Whether it came before or behind the pass that has just ended is for chance to decide.
+        overlaps = others or (job.submitted < job.session.judged_at and job.guess != job.session.judged)
+        if overlaps and job.place(self._max_drafts, first=False):
+            raise OverlapRefused(
+                f"another guess of session {job.session.id} was under way: with the strategy {job.session.strategy} "
+                "the text depends on the guesses, and would depend on timing, too: send one at a time"
+            )
 
     def _line_up(self, job: Job, now: float) -> None:
         self._arrivals += 1

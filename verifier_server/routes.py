@@ -14,10 +14,12 @@ from speculation.errors import (
     ImplicitSessionRefused,
     InvalidRequest,
     SessionMismatch,
+    SpecPairError,
     Unauthorized,
 )
 from speculation.positions import check_position
 from verifier_server.events import HEADERS, MEDIA_TYPE, CommittedStream, encode
+from verifier_server.jobs import Answer
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 from verifier_server.texts import summary, text_events
@@ -30,6 +32,7 @@ def add_to(app: FastAPI) -> None:
     for path, method, endpoint, schema in (
         ("/prefill", "POST", prefill, wire.PrefillRequest),
         ("/verify", "POST", verify, wire.VerifyRequest),
+        ("/verify/batch", "POST", verify_batch, wire.BatchRequest),
         ("/generate", "POST", generate, wire.GenerateRequest),
         ("/tokenize", "POST", tokenize, wire.TokenizeRequest),
         ("/health", "GET", health, None),
@@ -61,10 +64,12 @@ async def prefill(request: Request) -> Response:
         "finish_reason": answer.finish_reason,
         "model": backend.model_name,
         "vocabulary": service.vocabulary(),
-        "sampling": wire.sampling_body(session.sampling, session.strategy),
+        "sampling": wire.sampling_body(session.sampling, session.strategy, session.threshold),
         "self_continue": session.self_continue,
         "timing": answer.timing,
     }
+    if answer.decisions is not None:
+        body["decisions"] = answer.decisions
     return _json(encode(body), session)
 
 
@@ -79,15 +84,17 @@ async def verify(request: Request) -> Response:
     else:
         session = service.session(session_id)
     answer = await service.verify(message, session, request.receive)
-    tokens = ",".join(map(str, answer.tokens))
-    ended = "null" if answer.finish_reason is None else f'"{answer.finish_reason}"'
-    body = (
-        f'{{"position":{answer.position},"accepted_prefix_len":{answer.accepted},"judged":{answer.judged},'
-        f'"tokens":[{tokens}],"preds":[{tokens}],"total_tokens":{answer.total_tokens},"finish_reason":{ended},'
-        f'"timing":{{"queue_ms":{answer.queue_ms:.3f},"forward_ms":{answer.forward_ms:.3f},'
-        f'"sessions":{answer.sessions}}}}}'
-    )
-    return _json(body, session)
+    return _json(_verdict(answer), session)
+
+
+async def verify_batch(request: Request) -> Response:
+    """`/verify` for several sessions at once: each item is answered, or refused, by itself, in order."""
+    service = _service(request)
+    batch = wire.parse(wire.BatchRequest, await _body(request))
+    items = [_item(batch, number) for number in range(len(batch.items))]
+    results = await service.verify_all(items, request.receive)
+    bodies = [_verdict(each) if isinstance(each, Answer) else encode(each.body()) for each in results]
+    return Response(f'{{"results":[{",".join(bodies)}]}}'.encode(), media_type="application/json")
 
 
 async def generate(request: Request) -> Response:
@@ -156,6 +163,26 @@ async def delete_session(request: Request) -> Response:
     """Forget a session and free its KV row."""
     session = _service(request).sessions.remove(request.path_params["session_id"])
     return JSONResponse({"session_id": session.id, "deleted": True})
+
+
+def _item(batch: wire.BatchRequest, number: int) -> wire.VerifyRequest | SpecPairError:
+    try:
+        return batch.guess(number)
+    except InvalidRequest as error:
+        return error
+
+
+def _verdict(answer: Answer) -> str:
+    """The reply to a guess."""
+    tokens = ",".join(map(str, answer.tokens))
+    ended = "null" if answer.finish_reason is None else f'"{answer.finish_reason}"'
+    decisions = "" if answer.decisions is None else f'"decisions":{encode(answer.decisions)},'
+    return (
+        f'{{"position":{answer.position},"accepted_prefix_len":{answer.accepted},"judged":{answer.judged},'
+        f'"tokens":[{tokens}],"preds":[{tokens}],{decisions}"total_tokens":{answer.total_tokens},'
+        f'"finish_reason":{ended},"timing":{{"queue_ms":{answer.queue_ms:.3f},"forward_ms":{answer.forward_ms:.3f},'
+        f'"sessions":{answer.sessions}}}}}'
+    )
 
 
 def _number(request: Request, field: str, what: str) -> int | None:

@@ -14,7 +14,8 @@ import math
 from collections.abc import Sequence
 
 from backends.contract import Backend, BackendError, Rows
-from speculation.acceptance import effective_sampling, judge
+from speculation.acceptance import judge
+from speculation.decisions import Decision, explain
 from speculation.errors import EngineError, Overloaded, SpecPairError
 from verifier_server.composer import Composer
 from verifier_server.hold import LONGEST, hold_until
@@ -119,7 +120,7 @@ class Scheduler:
             if not len(rows):
                 continue
             try:
-                self._commit(part, rows, ended - began)
+                self._commit(part, rows, began, ended)
             except (ValueError, BackendError) as error:  # a NaN, or a row not to be had; the other sessions are sound
                 self._refill([part], error)
                 continue
@@ -171,11 +172,17 @@ class Scheduler:
             self.wake_at = hold_until(now, self._opened + self._hold * step, step, len(ready), expected)
         return self.wake_at is not None
 
-    def _commit(self, part: Part, rows: Rows, seconds: float) -> None:
+    def _commit(self, part: Part, rows: Rows, began: float, ended: float) -> None:
         session, ends = part.seat.session, self._backend.vocabulary.ends
-        sampling = effective_sampling(session.strategy, session.sampling)
-        tokens = judge(part.fresh, rows, sampling, len(session.tokens), ends)
-        session.commit(tokens, ends, own=part.run is None, forward_ms=1e3 * seconds)
+        rule, position = session.rule, len(session.tokens)
+        rulings = judge(part.fresh, rows, rule, position, ends, part.proposals)
+        decisions: list[Decision] = []
+        if session.decisions is not None:
+            decisions = explain(rule, rulings, part.fresh, rows, position, part.proposals)
+        tokens = [ruling.token for ruling in rulings]
+        session.commit(tokens, ends, own=part.run is None, forward_ms=1e3 * (ended - began), decisions=decisions)
+        if part.run is not None:
+            session.judged, session.judged_at = part.run.guess, ended
         part.seat.answers += part.run is not None
         rejected = session.held - (len(session.tokens) - 1)
         session.held -= rejected

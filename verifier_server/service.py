@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
@@ -15,21 +15,18 @@ from backends.contract import Backend, BackendError
 from backends.registry import load
 from speculation import noise, wire
 from speculation.acceptance import Strategy
-from speculation.errors import (
-    ModelFailed,
-    ModelLoading,
-    SelfContinueRefused,
-)
-from verifier_server.asking import Asking
+from speculation.errors import ModelFailed, ModelLoading, SpecPairError
+from verifier_server.asking import Asking, Pending
 from verifier_server.draft_model import load_draft_model
 from verifier_server.engine import Engine
 from verifier_server.fused import Fusion
 from verifier_server.generating import Generating, Text
+from verifier_server.guesses import implicit, move_on, read_guess
 from verifier_server.hold import LONGEST
 from verifier_server.jobs import Answer
 from verifier_server.outbox import Outbox
 from verifier_server.pass_cost import pass_cost
-from verifier_server.prompts import check_ids, encode_text, make_session
+from verifier_server.prompts import encode_text, make_session
 from verifier_server.sessions import Session, SessionTable
 from verifier_server.settings import Settings
 
@@ -166,7 +163,8 @@ class Service:
         session = self.sessions.open(session_id, caller, request, lambda new_id: make_session(backend, new_id, request))
         with self.sessions.in_use(session):
             next_in = _seconds(request.next_in_ms)
-            return session, await self._asking.answer(engine, receive, session, session.prompt_len, next_in=next_in)
+            pending = self._asking.ask(engine, session, session.prompt_len, next_in=next_in)
+            return session, await self._asking.answer(pending, receive)
 
     def session(self, session_id: str) -> Session:
         """The session of this id. Raises UnknownSession."""
@@ -178,32 +176,60 @@ class Service:
         _ = self.engine
         session = self.sessions.latest(caller)
         if session.self_continue:
-            raise _implicit("session_id")
+            raise implicit("session_id")
         return session
 
     async def verify(self, request: wire.VerifyRequest, session: Session, receive: Receive) -> Answer:
         """Judge a guess. Without a position, the session's cursor stands in and moves on.
 
-        Raises SelfContinueRefused for a guess that leaves out, or asks for, what does not go with its session.
+        Raises what `read_guess` raises, and what the engine answers.
         """
-        engine = self.engine
-        check_ids(engine.backend, "draft_tokens", request.draft_tokens)
-        implicit = request.position is None
-        if implicit and session.self_continue:
-            raise _implicit("position")
-        position = session.cursor if request.position is None else request.position
-        if request.self_continue is not None and not session.self_continue:
-            raise SelfContinueRefused(
-                "self_continue: the session was opened without; ask for it in the prefill", param="self_continue"
-            )
-        next_in, goes_on = _seconds(request.next_in_ms), request.self_continue
         with self.sessions.in_use(session):
-            answer = await self._asking.answer(
-                engine, receive, session, position, request.draft_tokens, next_in=next_in, goes_on=goes_on
-            )
-        if implicit:
-            session.cursor = min(position + max(answer.accepted, 1), answer.total_tokens)
+            answer = await self._asking.answer(self._guess(request, session), receive)
+        move_on(request, session, answer)
         return answer
+
+    async def verify_all(
+        self, requests: Sequence[wire.VerifyRequest | SpecPairError], receive: Receive
+    ) -> list[Answer | SpecPairError]:
+        """The same for guesses that name their sessions, side by side: they share passes.
+
+        What is wrong with one, from the first or later, is its own result.
+        """
+        _ = self.engine
+        results: list[Answer | SpecPairError] = []
+        with ExitStack() as in_use:
+            asked = [self._try(request, in_use) for request in requests]
+            answers = iter(await self._asking.wait([each for each in asked if isinstance(each, Pending)], receive))
+        for request, each in zip(requests, asked, strict=True):
+            result = next(answers) if isinstance(each, Pending) else each
+            if isinstance(each, Pending) and isinstance(request, wire.VerifyRequest) and isinstance(result, Answer):
+                move_on(request, each.job.session, result)
+            results.append(result)
+        return results
+
+    def _try(self, request: wire.VerifyRequest | SpecPairError, in_use: ExitStack) -> Pending | SpecPairError:
+        if isinstance(request, SpecPairError):
+            return request
+        try:
+            session = self.sessions.get(str(request.session_id))
+            in_use.enter_context(self.sessions.in_use(session))
+            return self._guess(request, session)
+        except SpecPairError as error:
+            return error
+
+    def _guess(self, request: wire.VerifyRequest, session: Session) -> Pending:
+        engine = self.engine
+        position, proposals = read_guess(engine.backend, request, session)
+        return self._asking.ask(
+            engine,
+            session,
+            position,
+            request.draft_tokens,
+            proposals=proposals,
+            next_in=_seconds(request.next_in_ms),
+            goes_on=request.self_continue,
+        )
 
     def open_text(self, request: wire.GenerateRequest) -> Text:
         """A text for `texts` to write. Raises what `Generating.open` does."""
@@ -274,12 +300,6 @@ class Service:
             self._said = now
             _log.info("loading the model: %.0f %%", 100 * fraction)
         self.progress = fraction
-
-
-def _implicit(field: str) -> SelfContinueRefused:
-    return SelfContinueRefused(
-        f"{field} is missing: the verifier goes on with this session by itself, so say what is meant", param=field
-    )
 
 
 def _seconds(milliseconds: float | None) -> float | None:

@@ -1,15 +1,19 @@
 """Sessions: what was committed, and who it belongs to. A session outlives its KV row."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from speculation.acceptance import Strategy
+from speculation.acceptance import Rule, Strategy, effective_sampling
+from speculation.decisions import Decision
 from speculation.errors import Overloaded, SessionConflict, UnknownSession
+from speculation.proposal import Weights
 from speculation.sampling import Sampling
+
+Guess = tuple[int, list[int], list[Weights]]  # position, drafts, and what these were drawn from
 
 
 @dataclass(eq=False, slots=True)
@@ -22,6 +26,11 @@ class Session:
     sampling: Sampling  # as reported
     strategy: Strategy
     limit: int  # tokens, prompt included, at which the text ends
+    threshold: float | None = None  # of the strategy of that name
+    decisions: list[Decision] | None = None  # on each generated token; None: nobody asked
+    rule: Rule = field(init=False)  # what strategy, sampling and threshold come to
+    judged: Guess | None = None  # the last guess that the model ran for; the engine's
+    judged_at: float = 0.0  # when that pass ended, on the engine's clock
     request: Any = None  # the prefill it came from: a repeated one must be equal
     last_used: float = 0.0
     requests: int = 0  # under way
@@ -35,20 +44,40 @@ class Session:
     gone: bool = False  # deleted, expired, or done with; the engine's
     watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread when there is news
 
-    def commit(self, tokens: list[int], ends: AbstractSet[int], own: bool = False, forward_ms: float = 0.0) -> None:
+    def __post_init__(self) -> None:
+        self.rule = Rule(self.strategy, effective_sampling(self.strategy, self.sampling), self.threshold or 0.0)
+
+    def commit(
+        self,
+        tokens: list[int],
+        ends: AbstractSet[int],
+        own: bool = False,
+        forward_ms: float = 0.0,
+        decisions: Sequence[Decision] = (),
+    ) -> None:
         """Append the target's tokens, and end the text at an end token or at the limit.
 
-        `own`: they come of a step that no guess asked for. `forward_ms`: of the pass that brought them.
+        `own`: they come of a step that no guess asked for. `forward_ms`: of the pass that brought them. `decisions`:
+        on each of them, where the session keeps these.
         """
+        room = self.limit - len(self.tokens)
+        if self.decisions is not None:
+            self.decisions.extend(decisions[:room])  # before the tokens, too
         if own:
             self.own_ms = forward_ms
         if own != (len(self.own_from) % 2 == 1):
             self.own_from.append(len(self.tokens))  # before the tokens: other threads read while this one writes
-        self.tokens.extend(tokens[: self.limit - len(self.tokens)])
+        self.tokens.extend(tokens[:room])
         if self.tokens[-1] in ends:
             self.finish_reason = "stop"
         elif len(self.tokens) >= self.limit:
             self.finish_reason = "length"
+
+    def decided(self, position: int, end: int) -> list[dict[str, Any]] | None:
+        """The decisions on the tokens from `position` up to `end`, as replies carry them; None: nobody asked."""
+        if self.decisions is None:
+            return None
+        return [each.body() for each in self.decisions[position - self.prompt_len : end - self.prompt_len]]
 
 
 @dataclass(slots=True)

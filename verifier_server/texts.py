@@ -24,12 +24,13 @@ def summary(text: Text, last: Answer) -> dict[str, Any]:
         "finish_reason": session.finish_reason,
         "model": backend.model_name,
         "mode": "target" if speculation is None else "fused",
-        "sampling": wire.sampling_body(session.sampling, session.strategy),
+        "sampling": wire.sampling_body(session.sampling, session.strategy, session.threshold),
         "timing": last.timing,
     }
     if speculation is not None:
         body |= {"draft_model": speculation.draft_model, "speculation": speculation.body()}
-    return body
+    decisions = session.decided(session.prompt_len, len(session.tokens))
+    return body if decisions is None else body | {"decisions": decisions}
 
 
 async def text_events(text: Text, answers: AsyncGenerator[Answer]) -> AsyncIterator[bytes]:
@@ -42,7 +43,8 @@ async def text_events(text: Text, answers: AsyncGenerator[Answer]) -> AsyncItera
             async for answer in answers:
                 last = answer
                 part = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
-                yield event("tokens", {"position": answer.position, "tokens": answer.tokens, "text": part})
+                body = {"position": answer.position, "tokens": answer.tokens, "text": part}
+                yield event("tokens", body if answer.decisions is None else body | {"decisions": answer.decisions})
     except SpecPairError as error:
         yield event("error", error.body())
         return

@@ -212,7 +212,7 @@ def test_an_engine_that_fails_in_the_middle_is_told_and_the_session_released(
         def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
             raise BackendError("the GPU fell out")
 
-    monkeypatch.setattr(sources, "ModelDrafter", Failing)
+    monkeypatch.setattr("drafting.model.ModelDrafter", Failing)
     ran = drafter(*_flags(verifier, "--json", "--max-tokens", "900", *flags))
     assert (ran.status, ran.err) == (1, "drafter: the GPU fell out\n")
     told = json.loads(ran.out)  # what was generated until then

@@ -77,3 +77,9 @@ def test_the_answer_has_the_last_word() -> None:
     assert _tell(origins, 10, 1, 2, 3, 4) == [ACCEPTED, FREE, ACCEPTED, FREE]
     settled = list(origins.settle(two, 10, [1, 2, 3, 4]))
     assert settled == [(ACCEPTED, ACCEPTED), (FREE, ACCEPTED), (ACCEPTED, ACCEPTED), (FREE, FREE)]
+
+
+def test_under_a_rule_by_which_no_draft_stands_none_is_accepted() -> None:
+    origins, guess = Origins(accepts=False), _guess(10, 1, 2)
+    origins.sent(guess)
+    assert _tell(origins, 10, 1, answered=guess) == [CORRECTION]

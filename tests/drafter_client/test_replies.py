@@ -26,6 +26,8 @@ HUGE = 10**400  # too large for a float
 NOT_IDS: list[Any] = [None, 5, "abc", {}, ["a"], [5.5], [None], [True], [inf], [-1], [[5]]]
 NOT_TIMES: list[Any] = [None, "a", [], True, nan, inf, -1, -0.5, HUGE]
 NOT_COUNTS: list[Any] = [None, "a", [], True, 1.0, nan, -1, HUGE]
+DECISION: dict[str, Any] = {"token": 65, "p": 0.5, "draft": 65, "draft_p": 0.5, "q": None, "drawn": 0.1}
+DECISION |= {"verdict": "accepted"}
 HONEST: dict[str, Any] = {
     "/model": {
         "model": "honest",
@@ -101,6 +103,24 @@ TEXT = [
     *(("/verify", "accepted_prefix_len", value, "accepted_prefix_len is") for value in [*NOT_COUNTS, 3]),
     *(("/verify", "judged", value, "judged is") for value in [*NOT_COUNTS, 3]),
     *(("/verify", "timing.sessions", value, "timing.sessions is") for value in NOT_COUNTS),
+    *(("/verify", "decisions", value, "decisions is not a list of objects") for value in [5, "abc", {}]),
+    ("/verify", "decisions", [DECISION], "decisions are not on the tokens"),
+    ("/verify", "decisions", [DECISION, DECISION], "decisions are not on the tokens"),
+    *(
+        ("/verify", "decisions", [DECISION, {**DECISION, "token": 66, name: value}], rf"decisions\[1\].{name} is")
+        for name, value in [
+            ("p", None),
+            ("p", 1.5),
+            ("p", "0.5"),
+            ("draft", "a"),
+            ("draft", -1),
+            ("draft_p", 2),
+            ("q", -0.5),
+            ("drawn", nan),
+            ("verdict", "maybe"),
+            ("verdict", None),
+        ]
+    ),
 ]
 BOTH = [
     lie

@@ -82,8 +82,8 @@ def test_a_line_says_what_was_asked_and_what_came_of_it() -> None:
     assert (line["format"], line["index"], line["id"], line["prompt"]) == ("specpair-result-1", 1, "w", "b")
     assert line["asked"] == {
         **{"target": TARGET, "chat": False, "system": None, "max_tokens": 128, "temperature": 0.5, "top_k": 0},
-        **{"top_p": 1.0, "seed": None, "strategy": "coupled", "mode": "remote", "draft_n": None, "lookup": True},
-        **{"lockstep": False},
+        **{"top_p": 1.0, "seed": None, "strategy": "coupled", "threshold": None, "explain": False, "mode": "remote"},
+        **{"draft_n": None, "lookup": True, "lockstep": False},
     }
     assert line["token_ids"] == [0] and line["finish_reason"] == "length"
     assert encode(_text(1)).isascii() and encode(_text(1)).count(b"\n") == 1

@@ -10,12 +10,18 @@ from hypothesis import strategies as st
 from backends.llama_vocabulary import read_gguf_vocabulary
 from backends.scripted import BEGIN, END, ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind, Vocabulary
+from drafter_client.errors import StrategyRefused
 from drafter_client.translating import TranslatingDrafter
 from drafting.model import ModelDrafter
 from models import DEFAULT_TARGET
 from speculation.sampling import Sampling
 
 TARGET, _ = read_gguf_vocabulary(DEFAULT_TARGET)
+
+
+def test_what_is_translated_cannot_be_drawn() -> None:
+    with pytest.raises(StrategyRefused, match="probabilistic needs the distribution over the target's tokens"):
+        TranslatingDrafter(ScriptedBackend(), TARGET, Sampling(), draws=True)
 
 
 class Parrot(ScriptedBackend):

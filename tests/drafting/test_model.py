@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from backends.contract import EngineFailure, Entry, Logits, OutOfRoom
 from backends.scripted import Script, ScriptedBackend
 from drafting.model import ModelDrafter
+from speculation.proposal import drawn_from, normalised, propose
 from speculation.sampling import Sampling, choose
 from speculation.tree import Prediction
 from tests.drafter_client.support import PROMPT, drafts_of, plain
@@ -62,7 +63,22 @@ def test_a_prediction_is_the_choice_its_probability_and_the_second_choice(sampli
 def test_second_choices_are_named_only_where_they_are_wanted() -> None:
     drafter = ModelDrafter(ScriptedBackend(), GREEDY)
     (found,) = drafter.expand(PROMPT, [[]], False).predictions
-    assert found == (*_look(drafter, PROMPT, [])[0][:2], None)
+    assert found == (*_look(drafter, PROMPT, [])[0][:2], None, None)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
+@pytest.mark.parametrize("has_heads", [False, True], ids=["rows", "heads"])
+def test_a_draft_that_is_drawn_is_drawn_from_what_is_told_with_it(sampling: Sampling, has_heads: bool) -> None:
+    drafter = ModelDrafter(ScriptedBackend(has_heads=has_heads), sampling, draws=True)
+    text = list(PROMPT)
+    for _ in range(20):
+        (found,) = drafter.expand(text, [[]], False).predictions
+        assert found.probs == propose(ScriptedBackend().logits_after(text), sampling)
+        assert found.token == drawn_from(found.probs, sampling.seed, len(text))
+        assert found.confidence == normalised(found.probs)[found.token]
+        text.append(found.token)
+    if not sampling.greedy:
+        assert text[len(PROMPT) :] != plain(ScriptedBackend(), PROMPT, 20, sampling), "with noise of its own"
 
 
 def test_a_second_choice_is_never_the_first_however_narrow_the_choice() -> None:

@@ -46,13 +46,15 @@ def make_drafter() -> Iterator[MakeDrafter]:
     loaded: dict[tuple[str, bool], Backend] = {}
     with ExitStack() as stack:
 
-        def make(name: str, sampling: Sampling = Sampling(), *, deterministic: bool = False) -> Drafter:
+        def make(
+            name: str, sampling: Sampling = Sampling(), *, deterministic: bool = False, draws: bool = False
+        ) -> Drafter:
             if name == "junk":
                 return Scenario(lambda tokens: (31 * tokens[-1] + len(tokens)) % 4096)
             if (name, deterministic) not in loaded:
                 opened = model(DRAFTERS[name], branches=3, deterministic=deterministic)
                 loaded[name, deterministic] = stack.enter_context(opened)
-            return ModelDrafter(loaded[name, deterministic], sampling)
+            return ModelDrafter(loaded[name, deterministic], sampling, draws=draws)
 
         yield make
 

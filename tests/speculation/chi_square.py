@@ -20,3 +20,19 @@ def fits(counts: Sequence[int], probabilities: Sequence[float], z: float = 3.5) 
         return True
     share = 2 / (9 * freedom)  # Wilson and Hilferty: the cube root of chi-square is nearly normal
     return statistic <= freedom * (1 - share + z * math.sqrt(share)) ** 3
+
+
+def fits_pooled(counts: Sequence[int], probabilities: Sequence[float], least: float = 8.0) -> bool:
+    """The same with all outcomes that are expected less than `least` times, but may occur, counted as one."""
+    total = sum(counts)
+    rare = [0.0 < p * total < least for p in probabilities]
+    kept = [at for at, is_rare in enumerate(rare) if not is_rare]
+    pooled = sum(count for count, is_rare in zip(counts, rare, strict=True) if is_rare)
+    chance = sum(p for p, is_rare in zip(probabilities, rare, strict=True) if is_rare)
+    if chance * total < least:  # too rare to tell anything even together: with the commonest
+        commonest = max(kept, key=lambda at: probabilities[at])
+        return fits(
+            [counts[at] + pooled * (at == commonest) for at in kept],
+            [probabilities[at] + chance * (at == commonest) for at in kept],
+        )
+    return fits([*(counts[at] for at in kept), pooled], [*(probabilities[at] for at in kept), chance])

@@ -11,15 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speculation import noise
+from speculation.noise import Purpose
 from tests.speculation import gumbel_reference
 
 VECTORS = json.loads(Path(__file__).with_name("gumbel-1.json").read_text(encoding="utf-8"))
 LAST = 2**53 - 1
 
 
-def one(seed: int, position: int, token: int) -> float:
+def one(seed: int, position: int, token: int, purpose: Purpose = Purpose.TOKEN) -> float:
     """The noise of one token."""
-    return float(noise.gumbel(noise.row_key(seed, position), np.array([token]))[0])
+    return float(noise.gumbel(noise.row_key(seed, position, purpose), np.array([token]))[0])
 
 
 def of(h: int) -> float:
@@ -31,13 +32,32 @@ def test_the_vectors_are_for_the_noise_that_the_protocol_names() -> None:
     assert len(VECTORS["vectors"]) >= 12
 
 
-@pytest.mark.parametrize("vector", VECTORS["vectors"], ids=lambda v: f"{v['seed']}-{v['position']}-{v['id']}")
+@pytest.mark.parametrize("vector", VECTORS["vectors"], ids=lambda v: "-".join(map(str, v.values())))
 def test_vectors(vector: dict[str, Any]) -> None:
-    inputs = vector["seed"], vector["position"], vector["id"]
+    inputs = vector["seed"], vector["position"], vector["id"], Purpose(vector.get("purpose", 0))
     assert gumbel_reference.word53(*inputs) == vector["h"]
     assert math.isclose(of(vector["h"]), vector["G"], rel_tol=1e-14)
     assert math.isclose(one(*inputs), vector["G"], rel_tol=1e-14)
-    assert math.isclose(noise.gumbel_one(noise.row_key(*inputs[:2]), inputs[2]), vector["G"], rel_tol=1e-14)
+    key = noise.row_key(*inputs[:2], inputs[3])
+    assert math.isclose(noise.gumbel_one(key, inputs[2]), vector["G"], rel_tol=1e-14)
+    assert noise.uniform(key, inputs[2]) == vector["h"] / 2**53
+
+
+def test_every_purpose_has_its_vectors() -> None:
+    assert {vector.get("purpose", 0) for vector in VECTORS["vectors"]} == {0, 1, 2, 3} == set(Purpose)
+
+
+@given(st.integers(0, LAST), st.integers(0, 2**32 - 1), st.sampled_from(Purpose))
+def test_a_uniform_number_is_the_word_of_an_id(seed: int, position: int, purpose: Purpose) -> None:
+    u = noise.uniform(noise.row_key(seed, position, purpose))
+    assert u * 2**53 == gumbel_reference.word53(seed, position, 0, purpose)
+    assert 0.0 <= u < 1.0
+
+
+def test_the_numbers_of_different_purposes_have_nothing_to_do_with_each_other() -> None:
+    drawn = np.array([[noise.uniform(noise.row_key(1, at, purpose)) for at in range(4000)] for purpose in Purpose])
+    assert np.abs(drawn.mean(axis=1) - 0.5).max() < 0.02
+    assert np.abs(np.corrcoef(drawn) - np.eye(len(Purpose))).max() < 0.06
 
 
 @given(st.integers(0, LAST), st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculation.acceptance import judge
+from speculation.acceptance import Rule, Strategy, judge
 from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt
 from speculation.positions import check_position, fresh_drafts
 from speculation.sampling import Logits, Sampling
@@ -41,7 +41,10 @@ class Model:
         fresh = fresh_drafts(self.tokens, len(PROMPT), self.finished, position, drafts)
         if fresh is not None:
             rows = [logits_after(tuple(self.tokens + fresh[:at])) for at in range(len(fresh) + 1)]
-            self.tokens += judge(fresh, rows, self.sampling, len(self.tokens), {END})
+            self.tokens += [
+                ruling.token
+                for ruling in judge(fresh, rows, Rule(Strategy.COUPLED, self.sampling), len(self.tokens), {END})
+            ]
             self.judged += len(fresh)
         return self.tokens[position:]
 

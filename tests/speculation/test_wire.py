@@ -40,6 +40,7 @@ def test_everything_given() -> None:
         "seed": 2**53 - 1,
         "strategy": "deterministic",
         "self_continue": True,
+        "explain": True,
     }
     message = wire.parse(wire.PrefillRequest, json.dumps(given).encode())
     assert message.model_dump(exclude_none=True) == given
@@ -63,7 +64,7 @@ def test_token_ids_are_integers_and_nothing_like_them(field: str, bad: Any) -> N
         *(("seed", bad) for bad in (-1, 2**53, 1.0, True, "5")),
         *(("temperature", bad) for bad in (-0.1, 100.5, True, "0.5", None, float("nan"), float("inf"))),
         *(("top_p", bad) for bad in (0, 0.0, -1, 1.1, True, "0.5", None, float("nan"))),
-        *(("strategy", bad) for bad in ("", "probabilistic", None, 1)),
+        *(("strategy", bad) for bad in ("", "guessing", None, 1)),
         *(("self_continue", bad) for bad in (1, 0, "true", None)),
         *(("session_id", bad) for bad in ("", "a b", "a/b", "a\n", "ä", "x" * 129, 5)),
         ("prompt", 5),
@@ -89,14 +90,53 @@ def test_the_time_until_the_next_guess_is_a_number_of_milliseconds(bad: Any) -> 
         assert wire.parse(wire.VerifyRequest, body).next_in_ms == good
 
 
-def test_only_strategies_that_are_named_for_it_go_with_self_continue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are there now all do; a later one is refused until it is put on the list."""
-    body = {"prompt": "x", "self_continue": True, "strategy": "deterministic"}
-    assert wire.parse(wire.PrefillRequest, json.dumps(body).encode()).self_continue
-    monkeypatch.setattr(wire, "SELF_CONTINUING", frozenset({Strategy.COUPLED}))
-    error = refusal(wire.PrefillRequest, body)
-    assert error.message == "self_continue is not possible with the strategy deterministic"
+@pytest.mark.parametrize("strategy", Strategy)
+def test_only_strategies_whose_text_does_not_depend_on_timing_go_with_self_continue(strategy: Strategy) -> None:
+    body = {"prompt": "x", "self_continue": True, "strategy": strategy}
+    if strategy is Strategy.THRESHOLD:
+        body["threshold"] = 0.5
+    if strategy in (Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY):
+        assert wire.parse(wire.PrefillRequest, json.dumps(body).encode()).self_continue
+    else:
+        message = refusal(wire.PrefillRequest, body).message
+        assert message.startswith(f"self_continue is not possible with the strategy {strategy}: ")
     assert not wire.parse(wire.PrefillRequest, json.dumps({**body, "self_continue": False}).encode()).self_continue
+
+
+@pytest.mark.parametrize("schema", PROMPTED)
+@pytest.mark.parametrize("strategy", Strategy)
+def test_a_threshold_goes_with_its_strategy_and_no_other(schema: type[wire.Message], strategy: Strategy) -> None:
+    bare: dict[str, Any] = {"prompt": "x", "strategy": strategy}
+    given = {**bare, "threshold": 0.25}
+    good, bad = (given, bare) if strategy is Strategy.THRESHOLD else (bare, given)
+    wire.parse(schema, json.dumps(good).encode())
+    assert "threshold" in refusal(schema, bad).message
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1, 1.5, "0.5", True])
+def test_a_threshold_is_a_probability_that_can_be_exceeded(bad: Any) -> None:
+    body = {"prompt": "x", "strategy": "threshold", "threshold": bad}
+    assert refusal(wire.PrefillRequest, body).details == {"param": "threshold"}
+
+
+@pytest.mark.parametrize("bad", [{"1": "0.5"}, {"1": True}, {"1": None}, [1], None, 5])
+def test_draft_probs_are_weights_by_token_id(bad: Any) -> None:
+    error = refusal(wire.VerifyRequest, {"draft_tokens": [1], "draft_probs": [bad]})
+    assert error.message.startswith("draft_probs.0")
+
+
+def test_the_items_of_a_batch_are_read_one_by_one() -> None:
+    items = [{"session_id": "a", "draft_tokens": [1]}, {"session_id": "b"}, {"draft_tokens": []}, 5]
+    batch = wire.parse(wire.BatchRequest, json.dumps({"items": items}).encode())
+    assert batch.guess(0) == wire.VerifyRequest(session_id="a", draft_tokens=[1])
+    for number, words in ((1, "draft_tokens: Field required"), (2, "session_id: Field required"), (3, "Input should")):
+        with pytest.raises(InvalidRequest, match=f"^{words}"):
+            batch.guess(number)
+
+
+@pytest.mark.parametrize("bad", [[], [{}] * 257, {}, None])
+def test_a_batch_holds_something_and_not_too_much(bad: Any) -> None:
+    assert refusal(wire.BatchRequest, {"items": bad}).message.startswith("items: ")
 
 
 @pytest.mark.parametrize(
@@ -167,3 +207,4 @@ def test_how_sampling_is_reported() -> None:
         "strategy": "deterministic",
         "noise": "gumbel-1",
     }
+    assert wire.sampling_body(Sampling(), Strategy.THRESHOLD, 0.5)["threshold"] == 0.5

@@ -8,6 +8,7 @@ from typing import Any
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.acceptance import Strategy
 from speculation.errors import SpecPairError
+from speculation.proposal import Weights
 from speculation.sampling import Sampling, choose_reference
 from verifier_server.engine import Engine
 from verifier_server.jobs import Answer, Job
@@ -74,13 +75,24 @@ class Bench:
         max_tokens: int | None = None,
         sampling: Sampling = GREEDY,
         strategy: Strategy = Strategy.COUPLED,
+        threshold: float | None = None,
+        explain: bool = False,
     ) -> Session:
         ids = self.backend.vocabulary.encode(prompt) if isinstance(prompt, str) else list(prompt)
         limit = self.backend.context_length
         if max_tokens is not None:
             limit = min(limit, len(ids) + max_tokens)
         self._opened += 1
-        return Session(f"session-{self._opened}", ids, len(ids), sampling, strategy, limit)
+        return Session(
+            f"session-{self._opened}",
+            ids,
+            len(ids),
+            sampling,
+            strategy,
+            limit,
+            threshold=threshold,
+            decisions=[] if explain else None,
+        )
 
     def ask(
         self,
@@ -89,9 +101,11 @@ class Bench:
         drafts: Sequence[int] = (),
         until_end: bool = False,
         resumes: bool = False,
+        proposals: Sequence[Weights] = (),
     ) -> Asked:
         results: list[Answer | SpecPairError] = []
-        job = Job(session, position, list(drafts), results.append, until_end, resumes=resumes)
+        guess = list(drafts), results.append, until_end
+        job = Job(session, position, *guess, resumes=resumes, proposals=list(proposals))
         self.engine.submit(job)
         return Asked(job, results)
 
@@ -104,8 +118,10 @@ class Bench:
             self.engine.check_integrity()
         raise AssertionError(f"not settled after {steps} steps")
 
-    def verify(self, session: Session, position: int, drafts: Sequence[int] = ()) -> Answer:
-        asked = self.ask(session, position, drafts)
+    def verify(
+        self, session: Session, position: int, drafts: Sequence[int] = (), proposals: Sequence[Weights] = ()
+    ) -> Answer:
+        asked = self.ask(session, position, drafts, proposals=proposals)
         self.run(asked)
         return asked.answer
 

@@ -106,7 +106,7 @@ CASES = [
     prefill("seed too large", 422, "invalid_request", "seed: Input should be less", prompt="x", seed=2**53),
     prefill("bad temperature", 422, "invalid_request", "temperature: Input", prompt="x", temperature=-1),
     prefill("temperature as text", 422, "invalid_request", "temperature: Input", prompt="x", temperature="0.5"),
-    prefill("unknown strategy", 422, "invalid_request", "strategy: Input", prompt="x", strategy="threshold"),
+    prefill("unknown strategy", 422, "invalid_request", "strategy: Input", prompt="x", strategy="guessing"),
     prefill("misspelt option", 422, "invalid_request", "temprature: Extra", prompt="x", temprature=1),
     Case("generate from nothing", 422, "empty_prompt", "the prompt is empty", path="/generate", body={"prompt": ""}),
     Case("unknown path", 404, "not_found", "there is nothing at /prefil:", path="/prefil", body={"prompt": "x"}),

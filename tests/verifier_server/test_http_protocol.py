@@ -40,7 +40,7 @@ def test_model(server: LiveServer) -> None:
         "rows": 2,
         "kv_bytes": 0,
         "max_draft_tokens": 64,
-        "strategies": ["coupled", "deterministic"],
+        "strategies": ["coupled", "deterministic", "greedy", "probabilistic", "threshold"],
         "self_continue": True,
         "modes": ["target"],
         "draft_model": None,
@@ -276,6 +276,7 @@ def test_the_openapi_document_describes_the_bodies(server: LiveServer) -> None:
     assert set(paths) == {
         "/prefill",
         "/verify",
+        "/verify/batch",
         "/generate",
         "/tokenize",
         "/vocabulary",
@@ -286,4 +287,7 @@ def test_the_openapi_document_describes_the_bodies(server: LiveServer) -> None:
         "/sessions/{session_id}/stream",
     }
     schema = paths["/verify"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert schema["properties"].keys() == {"session_id", "position", "draft_tokens", "next_in_ms", "self_continue"}
+    fields = {"session_id", "position", "draft_tokens", "draft_probs", "next_in_ms", "self_continue"}
+    assert schema["properties"].keys() == fields
+    batch = paths["/verify/batch"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert batch["properties"]["items"]["items"]["properties"].keys() == fields

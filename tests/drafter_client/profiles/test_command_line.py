@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drafter_client import DraftModel, Mode, Options, Pair, sources
+from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.profiles.reading import read_run, read_table
 from drafter_client.profiles.schema import RUNS
 from tests.drafter_client.command_line import TOY, Command
@@ -55,7 +55,7 @@ def test_a_folder_that_cannot_be_written_ends_it_before_it_begins(
 def test_an_interrupt_leaves_what_happened(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: list[str]
 ) -> None:
-    monkeypatch.setattr(sources, "ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr("drafting.model.ModelDrafter", InterruptedAfter)
     ran = drafter(*_flags(verifier, tmp_path, *how))
     said = json.loads(ran.out)
     assert (ran.status, ran.err, said["finish_reason"]) == (130, "", None)

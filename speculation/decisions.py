@@ -1,0 +1,74 @@
+"""Why a token is where it is: the numbers behind each ruling, for those who asked to see them."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from speculation import noise, residual
+from speculation.acceptance import Rule, Ruling, Strategy
+from speculation.distribution import probabilities, told
+from speculation.proposal import Weights, normalised
+from speculation.sampling import Logits, Row
+
+Verdict = Literal["accepted", "rejected", "own"]
+VERDICTS: tuple[Verdict, ...] = ("accepted", "rejected", "own")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One committed token.
+
+    Probabilities of the target are those after the session's filters; where it takes the argmax (temperature 0), those
+    at temperature 1 without filters, since the others would be 0 and 1.
+    """
+
+    token: int
+    p: float  # the target's probability of it
+    draft: int | None  # the draft that was judged there
+    draft_p: float | None  # the target's probability of that
+    q: float | None  # the probability with which it was drafted, where that was sent
+    drawn: float | None  # probabilistic: the coin; coupled: the number behind the noise of the draft; in [0, 1)
+    verdict: Verdict  # on the draft; own: there was none
+
+    def body(self) -> dict[str, Any]:
+        """As replies carry it."""
+        return asdict(self)
+
+
+def explain(
+    rule: Rule,
+    rulings: Sequence[Ruling],
+    drafts: Sequence[int],
+    rows: Sequence[Row] | Logits,
+    position: int,
+    proposals: Sequence[Weights] = (),
+) -> list[Decision]:
+    """What was behind `rulings`, which `acceptance.judge` made of the same drafts and rows."""
+    decisions = []
+    for at, (token, stands) in enumerate(rulings):
+        p = probabilities(rows[at], told(rule.sampling))
+        if at >= len(drafts):
+            decisions.append(Decision(token, float(p[token]), None, None, None, None, "own"))
+            continue
+        draft = drafts[at]
+        decisions.append(
+            Decision(
+                token,
+                float(p[token]),
+                draft,
+                float(p[draft]),
+                normalised(proposals[at])[draft] if at < len(proposals) else None,
+                _drawn(rule, draft, position + at),
+                "accepted" if stands else "rejected",
+            )
+        )
+    return decisions
+
+
+def _drawn(rule: Rule, draft: int, position: int) -> float | None:
+    seed = rule.sampling.seed
+    if rule.strategy is Strategy.PROBABILISTIC:
+        return residual.coin(seed, position)
+    if rule.strategy is Strategy.COUPLED and not rule.sampling.greedy:
+        return noise.uniform(noise.row_key(seed, position), draft)
+    return None

@@ -1,0 +1,74 @@
+"""The shipped pair by every strategy, in lockstep over a real server."""
+
+from collections.abc import Callable
+
+import pytest
+
+from drafter_client.client import VerifierClient
+from speculation.acceptance import Strategy, effective_sampling
+from speculation.sampling import Sampling
+from tests.drafter_client.support import generate, options_of
+from tests.end_to_end.conftest import MakeDrafter
+from tests.end_to_end.prompts import PROMPTS
+from tests.end_to_end.reference import EPSILON, Reference
+
+TOKENS = 48
+
+
+@pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY])
+def test_the_text_is_the_targets_alone(
+    client: VerifierClient,
+    reference: Reference,
+    make_drafter: MakeDrafter,
+    count_flips: Callable[[int, list[float]], None],
+    strategy: Strategy,
+) -> None:
+    flips: list[float] = []
+    written = 0
+    info = client.model()
+    for number, text in enumerate(PROMPTS[:4]):
+        asked = Sampling(seed=number, temperature=0.8)
+        sampling = effective_sampling(strategy, asked)
+        prompt = reference.encode(text)
+        options = {**options_of(asked, TOKENS), "strategy": str(strategy)}
+        drafter = make_drafter("q4 twin", sampling)
+        run = generate(client, drafter, 4, prompt, info=info, **options)
+        flips += reference.flips(prompt, run.tokens, sampling)
+        written += len(run.tokens)
+        assert (run.stats.accepted == 0) == (strategy is Strategy.GREEDY)
+    count_flips(written, flips)
+    assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
+
+
+def test_by_coins_a_near_twin_is_mostly_taken_and_the_seed_decides(
+    client: VerifierClient, reference: Reference, make_drafter: MakeDrafter
+) -> None:
+    info, prompt = client.model(), reference.encode(PROMPTS[0])
+    sampling = Sampling(seed=3, temperature=0.8)
+    options = {**options_of(sampling, TOKENS), "strategy": "probabilistic", "explain": True}
+    first, again = (
+        generate(client, make_drafter("q4 twin", sampling, draws=True), 4, prompt, info=info, **options)
+        for _ in range(2)
+    )
+    assert first.tokens == again.tokens
+    assert first.stats.accepted > 0.5 * first.stats.drafted > 0
+    for each in first.stats.decisions:
+        if each.verdict == "accepted":
+            assert each.token == each.draft
+        if each.draft is not None:
+            assert each.drawn is not None and each.draft_p is not None and each.q is not None
+            assert (each.verdict == "accepted") == (each.drawn < each.draft_p / each.q)
+
+
+def test_a_threshold_of_nothing_takes_every_draft_and_of_nearly_all_leaves_the_text_to_the_target(
+    client: VerifierClient, reference: Reference, make_drafter: MakeDrafter
+) -> None:
+    info, prompt = client.model(), reference.encode(PROMPTS[0])
+    sampling = Sampling(seed=3, temperature=0.8)
+    options = {**options_of(sampling, TOKENS), "strategy": "threshold"}
+    loose = generate(client, make_drafter("small draft", sampling), 4, prompt, info=info, threshold=0.0, **options)
+    assert loose.stats.accepted == loose.stats.drafted > 0
+    # What it is so sure of it would say by itself, but for one time in ten thousand.
+    strict = generate(client, make_drafter("small draft", sampling), 4, prompt, info=info, threshold=0.9999, **options)
+    flips = reference.flips(prompt, strict.tokens, sampling)
+    assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"

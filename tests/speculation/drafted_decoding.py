@@ -1,0 +1,85 @@
+"""A toy target and drafter that decode a short text in rounds, many seeds over: what comes out is to be the target's.
+
+The logits of both depend on the token before, so that what stands at a place decides about the next one.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from itertools import product
+
+import numpy as np
+
+from speculation.acceptance import Rule, Strategy, judge
+from speculation.distribution import probabilities
+from speculation.proposal import Weights, drawn_from, propose
+from speculation.sampling import Logits, Sampling, choose
+from tests.speculation import chi_square
+
+IDS = 5
+SEEDS = 3000
+_FIRST = 0  # the token that the text begins with
+
+# The token at a position, and whether it is the draft: from the row, the settings, the draft, what it was drawn from.
+Decide = Callable[[Logits, Sampling, int, Weights, int], tuple[int, bool]]
+
+
+@cache
+def target_row(before: int) -> Logits:
+    return np.random.default_rng([1, before]).standard_normal(IDS).astype(np.float32)
+
+
+@cache
+def drafter_row(before: int) -> Logits:
+    """Of another mind, but not of quite another."""
+    return target_row(before) + np.random.default_rng([2, before]).standard_normal(IDS).astype(np.float32)
+
+
+def by_rule(rule: Rule) -> Decide:
+    """What the verifier does with one draft."""
+
+    def decide(row: Logits, _: Sampling, draft: int, proposal: Weights, position: int) -> tuple[int, bool]:
+        return judge([draft], [row], rule, position, set(), [proposal])[0]
+
+    return decide
+
+
+def ours(strategy: Strategy) -> Callable[[Sampling], Decide]:
+    return lambda sampling: by_rule(Rule(strategy, sampling))
+
+
+def text(sampling: Sampling, decide: Decide, drafts: int, count: int) -> tuple[int, ...]:
+    """The first `count` tokens, in rounds of so many drafts, each followed by a token of the target's own."""
+    tokens = [_FIRST]
+    while len(tokens) <= count:
+        guess: list[tuple[int, Weights]] = []
+        for _ in range(drafts):
+            weights = propose(drafter_row(guess[-1][0] if guess else tokens[-1]), sampling)
+            guess.append((drawn_from(weights, sampling.seed, len(tokens) + len(guess)), weights))
+        for draft, weights in guess:
+            token, stands = decide(target_row(tokens[-1]), sampling, draft, weights, len(tokens))
+            tokens.append(token)
+            if not stands:
+                break
+        else:
+            tokens.append(choose(target_row(tokens[-1]), sampling, len(tokens)))
+    return tuple(tokens[1 : count + 1])
+
+
+def texts(make: Callable[[Sampling], Decide], sampling: Sampling, drafts: int, count: int) -> Counter[tuple[int, ...]]:
+    """How often each text comes, over seeds."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for seed in range(SEEDS):
+        seeded = Sampling(seed, sampling.temperature, sampling.top_k, sampling.top_p)
+        found[text(seeded, make(seeded), drafts, count)] += 1
+    return found
+
+
+def is_the_targets(found: Counter[tuple[int, ...]], sampling: Sampling, count: int) -> bool:
+    """Whether texts of `count` tokens come as often as they do of the target alone."""
+    every = list(product(range(IDS), repeat=count))
+    expected = []
+    for tokens in every:
+        p = [probabilities(target_row(a), sampling)[b] for a, b in zip((_FIRST, *tokens), tokens, strict=False)]
+        expected.append(float(np.prod(p)))
+    return chi_square.fits_pooled([found[tokens] for tokens in every], expected)

@@ -1,0 +1,236 @@
+"""Each strategy in the engine: what it commits, what a retry is told, what may wait at once, what is told of it."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.contract import Entry
+from backends.scripted import Script, ScriptedBackend
+from speculation.acceptance import DRAFTER_INVARIANT, Rule, Strategy, effective_sampling, judge
+from speculation.decisions import explain
+from speculation.errors import OverlapRefused, PositionBeyondCommitted
+from speculation.proposal import Weights, drawn_from, propose
+from speculation.sampling import Logits, Sampling
+from tests.verifier_server.bench import Asked, Bench, plain
+from verifier_server.sessions import Session
+
+SCRIPT = Script(seed=4, sharpness=1.0, support=12)
+DRAFTER = ScriptedBackend(Script(seed=4, sharpness=1.0, support=12, agreement=0.7))
+PROMPT = [256, 1, 2, 3]
+WARM = Sampling(6, 0.9, 10, 0.97)
+ENDS = frozenset({257})
+EACH = pytest.mark.parametrize("strategy", Strategy)
+ONE_AT_A_TIME = pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Strategy.THRESHOLD])
+HEADS = pytest.mark.parametrize("has_heads", [False, True], ids=["rows", "heads"])
+
+
+def opened(bench: Bench, strategy: Strategy, sampling: Sampling = WARM, limit: int = 60, told: bool = False) -> Session:
+    threshold = 0.1 if strategy is Strategy.THRESHOLD else None
+    session = bench.open(
+        PROMPT, sampling=sampling, strategy=strategy, max_tokens=limit, threshold=threshold, explain=told
+    )
+    bench.prefill(session)
+    return session
+
+
+def guess(tokens: Sequence[int], sampling: Sampling, count: int) -> tuple[list[int], list[Weights]]:
+    """Drafts behind a text, and what they were drawn from."""
+    drafts: list[int] = []
+    proposals: list[Weights] = []
+    for _ in range(count):
+        text = [*tokens, *drafts]
+        proposals.append(propose(DRAFTER.logits_after(text), sampling))
+        drafts.append(drawn_from(proposals[-1], sampling.seed, len(text)))
+    return drafts, proposals
+
+
+@EACH
+@HEADS
+@given(counts=st.lists(st.integers(0, 5), min_size=1, max_size=8), temperature=st.sampled_from([0.0, 0.9]))
+def test_the_engine_commits_what_the_rule_says_of_the_models_rows(
+    strategy: Strategy, has_heads: bool, counts: list[int], temperature: float
+) -> None:
+    bench = Bench(backend=ScriptedBackend(SCRIPT, rows=2, context_length=256, has_heads=has_heads))
+    sampling = Sampling(6, temperature, 10, 0.97)
+    session = opened(bench, strategy, sampling, told=True)
+    rule = Rule(strategy, effective_sampling(strategy, sampling), 0.1 if strategy is Strategy.THRESHOLD else 0.0)
+    for count in counts:
+        before = list(session.tokens)
+        drafts, proposals = guess(before, sampling, count)
+        sent = proposals if strategy is Strategy.PROBABILISTIC else []
+        rows = [bench.backend.logits_after([*before, *drafts[:at]]) for at in range(count + 1)]
+        rulings = judge(drafts, rows, rule, len(before), ENDS, sent)
+        answer = bench.verify(session, len(before), drafts, sent)
+        assert answer.tokens == [token for token, _ in rulings]
+        told = explain(rule, rulings, drafts, rows, len(before), sent)
+        assert answer.decisions == [each.body() for each in told]
+    assert session.decisions is not None
+    assert [each.token for each in session.decisions] == session.tokens[len(PROMPT) :]
+
+
+@EACH
+def test_a_guess_asked_again_is_told_the_same(strategy: Strategy) -> None:
+    """Also where the target's own token happens to equal the draft that fell, and more of the guess could stand yet."""
+    bench = Bench(SCRIPT)
+    session = opened(bench, strategy, told=True)
+    retried = equal = 0
+    for _ in range(12):
+        position = len(session.tokens)
+        drafts, proposals = guess(session.tokens, WARM, 3)
+        if strategy is Strategy.GREEDY:
+            drafts = plain(SCRIPT, session.tokens, 3)
+        sent = proposals if strategy is Strategy.PROBABILISTIC else []
+        first = bench.verify(session, position, drafts, sent)
+        passes = bench.backend.passes
+        again = bench.verify(session, position, drafts, sent)
+        assert bench.backend.passes == passes
+        assert (again.tokens, again.accepted, again.decisions) == (first.tokens, first.accepted, first.decisions)
+        assert again.judged == 0
+        retried += 1
+        equal += first.tokens == drafts[: len(first.tokens)]
+    assert retried == 12
+    if strategy in (Strategy.GREEDY, Strategy.THRESHOLD):
+        assert equal, "the hard case came"
+
+
+def test_greedy_takes_one_token_a_guess_whatever_was_guessed() -> None:
+    bench = Bench(SCRIPT)
+    session = opened(bench, Strategy.GREEDY)
+    expected = plain(SCRIPT, PROMPT, 20)
+    for at in range(1, 10):
+        answer = bench.verify(session, 4 + at, expected[at : at + 4])
+        assert (answer.tokens, answer.accepted, answer.judged) == (expected[at : at + 1], 0, 4)
+
+
+def test_a_threshold_of_nothing_takes_every_draft_that_can_be_and_of_nearly_all_hardly_any() -> None:
+    bench = Bench(SCRIPT)
+    loose = bench.open(PROMPT, sampling=Sampling(6, 0.9), strategy=Strategy.THRESHOLD, threshold=0.0)
+    bench.prefill(loose)
+    junk = [at % 11 for at in range(20)]
+    answer = bench.verify(loose, 5, junk)
+    assert (answer.tokens[:20], answer.accepted) == (junk, 20)
+    strict = bench.open(PROMPT, sampling=Sampling(6, 0.9), strategy=Strategy.THRESHOLD, threshold=0.999)
+    bench.prefill(strict)
+    while len(strict.tokens) < 34:
+        bench.verify(strict, len(strict.tokens), junk)
+    assert strict.tokens[4:] == plain(SCRIPT, PROMPT, 30, Sampling(6, 0.9))
+
+
+@ONE_AT_A_TIME
+def test_a_different_guess_is_refused_while_one_waits(strategy: Strategy) -> None:
+    bench = Bench(SCRIPT)
+    session = opened(bench, strategy)
+    drafts, proposals = guess(session.tokens, WARM, 3)
+    if strategy is not Strategy.PROBABILISTIC:
+        proposals = []
+    waiting = bench.ask(session, 5, drafts, proposals=proposals)
+    same = bench.ask(session, 5, drafts, proposals=proposals)
+    refused = [bench.ask(session, 5, drafts[:2], proposals=proposals[:2]), bench.ask(session, 5)]
+    if proposals:
+        other = {**proposals[0], drafts[0]: 0.9 * proposals[0][drafts[0]]}
+        refused.append(bench.ask(session, 5, drafts, proposals=[other, *proposals[1:]]))
+    beyond, stale = bench.ask(session, 6), bench.ask(session, 4)
+    bench.run(waiting, same, *refused, beyond, stale)
+    for each in refused:
+        (error,) = each.results
+        assert isinstance(error, OverlapRefused)
+        assert f"the strategy {strategy}" in error.message
+        assert "one at a time" in error.message
+    assert isinstance(beyond.results[0], PositionBeyondCommitted)
+    assert waiting.answer.tokens == same.answer.tokens
+    assert (waiting.answer.judged, same.answer.judged) == (3, 0)
+    assert stale.answer.tokens == session.tokens[4:5], "what the record answers waits for nobody"
+    assert bench.verify(session, len(session.tokens)).tokens, "and then the next may come"
+
+
+@ONE_AT_A_TIME
+def test_a_guess_that_comes_while_another_is_judged_is_refused_like_one_that_comes_before(strategy: Strategy) -> None:
+    class Busy(ScriptedBackend):
+        """While it is at work on the second token, guesses come that begin with that token, as they happen to know."""
+
+        def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+            if batch[0].start == 4 and not came:
+                came.extend(bench.ask(session, 5, drafts, proposals=proposals) for drafts, proposals in late)
+            return super()._forward(batch)
+
+    came: list[Asked] = []
+    second = plain(SCRIPT, PROMPT, 2, WARM)[1]
+    sure = strategy is Strategy.PROBABILISTIC
+    late = [([second, 3], [{second: 1.0}, {3: 1.0}] if sure else []), ([], [])]
+    bench = Bench(backend=Busy(SCRIPT, rows=2, context_length=256))
+    session = opened(bench, strategy)
+    first = bench.ask(session, 5)
+    bench.run(first)
+    bench.run(*came)
+    other, same = came
+    assert isinstance(other.results[0], OverlapRefused)
+    assert first.answer.tokens == same.answer.tokens == session.tokens[5:] == [second]
+    assert bench.verify(session, 5, *late[0]).judged == 1, "now it comes behind the other"
+
+
+@ONE_AT_A_TIME
+def test_a_guess_that_nobody_waits_for_keeps_no_other_from_coming(strategy: Strategy) -> None:
+    bench = Bench(SCRIPT)
+    session = opened(bench, strategy)
+    drafts, proposals = guess(session.tokens, WARM, 3)
+    left = bench.ask(session, 5, drafts, proposals=proposals if strategy is Strategy.PROBABILISTIC else [])
+    left.job.cancelled = True
+    other = bench.ask(session, 5)
+    bench.run(other)
+    assert len(other.answer.tokens) == 1
+
+
+@pytest.mark.parametrize("strategy", sorted(DRAFTER_INVARIANT))
+def test_others_may_overlap(strategy: Strategy) -> None:
+    bench = Bench(SCRIPT)
+    session = opened(bench, strategy)
+    asked = [bench.ask(session, 5, drafts) for drafts in ([1], [1, 2], [3])]
+    bench.run(*asked)
+    sampling = effective_sampling(strategy, WARM)
+    text = plain(SCRIPT, PROMPT, 20, sampling)
+    assert session.tokens[4:] == text[: len(session.tokens) - 4]
+
+
+def test_what_a_draft_was_drawn_from_stays_with_it_behind_what_is_committed_already() -> None:
+    bench = Bench(SCRIPT)
+    session = opened(bench, Strategy.PROBABILISTIC)
+    own = bench.verify(session, 5).tokens
+    drafts, proposals = guess([*session.tokens], WARM, 2)
+    known = [{token: 1.0} for token in own]
+    behind = bench.ask(session, 5, [*own, *drafts], proposals=[*known, *proposals])
+    assert behind.job.place(8, first=True)
+    assert (behind.job.fresh, behind.job.fresh_proposals) == (drafts, proposals)
+    bench.run(behind)
+    assert behind.answer.judged == 2
+
+
+def test_a_guess_cut_at_the_end_of_the_text_keeps_what_goes_with_it() -> None:
+    bench = Bench(SCRIPT)
+    session = opened(bench, Strategy.PROBABILISTIC, limit=4)
+    drafts, proposals = guess(session.tokens, WARM, 6)
+    asked = bench.ask(session, 5, drafts, proposals=proposals)
+    assert asked.job.place(8, first=True)
+    assert (asked.job.fresh, asked.job.fresh_proposals) == (drafts[:2], proposals[:2])
+    bench.run(asked)
+
+
+def test_decisions_end_with_the_text() -> None:
+    bench = Bench(SCRIPT)
+    session = bench.open(PROMPT, sampling=Sampling(6), max_tokens=3, explain=True)
+    text = bench.decode(session)
+    assert session.decisions is not None
+    assert [each.token for each in session.decisions] == text
+    assert {each.verdict for each in session.decisions} == {"own"}
+
+
+def test_nothing_is_worked_out_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("nobody asked")
+
+    monkeypatch.setattr("verifier_server.scheduler.explain", fail)
+    monkeypatch.setattr("speculation.acceptance.probabilities", fail)
+    bench = Bench(SCRIPT)
+    session = opened(bench, Strategy.COUPLED)
+    assert bench.verify(session, 5, [1, 2, 3]).decisions is None

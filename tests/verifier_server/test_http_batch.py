@@ -1,0 +1,142 @@
+"""Several guesses in one request: each is answered by itself, they share passes, and go together when nobody waits."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from backends.scripted import ScriptedBackend
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.test_departures import leave_behind, until
+from tests.verifier_server.test_http_concurrency import Gated
+
+PROMPTS = {name: [256, 5 + number] for number, name in enumerate("abcd")}
+TEXTS = {name: plain(SCRIPT, ids, 12) for name, ids in PROMPTS.items()}
+
+
+def opened(live: LiveServer) -> None:
+    for name, ids in PROMPTS.items():
+        live.post("/prefill", {"session_id": name, "prompt_ids": ids})
+
+
+def right(name: str, count: int = 2) -> dict[str, Any]:
+    return {"session_id": name, "position": 3, "draft_tokens": TEXTS[name][1 : 1 + count]}
+
+
+@pytest.mark.parametrize("path", ["/verify/batch", "/verify/batch/"])
+def test_all_are_answered_in_order_by_one_pass(serve: Serve, path: str) -> None:
+    backend = ScriptedBackend(SCRIPT)
+    live = serve(backend)
+    opened(live)
+    passes = backend.passes
+    results = live.post(path, {"items": [right(name, count) for count, name in enumerate("dbca")]})["results"]
+    for count, (name, result) in enumerate(zip("dbca", results, strict=True)):
+        assert result["tokens"] == result["preds"] == TEXTS[name][1 : 2 + count]
+        assert (result["position"], result["accepted_prefix_len"], result["judged"]) == (3, count, count)
+        assert (result["total_tokens"], result["finish_reason"]) == (4 + count, None)
+        assert result["timing"]["sessions"] == 4
+    assert backend.passes == passes + 1
+    again = live.post(path, {"items": [right(name, count) for count, name in enumerate("dbca")]})["results"]
+    assert [each["tokens"] for each in again] == [each["tokens"] for each in results]
+    assert backend.passes == passes + 1
+
+
+def test_what_is_wrong_with_one_is_nothing_to_the_others(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT))
+    opened(live)
+    bad: list[tuple[Any, str, str]] = [
+        ({"session_id": "nobody", "draft_tokens": []}, "unknown_session", "no session nobody"),
+        ({"session_id": "b", "draft_tokens": [1.5]}, "invalid_request", "draft_tokens.0: Input should be"),
+        ({"session_id": "b", "draft_tokens": [258]}, "token_out_of_range", "draft_tokens.0: token id 258"),
+        ({"session_id": "b", "position": 99, "draft_tokens": []}, "position_beyond_committed", "position 99"),
+        ({"session_id": "b", "draft_tokens": [], "drafts": 1}, "invalid_request", "drafts: Extra inputs"),
+        ({"session_id": "b", "draft_tokens": [1] * 65, "position": 3}, "too_many_drafts", "65 new drafts"),
+        ({"session_id": "b", "draft_tokens": [1], "draft_probs": [{"1": 1}]}, "invalid_request", "draft_probs: "),
+        ({"draft_tokens": []}, "invalid_request", "session_id: Field required"),
+        ([], "invalid_request", "Input should be"),
+        (None, "invalid_request", "Input should be"),
+    ]
+    items = [right("a"), *(item for item, _, _ in bad), right("c")]
+    results = live.post("/verify/batch", {"items": items})["results"]
+    assert results[0]["tokens"] == TEXTS["a"][1:4]
+    assert results[-1]["tokens"] == TEXTS["c"][1:4]
+    for (_, code, words), result in zip(bad, results[1:-1], strict=True):
+        assert result.keys() == {"error"}
+        assert result["error"]["code"] == code
+        assert result["error"]["message"].startswith(words)
+    assert results[4]["error"]["total_tokens"] == 3, "details are told, too"
+    assert live.post("/verify", right("b"))["tokens"] == TEXTS["b"][1:4], "and its session is as it was"
+    live.service.engine.check_integrity()
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "items"),
+        ({"items": []}, "items"),
+        ({"items": [right("a")] * 257}, "items"),
+        ({"items": {}}, "items"),
+        ({"items": [right("a")], "more": 1}, "more"),
+        ([], None),
+    ],
+    ids=["nothing", "empty", "too many", "no list", "more", "no object"],
+)
+def test_a_bad_envelope_is_refused_whole(server: LiveServer, body: Any, param: str | None) -> None:
+    response = server.http.post("/verify/batch", json=body)
+    assert response.status_code == 422
+    assert response.json()["error"]["code"] == "invalid_request"
+    assert response.json()["error"].get("param") == param
+
+
+def test_it_wants_the_key_and_posts_only(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), wait=False, api_key="secret")
+    response = live.http.post("/verify/batch", json={"items": [right("a")]})
+    assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized")
+    response = live.http.get("/verify/batch")
+    assert (response.status_code, response.json()["error"]["code"]) == (405, "method_not_allowed")
+
+
+def test_one_session_twice(serve: Serve) -> None:
+    """Guesses that may overlap do; of those that may not the second is refused."""
+    live = serve(ScriptedBackend(SCRIPT))
+    opened(live)
+    results = live.post("/verify/batch", {"items": [right("a", 1), right("a", 3)]})["results"]
+    assert [each["tokens"] for each in results] == [TEXTS["a"][1:5]] * 2
+    live.post("/prefill", {"session_id": "e", "prompt_ids": [256, 1], "strategy": "threshold", "threshold": 0.5})
+    items = [{"session_id": "e", "position": 3, "draft_tokens": drafts} for drafts in ([1], [2], [1])]
+    first, second, third = live.post("/verify/batch", {"items": items})["results"]
+    assert first["tokens"] == third["tokens"]
+    assert second["error"]["code"] == "overlap_refused"
+
+
+def test_positions_move_along_where_they_are_left_out(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT))
+    opened(live)
+    for at in (1, 2):
+        items = [{"session_id": name, "draft_tokens": TEXTS[name][at - 1 : at]} for name in "ab"]
+        results = live.post("/verify/batch", {"items": items})["results"]
+        assert [each["position"] for each in results] == [1 + at, 1 + at]
+        assert [each["accepted_prefix_len"] for each in results] == [1, 1]
+
+
+def test_a_client_that_hangs_up_leaves_nothing_behind(serve: Serve) -> None:
+    backend = Gated()
+    live = serve(backend)
+    opened(live)
+    sessions = live.service.sessions
+    backend.close_gate()
+    with ThreadPoolExecutor(1) as thread:
+        other = thread.submit(live.post, "/prefill", {"session_id": "other", "prompt_ids": [256, 9]})
+        assert backend.entered.wait(20)
+        passes = backend.passes
+        body = {"items": [right(name) for name in "abc"]}
+        leave_behind(live, "/verify/batch", body, lambda: all(sessions.get(name).requests == 1 for name in "abc"))
+        until(live, lambda: not any(sessions.get(name).requests for name in "abc"))
+        backend.gate.set()
+        other.result(20)
+    live.service.engine.check_integrity()
+    assert backend.passes <= passes + 1, "the other's, and none for whom nobody waits"
+    assert all(len(sessions.get(name).tokens) == 3 for name in "abc")
+    results = live.post("/verify/batch", body)["results"]
+    assert [each["tokens"] for each in results] == [TEXTS[name][1:4] for name in "abc"]

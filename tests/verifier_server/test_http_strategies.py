@@ -1,0 +1,181 @@
+"""Strategies over HTTP: what has to be sent with which, what is refused and why, and what is told of each token."""
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from speculation.distribution import probabilities
+from speculation.proposal import drawn_from, propose
+from speculation.sampling import Sampling
+from tests.speculation import chi_square
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.test_departures import until
+from tests.verifier_server.test_http_concurrency import Gated
+from tests.verifier_server.test_http_generate import events
+
+PROMPT_IDS = [256, 1, 2]
+PREFILL: dict[str, Any] = {"prompt_ids": PROMPT_IDS, "max_tokens": 40, "seed": 5, "temperature": 0.8}
+KEYS = {"token", "p", "draft", "draft_p", "q", "drawn", "verdict"}
+
+
+@pytest.fixture
+def opened(server: LiveServer) -> Any:
+    """Open a session: `opened("probabilistic", …)` gives its id."""
+
+    def opening(strategy: str, **more: Any) -> str:
+        threshold = {"threshold": 0.3} if strategy == "threshold" else {}
+        reply = server.post("/prefill", {**PREFILL, "strategy": strategy, **threshold, **more})
+        assert reply["sampling"]["strategy"] == strategy
+        assert reply["sampling"].get("threshold") == threshold.get("threshold")
+        return str(reply["session_id"])
+
+    return opening
+
+
+def refused(live: LiveServer, path: str, body: Any) -> tuple[int, str, str, str | None]:
+    response = live.http.post(path, json=body)
+    error = response.json()["error"]
+    return response.status_code, error["code"], error["message"], error.get("param")
+
+
+def test_probabilities_go_with_drafts_that_were_drawn(server: LiveServer, opened: Any) -> None:
+    guess = {"session_id": opened("probabilistic"), "position": 4, "draft_tokens": [7, 8]}
+    status, code, message, param = refused(server, "/verify", guess)
+    assert (status, code, param) == (422, "invalid_request", "draft_probs")
+    assert message.startswith("draft_probs: Field required with the strategy probabilistic")
+    for bad, where in (([{"7": 1.0}], "draft_probs"), ([{"7": 1.0}, {"9": 1.0}], "draft_probs.1")):
+        assert refused(server, "/verify", {**guess, "draft_probs": bad})[1::2] == ("invalid_request", where)
+    reply = server.post("/verify", {**guess, "draft_probs": [{"7": 0.5, "9": 0.5}, {"8": 1.0}]})
+    assert 1 <= len(reply["tokens"]) <= 3
+    empty = {**guess, "position": reply["total_tokens"], "draft_tokens": []}
+    assert len(server.post("/verify", empty)["tokens"]) == 1
+    assert len(server.post("/verify", {**empty, "position": reply["total_tokens"] + 1, "draft_probs": []})["tokens"])
+
+
+@pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy", "threshold"])
+def test_and_with_no_others(server: LiveServer, opened: Any, strategy: str) -> None:
+    guess = {"session_id": opened(strategy), "position": 4, "draft_tokens": [7], "draft_probs": [{"7": 1.0}]}
+    status, code, message, param = refused(server, "/verify", guess)
+    assert (status, code, param) == (422, "invalid_request", "draft_probs")
+    assert f"the strategy {strategy} makes no use of them" in message
+
+
+@pytest.mark.parametrize("path", ["/prefill", "/generate"])
+def test_a_threshold_is_named_where_it_is_wanted_and_nowhere_else(server: LiveServer, path: str) -> None:
+    for body in ({"strategy": "threshold"}, {"threshold": 0.5}, {"strategy": "greedy", "threshold": 0.5}):
+        status, code, message, _ = refused(server, path, {"prompt": "x", **body})
+        assert (status, code) == (422, "invalid_request")
+        assert "threshold" in message
+    assert refused(server, path, {"prompt": "x", "strategy": "threshold", "threshold": 1.0})[3] == "threshold"
+
+
+def test_plain_decoding_is_the_targets_own_by_every_strategy(server: LiveServer) -> None:
+    for strategy in ("coupled", "probabilistic", "threshold"):
+        threshold = {"threshold": 0.3} if strategy == "threshold" else {}
+        reply = server.post("/generate", {**PREFILL, "strategy": strategy, **threshold})
+        assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, 40, Sampling(5, 0.8))
+    for strategy in ("deterministic", "greedy"):
+        reply = server.post("/generate", {**PREFILL, "strategy": strategy})
+        assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, 40)
+
+
+@pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy", "probabilistic", "threshold"])
+def test_every_token_is_explained_where_that_was_asked_for(server: LiveServer, opened: Any, strategy: str) -> None:
+    session_id = opened(strategy, explain=True)
+    prefill = {**PREFILL, "session_id": session_id, "strategy": strategy, "explain": True}
+    prefill |= {"threshold": 0.3} if strategy == "threshold" else {}
+    position, told = 4, []
+    for draft in range(60, 70):
+        guess = {"session_id": session_id, "position": position, "draft_tokens": [draft, 9]}
+        if strategy == "probabilistic":
+            guess["draft_probs"] = [{str(draft): 0.25, "200": 0.75}, {"9": 1.0}]
+        reply, again = server.post("/verify", guess), server.post("/verify", guess)
+        assert [each["token"] for each in reply["decisions"]] == reply["tokens"]
+        assert again["decisions"] == reply["decisions"]
+        first = reply["decisions"][0]
+        assert first.keys() == KEYS
+        assert (first["draft"], first["verdict"]) in {(draft, "accepted"), (draft, "rejected")}
+        assert first["q"] == (0.25 if strategy == "probabilistic" else None)
+        told += reply["decisions"]
+        position = reply["total_tokens"]
+    with server.http.stream("GET", f"/sessions/{session_id}/stream?from=4") as pushed:
+        lines = pushed.iter_lines()
+        line = next(line for line in lines if line.startswith("data: "))
+    assert '"decisions":[{"token":' in line
+    assert all(0.0 <= each["p"] <= 1.0 for each in told)
+
+
+def test_and_in_plain_decoding(server: LiveServer) -> None:
+    body = {**PREFILL, "explain": True}
+    reply = server.post("/generate", body)
+    model, tokens = ScriptedBackend(SCRIPT), reply["token_ids"]
+    for at, each in enumerate(reply["decisions"]):
+        p = probabilities(model.logits_after([*PROMPT_IDS, *tokens[:at]]), Sampling(5, 0.8))
+        assert each == {"token": tokens[at], "p": p[tokens[at]], "verdict": "own"} | dict.fromkeys(
+            ["draft", "draft_p", "q", "drawn"]
+        )
+    *parts, (_, summary) = events(server, body)
+    assert [each for _, part in parts for each in part["decisions"]] == reply["decisions"] == summary["decisions"]
+
+
+def test_nothing_is_told_unasked(server: LiveServer, opened: Any) -> None:
+    session_id = opened("coupled")
+    assert "decisions" not in server.post("/verify", {"session_id": session_id, "position": 4, "draft_tokens": [1]})
+    assert "decisions" not in server.post("/generate", PREFILL)
+    assert all("decisions" not in part for _, part in events(server, PREFILL))
+
+
+@pytest.mark.parametrize("strategy", ["probabilistic", "threshold"])
+def test_one_guess_at_a_time(serve: Serve, strategy: str) -> None:
+    backend = Gated()
+    live = serve(backend)
+    threshold = {"threshold": 0.3} if strategy == "threshold" else {}
+    live.post("/prefill", {**PREFILL, "session_id": "s", "strategy": strategy, **threshold})
+    guess: dict[str, Any] = {"session_id": "s", "position": 4, "draft_tokens": [60, 61]}
+    if strategy == "probabilistic":
+        guess["draft_probs"] = [{"60": 1.0}, {"61": 1.0}]
+    session = live.service.sessions.get("s")
+    backend.close_gate()
+    with ThreadPoolExecutor(4) as threads:
+        prefill = threads.submit(live.post, "/prefill", {"prompt_ids": [256, 9]})
+        assert backend.entered.wait(20)
+        first = threads.submit(live.post, "/verify", guess)
+        until(live, lambda: session.requests == 1)
+        same = threads.submit(live.post, "/verify", guess)
+        until(live, lambda: session.requests == 2)
+        other = threads.submit(refused, live, "/verify", {"session_id": "s", "position": 4, "draft_tokens": []})
+        until(live, lambda: session.requests == 3)
+        backend.gate.set()
+        prefill.result(20)
+        assert first.result(20)["tokens"] == same.result(20)["tokens"]
+        status, code, message, _ = other.result(20)
+    live.service.engine.check_integrity()
+    assert (status, code) == (422, "overlap_refused")
+    assert "would depend on timing" in message
+
+
+def test_the_text_of_many_sessions_is_a_sample_of_the_target(serve: Serve) -> None:
+    """Four hundred sessions drafted for over HTTP: their first two tokens behind the prompt."""
+    script = Script(seed=3, sharpness=1.0, support=4)
+    live = serve(ScriptedBackend(script, rows=4))
+    target = ScriptedBackend(script)
+    drafter = ScriptedBackend(Script(seed=3, sharpness=1.0, support=4, agreement=0.0))
+    found: Counter[int] = Counter()
+    for seed in range(400):
+        sampling = Sampling(seed, 1.0, 3)
+        body = {"prompt_ids": PROMPT_IDS, "max_tokens": 3, "seed": seed, "temperature": 1.0, "top_k": 3}
+        opened = live.post("/prefill", {**body, "session_id": f"s{seed}", "strategy": "probabilistic"})
+        first = opened["tokens"][0]
+        weights = propose(drafter.logits_after([*PROMPT_IDS, first]), sampling)
+        guess = {"session_id": f"s{seed}", "position": 4, "draft_tokens": [drawn_from(weights, seed, 4)]}
+        guess["draft_probs"] = [{str(token): weight for token, weight in weights.items()}]
+        second = live.post("/verify", guess)["tokens"][0]
+        found[4 * first + second] += 1
+    one = probabilities(target.logits_after(PROMPT_IDS), Sampling(0, 1.0, 3))
+    two = [probabilities(target.logits_after([*PROMPT_IDS, first]), Sampling(0, 1.0, 3)) for first in range(4)]
+    expected = [float(one[first] * two[first][second]) for first in range(4) for second in range(4)]
+    assert chi_square.fits_pooled([found[at] for at in range(16)], expected)
