@@ -3,9 +3,11 @@
 import json
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from dataclasses import replace
+from itertools import count, product
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ import pytest
 from backends.contract import BackendError, EngineFailure, EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from speculation.acceptance import Strategy
+from speculation.distribution import probabilities
 from speculation.errors import EngineError, SpecPairError
 from speculation.sampling import Sampling
+from tests.speculation import chi_square
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.test_departures import leave_behind, until
@@ -126,6 +130,53 @@ def test_the_strategy_is_the_session_s(fused: LiveServer) -> None:
     reply = fused.post("/generate", body_of(WARM, strategy="deterministic", draft_n=3))
     assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH)
     assert reply["speculation"]["accepted"] > 0
+
+
+def test_greedy_accepts_nothing_and_is_the_argmax(fused: LiveServer) -> None:
+    reply = fused.post("/generate", body_of(WARM, strategy="greedy", draft_n=3))
+    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH)
+    told = reply["speculation"]
+    assert (told["rounds"], told["accepted"]) == (LENGTH - 1, 0) and told["drafted"] > 0
+
+
+def test_a_threshold_of_nothing_takes_every_draft(fused: LiveServer) -> None:
+    """And so the text leans to the draft model."""
+    told = fused.post("/generate", body_of(WARM, strategy="threshold", threshold=0.0, draft_n=3))["speculation"]
+    assert told["accepted"] == told["drafted"] > 0
+    strict = fused.post("/generate", body_of(WARM, strategy="threshold", threshold=0.999, draft_n=3))
+    assert strict["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
+
+
+def test_by_coins_each_draft_has_its_odds(fused: LiveServer) -> None:
+    body = body_of(WARM, strategy="probabilistic", draft_n=4, explain=True)
+    reply = fused.post("/generate", body)
+    assert reply["token_ids"] == fused.post("/generate", body)["token_ids"], "a seed and a fixed length fix the text"
+    decisions = reply["decisions"]
+    assert [each["token"] for each in decisions] == reply["token_ids"]
+    judged = [each for each in decisions if each["draft"] is not None]
+    assert {each["verdict"] for each in judged} == {"accepted", "rejected"}
+    for each in judged:
+        assert (each["drawn"] * each["q"] < each["draft_p"]) == (each["verdict"] == "accepted")
+    assert sum(each["verdict"] == "accepted" for each in judged) == reply["speculation"]["accepted"]
+
+
+def test_by_coins_the_text_is_a_sample_of_the_target(serve: Serve) -> None:
+    """Three hundred texts: their second and third token, drafted by a model that knows nothing of the target."""
+    script, ids = Script(seed=2, sharpness=2.0, support=3), range(3)
+    live = serve(ScriptedBackend(script), draft=ScriptedBackend(replace(script, agreement=0.0)))
+    target = ScriptedBackend(script)
+
+    def p(*before: int) -> list[float]:
+        return probabilities(target.logits_after([*PROMPT_IDS, *before]), Sampling(0, 1.0)).tolist()
+
+    found: Counter[tuple[int, int]] = Counter()
+    for seed in range(300):
+        asked = body_of(Sampling(seed, 1.0), strategy="probabilistic", draft_n=2)
+        _, second, third = live.post("/generate", {**asked, "max_tokens": 3})["token_ids"]
+        found[second, third] += 1
+    pairs = list(product(ids, ids))
+    expected = [sum(p()[first] * p(first)[b] * p(first, b)[c] for first in ids) for b, c in pairs]
+    assert chi_square.fits_pooled([found[pair] for pair in pairs], expected)
 
 
 def test_a_text_ends_at_its_end_token_and_at_the_end_of_the_context(serve: Serve) -> None:
