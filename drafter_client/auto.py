@@ -115,6 +115,7 @@ def automatic(
                     for before in stretches[-2:-1]:
                         shut = closer.submit(before.run.close)  # what its session holds was of use until here
                 stats.token_ids += tokens
+                stats.decisions += committed.decisions or ()
                 stats.origins.update(origin for _, origin in committed.tokens)
                 stretch.tokens += len(tokens)
                 if since:

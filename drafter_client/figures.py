@@ -4,6 +4,7 @@ from drafter_client.options import Mode
 from drafter_client.origin import Origin
 from drafter_client.pace import Pace
 from drafter_client.stats import Stats
+from speculation.acceptance import Strategy
 from speculation.operation import Operation
 
 SOLO = "solo"  # as a mode: a model of this machine by itself
@@ -11,6 +12,12 @@ SOLO = "solo"  # as a mode: a model of this machine by itself
 Row = tuple[str, str]  # label and value; docs/readout.md says what each label means
 Bar = tuple[str, float]  # label and milliseconds
 
+_EXACT = {
+    Strategy.DETERMINISTIC: "its argmax",
+    Strategy.GREEDY: "its argmax",
+    Strategy.PROBABILISTIC: "a sample",
+    Strategy.THRESHOLD: "no: lossy",
+}
 _ORIGINS = {
     Origin.ACCEPTED: "accepted",
     Origin.CORRECTION: "corrections",
@@ -53,6 +60,9 @@ def couples(stats: Stats) -> list[tuple[Row, Row]]:
         told.append((("misses", f"{stats.misses} tokens"), ("drafts ready after one", ready)))
         late = str(stats.guesses - stats.rounds)
         told.append((("guesses", f"{stats.guesses} sent"), ("of these out of date", late)))
+    strategy = stats.sampling.get("strategy", Strategy.COUPLED)
+    if strategy != Strategy.COUPLED:
+        told.append((("strategy", str(strategy)), ("exact", _EXACT.get(strategy, "?"))))
     if stats.sampling.get("temperature"):
         drawn = f"{stats.sampling['temperature']:g}"
         told.append((("temperature", drawn), ("seed", str(stats.sampling.get("seed")))))
@@ -117,6 +127,11 @@ def bars(stats: Stats) -> list[Bar]:
 
 def note(stats: Stats) -> str | None:
     """What a reader would otherwise be puzzled by."""
+    if stats.sampling.get("strategy") == Strategy.THRESHOLD:
+        return (
+            f"lossy: drafts were taken that the target gave more than {stats.sampling.get('threshold')}; "
+            "the text is not the target's own"
+        )
     if stats.ended_by != "context":
         return None
     return f"the context ({stats.context} tokens) is full: --max-tokens asked for more"

@@ -12,17 +12,20 @@ from drafter_client.options import Options
 from drafter_client.origin import Origin
 from drafter_client.stats import Stats
 from drafter_client.text import TextStream
+from speculation.decisions import Decision
 
 
 class Token(NamedTuple):
     """A token of the text. `text` is what it completes: nothing, while a character is spread over several.
 
-    `origin`: as far as it could be told at once; `Stats.origins` counts what turned out.
+    `origin`: as far as it could be told at once; `Stats.origins` counts what turned out. `decision`: why it is there,
+    of a text that is to be explained.
     """
 
     id: int
     text: str
     origin: Origin
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class Generation:
         stats: Stats,
     ) -> None:
         self.options, self.prompt_ids, self.stats = options, prompt_ids, stats
-        self._text = _Text(vocabulary)
+        self._text, self._vocabulary = _Text(vocabulary), vocabulary
         # Must not refer to this object: in a circle, neither would end before the garbage collector comes.
         self._events = _follow(run, self._text, len(prompt_ids), stats)
 
@@ -114,6 +117,10 @@ class Generation:
                 return event
         raise RuntimeError("this generation has ended already, and its events were read")
 
+    def piece(self, token: int) -> str:
+        """The text of a token by itself; of part of a character, U+FFFD."""
+        return self._vocabulary.decode([token]).decode(errors="replace")
+
     @property
     def text(self) -> str:
         """All of the text so far; a character that it breaks off in is U+FFFD."""
@@ -125,7 +132,9 @@ def _follow(
 ) -> Generator[Event, None, None]:
     with closing(run):  # releases the session, whatever happens
         for committed in run:
-            yield Tokens(position, [Token(token, text.add(token), origin) for token, origin in committed.tokens])
+            why = iter(committed.decisions or ())
+            tokens = [Token(token, text.add(token), origin, next(why, None)) for token, origin in committed.tokens]
+            yield Tokens(position, tokens)
             position += len(committed.tokens)
     assert stats.finish_reason is not None
     yield Finished(str(text), stats.token_ids, stats.finish_reason, stats)

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from drafter_client.client import VerifierClient
@@ -183,6 +183,7 @@ class _Run:
         self._pilot, self._crew, self._bounds, self._stats, self._clock = pilot, crew, bounds, stats, clock
         self._observer = observer
         self._origins = Origins(accepts=strategy is not Strategy.GREEDY)
+        self._odds: dict[tuple[int, int | None], float] = {}  # of drafts at their places, if tokens are explained
         self._lock = threading.Lock()  # over all of this
         self._news: deque[Committed] = deque()
         self._failure: BaseException | None = None
@@ -235,6 +236,8 @@ class _Run:
             self._origins.sent(flight)
             if self._observer is not None:
                 self._observer.sent(flight, self._pilot.operation)
+            if self._explained:
+                self._odds |= dict(zip(enumerate(flight.drafts, flight.position), flight.confidence, strict=True))
             self._crew.send(flight)
         step = self._pilot.next_step(now)
         if step is not None:
@@ -280,6 +283,14 @@ class _Run:
             self._bounds.check_explained(STREAM, self._explained and bool(event.tokens), event.decisions)
             self._commit(event.position, event.tokens, event.finish_reason, event.decisions, now, own=event.own)
 
+    def _with_odds(self, start: int, decisions: list[Decision]) -> list[Decision]:
+        """The decisions on tokens from `start` on, with the drafter's own odds of drafts that went without."""
+        known = self._odds
+        return [
+            each if each.q is not None else replace(each, q=known.get((place, each.draft)))
+            for place, each in enumerate(decisions, start)
+        ]
+
     def _commit(
         self,
         position: int,
@@ -300,7 +311,7 @@ class _Run:
         start = len(self._pilot.known)
         new = self._pilot.committed(position, tokens, finish_reason is not None, now)
         if new:
-            why = decisions[-len(new) :] if decisions is not None else None
+            why = self._with_odds(start, decisions[-len(new) :]) if decisions is not None else None
             told = [
                 (token, self._origins.tell(at, token, own, answered, late=at < recorded))
                 for at, token in enumerate(new, start)

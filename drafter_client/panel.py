@@ -18,6 +18,11 @@ _SIDE_BY_SIDE = 76  # columns of a terminal from which on two figures go into a 
 STYLES = {Origin.ACCEPTED: "green", Origin.CORRECTION: "yellow", Origin.FREE: "cyan", Origin.OWN: "blue"}
 _COLOURS = {"prefill": "magenta", "drafting": "green", "network": "yellow", "queue": "red"}
 _NOTHING = ("", "")
+_COMPARED = {
+    True: "same text",
+    False: "the text differs after a near-tie of two tokens (README: near-ties)",
+    None: "another text, as by this strategy it may be",
+}
 _MEANINGS = {
     Origin.ACCEPTED: "accepted draft",
     Origin.CORRECTION: "correction by the target",
@@ -110,7 +115,4 @@ def _baseline(stats: Stats) -> list[Text]:
     line.append(f"{baseline.tokens_per_second:.1f} tokens/s", "default")
     line.append(f"   TTFT {baseline.ttft_ms:.0f} ms", "default")
     line.append("   speed-up  ", "dim").append(f"{stats.speed_up:.2f}x", "bold")
-    text = (
-        "same text" if baseline.same_tokens else "the text differs after a near-tie of two tokens (README: near-ties)"
-    )
-    return [line, Text(text, "dim")]
+    return [line, Text(_COMPARED[baseline.same_tokens], "dim")]

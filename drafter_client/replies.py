@@ -53,7 +53,7 @@ def _fingerprint(reply: Fields, below: int | None) -> Fingerprint:
     )
 
 
-def _decisions(reply: Fields, tokens: list[int]) -> list[Decision] | None:
+def decisions_on(reply: Fields, tokens: list[int]) -> list[Decision] | None:
     """Those on `tokens`, where the reply tells them."""
     parts = reply.parts_if_any("decisions")
     if parts is None:
@@ -103,7 +103,7 @@ class Opened:
             sampling=reply.anything("sampling"),
             queue_ms=timing.milliseconds("queue_ms"),
             forward_ms=timing.milliseconds("forward_ms"),
-            decisions=_decisions(reply, tokens),
+            decisions=decisions_on(reply, tokens),
         )
 
 
@@ -145,7 +145,7 @@ class Verdict:
             queue_ms=timing.milliseconds("queue_ms"),
             forward_ms=timing.milliseconds("forward_ms"),
             sessions=timing.count("sessions"),
-            decisions=_decisions(reply, tokens),
+            decisions=decisions_on(reply, tokens),
         )
 
 
@@ -168,7 +168,7 @@ class Pushed:
         if not tokens:
             raise event.wrong("tokens", "is empty")
         own, forward_ms = event.flag("own"), event.milliseconds_if_any("forward_ms")
-        return cls(position, tokens, own, forward_ms, _decisions(event, tokens))
+        return cls(position, tokens, own, forward_ms, decisions_on(event, tokens))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from typing import Any
 
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply
+from drafter_client.fields import Fields
 from drafter_client.loop import Committed, Observer
 from drafter_client.origin import Origin
-from drafter_client.replies import Bounds, Summary
+from drafter_client.replies import Bounds, Summary, decisions_on
 from drafter_client.stats import Stats
 
 _PATH = "/generate"
@@ -29,6 +30,7 @@ def served(
     add up, and what the client raises.
     """
     began = before = clock()
+    explained = bool(request.get("explain"))
     sent_before, received_before = client.transport.sent, client.transport.received
     stats.prompt_tokens = len(prompt_ids)
     if observer is not None:
@@ -45,9 +47,11 @@ def served(
                 continue
             position = len(prompt_ids) + len(stats.token_ids)
             bounds.check(_PATH, position, tokens)
-            stats.wrote(tokens, 1e3 * (now - before))
+            decisions = decisions_on(event, tokens)
+            bounds.check_explained(_PATH, explained, decisions)
+            committed = Committed(_by_origin(event, tokens), decisions)
+            stats.wrote(committed.tokens, 1e3 * (now - before), decisions or ())
             before = now
-            committed = Committed([(token, Origin.FREE) for token in tokens])
             if observer is not None:
                 observer.committed(position, committed, False, 1e3 * now)
             yield committed
@@ -56,3 +60,14 @@ def served(
         stats.total_ms = 1e3 * (clock() - began)
         stats.bytes_sent = client.transport.sent - sent_before
         stats.bytes_received = client.transport.received - received_before
+
+
+def _by_origin(event: Fields, tokens: list[int]) -> list[tuple[int, Origin]]:
+    """Of the tokens of a pass: the drafts that stood, then one that took the place of a draft, or that was free."""
+    if not event.has("accepted"):  # nothing was drafted
+        return [(token, Origin.FREE) for token in tokens]
+    accepted = event.count("accepted", most=len(tokens))
+    judged = event.count("judged")
+    last = Origin.CORRECTION if judged > accepted else Origin.FREE
+    origins = [Origin.ACCEPTED] * accepted + [last] * (len(tokens) - accepted)
+    return list(zip(tokens, origins, strict=True))

@@ -42,7 +42,7 @@ def run_solo(
                 continue
             token = choose(rows[0], sampling, len(tokens))
             now = clock()
-            stats.wrote([token], 1e3 * (now - before))
+            stats.wrote([(token, Origin.FREE)], 1e3 * (now - before))
             stats.times.prefill, before = stats.ttft_ms, now
             tokens.append(token)
             if token in backend.vocabulary.ends:

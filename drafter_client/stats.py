@@ -34,13 +34,14 @@ class Baseline:
     tokens_per_second: float
     ttft_ms: float
     generated_tokens: int
-    same_tokens: bool  # whether it is the very text; a near-tie in floating point can make it differ
+    same_tokens: bool | None  # whether it is the very text; None: it is another sample, or none, by its strategy
 
     @classmethod
-    def of(cls, alone: "Stats", expected: list[int]) -> "Baseline":
+    def of(cls, alone: "Stats", expected: list[int] | None) -> "Baseline":
         """From a run of the target alone; `expected`: the text to compare it with."""
         rate = round(alone.tokens_per_second or 0.0, 2)
-        return cls(rate, round(alone.ttft_ms, 2), alone.generated_tokens, alone.token_ids == expected)
+        same = None if expected is None else alone.token_ids == expected
+        return cls(rate, round(alone.ttft_ms, 2), alone.generated_tokens, same)
 
 
 class Turn(NamedTuple):
@@ -128,8 +129,6 @@ class Stats:
             self.drafted, self.accepted = speculation.drafted, speculation.accepted
             self.looked_up, self.looked_up_accepted = speculation.looked_up, speculation.looked_up_accepted
             self.times.drafting = speculation.drafting_ms
-            free = max(0, self.generated_tokens - self.accepted)  # corrections among them: it does not tell them apart
-            self.origins = Counter({Origin.ACCEPTED: self.generated_tokens - free, Origin.FREE: free})
         here = milliseconds - self.times.queue - self.times.verify - self.times.drafting
         self.times.network = max(0.0, here)
 
@@ -164,13 +163,14 @@ class Stats:
             self.origins[thought] -= 1
             self.origins[origin] += 1
 
-    def wrote(self, tokens: list[int], milliseconds: float) -> None:
+    def wrote(self, tokens: list[tuple[int, Origin]], milliseconds: float, decisions: Sequence[Decision] = ()) -> None:
         """Count tokens of a model by itself, that came at once, so long after the one before or the beginning."""
+        self.decisions += decisions
         if not self.token_ids:
             self.ttft_ms = milliseconds
-        self.token_ids += tokens
+        self.token_ids += [token for token, _ in tokens]
         self.token_ms += [milliseconds, *[0.0] * (len(tokens) - 1)]
-        self.origins[Origin.FREE] += len(tokens)
+        self.origins.update(origin for _, origin in tokens)
 
     @property
     def ended_by(self) -> str | None:
@@ -247,6 +247,7 @@ class Stats:
             "speed_up": _rounded(self.speed_up, 3),
             "turns": [turn._asdict() for turn in self.turns],
             "why": self.why,
+            "decisions": [each.body() for each in self.decisions] or None,
         }
 
 

@@ -43,7 +43,9 @@ async def text_events(text: Text, answers: AsyncGenerator[Answer]) -> AsyncItera
             async for answer in answers:
                 last = answer
                 part = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
-                body = {"position": answer.position, "tokens": answer.tokens, "text": part}
+                body: dict[str, Any] = {"position": answer.position, "tokens": answer.tokens, "text": part}
+                if text.speculation is not None:
+                    body |= {"judged": answer.judged, "accepted": answer.accepted}
                 yield event("tokens", body if answer.decisions is None else body | {"decisions": answer.decisions})
     except SpecPairError as error:
         yield event("error", error.body())

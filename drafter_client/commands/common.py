@@ -5,14 +5,15 @@ import sys
 from collections.abc import Callable
 
 from backends.contract import BackendError, LoadOptions
-from drafter_client.arguments import NGRAM
 from drafter_client.errors import BadPrompt, DrafterError
+from drafter_client.flags import NGRAM
 from drafter_client.generation import Generation, Tokens
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.progress import loading
 from drafter_client.readout import Readout
 from drafter_client.sources import DraftModel, Lookup, Source
+from speculation.acceptance import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
@@ -24,7 +25,7 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
         options.verifier,
         _source(options),
         api_key=options.api_key,
-        branches=1 if options.lockstep else options.branches,
+        branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
         texts=texts,
         profile=options.profile,
         on_wait=wait_for(),
@@ -60,6 +61,9 @@ def text_options(options: argparse.Namespace) -> Options:
         top_k=options.top_k,
         top_p=options.top_p,
         seed=options.seed,
+        strategy=options.strategy,
+        threshold=options.threshold,
+        explain=options.verbose,
         mode=options.mode,
         draft_n=None if options.draft_n == "auto" else options.draft_n,
         lookup=options.lookup,
@@ -77,7 +81,7 @@ def show(generation: Generation, readout: Readout, then: Callable[[], None] | No
         with generation:
             for event in generation:
                 if isinstance(event, Tokens):
-                    readout.add(event.tokens)
+                    readout.add(event)
         if then is not None:
             then()
     except KeyboardInterrupt:

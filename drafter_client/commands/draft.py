@@ -7,6 +7,7 @@ from drafter_client.commands.common import check_system, pair_of, read_prompt, s
 from drafter_client.options import Mode
 from drafter_client.readout import Readout
 from drafter_client.stats import Baseline
+from speculation.acceptance import DRAFTER_INVARIANT
 
 
 def run_draft(options: argparse.Namespace) -> int:
@@ -20,6 +21,8 @@ def run_draft(options: argparse.Namespace) -> int:
         def measure() -> None:
             if options.baseline:
                 alone = pair.generate(prompt_ids, replace(generation.options, mode=Mode.TARGET)).read().stats
-                generation.stats.baseline = Baseline.of(alone, generation.stats.token_ids)
+                same = options.strategy in DRAFTER_INVARIANT
+                generation.stats.baseline = Baseline.of(alone, generation.stats.token_ids if same else None)
 
-        return show(generation, Readout(as_json=options.json, stream=not options.no_stream), measure)
+        piece = generation.piece if options.verbose else None
+        return show(generation, Readout(as_json=options.json, stream=not options.no_stream, piece=piece), measure)

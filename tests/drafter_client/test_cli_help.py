@@ -26,12 +26,20 @@ many prompts:
 --concurrency N texts at a time (default: 1)
 --output FILE write results there, as JSON Lines; run it again to go on
 """
-SAMPLING_AND_OUTPUT = """
+ACCEPTANCE = """acceptance:
+--strategy {coupled,deterministic,greedy,probabilistic,threshold}
+rule by which drafts are accepted (default: coupled)
+--threshold P of the strategy of that name: take drafts that the target gives more than this (lossy)
+--verbose show the decision on each token
+"""
+SAMPLING = """
 sampling:
 --temperature T 0: greedy (default)
 --top-p P nucleus mass (default: off)
 --top-k K most likely tokens only; 0: off (default)
 --seed S the same seed gives the same text (default: drawn, and reported)
+"""
+OUTPUT = """
 output:
 --json one JSON object a text on standard output, nothing else there
 --no-stream print the text at the end
@@ -60,7 +68,7 @@ who drafts: this machine (remote, the default), the verifier (fused), nobody (ta
 --backend {{llama_cpp,torch,mlx,neuron_legacy,scripted,ngram}}
 engine; ngram: no model, look the text up in itself (default: llama_cpp)
 {ENGINE}--draft-n auto|N drafts a round (default: auto)
-{PROMPT}{MANY}{SAMPLING_AND_OUTPUT}
+{PROMPT}{MANY}{SAMPLING}{ACCEPTANCE}{OUTPUT}
 'drafter solo' runs one model by itself, 'drafter compare' tries every way, 'drafter report DIR' draws what --profile
 has written: each has its own --help.
 """
@@ -75,7 +83,7 @@ options:
 --max-tokens N (default: 128)
 {VERIFIER}engine:
 --backend {{llama_cpp,torch,mlx,neuron_legacy,scripted}} engine (default: llama_cpp)
-{ENGINE}{PROMPT}{SAMPLING_AND_OUTPUT}
+{ENGINE}{PROMPT}{SAMPLING}{OUTPUT}
 """
 
 

@@ -153,7 +153,7 @@ def test_tokens_are_counted_under_the_way_of_working_that_brought_them() -> None
 def test_a_model_by_itself_is_timed_token_by_token() -> None:
     stats = Stats()
     for tokens, took in (([1], 50.0), ([2], 3.004), ([3, 4], 9.0)):
-        stats.wrote(tokens, took)
+        stats.wrote([(token, Origin.FREE) for token in tokens], took)
     assert (stats.token_ids, stats.ttft_ms) == ([1, 2, 3, 4], 50.0)
     report = stats.report("")
     assert report["token_ms"] == [50.0, 3.0, 9.0, 0.0]

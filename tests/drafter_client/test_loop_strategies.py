@@ -152,7 +152,7 @@ def test_and_where_several_guesses_are_under_way(client: VerifierClient, mechani
 
 
 def test_reasons_that_were_asked_for_and_do_not_come(client: VerifierClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.replies._decisions", lambda *_: None)
+    monkeypatch.setattr("drafter_client.replies.decisions_on", lambda *_: None)
     with pytest.raises(BadReply, match="decisions are missing, and were asked for"):
         generate(client, toy_drafter(), 3, **asked(Strategy.COUPLED, explain=True))
 

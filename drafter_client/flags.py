@@ -1,0 +1,200 @@
+"""Flags that several commands of the drafter have alike, and what may be said with them."""
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from backends.contract import DTYPES
+from backends.machine import THREADS_AT_MOST
+from backends.registry import NAMES
+from models import DEFAULT_DRAFT
+from speculation import noise
+from speculation.acceptance import Strategy
+
+NGRAM = "ngram"  # as a backend: of the drafter alone
+# A branch is a row of the engine, with KV cells of its own and a place in a pass: the tenth best continuation is seldom
+# what comes, and engines have bounds of their own that would speak of rows.
+_MOST_BRANCHES = 64
+_MOST_TEXTS = 64  # at a time: each has threads and connections of its own
+
+
+def profile_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", type=Path, metavar="DIR", help="write what happens into this folder; see 'report'")
+
+
+def verifier_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("verifier")
+    group.add_argument("--verifier", metavar="URL", default="http://127.0.0.1:8000", help="(default: %(default)s)")
+    key = os.environ.get("DRAFTER_API_KEY")
+    group.add_argument("--api-key", metavar="KEY", default=key, help="its key, if it wants one (or DRAFTER_API_KEY)")
+
+
+def draft_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    draft = parser.add_argument_group("draft model")
+    draft.add_argument(
+        "--draft-model", type=Path, metavar="PATH", default=DEFAULT_DRAFT, help="(default: the small one)"
+    )
+    draft.add_argument(
+        "--branches",
+        metavar="N",
+        type=from_to(1, _MOST_BRANCHES),
+        default=6,
+        help="continuations that it may follow at once, to be ready for corrections (default: %(default)s)",
+    )
+    draft.add_argument(
+        "--translate", action="store_true", help="where the draft model has another vocabulary, draft through text"
+    )
+    draft.add_argument(
+        "--no-lookup",
+        dest="lookup",
+        action="store_false",
+        help="ask the draft model only; do not look drafts up in the text itself",
+    )
+    draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: nothing side by side")
+    engine_flags(draft, (*NAMES, NGRAM), "engine; ngram: no model, look the text up in itself (default: %(default)s)")
+    return draft
+
+
+def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meaning: str) -> None:
+    parser.add_argument("--backend", choices=names, default="llama_cpp", help=meaning)
+    parser.add_argument(
+        "--context", metavar="TOKENS", type=at_least(8), help="tokens of context (default: as trained, up to 4096)"
+    )
+    parser.add_argument(
+        "--threads", metavar="N", type=from_to(1, THREADS_AT_MOST), help="CPU threads (default: from the machine)"
+    )
+    parser.add_argument(
+        "--gpu-layers", metavar="N", type=at_least(-1), default=-1, help="layers on the GPU; -1: all (default)"
+    )
+    parser.add_argument("--device", metavar="NAME", help="torch: cpu, cuda, mps, neuron (default: the best there is)")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, help="torch, mlx: number type (default: by the device; mlx: as stored)"
+    )
+    parser.add_argument("--compile", action="store_true", help="torch: compile for all shapes first")
+    parser.add_argument(
+        "--tensor-parallel",
+        metavar="N",
+        type=at_least(1),
+        default=1,
+        help="torch, neuron_legacy: devices that share the model",
+    )
+
+
+def prompt_flags(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
+    group = parser.add_argument_group("prompt").add_mutually_exclusive_group()
+    group.add_argument("--prompt", metavar="TEXT", help="the text to continue; without it, standard input is read")
+    parser.add_argument("--max-tokens", metavar="N", type=at_least(1), default=128, help="(default: %(default)s)")
+    return group
+
+
+def many_flags(parser: argparse.ArgumentParser, one_or_many: argparse._MutuallyExclusiveGroup) -> None:
+    one_or_many.add_argument(
+        "--prompt-file", type=Path, metavar="FILE", help="many prompts: one a line, or JSON Lines if it ends in .jsonl"
+    )
+    group = parser.add_argument_group("many prompts")
+    texts = from_to(1, _MOST_TEXTS)
+    group.add_argument("--concurrency", metavar="N", type=texts, default=1, help="texts at a time (default: 1)")
+    group.add_argument(
+        "--output", type=Path, metavar="FILE", help="write results there, as JSON Lines; run it again to go on"
+    )
+
+
+def sampling_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--temperature", metavar="T", type=between(0.0, 100.0), default=0.0, help="0: greedy (default)")
+    group.add_argument(
+        "--top-p", metavar="P", type=between(0.0, 1.0, open_low=True), default=1.0, help="nucleus mass (default: off)"
+    )
+    group.add_argument(
+        "--top-k", metavar="K", type=at_least(0), default=0, help="most likely tokens only; 0: off (default)"
+    )
+    group.add_argument(
+        "--seed", metavar="S", type=seed, help="the same seed gives the same text (default: drawn, and reported)"
+    )
+
+
+def output_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--json", action="store_true", help="one JSON object a text on standard output, nothing else there"
+    )
+    group.add_argument("--no-stream", action="store_true", help="print the text at the end")
+
+
+def strategy_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("acceptance")
+    group.add_argument(
+        "--strategy",
+        choices=[str(strategy) for strategy in Strategy],
+        default=str(Strategy.COUPLED),
+        help="rule by which drafts are accepted (default: %(default)s)",
+    )
+    group.add_argument(
+        "--threshold",
+        metavar="P",
+        type=between(0.0, 1.0, open_high=True),
+        help="of the strategy of that name: take drafts that the target gives more than this (lossy)",
+    )
+    group.add_argument("--verbose", action="store_true", help="show the decision on each token")
+
+
+def draft_n(text: str) -> str | int:
+    return text if text == "auto" else at_least(0)(text)
+
+
+def lengths(text: str) -> list[int]:
+    """Numbers and ranges, as 1,2,4-8."""
+    found: set[int] = set()
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        first = from_to(0, 64)(low)
+        last = from_to(0, 64)(high) if high else first
+        if last < first:
+            raise argparse.ArgumentTypeError(f"{part!r} ends before it begins")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def seed(text: str) -> int:
+    value = at_least(0)(text)
+    if value >= noise.SEED_LIMIT:
+        raise argparse.ArgumentTypeError("must be below 2**53")
+    return value
+
+
+def at_least(low: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < low:
+            raise argparse.ArgumentTypeError(f"must be at least {low}, got {value}")
+        return value
+
+    return parse
+
+
+def from_to(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = at_least(low)(text)
+        if value > high:
+            raise argparse.ArgumentTypeError(f"must be at most {high}, got {value}")
+        return value
+
+    return parse
+
+
+def between(low: float, high: float, *, open_low: bool = False, open_high: bool = False) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        if not low <= value <= high or (open_low and value == low) or (open_high and value == high):
+            lower, upper = "above" if open_low else "at least", "below" if open_high else "at most"
+            raise argparse.ArgumentTypeError(f"must be {lower} {low} and {upper} {high}")
+        return value
+
+    return parse

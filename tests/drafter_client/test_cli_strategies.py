@@ -1,0 +1,128 @@
+"""Strategies on the command line: what the text is by each, what is said of it, and the decision on each token."""
+
+import json
+import re
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.support import Verifier, plain
+
+PROMPT = "def f(x):"
+EXACT = ("coupled", "deterministic", "greedy")
+ALL = (*EXACT, "probabilistic", "threshold")
+
+
+def _flags(verifier: Verifier, strategy: str, *more: str) -> list[str]:
+    threshold = ["--threshold", "0.2"] if strategy == "threshold" else []
+    flags = ["--verifier", verifier.url, *TOY, "--prompt", PROMPT, "--max-tokens", "24", "--strategy", strategy]
+    return [*flags, *threshold, *more]
+
+
+def _argmax(count: int) -> list[int]:
+    backend = ScriptedBackend(Script(seed=1))
+    return plain(backend, backend.vocabulary.encode(PROMPT), count)
+
+
+@pytest.mark.parametrize("mode", ["remote", "target"])
+@pytest.mark.parametrize("strategy", ALL)
+def test_at_temperature_0_the_text_is_the_argmax(
+    drafter: Command, verifier: Verifier, strategy: str, mode: str
+) -> None:
+    """By the threshold, too, since the drafter is the target."""
+    flags = [
+        flag for flag in _flags(verifier, strategy, "--mode", mode, "--json") if mode == "remote" or flag not in TOY
+    ]
+    ran = drafter(*flags)
+    report = json.loads(ran.out)
+    assert (ran.status, report["token_ids"], report["sampling"]["strategy"]) == (0, _argmax(24), strategy)
+    assert verifier.sessions == 0
+
+
+@pytest.mark.parametrize("strategy", ["probabilistic", "threshold"])
+def test_what_depends_on_timing_goes_in_turns(drafter: Command, verifier: Verifier, strategy: str) -> None:
+    report = json.loads(drafter(*_flags(verifier, strategy, "--temperature", "0.8", "--json")).out)
+    assert report["operations"] == {"lockstep": 23} and report["accepted"] > 0
+
+
+def test_greedy_accepts_nothing(drafter: Command, verifier: Verifier) -> None:
+    report = json.loads(drafter(*_flags(verifier, "greedy", "--draft-n", "3", "--lockstep", "--json")).out)
+    assert (report["accepted"], report["rounds"]) == (0, 23) and report["drafted"] > 23
+    assert report["origins"]["accepted"] == 0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "label"),
+    [
+        ("deterministic", "its argmax"),
+        ("greedy", "its argmax"),
+        ("probabilistic", "a sample"),
+        ("threshold", "no: lossy"),
+    ],
+)
+def test_the_panel_says_what_the_text_is(drafter: Command, verifier: Verifier, strategy: str, label: str) -> None:
+    ran = drafter(*_flags(verifier, strategy))
+    assert re.search(rf"strategy +{strategy} +exact +{label}", ran.err)
+    lossy = "lossy: drafts were taken that the target gave more than 0.2; the text is not the target's own"
+    assert (lossy in " ".join(ran.err.replace("│", " ").split())) == (strategy == "threshold")
+
+
+def test_by_default_there_is_nothing_to_say(drafter: Command, verifier: Verifier) -> None:
+    assert "strategy" not in drafter(*_flags(verifier, "coupled")).err
+
+
+@pytest.mark.parametrize("strategy", ALL)
+def test_a_baseline_is_the_same_text_where_drafts_have_no_say(
+    drafter: Command, verifier: Verifier, strategy: str
+) -> None:
+    ran = drafter(*_flags(verifier, strategy, "--baseline", "--temperature", "0.8"))
+    assert ("same text" in ran.err) == (strategy in EXACT)
+    assert ("another text, as by this strategy it may be" in ran.err) == (strategy not in EXACT)
+
+
+@pytest.mark.parametrize("mode", ["remote", "auto"])
+def test_the_decision_on_each_token_is_shown(drafter: Command, verifier: Verifier, mode: str) -> None:
+    flags = ["--verbose", "--temperature", "0.8", "--seed", "3", "--mode", mode]
+    ran = drafter(*_flags(verifier, "coupled", *flags))
+    head, *lines = [line for line in ran.err.splitlines() if line.startswith("place") or re.match(r" +\d+  [b']", line)]
+    assert head.split() == ["place", "token", "p", "draft", "p", "q", "drawn", "verdict"]
+    assert [int(line.split()[0]) for line in lines] == list(range(10, 34))
+    assert ran.out.endswith("\n") and len(ran.out) > 10, "the text comes at the end"
+    verdicts = {line.split()[-1] for line in lines}
+    assert "own" in verdicts <= {"own", "accepted", "rejected"}
+
+
+def test_by_coins_the_numbers_decide(drafter: Command, verifier: Verifier) -> None:
+    flags = ["--verbose", "--temperature", "1.5", "--seed", "3", "--draft-n", "4", "--json"]
+    ran = drafter(*_flags(verifier, "probabilistic", *flags))
+    report = json.loads(ran.out)
+    assert ran.err == "" and [each["token"] for each in report["decisions"]] == report["token_ids"]
+    judged = [each for each in report["decisions"] if each["draft"] is not None]
+    assert len(judged) > 10
+    for each in judged:
+        assert (each["drawn"] * each["q"] < each["draft_p"]) == (each["verdict"] == "accepted")
+
+
+def test_with_the_shared_noise_the_drafters_own_odds_are_shown(drafter: Command, verifier: Verifier) -> None:
+    flags = ["--verbose", "--temperature", "0.8", "--seed", "3", "--draft-n", "4", "--lockstep", "--json"]
+    report = json.loads(drafter(*_flags(verifier, "coupled", *flags)).out)
+    judged = [each for each in report["decisions"] if each["draft"] is not None]
+    assert judged and all(0 < each["q"] <= 1 and 0 <= each["drawn"] < 1 for each in judged)
+    assert all((each["draft"] == each["token"]) == (each["verdict"] == "accepted") for each in judged)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--strategy", "threshold"], "--strategy threshold: say from which on a draft is taken, with --threshold"),
+        (["--threshold", "0.5"], "--threshold: --strategy coupled has none, leave one of the two out"),
+        (["--strategy", "threshold", "--threshold", "1"], "--threshold: must be at least 0.0 and below 1.0"),
+        (["--strategy", "best"], "argument --strategy: invalid choice: 'best'"),
+        (["--strategy", "probabilistic", "--translate"], "--translate: what is translated has no distribution"),
+        (["--prompt-file", "x", "--verbose"], "--verbose: shows the decisions on one text, give it with --prompt"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(drafter: Command, flags: list[str], complaint: str) -> None:
+    ran = drafter(*flags)
+    assert ran.status == 2 and complaint in ran.err
