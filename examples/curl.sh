@@ -39,3 +39,13 @@ ask DELETE "/sessions/$SESSION"
 # The target by itself, first as one answer, then as server-sent events while it writes.
 ask POST /generate '{"prompt": "def main():", "max_tokens": 16}'
 ask POST /generate '{"prompt": "def main():", "max_tokens": 8, "stream": true}'
+
+# Drafted on the server, too, if it was started with VERIFIER_DRAFT_MODEL: the same text in one round trip.
+if ask GET /model | grep '"fused"' > /dev/null; then
+    ask POST /generate '{"prompt": "def main():", "max_tokens": 16, "mode": "fused"}'
+fi
+
+# Guesses for several sessions in one request; the second session does not exist, which is nothing to the first.
+ask POST /prefill '{"prompt": "def main():", "max_tokens": 16}'
+ask POST /verify/batch '{"items": [{"session_id": "'"$SESSION"'", "draft_tokens": [632]}, {"session_id": "none", "draft_tokens": []}]}'
+ask DELETE "/sessions/$SESSION"
