@@ -15,6 +15,7 @@ from itertools import cycle
 from drafter_client.client import VerifierClient
 from drafter_client.loop import Committed
 from drafter_client.options import Mode, Options
+from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
 from speculation.choice import WARM_UP, Choice
 
@@ -77,7 +78,7 @@ def automatic(
     client: VerifierClient,
     begin: Begin,
     chooser: Chooser,
-    ended: Callable[[list[int]], bool],
+    bounds: Bounds,
     prompt_ids: list[int],
     options: Options,
     stats: Stats,
@@ -85,7 +86,7 @@ def automatic(
 ) -> Run:
     """Write a text; fills `stats`. `begin(client, tokens, options, stats)` begins to continue `tokens` in a mode.
 
-    `ended`: whether a text, its prompt included, cannot be continued. `clock` in seconds.
+    `bounds`: of the text, its prompt included. `clock` in seconds.
     """
     began = looked = clock()
     stats.prompt_tokens = len(prompt_ids)
@@ -126,7 +127,7 @@ def automatic(
                     client.ping()
                     chooser.linked(client.round_trip_ms)
                     looked = clock()
-                if chooser.next() is not mode and not ended(prompt_ids + stats.token_ids):
+                if chooser.next() is not mode and bounds.finish_reason(prompt_ids + stats.token_ids) is None:
                     break
             else:
                 stats.finish_reason = part.finish_reason

@@ -4,7 +4,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -209,6 +209,29 @@ class VerifierClient:
             if name == "error":
                 raise from_body(500, data)
             yield name, data
+
+    def followed(self, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
+        """What `begin()` yields. Where the connection breaks it is begun anew, to go on behind what was yielded.
+
+        Raises ConnectionLost when that has brought nothing for some six seconds.
+        """
+        items: Iterator[T] | None = None
+
+        def follow() -> T | None:
+            nonlocal items
+            items = items or begin()
+            try:
+                return next(items, None)
+            except (ConnectionLost, VerifierUnreachable):
+                items = None
+                raise
+
+        try:
+            while (item := self.persist(follow)) is not None:
+                yield item
+        finally:
+            if isinstance(items, Generator):
+                items.close()
 
     def release(self, session_id: str) -> None:
         """Tell the verifier that a session is done with. One that is gone already is no error."""

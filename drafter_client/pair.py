@@ -173,12 +173,8 @@ class Pair:
                 return self._remote(client, drafter, tokens, how, part, observer)
 
             if options.mode is Mode.AUTO:
-                ends, limit = self.target.vocabulary.ends, self._limit(prompt_ids, options)
-
-                def ended(text: list[int]) -> bool:
-                    return len(text) >= limit or text[-1] in ends
-
-                yield from automatic(seat.client, begin, self._chooser, ended, prompt_ids, options, stats, self._clock)
+                bounds = self._bounds(seat.client, prompt_ids, options)
+                yield from automatic(seat.client, begin, self._chooser, bounds, prompt_ids, options, stats, self._clock)
             else:
                 yield from begin(seat.client, prompt_ids, options, stats)
 
@@ -220,12 +216,13 @@ class Pair:
         request = options.request() | {"mode": str(options.mode)}
         if options.mode is Mode.FUSED and options.draft_n is not None:
             request["draft_n"] = options.draft_n
-        bounds = Bounds(client.url, self.target.vocabulary.size, self._limit(prompt_ids, options))
+        bounds = self._bounds(client, prompt_ids, options)
         return served(client, prompt_ids, request, bounds, stats, self._clock, observer)
 
-    def _limit(self, prompt_ids: list[int], options: Options) -> int:
-        """Tokens at which the text ends, its prompt included."""
-        return min(self.target.context_length, len(prompt_ids) + options.max_tokens)
+    def _bounds(self, client: VerifierClient, prompt_ids: list[int], options: Options) -> Bounds:
+        most = min(self.target.context_length, len(prompt_ids) + options.max_tokens)
+        vocabulary = self.target.vocabulary
+        return Bounds(client.url, vocabulary.size, most, frozenset(vocabulary.ends))
 
     @contextmanager
     def _seat(self) -> Generator[_Seat, None, None]:

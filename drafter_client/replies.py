@@ -216,12 +216,9 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What drafting on the verifier's side came to."""
+    """What drafting on the verifier's side came to, beside what its events have told."""
 
     draft_model: str
-    rounds: int
-    drafted: int
-    accepted: int
     looked_up: int
     looked_up_accepted: int
     drafting_ms: float
@@ -231,9 +228,6 @@ class Speculation:
         fields = summary.part("speculation")
         return cls(
             draft_model=summary.text("draft_model"),
-            rounds=fields.count("rounds"),
-            drafted=fields.count("drafted"),
-            accepted=fields.count("accepted"),
             looked_up=fields.count("looked_up"),
             looked_up_accepted=fields.count("looked_up_accepted"),
             drafting_ms=fields.milliseconds("drafting_ms"),
@@ -247,6 +241,13 @@ class Bounds:
     url: str
     ids: int
     tokens: int
+    ends: frozenset[int] = frozenset()  # ids behind which there is nothing
+
+    def finish_reason(self, text: list[int]) -> str | None:
+        """Why a text, its prompt included, cannot go on; None: it can."""
+        if text[-1] in self.ends:
+            return "stop"
+        return "length" if len(text) >= self.tokens else None
 
     def check_explained(self, path: str, asked: bool, decisions: list[Decision] | None) -> None:
         """Raise BadReply where the reasons for tokens were asked for and do not come."""

@@ -1,6 +1,6 @@
 """A text that the verifier writes by itself, streamed: by the target alone, or fused with a draft model of its own."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from drafter_client.client import VerifierClient
@@ -23,7 +23,8 @@ def served(
     clock: Callable[[], float],
     observer: Observer | None = None,
 ) -> Generator[Committed, None, None]:
-    """Yield tokens as they come; fills `stats`. Closing it stops the verifier.
+    """Yield tokens as they come; fills `stats`. Closing it stops the verifier. Where the connection breaks, the text is
+    asked for anew behind what has come of it.
 
     `request`: fields of `/generate`, with `max_tokens`. `clock` in seconds. `observer`: is told when it begins and what
     is committed; there is nothing else to see from here. Raises BadReply for a stream that does not
@@ -33,13 +34,23 @@ def served(
     explained = bool(request.get("explain"))
     sent_before, received_before = client.transport.sent, client.transport.received
     stats.prompt_tokens = len(prompt_ids)
+    held = 0  # tokens of the text that the request under way was sent with
+
+    def begin() -> Iterator[tuple[str, dict[str, Any]]]:
+        nonlocal held
+        held = len(stats.token_ids)
+        if held and bounds.finish_reason(prompt_ids + stats.token_ids) is not None:
+            return iter(())  # only the summary is missing
+        left = request["max_tokens"] - held
+        return client.generate(prompt_ids + stats.token_ids, request | {"max_tokens": left})
+
     if observer is not None:
         observer.began(1e3 * began)
     try:
-        for name, data in client.generate(prompt_ids, request):
+        for name, data in client.followed(begin):
             event, now = client.fields(_PATH, data), clock()
             if name == "end":
-                summary = Summary.read(event, stats.token_ids)
+                summary = Summary.read(event, stats.token_ids[held:])
                 stats.served(summary, 1e3 * (now - began))
                 return
             tokens = event.ids("tokens")
@@ -50,12 +61,16 @@ def served(
             decisions = decisions_on(event, tokens)
             bounds.check_explained(_PATH, explained, decisions)
             committed = Committed(_by_origin(event, tokens), decisions)
+            if event.has("judged"):
+                stats.judged(event.count("judged"), event.count("accepted"), first=len(stats.token_ids) == held)
             stats.wrote(committed.tokens, 1e3 * (now - before), decisions or ())
             before = now
             if observer is not None:
                 observer.committed(position, committed, False, 1e3 * now)
             yield committed
-        raise BadReply(f"{client.url}{_PATH} ended its stream without a summary")
+        stats.finish_reason = bounds.finish_reason(prompt_ids + stats.token_ids)
+        if stats.finish_reason is None:
+            raise BadReply(f"{client.url}{_PATH} ended its stream without a summary")
     finally:
         stats.total_ms = 1e3 * (clock() - began)
         stats.bytes_sent = client.transport.sent - sent_before

@@ -125,8 +125,6 @@ class Stats:
         speculation = summary.speculation
         if speculation is not None:
             self.draft_model = speculation.draft_model
-            self.rounds = self.guesses = speculation.rounds
-            self.drafted, self.accepted = speculation.drafted, speculation.accepted
             self.looked_up, self.looked_up_accepted = speculation.looked_up, speculation.looked_up_accepted
             self.times.drafting = speculation.drafting_ms
         here = milliseconds - self.times.queue - self.times.verify - self.times.drafting
@@ -162,6 +160,13 @@ class Stats:
         for thought, origin in changes:
             self.origins[thought] -= 1
             self.origins[origin] += 1
+
+    def judged(self, judged: int, accepted: int, first: bool) -> None:
+        """Count a pass over drafts that were made on the verifier's side; the `first` read the prompt."""
+        self.rounds += not first
+        self.guesses += not first
+        self.drafted += judged
+        self.accepted += accepted
 
     def wrote(self, tokens: list[tuple[int, Origin]], milliseconds: float, decisions: Sequence[Decision] = ()) -> None:
         """Count tokens of a model by itself, that came at once, so long after the one before or the beginning."""

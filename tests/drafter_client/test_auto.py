@@ -10,12 +10,14 @@ import pytest
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.auto import Chooser, Run, automatic
 from drafter_client.loop import Committed, Origin
+from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
 from tests.drafter_client.support import Verifier
 
 PROMPT = [1, 2, 3]
 MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]
 END = 999
+BOUNDS = Bounds("http://v", 1000, 10_000)
 
 
 class World:
@@ -73,12 +75,9 @@ class Link:
 def _write(world: World, tokens: int, chooser: Chooser | None = None) -> tuple[Stats, list[int]]:
     stats, options = Stats(), Options(max_tokens=tokens, mode=Mode.AUTO)
     client: Any = Link(world)
-
-    def ended(text: list[int]) -> bool:
-        return len(text) >= len(PROMPT) + tokens or text[-1] == END
-
+    bounds = Bounds("http://v", 1000, len(PROMPT) + tokens, frozenset({END}))
     chooser = chooser or Chooser(MODES, client.round_trip_ms)
-    run = automatic(client, world.begin, chooser, ended, PROMPT, options, stats, world.clock)
+    run = automatic(client, world.begin, chooser, bounds, PROMPT, options, stats, world.clock)
     return stats, [token for committed in run for token, _ in committed.tokens]
 
 
@@ -153,9 +152,10 @@ def test_what_one_text_has_shown_holds_for_the_next() -> None:
 
 def test_ending_it_early_ends_all_of_it() -> None:
     world = World(lambda _, mode: 10.0)
-    stats, client = Stats(), Link(world)
+    client: Any = Link(world)
+    stats = Stats()
     options, chooser = Options(max_tokens=300, mode=Mode.AUTO), Chooser(MODES, 1.0)
-    run = automatic(client, world.begin, chooser, lambda _: False, PROMPT, options, stats, world.clock)  # type: ignore[arg-type]
+    run = automatic(client, world.begin, chooser, BOUNDS, PROMPT, options, stats, world.clock)
     with closing(run):
         for _ in range(50):
             next(run)

@@ -30,6 +30,7 @@ from tests.drafter_client.support import (
 )
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
+from verifier_server.seats import LEAD
 
 
 class Watched(HttpTransport):
@@ -160,9 +161,12 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was_left(verifier: Verifier) 
             raise ConnectionLost("the connection broke")
 
     line = Breaking()
+    count = (
+        3 * LEAD
+    )  # more than the verifier commits before it has heard how far it is followed, and so can tell at once
     with closing(line.client(verifier.url)) as client:
-        run = generate(client, toy_drafter(0.0), 0, mechanisms=ALL, max_tokens=60)
-    assert run.tokens == target_alone(GREEDY, 60)
+        run = generate(client, toy_drafter(0.0), 0, mechanisms=ALL, max_tokens=count)
+    assert run.tokens == target_alone(GREEDY, count)
     begins = [int(path.partition("from=")[2]) for path in line.asked if "/stream" in path]
     assert len(begins) > 1 and begins[0] == len(PROMPT) + 1
     assert begins == sorted(set(begins)), "each from beyond what the last one had brought"

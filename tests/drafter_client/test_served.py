@@ -8,12 +8,14 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
-from drafter_client.errors import BadReply
+from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.origin import Origin
 from drafter_client.profiles.recorder import Recorder
 from drafter_client.replies import Bounds
 from drafter_client.served import served
 from drafter_client.stats import Baseline, Stats
+from drafter_client.transport import HttpTransport
+from speculation.sampling import Sampling
 from tests.drafter_client.fake_transports import Canned
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
 
@@ -42,7 +44,8 @@ class Streaming(Canned):
 
 def _read(transport: Streaming, limit: int = 1000, ids: int = 300) -> Stats:
     client, stats = VerifierClient("http://v", transport=transport), Stats()
-    for _ in served(client, PROMPT, {}, Bounds("http://v", ids, len(PROMPT) + limit), stats, lambda: transport.now):
+    bounds, request = Bounds("http://v", ids, len(PROMPT) + limit), {"max_tokens": limit}
+    for _ in served(client, PROMPT, request, bounds, stats, lambda: transport.now):
         pass
     return stats
 
@@ -52,21 +55,6 @@ def test_rate_and_first_token_are_timed_on_this_side() -> None:
     assert (stats.ttft_ms, stats.total_ms, stats.tokens_per_second, stats.token_ids) == (500.0, 2000.0, 1.0, [5, 5])
     assert (stats.times.queue, stats.times.verify, stats.times.network) == (1.0, 20.0, 1979.0)
     assert stats.finish_reason == "length"
-
-
-def test_what_drafting_there_came_to_is_told() -> None:
-    speculation = {
-        "rounds": 3,
-        "drafted": 9,
-        "accepted": 6,
-        "looked_up": 2,
-        "looked_up_accepted": 1,
-        "drafting_ms": 7.0,
-    }
-    end = END | {"draft_model": "small", "speculation": speculation}
-    stats = _read(Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", end)]))
-    assert (stats.draft_model, stats.rounds, stats.drafted, stats.accepted) == ("small", 3, 9, 6)
-    assert (stats.looked_up, stats.looked_up_accepted, stats.times.drafting) == (2, 1, 7.0)
 
 
 def test_the_text_is_the_targets(verifier: Verifier) -> None:
@@ -128,7 +116,59 @@ def test_an_observer_hears_of_each_token() -> None:
     transport, recorder = Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)]), Recorder()
     client, bounds = VerifierClient("http://v", transport=transport), Bounds("http://v", 300, 1000)
     transport.now = 7.0
-    for _ in served(client, PROMPT, {}, bounds, Stats(), lambda: transport.now, recorder):
+    for _ in served(client, PROMPT, {"max_tokens": 9}, bounds, Stats(), lambda: transport.now, recorder):
         pass
     rows = [(row["position"], row["token"], row["committed_ms"]) for row in recorder.tokens()]
     assert rows == [(len(PROMPT), 5, 500.0), (len(PROMPT) + 1, 5, 1500.0)]
+
+
+class Breaking(HttpTransport):
+    """Its stream breaks after every so many events, and tells how often it was begun."""
+
+    def __init__(self, url: str, after: int) -> None:
+        super().__init__(url)
+        self.after, self.begun = after, 0
+
+    def stream(
+        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
+    ) -> Iterator[tuple[str, Any]]:
+        self.begun += 1
+        for number, event in enumerate(super().stream(path, body, headers, timeout)):
+            if number == self.after:
+                raise ConnectionLost("the cable was pulled")
+            yield event
+
+
+@pytest.mark.parametrize("after", [1, 3, 8, 20])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_stream_that_breaks_is_taken_up_where_it_was_left(verifier: Verifier, after: int, temperature: float) -> None:
+    """Also after the last token, when only the summary is missing."""
+    transport, request = Breaking(verifier.url, after), {"max_tokens": 8, "seed": 1, "temperature": temperature}
+    bounds, stats = Bounds(verifier.url, 258, len(PROMPT) + 8), Stats()
+    with closing(VerifierClient(verifier.url, transport=transport)) as client:
+        pieces = list(served(client, PROMPT, request, bounds, stats, Ticks()))
+    assert [token for piece in pieces for token, _ in piece.tokens] == stats.token_ids
+    assert stats.token_ids == plain(ScriptedBackend(Script(seed=1)), PROMPT, 8, Sampling(1, temperature))
+    assert stats.finish_reason == "length" and transport.begun == {1: 8, 3: 3, 8: 1, 20: 1}[after]
+
+
+def test_a_stream_that_breaks_for_ever_is_given_up(verifier: Verifier) -> None:
+    transport = Breaking(verifier.url, 0)
+    bounds, stats = Bounds(verifier.url, 258, len(PROMPT) + 8), Stats()
+    with closing(VerifierClient(verifier.url, transport=transport)) as client, pytest.raises(ConnectionLost):
+        list(served(client, PROMPT, {"max_tokens": 8, "seed": 1}, bounds, stats, Ticks()))
+    assert transport.begun == 7 and not stats.token_ids
+
+
+def test_what_drafting_on_the_other_side_came_to_is_told() -> None:
+    events: list[tuple[float, str, Any]] = [
+        (0.5, "tokens", SOME | {"judged": 0, "accepted": 0}),
+        (0.5, "tokens", SOME | {"tokens": [1, 2, 3], "judged": 4, "accepted": 2}),
+        (0.5, "tokens", SOME | {"tokens": [4, 6], "judged": 1, "accepted": 1}),
+    ]
+    speculation = {"looked_up": 2, "looked_up_accepted": 1, "drafting_ms": 7.0}
+    end = END | {"token_ids": [5, 1, 2, 3, 4, 6], "draft_model": "small", "speculation": speculation}
+    stats = _read(Streaming([*events, (0.1, "end", end)]))
+    assert (stats.draft_model, stats.rounds, stats.drafted, stats.accepted) == ("small", 2, 5, 3)
+    assert (stats.looked_up, stats.looked_up_accepted, stats.times.drafting) == (2, 1, 7.0)
+    assert stats.origins == {Origin.FREE: 2, Origin.ACCEPTED: 3, Origin.CORRECTION: 1}
