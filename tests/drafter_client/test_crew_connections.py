@@ -28,9 +28,9 @@ from tests.drafter_client.support import (
     target_alone,
     toy_drafter,
 )
+from verifier_server.seats import LEAD
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
-from verifier_server.seats import LEAD
 
 
 class Watched(HttpTransport):
