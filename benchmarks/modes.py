@@ -6,7 +6,8 @@ and beside it the draft model of mode fused; each end has one thread. Between it
 ship. What is right is then found out without it: `--checks` longer texts behind prompts that no model here was trained
 on are written in each mode by turns, other seeds and other texts than those compared. Right is the mode that wrote
 them in the least time altogether; two modes are alike where that time differs by less than `--alike`, and then either
-is right. Rates are tokens per second over whole texts, prompts included.
+is right. At last one text in mode `auto` meets the first link and, from its middle on, the second. Rates are tokens per
+second over whole texts, prompts included.
 
     python -m benchmarks.modes [--target default|padded] [--rtt-ms 0.2 50] [--runs 3]
 """
@@ -16,15 +17,19 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from benchmarks.harness import ROOT, held_out_prompts, padded_target, verifier
 from benchmarks.relay import Link, relay
 from benchmarks.report import RESULTS, Report
-from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
+from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair, Tokens
 from drafter_client.comparing.table import Way, shuffled
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
+from speculation.acceptance import common_prefix
 
 DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}
 
@@ -41,13 +46,14 @@ def main() -> None:
     parser.add_argument("--lengths", default="1-8")
     parser.add_argument("--checks", type=int, default=8)
     parser.add_argument("--check-tokens", type=int, default=160)
+    parser.add_argument("--change-tokens", type=int, default=1200)
     parser.add_argument("--alike", type=float, default=0.05)
     options = parser.parse_args()
     name = f"modes_{options.target}"
     report = Report("modes", options, name)
     target = DEFAULT_TARGET if options.target == "default" else padded_target(options.step_ms)
     with verifier(
-        model=target, threads=1, rows=4, context=1024, draft_model=DRAFTERS[options.there], draft_threads=1
+        model=target, threads=1, rows=4, context=2048, draft_model=DRAFTERS[options.there], draft_threads=1
     ) as server:
         for rtt in options.rtt_ms:
             with relay(server.url, Link(rtt_ms=rtt)) as url:
@@ -55,6 +61,8 @@ def main() -> None:
                 compared = _compare(url, options, picture)
                 rates = _check(url, options)
             _tell(report, rtt, compared, rates, options.alike)
+        if len(options.rtt_ms) > 1:
+            _change(report, server.url, options)
     report.save()
 
 
@@ -83,6 +91,34 @@ def _check(url: str, options: argparse.Namespace) -> dict[str, float]:
                 seconds[way.name] += stats.total_ms / 1e3
                 tokens[way.name] += stats.generated_tokens
     return {name: tokens[name] / seconds[name] for name in seconds}
+
+
+def _change(report: Report, url: str, options: argparse.Namespace) -> None:
+    """One text in mode `auto`, in the middle of which the link becomes another."""
+    draft = DraftModel(DRAFTERS[options.here], engine=LoadOptions(threads=1))
+    first, second = options.rtt_ms[:2]
+    with ExitStack() as link:
+        there = link.enter_context(relay(url, Link(rtt_ms=first)))
+        with Pair(there, draft) as pair:
+            chosen = Options(max_tokens=options.change_tokens, mode=Mode.AUTO, seed=5)
+            generation = pair.generate(held_out_prompts(1)[0], chosen)
+            written, settled = 0, None
+            for event in generation:
+                if isinstance(event, Tokens):
+                    written += len(event.tokens)
+                if settled is None and written >= options.change_tokens / 2:
+                    settled = pair.fastest
+                    link.close()  # cuts all connections, as when one leaves the house with a laptop
+                    link.enter_context(relay(url, Link(rtt_ms=second), port=urlsplit(there).port or 0))
+            stats, fastest = generation.stats, pair.fastest
+            alone = pair.generate(generation.prompt_ids, replace(generation.options, mode=Mode.TARGET)).read()
+    turns = ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)
+    report.line(f"\nround trip {first:g} ms, from token {options.change_tokens // 2} on {second:g} ms, connections cut")
+    report.line(f"  auto: {settled}, then {fastest}; stretches in tokens: {turns}")
+    report.line(f"  at last: {stats.why}")
+    alike = common_prefix(stats.token_ids, alone.token_ids)
+    rest = "" if alike == len(alone.token_ids) else ", then another after a near-tie"
+    report.line(f"  text: the target's own for {alike} tokens{rest}")
 
 
 def _tell(report: Report, rtt: float, compared: Any, rates: dict[str, float], alike: float) -> None:

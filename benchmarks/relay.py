@@ -218,17 +218,20 @@ def _bound(port: int) -> socket.socket:
 
 
 @contextmanager
-def relay(to: str | int, link: Link) -> Iterator[str]:
-    """Run a relay to a URL, or a port of this machine, while the block lasts. Gives the URL that leads through it."""
+def relay(to: str | int, link: Link, port: int = 0) -> Iterator[str]:
+    """Run a relay to a URL, or a port of this machine, while the block lasts. Gives the URL that leads through it.
+
+    `port`: where it listens; 0: on a free one.
+    """
     there = urlsplit(to if isinstance(to, str) else f"http://127.0.0.1:{to}")
-    command = [sys.executable, "-m", "benchmarks.relay", "--to", there.netloc, *_flags(link)]
+    command = [sys.executable, "-m", "benchmarks.relay", "--to", there.netloc, "--listen", str(port), *_flags(link)]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            port = process.stdout.readline().strip()
-            if not port:
+            listens = process.stdout.readline().strip()
+            if not listens:
                 raise RuntimeError(f"the relay did not start: {' '.join(command)}")
-            yield there._replace(netloc=f"127.0.0.1:{port}").geturl()
+            yield there._replace(netloc=f"127.0.0.1:{listens}").geturl()
         finally:
             process.terminate()
 

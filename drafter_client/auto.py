@@ -19,7 +19,7 @@ from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
 from speculation.choice import WARM_UP, Choice
 
-_LOOK = 2.0  # seconds after which the link is measured again
+_LOOK = 0.5  # seconds after which the link is measured again
 _LOOKS = 2  # in a row that have to say that it has changed: one may have met a hiccup
 
 Run = Generator[Committed, None, None]
