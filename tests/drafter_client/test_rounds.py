@@ -1,15 +1,14 @@
 """Rounds, drafts and tokens add up on every run, however guesses overlap; and with what the verifier did."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
+from benchmarks.paced import Cost, Paced
 from drafter_client.client import VerifierClient
 from drafter_client.origin import Origin
 from drafter_client.stats import Stats
@@ -17,7 +16,7 @@ from drafting.model import ModelDrafter
 from speculation.acceptance import Strategy
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
-from tests.drafter_client.support import GREEDY, WARM, WAYS, Paced, generate, options_of, serving, toy_drafter
+from tests.drafter_client.support import GREEDY, WARM, WAYS, generate, options_of, serving, toy_drafter
 from verifier_server.scheduler import Scheduler
 
 EVERY_WAY = {"lockstep": LOCKSTEP, **WAYS}
@@ -31,6 +30,7 @@ class Passes:
     asked: int = 0  # passes that a guess was judged in, or that gave a step asked for
     judged: int = 0  # drafts
     own: int = 0  # steps that nobody asked for
+    ended_by_draft: bool = False  # whether the text ended with a draft that stood
 
 
 @pytest.fixture
@@ -39,7 +39,10 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
     seen, commit = Passes(), Scheduler._commit
 
     def watched(self: Scheduler, part: Any, *rest: Any) -> None:
+        before = len(part.seat.session.tokens)
         commit(self, part, *rest)
+        brought = part.seat.session.tokens[before:]
+        seen.ended_by_draft = brought[-1] == END and brought == part.fresh[: len(brought)]
         if part.run is None:
             seen.own += 1
         elif part.run.position > part.seat.session.prompt_len:
@@ -59,16 +62,63 @@ def check(stats: Stats, ends_with_a_draft: bool = False) -> None:
     assert stats.rounds <= stats.guesses
 
 
+@pytest.fixture(scope="module", params=[Cost(0.0, 0.0, 0.0), Cost(1.5, 0.05, 0.0)], ids=["instant", "paced"])
+def target(request: pytest.FixtureRequest) -> Iterator[VerifierClient]:
+    """A verifier that has decided before a further guess can come, and one in front of which they meet."""
+    backend = Paced(ScriptedBackend(Script(seed=1)), request.param)
+    with serving(backend) as verifier, closing(VerifierClient(verifier.url)) as client:
+        yield client
+
+
 @ALL_WAYS
-@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])
 @pytest.mark.parametrize("length", [None, 3])
-@pytest.mark.parametrize("agreement", [0.0, 0.6, 0.9, 1.0])
-@pytest.mark.parametrize("pass_ms", [0.0, 2.0])
+@pytest.mark.parametrize(("agreement", "sampling"), [(0.0, WARM), (0.7, WARM), (0.9, GREEDY), (1.0, GREEDY)])
 def test_every_pass_is_counted_once(
-    passes: Passes, mechanisms: Mechanisms, sampling: Sampling, length: int | None, agreement: float, pass_ms: float
+    target: VerifierClient,
+    passes: Passes,
+    mechanisms: Mechanisms,
+    sampling: Sampling,
+    length: int | None,
+    agreement: float,
 ) -> None:
-    with serving(Paced(pass_ms)) as verifier, closing(VerifierClient(verifier.url)) as client:
-        drafter = toy_drafter(agreement, sampling)
-        stats = generate(client, drafter, length, mechanisms=mechanisms, **options_of(sampling, 120)).stats
+    stats = generate(
+        target, toy_drafter(agreement, sampling), length, mechanisms=mechanisms, **options_of(sampling, 100)
+    ).stats
     check(stats)
     assert (stats.rounds, stats.drafted, stats.origins[Origin.OWN]) == (passes.asked, passes.judged, passes.own)
+
+
+@ALL_WAYS
+@pytest.mark.parametrize("agreement", [0.0, 1.0])
+def test_a_draft_that_ends_the_text_has_nothing_behind_it(
+    passes: Passes, mechanisms: Mechanisms, agreement: float
+) -> None:
+    script = Script(seed=4, end_bias=6.0)
+    drafter = ModelDrafter(ScriptedBackend(Script(seed=4, end_bias=6.0, agreement=agreement)), GREEDY)
+    with serving(ScriptedBackend(script)) as verifier, closing(VerifierClient(verifier.url)) as client:
+        stats = generate(client, drafter, 4, mechanisms=mechanisms, max_tokens=300).stats
+    assert (stats.token_ids[-1], stats.finish_reason) == (END, "stop")
+    assert agreement > 0 or not passes.ended_by_draft
+    check(stats, passes.ended_by_draft)
+    assert (stats.rounds, stats.drafted, stats.origins[Origin.OWN]) == (passes.asked, passes.judged, passes.own)
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("length", [None, 1, 4])
+def test_by_every_strategy(client: VerifierClient, passes: Passes, strategy: Strategy, length: int | None) -> None:
+    """By threshold the target's own token may be the very draft that fell, which did not stand for all that."""
+    threshold = {"threshold": 0.9} if strategy is Strategy.THRESHOLD else {}
+    backend = ScriptedBackend(Script(seed=1, agreement=0.8))
+    drafter = ModelDrafter(backend, WARM, draws=strategy is Strategy.PROBABILISTIC)
+    stats = generate(client, drafter, length, strategy=str(strategy), **threshold, **options_of(WARM, 60)).stats
+    check(stats)
+    assert (stats.rounds, stats.drafted) == (passes.asked, passes.judged)
+
+
+def test_guesses_that_end_with_their_text_are_counted_too(client: VerifierClient, passes: Passes) -> None:
+    """However short: of a guess that a longer one contained, the answer comes first, and it tells of the end."""
+    for count in range(2, 12):
+        stats = generate(client, toy_drafter(1.0), 3, mechanisms=WAYS["several in flight"], max_tokens=count).stats
+        check(stats)
+        assert (stats.rounds, stats.drafted) == (passes.asked, passes.judged)
+        passes.asked = passes.judged = 0

@@ -137,9 +137,9 @@ def test_the_object_of_a_run_holds_all_of_it(client: VerifierClient, tmp_path: P
 def test_what_the_verifier_did_by_itself_is_told(client: VerifierClient, tmp_path: Path) -> None:
     stats = profiled(tmp_path, client, Scenario(lambda tokens: 0), mechanisms=ALL, max_tokens=120)
     body = detail(tmp_path)
-    assert stats.own > 0 and body["own_passes"]
+    assert stats.origins[Origin.OWN] > 0 and body["own_passes"]
     assert all(each["forward_ms"] >= 0 and each["arrived_ms"] > 0 for each in body["own_passes"])
-    assert sum(row["own"] for row in body["tokens"]) == stats.own
+    assert sum(row["own"] for row in body["tokens"]) == stats.origins[Origin.OWN]
 
 
 class Interrupted(Scenario):
