@@ -27,6 +27,12 @@ class Answer:
     decisions: list[dict[str, Any]] | None = None  # on each of `tokens`, as replies carry them, where asked for
 
     @property
+    def stood(self) -> int:
+        """Of the drafts of a guess that was all judged, how many stood: where the target's own token says the same as
+        the draft that fell (under the strategy threshold), that one did not."""
+        return min(self.accepted, len(self.tokens) - (self.finish_reason != "stop"))
+
+    @property
     def timing(self) -> dict[str, float]:
         """The times as replies carry them."""
         return {

@@ -1,6 +1,7 @@
 """Rounds, drafts and tokens add up on every run, however guesses overlap; and with what the verifier did."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +11,26 @@ import pytest
 from backends.scripted import END, Script, ScriptedBackend
 from benchmarks.paced import Cost, Paced
 from drafter_client.client import VerifierClient
+from drafter_client.errors import ConnectionLost
 from drafter_client.origin import Origin
+from drafter_client.replies import Ended, Pushed, Verdict
 from drafter_client.stats import Stats
 from drafting.model import ModelDrafter
 from speculation.acceptance import Strategy
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
-from tests.drafter_client.support import GREEDY, WARM, WAYS, generate, options_of, serving, toy_drafter
+from tests.drafter_client.support import (
+    ALL,
+    GREEDY,
+    WARM,
+    WAYS,
+    Verifier,
+    generate,
+    options_of,
+    serving,
+    target_alone,
+    toy_drafter,
+)
 from verifier_server.scheduler import Scheduler
 
 EVERY_WAY = {"lockstep": LOCKSTEP, **WAYS}
@@ -122,3 +136,38 @@ def test_guesses_that_end_with_their_text_are_counted_too(client: VerifierClient
         check(stats)
         assert (stats.rounds, stats.drafted) == (passes.asked, passes.judged)
         passes.asked = passes.judged = 0
+
+
+def test_a_last_answer_that_is_lost_is_no_fault_of_a_text_that_is_here(verifier: Verifier) -> None:
+    over = threading.Event()
+
+    class Losing(VerifierClient):
+        """Of each answer that tells of the end, the connection is lost once the stream has told of it."""
+
+        def another(self) -> "Losing":
+            return Losing(self.url)
+
+        def guess(self, *given: Any, **more: Any) -> Callable[[], Verdict]:
+            answer = super().guess(*given, **more)
+
+            def lost() -> Verdict:
+                verdict = answer()
+                if verdict.finish_reason is not None:
+                    assert over.wait(20)
+                    raise ConnectionLost("the cable")
+                return verdict
+
+            return lost
+
+        def stream(self, session_id: str, position: int) -> Iterator[Pushed | Ended]:
+            try:
+                yield from super().stream(session_id, position)
+            finally:
+                over.set()
+
+    with closing(Losing(verifier.url)) as client:
+        stats = generate(client, toy_drafter(1.0), 4, mechanisms=ALL, max_tokens=40).stats
+    assert stats.finish_reason == "length" and stats.token_ids == target_alone(GREEDY, 40)
+    assert stats.origins.total() == 40 and min(stats.origins.values()) >= 0
+    assert stats.origins[Origin.ACCEPTED] == stats.accepted
+    assert stats.origins[Origin.FREE] + stats.origins[Origin.CORRECTION] == 1 + stats.rounds, "the rest counts as own"
