@@ -23,7 +23,7 @@ class Origin(Enum):
 
 
 class Change(NamedTuple):
-    """What a token turned out to be."""
+    """What a token turned out to be, where that is not what was thought."""
 
     position: int
     thought: Origin
@@ -79,7 +79,8 @@ class Origins:
     def _settle(self, origins: dict[int, Origin]) -> list[Change]:
         known = len(self._text)
         self._settled |= {at: origin for at, origin in origins.items() if at >= known}
-        return [Change(at, self._thought.pop(at), origin) for at, origin in origins.items() if at in self._thought]
+        changes = [Change(at, self._thought.pop(at), origin) for at, origin in origins.items() if at in self._thought]
+        return [change for change in changes if change.thought is not change.origin]
 
     def _tell(self, at: int, reaches: list[tuple[Flight, int]]) -> Origin:
         if at in self._settled:
