@@ -31,6 +31,11 @@ from speculation.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
+_MISSING = {
+    Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
+    "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode",
+    Mode.REMOTE: "there is nothing here that drafts: make the pair with something, or choose fused or target",
+}
 
 
 Run = Generator[Committed, None, None]
@@ -143,7 +148,7 @@ class Pair:
                 raise BadPrompt(f"the prompt holds {token}, which is no token id of the target: it has {size}")
         options = options.settled()
         if options.mode not in (*self.modes, Mode.AUTO):
-            raise BadOption(f"mode {options.mode}: this pair has {', '.join(self.modes)} only")
+            raise BadOption(f"mode {options.mode}: {_MISSING.get(options.mode, 'there is none such')}")
         stats = Stats(model=self.target.name, mode=options.mode)
         if len(prompt_ids) + options.max_tokens > self.target.context_length:
             stats.context = self.target.context_length

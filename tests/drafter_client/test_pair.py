@@ -93,8 +93,10 @@ def test_the_target_alone_needs_nothing_that_drafts(verifier: Verifier) -> None:
     with Pair(verifier.url, draft=None) as pair:
         last = pair.generate(PROMPT, options).read()
         assert last.token_ids == _expected(options) and len(last.stats.token_ms) == 12
-        with pytest.raises(BadOption, match="mode remote: this pair has target only"):
+        with pytest.raises(BadOption, match="mode remote: there is nothing here that drafts"):
             pair.generate(PROMPT)
+        with pytest.raises(BadOption, match="has no draft model. Start it with VERIFIER_DRAFT_MODEL"):
+            pair.generate(PROMPT, Options(mode=Mode.FUSED))
 
 
 def test_modes_may_change_from_text_to_text(verifier: Verifier) -> None:
