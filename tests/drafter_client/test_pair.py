@@ -95,7 +95,7 @@ def test_the_target_alone_needs_nothing_that_drafts(verifier: Verifier) -> None:
         assert last.token_ids == _expected(options) and len(last.stats.token_ms) == 12
         with pytest.raises(BadOption, match="mode remote: there is nothing here that drafts"):
             pair.generate(PROMPT)
-        with pytest.raises(BadOption, match="has no draft model. Start it with VERIFIER_DRAFT_MODEL"):
+        with pytest.raises(BadOption, match=r"has no draft model\. Start it with VERIFIER_DRAFT_MODEL"):
             pair.generate(PROMPT, Options(mode=Mode.FUSED))
 
 
