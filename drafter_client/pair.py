@@ -11,12 +11,13 @@ from types import TracebackType
 from typing import NamedTuple
 from weakref import WeakSet
 
-from drafter_client.auto import Chooser, automatic
+from drafter_client.auto import Chooser, Run, automatic
 from drafter_client.chat import chat_ids
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation import Generation
-from drafter_client.loop import Committed, Observer, speculate
+from drafter_client.looks import Looks
+from drafter_client.loop import Observer, speculate
 from drafter_client.options import Mode, Options
 from drafter_client.profiles.writing import Profile
 from drafter_client.replies import Bounds, ModelInfo
@@ -30,9 +31,6 @@ from speculation.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
-
-
-Run = Generator[Committed, None, None]
 
 
 class _Seat(NamedTuple):
@@ -88,7 +86,8 @@ class Pair:
                 self._seats.put(_Seat(own, drafter))
             self._texts = self._seats.qsize()
             self._link_ms = client.round_trip_ms
-            self._chooser = Chooser(self.modes, self._link_ms)
+            self._chooser = Chooser(self.modes, self._link_ms, clock())
+            self._look = stack.enter_context(closing(Looks(client.another(), self._chooser, clock)))
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -162,7 +161,7 @@ class Pair:
         """What mode `auto` has settled on; None while it tries the modes out."""
         return self._chooser.settled
 
-    def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
+    def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Run:
         with self._seat() as seat, self._observed(options, stats) as observer:
             drafter = seat.drafter(options.sampling, options.strategy) if Mode.REMOTE in self.modes else None
 
@@ -174,7 +173,9 @@ class Pair:
 
             if options.mode is Mode.AUTO:
                 bounds = self._bounds(seat.client, prompt_ids, options)
-                yield from automatic(seat.client, begin, self._chooser, bounds, prompt_ids, options, stats, self._clock)
+                yield from automatic(
+                    seat.client, begin, self._chooser, self._look, bounds, prompt_ids, options, stats, self._clock
+                )
             else:
                 yield from begin(seat.client, prompt_ids, options, stats)
 
