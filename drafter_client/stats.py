@@ -136,7 +136,7 @@ class Stats:
         """Count a stretch of the text, of which so many tokens are part of it; these and the whole time aside."""
         self.turns.append(Turn(part.mode, tokens))
         self.draft_model = self.draft_model or part.draft_model
-        self.sampling = self.sampling or part.sampling
+        self.sampling = part.sampling or self.sampling  # which the verifier has told
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(part, name))
         for each in fields(Times):
