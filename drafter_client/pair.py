@@ -99,11 +99,15 @@ class Pair:
         self.close()
 
     def close(self) -> None:
-        """End generations, close connections and free the draft model. No other thread may be reading any more."""
+        """End generations, close connections and free the draft model, whatever goes wrong with one of these.
+
+        Waits for the steps that other threads are at. Not to be called by what such a step waits for, as a drafter is.
+        """
         self._closed = True
-        for generation in list(self._generations):
-            generation.close()
-        self._open.close()
+        with ExitStack() as stack:
+            stack.callback(self._open.close)
+            for generation in list(self._generations):
+                stack.callback(generation.close)
 
     @property
     def round_trip_ms(self) -> float:
@@ -128,7 +132,8 @@ class Pair:
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
         """Begin to continue `prompt`, text or token ids: an iterator of events.
 
-        Raises BadPrompt, BadOption. What comes up on the way is raised by the iterator, PairBusy by its first step.
+        Raises BadPrompt, BadOption; RuntimeError when the pair is closed. What comes up on the way is raised by the
+        iterator, PairBusy by its first step.
         """
         if self._closed:
             raise RuntimeError("this pair is closed")
@@ -142,7 +147,7 @@ class Pair:
         options = options.settled()
         if options.mode not in (*self.modes, Mode.AUTO):
             raise BadOption(f"mode {options.mode}: this pair has {', '.join(self.modes)} only")
-        stats = Stats(model=self.target.name, mode=options.mode)
+        stats = Stats(model=self.target.name, mode=options.mode, sampling=options.described())
         if len(prompt_ids) + options.max_tokens > self.target.context_length:
             stats.context = self.target.context_length
         run = self._write(prompt_ids, options, stats)
@@ -163,7 +168,8 @@ class Pair:
 
     def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Run:
         with self._seat() as seat, self._observed(options, stats) as observer:
-            drafter = seat.drafter(options.sampling, options.strategy) if Mode.REMOTE in self.modes else None
+            may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
+            drafter = seat.drafter(options.sampling, options.strategy) if may_draft else None
 
             def begin(client: VerifierClient, tokens: list[int], how: Options, part: Stats) -> Run:
                 if how.mode is not Mode.REMOTE:
@@ -215,8 +221,10 @@ class Pair:
         observer: Observer | None,
     ) -> Run:
         request = options.request() | {"mode": str(options.mode)}
-        if options.mode is Mode.FUSED and options.draft_n is not None:
-            request["draft_n"] = options.draft_n
+        if options.mode is Mode.FUSED:
+            stats.draft_model = self.target.draft_model or ""
+            if options.draft_n is not None:
+                request["draft_n"] = options.draft_n
         bounds = self._bounds(client, prompt_ids, options)
         return served(client, prompt_ids, request, bounds, stats, self._clock, observer)
 
