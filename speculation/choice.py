@@ -50,8 +50,11 @@ class Choice:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Tokens per second that each way was measured at, the fastest first; without those that had no turn yet."""
-        measured = {way: turns.rate for way, turns in self._turns.items() if turns.seconds}
+        """Tokens per second that each way was measured at, the fastest first; without those whose turn is not over.
+
+        Until then it may be of a burst of tokens, which came while nobody waited for them.
+        """
+        measured = {way: turns.rate for way, turns in self._turns.items() if turns.count}
         return dict(sorted(measured.items(), key=lambda pair: pair[1], reverse=True))
 
     def next(self) -> str:

@@ -62,6 +62,13 @@ def test_the_reason_is_what_the_choice_was_made_by() -> None:
     assert choice.why() == reason and list(choice.rates) == WAYS
 
 
+def test_tokens_that_nobody_waited_for_are_no_measure() -> None:
+    """Of a reader who is slower than every way; it is all the same to it."""
+    choice = Choice(WAYS, 0.2)
+    choice.measured("remote", 400, 0.001)
+    assert choice.why() == "not measured yet" and choice.rates == {} and not choice.settled
+
+
 def test_the_way_that_writes_when_the_link_changes_goes_on() -> None:
     choice = Choice(WAYS, 0.2)
     _play(choice, {"remote": 10.0, "fused": 30.0, "target": 10.0})
