@@ -215,6 +215,23 @@ def test_texts_shorter_than_the_pause_between_looks_look_at_the_link() -> None:
     assert Mode.REMOTE in took[:20] and set(took[-20:]) == {Mode.FUSED}
 
 
+def test_a_look_that_is_due_is_taken_before_the_first_token() -> None:
+    looks: list[float] = []
+
+    def link(now: float) -> float:
+        looks.append(now)
+        return 0.2
+
+    world = World(lambda _, mode: 10.0, link)
+    chooser = _chooser(world)
+    for now, looked in ((0.1, []), (7.0, [7.0]), (7.4, []), (8.0, [8.0])):
+        world.now, looks[:] = now, []
+        _, run = _begin(world, 1, chooser)
+        next(run)
+        run.close()
+        assert looks == looked
+
+
 def test_where_there_is_nothing_to_choose_nobody_looks() -> None:
     world = World(lambda _, mode: 10.0)
     chooser = _chooser(world, [Mode.TARGET])
