@@ -62,7 +62,9 @@ def couples(stats: Stats) -> list[tuple[Row, Row]]:
         told.append((("guesses", f"{stats.guesses} sent"), ("of these out of date", late)))
     strategy = stats.sampling.get("strategy", Strategy.COUPLED)
     if strategy != Strategy.COUPLED:
-        told.append((("strategy", str(strategy)), ("exact", _EXACT.get(strategy, "?"))))
+        exact = _EXACT.get(strategy, "?")
+        exact = "a sample" if strategy == Strategy.THRESHOLD and not lossy(stats) else exact
+        told.append((("strategy", str(strategy)), ("exact", exact)))
     if stats.sampling.get("temperature"):
         drawn = f"{stats.sampling['temperature']:g}"
         told.append((("temperature", drawn), ("seed", str(stats.sampling.get("seed")))))
@@ -125,9 +127,15 @@ def bars(stats: Stats) -> list[Bar]:
     return [("prefill", times.prefill), ("drafting", times.drafting), *here]
 
 
+def lossy(stats: Stats) -> bool:
+    """Whether the text may be another than the target's own: not where the target wrote it by itself."""
+    modes = [turn.mode for turn in stats.turns] or [stats.mode]
+    return stats.sampling.get("strategy") == Strategy.THRESHOLD and set(modes) != {Mode.TARGET}
+
+
 def note(stats: Stats) -> str | None:
     """What a reader would otherwise be puzzled by."""
-    if stats.sampling.get("strategy") == Strategy.THRESHOLD:
+    if lossy(stats):
         return (
             f"lossy: drafts were taken that the target gave more than {stats.sampling.get('threshold')}; "
             "the text is not the target's own"

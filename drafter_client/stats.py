@@ -116,8 +116,8 @@ class Stats:
         self.times.verify += verdict.forward_ms
         self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
 
-    def served(self, summary: Summary, milliseconds: float) -> None:
-        """Take over what the verifier says of a text that it wrote by itself, in so many milliseconds."""
+    def served(self, summary: Summary) -> None:
+        """Take over what the verifier says of a text that it wrote by itself."""
         self.finish_reason, self.sampling = summary.finish_reason, summary.sampling
         self.times.queue, self.times.verify = summary.queue_ms, summary.forward_ms
         speculation = summary.speculation
@@ -125,14 +125,16 @@ class Stats:
             self.draft_model = speculation.draft_model
             self.looked_up, self.looked_up_accepted = speculation.looked_up, speculation.looked_up_accepted
             self.times.drafting = speculation.drafting_ms
-        here = milliseconds - self.times.queue - self.times.verify - self.times.drafting
-        self.times.network = max(0.0, here)
+
+    def exchanged(self, milliseconds: float) -> None:
+        """Such a text has ended, after so long: what the verifier does not account for is the way to it and back."""
+        self.times.network = max(0.0, milliseconds - self.times.queue - self.times.verify - self.times.drafting)
 
     def add(self, part: "Stats", tokens: int) -> None:
         """Count a stretch of the text, of which so many tokens are part of it; these and the whole time aside."""
         self.turns.append(Turn(part.mode, tokens))
         self.draft_model = self.draft_model or part.draft_model
-        self.sampling = self.sampling or part.sampling
+        self.sampling = part.sampling or self.sampling  # which the verifier has told
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(part, name))
         for each in fields(Times):

@@ -101,9 +101,8 @@ def test_every_way_writes_every_text(drafter: Command, verifier: Verifier, promp
     assert (found["kind"], found["texts"], len(report["texts"])) == ("mine", 4, 20)
     by_prompt = {tuple(text["token_ids"]) for text in report["texts"] if text["prompt"] == 1}
     assert len(by_prompt) == 2, "what is drawn is another text in every run"
-    assert (
-        report["auto"]["took"] in ("remote", "target", None) and "tokens/s at a round trip of" in report["auto"]["why"]
-    )
+    took, why = report["auto"]["took"], report["auto"]["why"]
+    assert took in ("remote", "target", None) and ("tokens/s at a round trip of" in why or took is None)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert verifier.sessions == 0
 
