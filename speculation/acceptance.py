@@ -29,6 +29,15 @@ class Strategy(StrEnum):
     # acceptance in Medusa, arXiv 2401.10774.
     THRESHOLD = "threshold"
 
+    @property
+    def extends(self) -> bool:
+        """Whether a draft that equals a committed token would have stood there, so that what follows may be judged.
+
+        Where it would not (greedy), or need not have (a coin, a lossy threshold), a guess that begins before the end
+        of the text is an old one, come late or again: more of it must not move the text on.
+        """
+        return self in (Strategy.COUPLED, Strategy.DETERMINISTIC)
+
 
 # The text is the same whatever is drafted (the word is that of arXiv 2408.07978). With the others it depends on which
 # of its tokens come from guesses, and would depend on timing if several guesses were under way, or none was waited for.

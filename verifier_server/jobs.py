@@ -8,7 +8,7 @@ from speculation.acceptance import Strategy, common_prefix
 from speculation.errors import SpecPairError, TooManyDrafts
 from speculation.positions import fresh_drafts
 from speculation.proposal import Weights
-from verifier_server.sessions import Guess, Session
+from verifier_server.sessions import Session
 
 
 @dataclass(slots=True)
@@ -63,10 +63,9 @@ class Job:
     fresh_proposals: list[Weights] = field(default_factory=list)  # of these
     closed: bool = False  # its last answer was given
 
-    @property
-    def guess(self) -> Guess:
-        """What it says, whoever asks."""
-        return self.position, self.drafts, self.proposals
+    def same_as(self, other: "Job") -> bool:
+        """Whether the two say the same, whoever asks."""
+        return (self.position, self.drafts, self.proposals) == (other.position, other.drafts, other.proposals)
 
     def place(self, max_drafts: int, first: bool) -> bool:
         """Compare the guess with what is committed by now; False where the record holds the whole answer.
@@ -75,11 +74,9 @@ class Job:
         will have committed does not count. Raises TooManyDrafts, PositionInsidePrompt, PositionBeyondCommitted.
         """
         session = self.session
-        if session.judged is not None and self.guess == session.judged:
-            return False  # asked again: what it came to is told, though by some strategies more of it could stand yet
         finished = session.finish_reason is not None
         fresh = fresh_drafts(session.tokens, session.prompt_len, finished, self.position, self.drafts)
-        if fresh is None:
+        if fresh is None or (not session.strategy.extends and self.position < len(session.tokens)):
             return False
         if len(fresh) <= max_drafts:
             # The last place before the limit is the target's own: a draft there would be judged for nothing.
@@ -88,8 +85,7 @@ class Job:
             raise TooManyDrafts(
                 f"{len(fresh)} new drafts, this verifier judges at most {max_drafts} at once", limit=max_drafts
             )
-        begin = len(session.tokens) - self.position
-        self.fresh, self.fresh_proposals = fresh, self.proposals[begin : begin + len(fresh)]
+        self.fresh, self.fresh_proposals = fresh, self.proposals[: len(fresh)]
         return True
 
     def answer(self, now: float, judged: int) -> Answer:

@@ -75,7 +75,8 @@ def test_a_guess_asked_again_is_told_the_same(strategy: Strategy) -> None:
     """Also where the target's own token happens to equal the draft that fell, and more of the guess could stand yet."""
     bench = Bench(SCRIPT)
     session = opened(bench, strategy, told=True)
-    retried = equal = 0
+    equal = 0
+    asked: list[tuple[int, list[int], list[Weights]]] = []
     for _ in range(12):
         position = len(session.tokens)
         drafts, proposals = guess(session.tokens, WARM, 3)
@@ -88,11 +89,31 @@ def test_a_guess_asked_again_is_told_the_same(strategy: Strategy) -> None:
         assert bench.backend.passes == passes
         assert (again.tokens, again.accepted, again.decisions) == (first.tokens, first.accepted, first.decisions)
         assert again.judged == 0
-        retried += 1
         equal += first.tokens == drafts[: len(first.tokens)]
-    assert retried == 12
+        asked.append((position, drafts, sent))
     if strategy in (Strategy.GREEDY, Strategy.THRESHOLD):
         assert equal, "the hard case came"
+    committed, passes = list(session.tokens), bench.backend.passes
+    for position, *rest in asked:  # duplicates that come late, of older guesses, too
+        assert bench.verify(session, position, *rest).tokens == committed[position:]
+    assert (session.tokens, bench.backend.passes) == (committed, passes)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.GREEDY, Strategy.PROBABILISTIC, Strategy.THRESHOLD])
+def test_only_a_guess_from_the_end_of_the_text_moves_it_on(strategy: Strategy) -> None:
+    """An older one may begin as the text does and go on: it was made when the text was shorter, and comes late."""
+    bench = Bench(SCRIPT)
+    session = opened(bench, strategy)
+    for _ in range(2):
+        bench.verify(session, len(session.tokens))
+    committed, passes = list(session.tokens), bench.backend.passes
+    drafts = [*committed[5:], 60, 61]
+    sure = [{draft: 1.0} for draft in drafts] if strategy is Strategy.PROBABILISTIC else []
+    for begin in range(2):
+        late = bench.verify(session, 5 + begin, drafts[begin:], sure[begin:])
+        assert (late.tokens, late.judged) == (committed[5 + begin :], 0)
+    assert (session.tokens, bench.backend.passes) == (committed, passes)
+    assert bench.verify(session, 7, drafts[2:], sure[2:]).judged == 2
 
 
 def test_greedy_takes_one_token_a_guess_whatever_was_guessed() -> None:
@@ -146,28 +167,28 @@ def test_a_different_guess_is_refused_while_one_waits(strategy: Strategy) -> Non
 
 
 @ONE_AT_A_TIME
-def test_a_guess_that_comes_while_another_is_judged_is_refused_like_one_that_comes_before(strategy: Strategy) -> None:
+def test_a_guess_that_comes_while_another_is_judged_never_moves_the_text_on(strategy: Strategy) -> None:
     class Busy(ScriptedBackend):
-        """While it is at work on the second token, guesses come that begin with that token, as they happen to know."""
+        """While it is at work on the second token, guesses come: one that begins behind it, as it happens to know."""
 
         def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
             if batch[0].start == 4 and not came:
-                came.extend(bench.ask(session, 5, drafts, proposals=proposals) for drafts, proposals in late)
+                came.extend(bench.ask(session, at, drafts, proposals=proposals) for at, drafts, proposals in late)
             return super()._forward(batch)
 
     came: list[Asked] = []
     second = plain(SCRIPT, PROMPT, 2, WARM)[1]
-    sure = strategy is Strategy.PROBABILISTIC
-    late = [([second, 3], [{second: 1.0}, {3: 1.0}] if sure else []), ([], [])]
+    sure = [{second: 1.0}, {3: 1.0}] if strategy is Strategy.PROBABILISTIC else []
+    late = [(6, [3], sure[1:]), (5, [second, 3], sure), (5, [], [])]
     bench = Bench(backend=Busy(SCRIPT, rows=2, context_length=256))
     session = opened(bench, strategy)
     first = bench.ask(session, 5)
     bench.run(first)
     bench.run(*came)
-    other, same = came
-    assert isinstance(other.results[0], OverlapRefused)
-    assert first.answer.tokens == same.answer.tokens == session.tokens[5:] == [second]
-    assert bench.verify(session, 5, *late[0]).judged == 1, "now it comes behind the other"
+    beyond, other, same = came
+    assert isinstance(beyond.results[0], OverlapRefused), "it may not have been beyond, had it come sooner"
+    assert first.answer.tokens == other.answer.tokens == same.answer.tokens == session.tokens[5:] == [second]
+    assert bench.verify(session, *late[0]).judged == 1, "now it comes behind the other"
 
 
 @ONE_AT_A_TIME
@@ -191,19 +212,6 @@ def test_others_may_overlap(strategy: Strategy) -> None:
     sampling = effective_sampling(strategy, WARM)
     text = plain(SCRIPT, PROMPT, 20, sampling)
     assert session.tokens[4:] == text[: len(session.tokens) - 4]
-
-
-def test_what_a_draft_was_drawn_from_stays_with_it_behind_what_is_committed_already() -> None:
-    bench = Bench(SCRIPT)
-    session = opened(bench, Strategy.PROBABILISTIC)
-    own = bench.verify(session, 5).tokens
-    drafts, proposals = guess([*session.tokens], WARM, 2)
-    known = [{token: 1.0} for token in own]
-    behind = bench.ask(session, 5, [*own, *drafts], proposals=[*known, *proposals])
-    assert behind.job.place(8, first=True)
-    assert (behind.job.fresh, behind.job.fresh_proposals) == (drafts, proposals)
-    bench.run(behind)
-    assert behind.answer.judged == 2
 
 
 def test_a_guess_cut_at_the_end_of_the_text_keeps_what_goes_with_it() -> None:
