@@ -88,7 +88,7 @@ class Fusion:
 
         `length`: drafts a guess, None for as many as pay. Whoever calls it off has `engine` forget the session, too.
         """
-        text = _FusedText(engine, self.draft, session, length, Times(self._pass_ms), self._clock, counts)
+        text = _FusedText(engine, self.draft, session, length, Times(self._pass_ms), self._clock, counts, self._clock())
 
         def write() -> None:
             for result in text.results():
@@ -120,13 +120,17 @@ class _FusedText:
     times: Times
     clock: Callable[[], float]
     counts: Speculation
+    began: float  # when it was asked for, on that clock
     cancelled: bool = False
     _answers: SimpleQueue[Answer | SpecPairError] = field(default_factory=SimpleQueue)
-    _queue_ms: float = 0.0  # of all guesses so far
+    _queue_ms: float = 0.0  # of the wait for a row of the draft model, and of all guesses so far
     _forward_ms: float = 0.0
 
     def results(self) -> Iterator[Answer | SpecPairError]:
-        """The answers, with times that add up over the text; at last, where something went wrong, the error."""
+        """The answers, with times that add up over the text; at last, where something went wrong, the error.
+
+        The wait for its turn counts as queueing: for the engine or for the draft model, a client waits alike.
+        """
         try:
             with closing(self._written()) as written:
                 for answer in written:
@@ -142,6 +146,7 @@ class _FusedText:
     def _written(self) -> Generator[Answer]:
         if self.cancelled:  # while it waited for its turn
             return
+        self._queue_ms = 1e3 * (self.clock() - self.began)
         self._ask()
         index = None if self.draft.looks_up else NgramIndex()
         if index is not None:

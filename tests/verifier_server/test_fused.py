@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, product
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -415,6 +416,30 @@ def test_an_engine_that_fails_fails_the_text(serve: Serve) -> None:
     assert len(parts) == 3
     assert (name, body["error"]["code"]) == ("error", "engine_error")
     until(live, lambda: rows_free(live))
+
+
+def test_the_wait_for_a_row_of_the_draft_model_is_time_in_the_queue() -> None:
+    """One row, two texts, and a clock that moves once: while the second waits and the first is written."""
+    now = [0.0]
+    engine = Engine(ScriptedBackend(SCRIPT), 16, lambda: now[0])
+    draft = half_right(rows=1)
+    fusion = Fusion(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None)
+    last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
+    for number, results in enumerate(last):
+        session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 12)
+        fusion.start(engine, session, 2, Speculation(""), results.put)
+    now[0] = 7.0
+    engine.start()  # the first had its turn at once, and waited for the engine
+    waited = []
+    for results in last:
+        answer = results.get(timeout=20)
+        while isinstance(answer, Answer) and answer.finish_reason is None:
+            answer = results.get(timeout=20)
+        assert isinstance(answer, Answer)
+        waited.append(answer.queue_ms)
+    engine.stop()
+    fusion.stop()
+    assert waited == [7000.0, 7000.0]
 
 
 def test_stopping_ends_what_is_under_way_and_what_waits() -> None:
