@@ -19,7 +19,7 @@ from speculation.sampling import Row, Sampling
 
 Weights = Mapping[int, float]  # by token id, ascending; they sum to 1 but for rounding
 
-MOST_IDS = 1024  # of one position that are taken
+MOST_IDS = 8192  # of all drafts of a guess that are taken, or what a drafter sends of so many if that is more
 _IDS = 32  # that a drafter sends at most: less likely ones hardly ever make a difference
 _LEAST = 1e-5  # weight of an id that is worth sending
 _DIGITS = 6  # significant ones
@@ -68,6 +68,13 @@ def read(sent: Sequence[Mapping[str, float]], drafts: Sequence[int], vocabulary_
             f"draft_probs: there are {len(sent)} of them for {len(drafts)} draft_tokens: send one for each",
             param="draft_probs",
         )
+    ids, most = sum(map(len, sent)), max(MOST_IDS, _IDS * len(drafts))
+    if ids > most:
+        raise InvalidRequest(
+            f"draft_probs: {ids} ids for {len(drafts)} draft_tokens, at most {most} are taken: draw from fewer",
+            param="draft_probs",
+            limit=most,
+        )
     return [
         _read(f"draft_probs.{at}", *pair, vocabulary_size) for at, pair in enumerate(zip(sent, drafts, strict=True))
     ]
@@ -77,8 +84,6 @@ def _read(name: str, sent: Mapping[str, float], draft: int, vocabulary_size: int
     def refuse(what: str) -> InvalidRequest:
         return InvalidRequest(f"{name}: {what}", param=name)
 
-    if len(sent) > MOST_IDS:
-        raise refuse(f"{len(sent)} ids, at most {MOST_IDS} are taken: draw the draft from fewer")
     weights: dict[int, float] = {}
     for key, weight in sent.items():
         token = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1

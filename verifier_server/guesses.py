@@ -5,15 +5,17 @@ from speculation import proposal, wire
 from speculation.acceptance import Strategy
 from speculation.errors import InvalidRequest, SelfContinueRefused
 from speculation.proposal import Weights
-from verifier_server.jobs import Answer
+from verifier_server.jobs import Answer, check_number
 from verifier_server.prompts import check_ids
 from verifier_server.sessions import Session
 
 
-def read_guess(backend: Backend, request: wire.VerifyRequest, session: Session) -> tuple[int, list[Weights]]:
+def read_guess(
+    backend: Backend, max_drafts: int, request: wire.VerifyRequest, session: Session
+) -> tuple[int, list[Weights]]:
     """Where it begins, and what its drafts were drawn from if that is said. Without a position it is the cursor's.
 
-    Raises TokenOutOfRange, InvalidRequest, SelfContinueRefused.
+    Raises TokenOutOfRange, TooManyDrafts, InvalidRequest, SelfContinueRefused.
     """
     check_ids(backend, "draft_tokens", request.draft_tokens)
     if session.self_continue:
@@ -24,10 +26,10 @@ def read_guess(backend: Backend, request: wire.VerifyRequest, session: Session) 
             "self_continue: the session was opened without; ask for it in the prefill", param="self_continue"
         )
     position = session.cursor if request.position is None else request.position
-    return position, _proposals(backend, request, session)
+    return position, _proposals(backend, max_drafts, request, session)
 
 
-def _proposals(backend: Backend, request: wire.VerifyRequest, session: Session) -> list[Weights]:
+def _proposals(backend: Backend, max_drafts: int, request: wire.VerifyRequest, session: Session) -> list[Weights]:
     sent = request.draft_probs
     if session.strategy is Strategy.PROBABILISTIC:
         if sent is None and request.draft_tokens:
@@ -35,6 +37,7 @@ def _proposals(backend: Backend, request: wire.VerifyRequest, session: Session) 
                 "draft_probs: Field required with the strategy probabilistic: what each draft token was drawn from",
                 param="draft_probs",
             )
+        check_number(len(request.draft_tokens), max_drafts)  # first: of thousands they would take long to read
         return proposal.read(sent or [], request.draft_tokens, backend.vocabulary.size)
     if sent is not None:
         raise InvalidRequest(

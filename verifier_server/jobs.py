@@ -82,9 +82,7 @@ class Job:
             # The last place before the limit is the target's own: a draft there would be judged for nothing.
             fresh = fresh[: session.limit - len(session.tokens) - 1]
         elif first:
-            raise TooManyDrafts(
-                f"{len(fresh)} new drafts, this verifier judges at most {max_drafts} at once", limit=max_drafts
-            )
+            check_number(len(fresh), max_drafts)
         self.fresh, self.fresh_proposals = fresh, self.proposals[: len(fresh)]
         return True
 
@@ -104,3 +102,9 @@ class Job:
             sessions=self.sessions,
             decisions=session.decided(self.position, len(session.tokens)),
         )
+
+
+def check_number(fresh: int, max_drafts: int) -> None:
+    """Raise TooManyDrafts, with the limit, for more `fresh` drafts than are judged at once."""
+    if fresh > max_drafts:
+        raise TooManyDrafts(f"{fresh} new drafts, this verifier judges at most {max_drafts} at once", limit=max_drafts)

@@ -220,7 +220,7 @@ class Service:
 
     def _guess(self, request: wire.VerifyRequest, session: Session) -> Pending:
         engine = self.engine
-        position, proposals = read_guess(engine.backend, request, session)
+        position, proposals = read_guess(engine.backend, engine.max_drafts, request, session)
         return self._asking.ask(
             engine,
             session,

@@ -2,7 +2,6 @@
 
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -108,12 +107,16 @@ def test_rounding_is_forgiven() -> None:
     assert proposal.read([{"6": 0.3331, "5": 0.6662}], [5], 100) == [{5: 0.6662, 6: 0.3331}]
 
 
-def test_too_many_ids_are_refused_before_they_are_read() -> None:
-    many = {str(token): 1 / 1025 for token in range(1025)}
-    with pytest.raises(InvalidRequest, match=r"draft_probs.0: 1025 ids, at most 1024"):
-        proposal.read([many], [5], 5000)
-    most: dict[str, Any] = {str(token): 1 / 1024 for token in range(1024)}
-    assert len(proposal.read([most], [5], 5000)[0]) == 1024
+@pytest.mark.parametrize(("drafts", "most"), [(1, 8192), (64, 8192), (512, 16384)])
+def test_so_many_ids_are_taken_for_all_drafts_together(drafts: int, most: int) -> None:
+    """At least what a drafter sends for so many."""
+    each = most // drafts
+    weights = {str(token): 1 / each for token in range(each)}
+    assert len(proposal.read([weights] * drafts, [5] * drafts, 10_000)) == drafts
+    one_more = {str(token): 1 / (each + 1) for token in range(each + 1)}
+    with pytest.raises(InvalidRequest, match=f"{most + 1} ids for {drafts} draft_tokens, at most {most}") as caught:
+        proposal.read([*[weights] * (drafts - 1), one_more], [5] * drafts, 10_000)
+    assert caught.value.details == {"param": "draft_probs", "limit": most}
 
 
 @pytest.mark.parametrize("sent", [[], [{"1": 1.0}], [{"1": 1.0}] * 3])
