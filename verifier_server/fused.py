@@ -21,17 +21,16 @@ from speculation.ngram import NgramIndex
 from speculation.operation import LOCKSTEP
 from speculation.pilot import Pilot
 from speculation.timing import Times
-from verifier_server.asking import Told
 from verifier_server.draft_model import DraftModel
 from verifier_server.engine import Engine
-from verifier_server.jobs import Answer, Job
+from verifier_server.jobs import Answer, Job, Told
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.verifier")
 
 
 @dataclass(slots=True)
-class Speculation:
+class DraftCounts:
     """What drafting came to in one text. Counted by its thread, read when its last answer is there."""
 
     draft_model: str
@@ -82,7 +81,7 @@ class Fusion:
         self._threads = ThreadPoolExecutor(draft.rows, thread_name_prefix="fused")
 
     def start(
-        self, engine: Engine, session: Session, length: int | None, counts: Speculation, told: Told
+        self, engine: Engine, session: Session, length: int | None, counts: DraftCounts, told: Told
     ) -> Callable[[], None]:
         """Write a text when its turn comes, and have `told` each answer. Returns what calls it off.
 
@@ -119,7 +118,7 @@ class _FusedText:
     length: int | None
     times: Times
     clock: Callable[[], float]
-    counts: Speculation
+    counts: DraftCounts
     began: float  # when it was asked for, on that clock
     cancelled: bool = False
     _answers: SimpleQueue[Answer | SpecPairError] = field(default_factory=SimpleQueue)

@@ -36,6 +36,9 @@ class Answer:
         }
 
 
+Told = Callable[[Answer | SpecPairError], None]  # called with each answer, from any thread
+
+
 @dataclass(eq=False, slots=True)
 class Job:
     """A guess waiting for its answer. `done` is called once, from the engine's thread.
@@ -46,7 +49,7 @@ class Job:
     session: Session
     position: int
     drafts: list[int]
-    done: Callable[[Answer | SpecPairError], None]
+    done: Told
     until_end: bool = False
     next_in: float | None = None  # from the answer to the arrival of the session's next guess, as its client expects
     goes_on: bool | None = None  # whether the session may take steps of its own from here on; None: as before

@@ -18,7 +18,7 @@ from speculation.errors import (
     Unauthorized,
 )
 from speculation.positions import check_position
-from verifier_server.events import HEADERS, MEDIA_TYPE, CommittedStream, encode
+from verifier_server.events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream, encode
 from verifier_server.jobs import Answer
 from verifier_server.service import Service
 from verifier_server.sessions import Session
@@ -103,7 +103,7 @@ async def generate(request: Request) -> Response:
     message = wire.parse(wire.GenerateRequest, await _body(request))
     text = service.open_text(message)
     if message.stream:
-        answers = service.texts.each(text)
+        answers = service.texts.each(text, HEARTBEAT)
         return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=HEADERS)
     return JSONResponse(summary(text, await service.texts.last(text, request.receive)))
 

@@ -20,7 +20,7 @@ from verifier_server.asking import Asking, Pending
 from verifier_server.draft_model import load_draft_model
 from verifier_server.engine import Engine
 from verifier_server.fused import Fusion
-from verifier_server.generating import Generating, Text
+from verifier_server.generating import Generating, Writing
 from verifier_server.guesses import implicit, move_on, read_guess
 from verifier_server.hold import LONGEST
 from verifier_server.jobs import Answer
@@ -53,7 +53,7 @@ class Service:
         self.progress = 0.0
         self._said = time.monotonic()  # when the progress was last told
         self.failure: str | None = None
-        self.texts = Generating(self._asking, self.sessions)
+        self.texts = Generating(self.outbox, self.sessions)
         self._backend, self._draft, self._clock = backend, draft, clock
         self._engine: Engine | None = None
         self._fusion: Fusion | None = None
@@ -231,7 +231,7 @@ class Service:
             goes_on=request.self_continue,
         )
 
-    def open_text(self, request: wire.GenerateRequest) -> Text:
+    def open_text(self, request: wire.GenerateRequest) -> Writing:
         """A text for `texts` to write. Raises what `Generating.open` does."""
         return self.texts.open(request, self.engine, self._fusion)
 

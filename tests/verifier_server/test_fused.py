@@ -25,9 +25,10 @@ from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.test_departures import leave_behind, until
 from tests.verifier_server.test_http_concurrency import drafting_client
 from tests.verifier_server.test_http_generate import PROMPT_IDS, events
+from verifier_server import routes
 from verifier_server.draft_model import DraftModel
 from verifier_server.engine import Engine
-from verifier_server.fused import Fusion, Speculation
+from verifier_server.fused import DraftCounts, Fusion
 from verifier_server.jobs import Answer
 from verifier_server.sessions import Session
 
@@ -334,6 +335,23 @@ def test_who_leaves_while_it_waits_for_its_turn_is_never_written(serve: Serve) -
     assert [256, 77] not in [held[:2] for held in backend._held]
 
 
+def test_a_stream_that_waits_for_its_turn_says_that_it_lives(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "HEARTBEAT", 0.01)
+    live, _ = endless(serve)
+    forever = {**body_of(WARM, draft_n=3), "max_tokens": None, "stream": True}
+    with live.client() as other:
+        with live.client() as client, client.stream("POST", "/generate", json=forever) as response:
+            first = response.iter_lines()  # kept: to drop it is to leave
+            next(first)
+            request = other.build_request("POST", "/generate", json=body_of(WARM, stream=True))
+            waiting = other.send(request, stream=True)
+            lines = waiting.iter_lines()
+            assert [next(lines) for _ in range(6)] == [":", ""] * 3
+        told = [line for line in lines if line.startswith("data: ")]
+        waiting.close()
+    assert json.loads(told[-1].removeprefix("data: "))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
+
+
 def test_texts_that_wait_count_as_sessions(serve: Serve) -> None:
     live, _ = endless(serve, max_sessions=2)
     forever = {**body_of(WARM), "max_tokens": None, "stream": True}
@@ -427,7 +445,7 @@ def test_the_wait_for_a_row_of_the_draft_model_is_time_in_the_queue() -> None:
     last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
     for number, results in enumerate(last):
         session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 12)
-        fusion.start(engine, session, 2, Speculation(""), results.put)
+        fusion.start(engine, session, 2, DraftCounts(""), results.put)
     now[0] = 7.0
     engine.start()  # the first had its turn at once, and waited for the engine
     waited = []
@@ -458,7 +476,7 @@ def test_stopping_ends_what_is_under_way_and_what_waits() -> None:
 
     for number in range(2):
         session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 1_000_000)
-        fusion.start(engine, session, 2, Speculation(""), lambda result, number=number: tell(number, result))  # type: ignore[misc]
+        fusion.start(engine, session, 2, DraftCounts(""), lambda result, number=number: tell(number, result))  # type: ignore[misc]
     assert begun.wait(20)
     engine.stop()
     fusion.stop()
