@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 
 from drafter_client.client import VerifierClient
-from drafter_client.loop import Committed
+from drafter_client.observer import Committed
 from drafter_client.options import Mode, Options
 from drafter_client.replies import Bounds
 from drafter_client.stats import Stats

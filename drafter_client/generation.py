@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from backends.vocabulary import Vocabulary
-from drafter_client.loop import Committed
+from drafter_client.observer import Committed
 from drafter_client.options import Options
 from drafter_client.origin import Origin
 from drafter_client.stats import Stats

@@ -16,7 +16,8 @@ from drafter_client.chat import chat_ids
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation import Generation
-from drafter_client.loop import Committed, Observer, speculate
+from drafter_client.loop import speculate
+from drafter_client.observer import Committed, Observer
 from drafter_client.options import Mode, Options
 from drafter_client.profiles.writing import Profile
 from drafter_client.replies import Bounds, ModelInfo

@@ -6,7 +6,7 @@ from typing import Any
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply
 from drafter_client.fields import Fields
-from drafter_client.loop import Committed, Observer
+from drafter_client.observer import Committed, Observer
 from drafter_client.origin import Origin
 from drafter_client.replies import Bounds, Summary, decisions_on
 from drafter_client.stats import Stats
@@ -66,7 +66,7 @@ def served(
             stats.wrote(committed.tokens, 1e3 * (now - before), decisions or ())
             before = now
             if observer is not None:
-                observer.committed(position, committed, False, 1e3 * now)
+                observer.committed(position, committed, 1e3 * now)
             yield committed
         stats.finish_reason = bounds.finish_reason(prompt_ids + stats.token_ids)
         if stats.finish_reason is None:

@@ -9,7 +9,8 @@ import pytest
 
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.auto import Chooser, Run, automatic
-from drafter_client.loop import Committed, Origin
+from drafter_client.observer import Committed
+from drafter_client.origin import Origin
 from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
 from tests.drafter_client.support import Verifier

@@ -149,6 +149,18 @@ def test_a_threshold_of_nothing_takes_every_draft(fused: LiveServer) -> None:
     assert strict["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
 
 
+def test_a_draft_that_the_target_draws_stands_though_it_is_below_the_threshold(fused: LiveServer) -> None:
+    """So that the counters, the decisions and the text say the same."""
+    asked = {"strategy": "threshold", "threshold": 0.99, "draft_n": 3, "explain": True}
+    reply = fused.post("/generate", body_of(WARM, **asked))
+    told, decisions = reply["speculation"], reply["decisions"]
+    stood = [each for each in decisions if each["verdict"] == "accepted"]
+    assert any(each["draft_p"] <= 0.99 for each in stood)
+    assert all((each["draft"] == each["token"]) == (each in stood) for each in decisions if each["draft"] is not None)
+    assert told["accepted"] == len(stood)
+    assert 1 + told["rounds"] + told["accepted"] == LENGTH
+
+
 def test_by_coins_each_draft_has_its_odds(fused: LiveServer) -> None:
     body = body_of(WARM, strategy="probabilistic", draft_n=4, explain=True)
     reply = fused.post("/generate", body)
