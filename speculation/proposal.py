@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from speculation import noise, whole_row
+from speculation import noise, nucleus, whole_row
 from speculation.distribution import draw
 from speculation.errors import InvalidRequest
 from speculation.head import Head
@@ -46,12 +46,11 @@ def propose(row: Row, sampling: Sampling) -> Weights:
         logits = row[ids]
     most = 1 if sampling.greedy else sampling.top_k or len(ids)
     scaled = logits[:most].astype(np.float64) / sampling.softmax_temperature
-    mass = np.exp(scaled - scaled[0])
     if sampling.top_p < 1.0:
-        total = mass.sum() if sampling.top_k else _mass(row, sampling, float(scaled[0]))
-        mass = mass[: int(np.cumsum(mass).searchsorted(sampling.top_p * total)) + 1]
-    mass = mass[:_IDS] / mass[:_IDS].sum()
-    pairs = zip(ids.tolist(), mass.tolist(), strict=False)
+        total = None if sampling.top_k else _mass(row, sampling, float(scaled[0]))
+        scaled = scaled[: nucleus.nucleus_size(scaled, sampling.top_p, total)]
+    mass = np.exp(scaled[:_IDS] - scaled[0])
+    pairs = zip(ids.tolist(), (mass / mass.sum()).tolist(), strict=False)
     return {token: float(f"{weight:.{_DIGITS}g}") for token, weight in sorted(pairs) if weight >= _LEAST}
 
 
