@@ -88,10 +88,8 @@ def _read(name: str, sent: Mapping[str, float], draft: int, vocabulary_size: int
         token = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1
         if str(token) != key or not 0 <= token < vocabulary_size:
             raise refuse(f"{key[:20]!r} is no token id of the vocabulary of {vocabulary_size} ids")
-        if not (math.isfinite(weight) and weight > 0.0):
-            raise refuse(
-                f"the weight of {key} is {weight}, not a finite number above 0: leave out what cannot be drawn"
-            )
+        if not 0.0 < weight <= 1.0 + _OFF:  # nor NaN
+            raise refuse(f"the weight of {key} is {weight}, not above 0 and at most 1: leave out what cannot be drawn")
         weights[token] = weight
     if draft not in weights:
         raise refuse(f"the draft token {draft} is not among the ids, and so cannot have been drawn from them")

@@ -12,6 +12,7 @@ from speculation.errors import InvalidRequest
 from speculation.sampling import Sampling
 
 TokenId = Annotated[int, Field(strict=True)]  # range is checked against the model's vocabulary
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]  # to name all that is wrong in a long one would take seconds
 _SESSION_ID = r"^[A-Za-z0-9._:-]{1,128}$"
 SessionId = Annotated[str, Field(pattern=_SESSION_ID)]
 # Milliseconds from the moment the answer leaves until the next guess arrives, as the client expects, should this one
@@ -32,7 +33,7 @@ class _Prompted(Message):
     """A prompt and how to continue it."""
 
     prompt: str | None = None
-    prompt_ids: list[TokenId] | None = None
+    prompt_ids: TokenIds | None = None
     max_tokens: Annotated[int, Field(strict=True, ge=1)] | None = None
     temperature: Annotated[float, Field(strict=True, ge=0.0, le=100.0)] = 0.0
     top_k: Annotated[int, Field(strict=True, ge=0)] = 0
@@ -78,9 +79,9 @@ class PrefillRequest(_Prompted):
 class VerifyRequest(Message):
     session_id: SessionId | None = None
     position: Annotated[int, Field(strict=True, ge=0)] | None = None
-    draft_tokens: list[TokenId]
+    draft_tokens: TokenIds
     # What each draft was drawn from, with the strategy probabilistic: token id -> weight, summing to 1.
-    draft_probs: list[dict[str, Annotated[float, Field(strict=True)]]] | None = None
+    draft_probs: Annotated[list[dict[str, Annotated[float, Field(strict=True)]]], Field(fail_fast=True)] | None = None
     next_in_ms: NextInMs | None = None
     self_continue: Annotated[bool, Field(strict=True)] | None = None  # from this guess on; None: as before
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakSet
 
 from starlette.types import Receive
 
@@ -22,7 +23,7 @@ from verifier_server.sessions import Session, SessionTable
 Start = Callable[[Told], Callable[[], None]]  # begins a text and has each answer told; returns what calls it off
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Writing:
     """A text to be written."""
 
@@ -39,7 +40,12 @@ class Generating:
         """`outbox`: the way that answers take."""
         self._outbox, self._sessions = outbox, sessions
         self._departures = Departures()
-        self.under_way = 0  # those that wait for a row of the draft model, too
+        self._open: WeakSet[Writing] = WeakSet()  # one that nobody comes to write, as its client has left, drops out
+
+    @property
+    def under_way(self) -> int:
+        """How many texts there are, those included that wait for a row of the draft model."""
+        return len(self._open)
 
     def open(self, request: GenerateRequest, engine: Engine, fusion: Fusion | None) -> Writing:
         """A text as it was asked for. Raises FusedUnavailable without a `fusion`, Overloaded, and for its prompt what
@@ -59,8 +65,11 @@ class Generating:
         session = make_session(engine.backend, secrets.token_hex(16), request)
         if request.mode == "fused" and fusion is not None:
             counts = DraftCounts(fusion.draft.name)
-            return Writing(engine, session, partial(fusion.start, engine, session, request.draft_n, counts), counts)
-        return Writing(engine, session, partial(_decode, engine, session))
+            text = Writing(engine, session, partial(fusion.start, engine, session, request.draft_n, counts), counts)
+        else:
+            text = Writing(engine, session, partial(_decode, engine, session))
+        self._open.add(text)
+        return text
 
     async def last(self, text: Writing, receive: Receive) -> Answer:
         """Write `text`: the last answer. It is given up when the client hangs up, as `receive` tells."""
@@ -104,7 +113,6 @@ class Generating:
     def _written(self, text: Writing, told: Told) -> Iterator[None]:
         """While this block runs, `text` is written and counts as a session; then its row is free, and what waits of it
         is dropped."""
-        self.under_way += 1
         try:
             call_off = text.start(told)
             try:
@@ -112,7 +120,7 @@ class Generating:
             finally:
                 call_off()
         finally:
-            self.under_way -= 1
+            self._open.discard(text)
             text.engine.forget(text.session)
 
 

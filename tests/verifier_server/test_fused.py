@@ -1,5 +1,6 @@
 """Texts that are drafted and verified on the server: the target's own, whoever drafts and whatever happens to it."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -15,9 +16,10 @@ import pytest
 
 from backends.contract import BackendError, EngineFailure, EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
+from speculation import wire
 from speculation.acceptance import Strategy
 from speculation.distribution import probabilities
-from speculation.errors import EngineError, SpecPairError
+from speculation.errors import EngineError, Overloaded, SpecPairError
 from speculation.sampling import Sampling
 from tests.speculation import chi_square
 from tests.verifier_server.bench import plain
@@ -495,3 +497,19 @@ def test_stopping_ends_what_is_under_way_and_what_waits() -> None:
     assert all(ended.acquire(timeout=20) for _ in told)
     assert isinstance(told[0][-1], EngineError) and len(told[0]) > 1
     assert [type(result) for result in told[1]] == [EngineError]
+
+
+def test_a_burst_of_streams_keeps_to_the_bound(serve: Serve) -> None:
+    """They are counted when they are let in, not when their first token goes out."""
+    live = serve(ScriptedBackend(SCRIPT), draft=half_right(), max_sessions=2)
+    request = wire.GenerateRequest.model_validate(body_of(GREEDY))
+
+    async def burst() -> tuple[int, int]:
+        texts = [live.service.open_text(request) for _ in range(2)]
+        with pytest.raises(Overloaded, match="all 2 sessions are taken"):
+            live.service.open_text(request)
+        most = live.service.texts.under_way
+        del texts
+        return most, live.service.texts.under_way
+
+    assert asyncio.run(burst()) == (2, 0), "and one that is never begun takes no room"

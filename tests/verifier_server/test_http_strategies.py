@@ -47,7 +47,9 @@ def test_probabilities_go_with_drafts_that_were_drawn(server: LiveServer, opened
     status, code, message, param = refused(server, "/verify", guess)
     assert (status, code, param) == (422, "invalid_request", "draft_probs")
     assert message.startswith("draft_probs: Field required with the strategy probabilistic")
-    for bad, where in (([{"7": 1.0}], "draft_probs"), ([{"7": 1.0}, {"9": 1.0}], "draft_probs.1")):
+    huge = {"7": 1e308, "8": 1e308, "9": 1e308}  # whose sum is no number any more
+    wrong = (([{"7": 1.0}], "draft_probs"), ([{"7": 1.0}, {"9": 1.0}], "draft_probs.1"), ([huge] * 2, "draft_probs.0"))
+    for bad, where in wrong:
         assert refused(server, "/verify", {**guess, "draft_probs": bad})[1::2] == ("invalid_request", where)
     reply = server.post("/verify", {**guess, "draft_probs": [{"7": 0.5, "9": 0.5}, {"8": 1.0}]})
     assert 1 <= len(reply["tokens"]) <= 3
