@@ -87,8 +87,7 @@ def _drafting(engine: Backend, vocabulary_size: int, sampling: Sampling, strateg
 
 
 def _translating(engine: Backend, target: Vocabulary, sampling: Sampling, strategy: Strategy) -> Drafter:
-    draws = strategy is Strategy.PROBABILISTIC
-    return TranslatingDrafter(_emptied(engine), target, effective_sampling(strategy, sampling), draws=draws)
+    return TranslatingDrafter(_emptied(engine), target, effective_sampling(strategy, sampling), draws=strategy.draws)
 
 
 def _emptied(engine: Backend) -> Backend:

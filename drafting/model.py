@@ -184,5 +184,4 @@ class ModelDrafter:
 
 def model_drafter(backend: Backend, sampling: Sampling, strategy: Strategy, vocabulary_size: int) -> ModelDrafter:
     """The drafter that a strategy wants, under the session's sampling."""
-    draws = strategy is Strategy.PROBABILISTIC
-    return ModelDrafter(backend, effective_sampling(strategy, sampling), vocabulary_size, draws=draws)
+    return ModelDrafter(backend, effective_sampling(strategy, sampling), vocabulary_size, draws=strategy.draws)

@@ -29,6 +29,11 @@ class Strategy(StrEnum):
     # acceptance in Medusa, arXiv 2401.10774.
     THRESHOLD = "threshold"
 
+    @property
+    def draws(self) -> bool:
+        """Whether each draft is drawn from a distribution that is sent with it; a drawn one is always sent."""
+        return self is Strategy.PROBABILISTIC
+
 
 # The text is the same whatever is drafted (the word is that of arXiv 2408.07978). With the others it depends on which
 # of its tokens come from guesses, and would depend on timing if several guesses were under way, or none was waited for.

@@ -2,7 +2,6 @@
 
 from backends.contract import Backend
 from speculation import proposal, wire
-from speculation.acceptance import Strategy
 from speculation.errors import InvalidRequest, SelfContinueRefused
 from speculation.proposal import Weights
 from verifier_server.jobs import Answer
@@ -29,7 +28,7 @@ def read_guess(backend: Backend, request: wire.VerifyRequest, session: Session) 
 
 def _proposals(backend: Backend, request: wire.VerifyRequest, session: Session) -> list[Weights]:
     sent = request.draft_probs
-    if session.strategy is Strategy.PROBABILISTIC:
+    if session.strategy.draws:
         if sent is None and request.draft_tokens:
             raise InvalidRequest(
                 "draft_probs: Field required with the strategy probabilistic: what each draft token was drawn from",
