@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from drafter_client.prompts import label
+from drafter_client.quantile import quantile
 from drafter_client.results import Result
 
 
@@ -70,9 +70,9 @@ class Summary:
             tokens=sum(line["generated_tokens"] for line in lines),
             seconds=seconds,
             tokens_per_second=here / seconds if here and seconds > 0 else None,
-            rate_median=_percentile([pace.rate for pace in paces], 50),
-            rate_p10=_percentile([pace.rate for pace in paces], 10),
-            ttft_median=_percentile([line["ttft_ms"] for line in lines], 50),
+            rate_median=_quantile([pace.rate for pace in paces], 0.5),
+            rate_p10=_quantile([pace.rate for pace in paces], 0.1),
+            ttft_median=_quantile([line["ttft_ms"] for line in lines], 0.5),
             acceptance_rate=accepted / drafted if drafted else None,
             mean_acceptance_length=1 + accepted / rounds if rounds else None,
             bytes_sent=sum(line["bytes_sent"] for line in lines),
@@ -86,9 +86,8 @@ def _title(model: str, draft_model: str) -> str:
     return f"{draft_model} drafts for {model}" if draft_model else model
 
 
-def _percentile(values: Sequence[float], percent: float) -> float | None:
-    """Between two values, in proportion."""
-    return float(np.percentile(values, percent)) if values else None
+def _quantile(values: Sequence[float], share: float) -> float | None:
+    return quantile(values, share) if values else None
 
 
 def show_summary(summary: Summary, console: Console) -> None:
