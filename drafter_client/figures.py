@@ -12,7 +12,7 @@ SOLO = "solo"  # as a mode: a model of this machine by itself
 Row = tuple[str, str]  # label and value; docs/readout.md says what each label means
 Bar = tuple[str, float]  # label and milliseconds
 
-_EXACT = {
+EXACT = {
     Strategy.DETERMINISTIC: "its argmax",
     Strategy.GREEDY: "its argmax",
     Strategy.PROBABILISTIC: "a sample",
@@ -62,7 +62,7 @@ def couples(stats: Stats) -> list[tuple[Row, Row]]:
         told.append((("guesses", f"{stats.guesses} sent"), ("of these out of date", late)))
     strategy = stats.sampling.get("strategy", Strategy.COUPLED)
     if strategy != Strategy.COUPLED:
-        told.append((("strategy", str(strategy)), ("exact", _EXACT.get(strategy, "?"))))
+        told.append((("strategy", str(strategy)), ("exact", EXACT.get(strategy, "?"))))
     if stats.sampling.get("temperature"):
         drawn = f"{stats.sampling['temperature']:g}"
         told.append((("temperature", drawn), ("seed", str(stats.sampling.get("seed")))))

@@ -26,7 +26,7 @@ from drafter_client.prompts import Prompt, parse_prompts
 from drafter_client.results import Result, failed, finished
 from drafter_client.results_file import ResultsFile
 from drafter_client.side_by_side import InOrder, side_by_side
-from drafter_client.summary import Summary, show_summary
+from drafter_client.totals import Totals, show_totals
 from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
 
 
@@ -90,9 +90,9 @@ class _Run:
         self._show(self._order.rest())
         if failure is None and not interrupted.is_set() and self._file is not None:
             self._file.put_in_order()
-        summary = Summary.of(len(self._prompts), self._found, self._new, seconds)
-        if summary.finished:
-            show_summary(summary, Console(stderr=True, highlight=False))
+        totals = Totals.of(len(self._prompts), self._found, self._new, seconds)
+        if totals.finished:
+            show_totals(totals, Console(stderr=True, highlight=False))
         return self._conclude(interrupted.is_set(), failure)
 
     def _take(self, result: Result, progress: Writing) -> None:
