@@ -22,6 +22,7 @@ class ModelInfo:
     vocabulary: Fingerprint
     chat_template: str | None
     modes: tuple[str, ...] = ("target",)  # in which it writes texts by itself
+    draft_model: str | None = None  # what drafts there, in mode fused
 
     @classmethod
     def read(cls, reply: Fields, below: int | None) -> "ModelInfo":
@@ -35,6 +36,7 @@ class ModelInfo:
             vocabulary=_fingerprint(reply.part("vocabulary"), below),
             chat_template=reply.text_or_null("chat_template"),
             modes=tuple(reply.texts("modes")) if reply.has("modes") else ("target",),
+            draft_model=reply.text_or_null("draft_model") if reply.has("draft_model") else None,
         )
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from drafter_client.errors import BadOutput
 from drafter_client.prompts import Prompt
-from drafter_client.results import Result, check, encode, latest, parse
+from drafter_client.results import Models, Result, check, encode, latest, parse
 
 
 class ResultsFile:
@@ -29,12 +29,12 @@ class ResultsFile:
         self._results, self._whole = parse(self._data, self.name)
         self._descriptor: int | None = None
 
-    def begin(self, prompts: Sequence[Prompt], target: str) -> dict[int, Result]:
+    def begin(self, prompts: Sequence[Prompt], models: Models) -> dict[int, Result]:
         """Go on: drop a last line that was cut off; returns what each prompt came to so far.
 
         Raises OtherResults where something else was asked for then.
         """
-        check(self._results, prompts, target, self.name)
+        check(self._results, prompts, models, self.name)
         with self._told():
             self._descriptor = os.open(
                 self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666

@@ -23,7 +23,7 @@ from drafter_client.options import Options
 from drafter_client.pair import Pair
 from drafter_client.progress import Writing, writing
 from drafter_client.prompts import Prompt, parse_prompts
-from drafter_client.results import Result, failed, finished
+from drafter_client.results import Models, Result, failed, finished
 from drafter_client.results_file import ResultsFile
 from drafter_client.side_by_side import InOrder, side_by_side
 from drafter_client.totals import Totals, show_totals
@@ -42,7 +42,7 @@ def run_many(options: argparse.Namespace) -> int:
             pair.chat("")  # raises what would come of every prompt
         found: dict[int, Result] = {}
         if file is not None:
-            found = file.begin(prompts, pair.target.name)
+            found = file.begin(prompts, _models(pair))
         return _Run(prompts, found, file, as_json=options.json).go(pair, texts)
 
 
@@ -142,13 +142,13 @@ class _Run:
 
 def write(pair: Pair, prompt: Prompt, progress: Writing, stop: threading.Event) -> Result | None:
     """One text; None if it was to stop before its end. An error that is of this prompt alone is its result."""
-    target = pair.target.name
+    models = _models(pair)
     try:
         ids = pair.chat(prompt.text, prompt.system) if prompt.chat else pair.encode(prompt.text)
         with pair.generate(ids, prompt.options) as generation:
             for event in generation:
                 if isinstance(event, Finished):
-                    return finished(prompt, target, event.stats.report(event.text))
+                    return finished(prompt, models, event.stats.report(event.text))
                 progress.wrote(len(event.tokens))
                 if stop.is_set():
                     break
@@ -156,7 +156,11 @@ def write(pair: Pair, prompt: Prompt, progress: Writing, stop: threading.Event) 
     except (SpecPairError, DrafterError, BackendError) as error:
         if not _is_of_one_prompt(error):
             raise
-        return failed(prompt, target, error)
+        return failed(prompt, models, error)
+
+
+def _models(pair: Pair) -> Models:
+    return Models(pair.target.name, pair.draft_model, pair.target.draft_model)
 
 
 def _is_of_one_prompt(error: Exception) -> bool:
