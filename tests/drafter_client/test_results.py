@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults
+from drafter_client import file_lock
+from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults, OutputBusy
 from drafter_client.options import Mode, Options
 from drafter_client.prompts import Prompt
 from drafter_client.results import Models, Result, encode, failed, finished, latest, parse
@@ -217,10 +218,61 @@ def test_more_prompts_than_then_are_no_other_run(tmp_path: Path) -> None:
 def test_a_result_is_there_at_once(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     with ResultsFile(path) as file:
-        assert not path.exists(), "nothing is written before it is known to be of use"
         assert file.begin(PROMPTS, MODELS) == {}
         file.add(_text(3))
         assert path.read_bytes() == encode(_text(3))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+def test_while_one_run_has_the_file_another_is_refused_and_takes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    for begun in (False, True):
+        with ResultsFile(path) as file:
+            if begun:
+                file.begin(PROMPTS, MODELS)
+                file.add(_text(3))
+            with pytest.raises(OutputBusy) as raised:
+                ResultsFile(path)
+            assert str(raised.value) == f"another run writes to {path}: wait for its end, or give another --output"
+            if begun:
+                file.add(_text(2))
+    assert path.read_bytes() == encode(_text(3)) + encode(_text(2))
+    assert _resume(path) == [0, 1, 4] and path.read_bytes() == WHOLE
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+@pytest.mark.parametrize("other", ["put in order", "removed"])
+def test_a_file_that_another_run_replaces_while_it_is_opened_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    path = tmp_path / "r.jsonl"
+    first = ResultsFile(path)
+    if other == "put in order":
+        first.begin(PROMPTS, MODELS)
+        for at in (3, 2):
+            first.add(_text(at))
+    take = file_lock.take
+
+    def late(descriptor: int, *, wait: bool) -> bool:
+        """The other run ends between opening and locking."""
+        monkeypatch.setattr(file_lock, "take", take)
+        first.put_in_order()
+        first.close()
+        return take(descriptor, wait=wait)
+
+    monkeypatch.setattr(file_lock, "take", late)
+    assert _resume(path) == ([0, 1, 4] if other == "put in order" else [0, 1, 2, 3, 4])
+    assert path.read_bytes() == WHOLE
+
+
+@pytest.mark.parametrize("there", [None, b""])
+def test_a_run_that_does_not_begin_leaves_things_as_they_were(tmp_path: Path, there: bytes | None) -> None:
+    path = tmp_path / "r.jsonl"
+    if there is not None:
+        path.write_bytes(there)
+    with ResultsFile(path):
+        pass
+    assert (path.read_bytes() if path.exists() else None) == there
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links and modes are POSIX's")
