@@ -9,20 +9,18 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 from rich.text import Text
 
 from backends.contract import BackendError, EngineLost
-from drafter_client.commands.common import INTERRUPTED, check_system, pair_of, text_options
-from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError, NoChatTemplate
+from drafter_client.commands.common import INTERRUPTED, check_system, pair_of, read_prompts, text_options
+from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
 from drafter_client.generation import Finished
-from drafter_client.options import Options
 from drafter_client.pair import Pair
 from drafter_client.progress import Writing, writing
-from drafter_client.prompts import Prompt, parse_prompts
+from drafter_client.prompts import Prompt
 from drafter_client.results import Models, Result, failed, finished
 from drafter_client.results_file import ResultsFile
 from drafter_client.side_by_side import InOrder, side_by_side
@@ -33,7 +31,7 @@ from speculation.errors import EngineError, InternalError, RequestError, SpecPai
 def run_many(options: argparse.Namespace) -> int:
     """Exit status."""
     check_system(options)
-    prompts = read_prompts(options.prompt_file, text_options(options), options.chat, options.system)
+    prompts = read_prompts(options.prompt_file, text_options(options), chat=options.chat, system=options.system)
     texts = min(options.concurrency, len(prompts))
     with ExitStack() as stack:
         file = None if options.output is None else stack.enter_context(ResultsFile(options.output))
@@ -44,15 +42,6 @@ def run_many(options: argparse.Namespace) -> int:
         if file is not None:
             found = file.begin(prompts, _models(pair))
         return _Run(prompts, found, file, as_json=options.json).go(pair, texts)
-
-
-def read_prompts(path: Path, defaults: Options, chat: bool, system: str | None) -> list[Prompt]:
-    """The prompts in a file. Raises BadPromptFile."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise BadPromptFile(f"the prompt file {path} cannot be read: {error.strerror}") from None
-    return parse_prompts(data, str(path), defaults, chat=chat, system=system)
 
 
 class _Run:

@@ -128,7 +128,7 @@ def test_flags_that_make_no_sense_are_refused(drafter: Command, flags: list[str]
 def test_a_file_that_cannot_be_read_is_named(drafter: Command, tmp_path: Path) -> None:
     ran = drafter("compare", "--prompt-file", str(tmp_path / "missing"))
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err == f"drafter: {tmp_path}/missing cannot be read: No such file or directory\n"
+    assert ran.err == f"drafter: the prompt file {tmp_path}/missing cannot be read: No such file or directory\n"
 
 
 def test_a_picture_that_cannot_be_written_is_told(drafter: Command, verifier: Verifier, prompts: Path) -> None:
