@@ -93,7 +93,8 @@ def _translating(engine: Backend, target: Vocabulary, sampling: Sampling, strate
 def _emptied(engine: Backend) -> Backend:
     """For the next text: what the last one left would take room beside it."""
     for row in range(engine.rows):
-        engine.release(row)
+        if engine.length(row):  # each waits for the pass under way
+            engine.release(row)
     return engine
 
 
