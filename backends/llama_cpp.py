@@ -26,7 +26,7 @@ from backends.contract import (
     OutOfRoom,
     Progress,
 )
-from backends.llama_library import last_words, lib
+from backends.llama_library import interrupts, last_words, lib
 from backends.llama_vocabulary import LlamaVocabulary, chat_template, check_gguf
 from backends.machine import available_bytes, check_room, rows_that_fit, threads_for
 
@@ -209,15 +209,25 @@ def _load_model(path: Path, options: LoadOptions, progress: Progress | None) -> 
     params.n_gpu_layers = options.gpu_layers
     params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if options.mmap else lib.LLAMA_LOAD_MODE_NONE
 
+    broken_off: list[BaseException] = []  # Ctrl-C, say: what is raised in a callback would be lost
+
     def report(fraction: float, _user_data: object) -> bool:
-        if progress is not None:
-            progress(fraction)
-        return True
+        try:
+            if progress is not None:
+                progress(fraction)
+        except BaseException as error:
+            broken_off.append(error)
+        return not broken_off
 
     callback = lib.llama_progress_callback(report)
     params.progress_callback = callback
     last_words()  # forget earlier ones
     model = lib.llama_model_load_from_file(str(path).encode(), params)
+    broken_off += interrupts()
+    if broken_off:
+        if model:
+            lib.llama_model_free(model)
+        raise broken_off[0]
     if not model:
         raise ModelLoadError(f"llama.cpp could not load {path}: {last_words()}")
     return model

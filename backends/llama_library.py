@@ -16,28 +16,39 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 import llama_cpp as lib  # noqa: E402 - after the environment is set
 
-__all__ = ["last_words", "lib"]
+__all__ = ["interrupts", "last_words", "lib"]
 
 _log = logging.getLogger("specpair.llama_cpp")
 _WARN, _ERROR, _CONT = 3, 4, 5
 _LEVELS = {_WARN: logging.DEBUG, _ERROR: logging.WARNING}
 _recent: deque[str] = deque(maxlen=8)
+_interrupts: list[BaseException] = []
 _last_level = 0
 
 
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
 def _keep(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
     global _last_level
-    if level != _CONT:
-        _last_level = level
-    if _last_level in _LEVELS:
-        line = text.decode(errors="replace").rstrip()
-        if line:
-            _recent.append(line)
-            _log.log(_LEVELS[_last_level], "%s", line)
+    try:
+        if level != _CONT:
+            _last_level = level
+        if _last_level in _LEVELS:
+            line = text.decode(errors="replace").rstrip()
+            if line:
+                _recent.append(line)
+                _log.log(_LEVELS[_last_level], "%s", line)
+    except KeyboardInterrupt as interrupt:  # here it would be lost
+        _interrupts.append(interrupt)
 
 
 lib.llama_log_set(_keep, ctypes.c_void_p(0))  # importing llama_cpp installs one that prints everything
+
+
+def interrupts() -> list[BaseException]:
+    """Ctrl-C where the library was speaking: for whoever has called it to raise."""
+    found = _interrupts[:]
+    _interrupts.clear()
+    return found
 
 
 def last_words() -> str:

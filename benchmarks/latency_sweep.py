@@ -51,6 +51,7 @@ from benchmarks.report import RESULTS
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
+from drafter_client.origin import Origin
 from drafter_client.replies import ModelInfo
 from drafter_client.stats import Stats
 from speculation.operation import LOCKSTEP, Mechanisms
@@ -237,8 +238,8 @@ def _undisturbed(quiet: Watch, column: str, run: Callable[[], Sample]) -> Sample
 
 
 def _summary(stats: Stats) -> dict[str, int]:
-    names = ("rounds", "guesses", "drafted", "accepted", "own", "misses", "prepared", "bytes_sent", "bytes_received")
-    return {name: getattr(stats, name) for name in names}
+    names = ("rounds", "guesses", "drafted", "accepted", "misses", "prepared", "bytes_sent", "bytes_received")
+    return {name: getattr(stats, name) for name in names} | {"own": stats.origins[Origin.OWN]}
 
 
 def _pass_ms(measured: list[float], drafts: int) -> float:

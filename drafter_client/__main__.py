@@ -1,7 +1,12 @@
 """`python -m drafter_client`, also installed as `drafter`."""
 
+import io
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from backends.contract import BackendError
 from drafter_client.arguments import compare_options, drafter_options, solo_options
@@ -21,15 +26,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 an error said on standard error, 2 bad flags, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
     sys.setswitchinterval(SWITCH_INTERVAL)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is shown as another sign
+            stream.reconfigure(errors="replace")
     try:
-        if arguments[:1] == ["solo"]:
-            return run_solo_command(solo_options(arguments[1:]))
-        if arguments[:1] == ["report"]:
-            return run_report(report_parser().parse_args(arguments[1:]))
-        if arguments[:1] == ["compare"]:
-            return run_compare(compare_options(arguments[1:]))
-        options = drafter_options(arguments)
-        return run_draft(options) if options.prompt_file is None else run_many(options)
+        with _ended_by_sigterm():
+            return _run(arguments)
     except (SpecPairError, DrafterError, BackendError) as error:
         print(f"drafter: {error}", file=sys.stderr)
         return 1
@@ -37,8 +39,41 @@ def main(arguments: list[str] | None = None) -> int:
         print("\ndrafter: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has left, as in `drafter … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        _give_up_output()
         return 1
+    except OSError as error:  # all else that can fail has an error of ours
+        _give_up_output()
+        print(f"drafter: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["solo"]:
+        return run_solo_command(solo_options(arguments[1:]))
+    if arguments[:1] == ["report"]:
+        return run_report(report_parser().parse_args(arguments[1:]))
+    if arguments[:1] == ["compare"]:
+        return run_compare(compare_options(arguments[1:]))
+    options = drafter_options(arguments)
+    return run_draft(options) if options.prompt_file is None else run_many(options)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM is like Ctrl-C: sessions are given back, and what there is of a text is shown."""
+    if threading.current_thread() is not threading.main_thread():  # no other may set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _give_up_output() -> None:
+    """What is left in its buffer goes nowhere: or the interpreter would try, and complain, at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ class AsyncPair:
         """As for `Pair`, but that what stands in the way is raised where the block begins."""
         self._make = partial(Pair, verifier, draft, api_key=api_key, branches=branches, texts=texts, profile=profile)
         self._threads = ThreadPoolExecutor(max(1, texts), thread_name_prefix="pair")  # of our own: texts take long
-        self._pair: Pair
+        self._pair: Pair | None = None
+        self._why_none = "this pair is not open yet: use it in an `async with` block"
         self._works: WeakSet[_Work] = WeakSet()
 
     async def __aenter__(self) -> "AsyncPair":
@@ -52,33 +53,43 @@ class AsyncPair:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        pair = self._opened()
+        self._pair, self._why_none = None, "this pair is closed"
         try:
-            await asyncio.shield(self._run(self._close))
+            await asyncio.shield(self._run(lambda: self._close(pair)))
         finally:
             self._threads.shutdown(wait=False)
 
-    def _close(self) -> None:
+    def _close(self, pair: Pair) -> None:
         for work in list(self._works):
             work.close()
-        self._pair.close()
+        pair.close()
+
+    def _opened(self) -> Pair:
+        if self._pair is None:
+            raise RuntimeError(self._why_none)
+        return self._pair
 
     @property
     def target(self) -> ModelInfo:
         """What the verifier serves."""
-        return self._pair.target
+        return self._opened().target
 
     async def encode(self, prompt: str) -> list[int]:
         """Token ids of a prompt, as the target reads it."""
-        return await self._run(lambda: self._pair.encode(prompt))
+        pair = self._opened()
+        return await self._run(lambda: pair.encode(prompt))
 
     async def chat(self, message: str, system: str | None = None) -> list[int]:
         """Token ids of a message to the target, by its own chat template. Raises NoChatTemplate."""
-        return await self._run(lambda: self._pair.chat(message, system))
+        pair = self._opened()
+        return await self._run(lambda: pair.chat(message, system))
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> "AsyncGeneration":
         """Begin to continue `prompt`, text or token ids: an asynchronous iterator of events, which raises what
         `Pair.generate` does, too."""
-        work = _Work(lambda: self._pair.generate(prompt, options))
+        pair = self._opened()
+        work = _Work(lambda: pair.generate(prompt, options))
         self._works.add(work)
         return AsyncGeneration(work, self._threads)
 

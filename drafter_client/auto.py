@@ -1,7 +1,11 @@
 """Mode `auto`: each mode writes a stretch of the text, the fastest the rest; and again when the link has changed.
 
-Under the shared noise the text is the same in every mode, so that nothing of what is written to measure is lost. A
-stretch goes on where the last one ended, while that one's session is still held: its keys and values are copied, not
+Nothing of what is written to measure is lost. Under the strategies in `DRAFTER_INVARIANT` the text is that of every
+mode. Under the others it is another in each, and where one follows on another is a matter of timing, so that the same
+seed may give another text: under `probabilistic` still a sample of the target; under `threshold` it leans to whichever
+model drafted, and not at all where none did.
+
+A stretch goes on where the last one ended, while that one's session is still held: its keys and values are copied, not
 computed again.
 """
 
@@ -13,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 
 from drafter_client.client import VerifierClient
-from drafter_client.loop import Committed
+from drafter_client.observer import Committed
 from drafter_client.options import Mode, Options
 from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
@@ -27,13 +31,15 @@ Begin = Callable[[VerifierClient, list[int], Options, Stats], Run]
 
 
 class Chooser:
-    """A `Choice` that all texts of a pair share, from any thread."""
+    """A `Choice` that all texts of a pair share, from any thread; and when the link is to be looked at. Times are
+    seconds."""
 
-    def __init__(self, modes: Sequence[Mode], link_ms: float) -> None:
+    def __init__(self, modes: Sequence[Mode], link_ms: float, now: float) -> None:
         """`link_ms`: the round trip at present."""
         self._lock = threading.Lock()
         self._choice = Choice([str(mode) for mode in modes], link_ms)
         self._changed = 0  # looks in a row that found another link
+        self._looking, self._looked = False, now
 
     def next(self) -> Mode:
         """The mode to go on with."""
@@ -46,14 +52,31 @@ class Chooser:
         with self._lock:
             return None if self._choice.settled is None else Mode(self._choice.settled)
 
+    @property
+    def link_ms(self) -> float:
+        """The round trip of the link that the choice is made for."""
+        with self._lock:
+            return self._choice.link_ms
+
     def measured(self, mode: Mode, tokens: int, seconds: float) -> None:
         """So much was written in a mode."""
         with self._lock:
             self._choice.measured(str(mode), tokens, seconds)
 
-    def linked(self, round_trip_ms: float) -> None:
-        """The link was measured."""
+    def look_is_due(self, now: float) -> bool:
+        """Whether the caller is to measure the link, and to say `looked` after: one at a time, with a pause between."""
         with self._lock:
+            if self._looking or now - self._looked < _LOOK or len(self._choice.ways) == 1:
+                return False
+            self._looking = True
+            return True
+
+    def looked(self, round_trip_ms: float | None, now: float) -> None:
+        """The link was measured; None: that failed, and says nothing."""
+        with self._lock:
+            self._looking, self._looked = False, now
+            if round_trip_ms is None:
+                return
             self._changed = self._changed + 1 if self._choice.differs(round_trip_ms) else 0
             if self._changed >= _LOOKS:
                 self._changed = 0
@@ -78,6 +101,7 @@ def automatic(
     client: VerifierClient,
     begin: Begin,
     chooser: Chooser,
+    look: Callable[[], None],
     bounds: Bounds,
     prompt_ids: list[int],
     options: Options,
@@ -86,29 +110,34 @@ def automatic(
 ) -> Run:
     """Write a text; fills `stats`. `begin(client, tokens, options, stats)` begins to continue `tokens` in a mode.
 
-    `bounds`: of the text, its prompt included. `clock` in seconds.
+    `look` is called between tokens, to see to the link where that is due; it should not wait. `bounds`: of the text,
+    its prompt included. `clock` in seconds.
     """
-    began = looked = clock()
+    began = clock()
     stats.prompt_tokens = len(prompt_ids)
     stretches: list[_Stretch] = []
     with ExitStack() as stack:
         stack.callback(lambda: _conclude(stats, stretches, 1e3 * (clock() - began), chooser.why()))
         # By turns: the connection of a stretch is in use until the next one has begun.
-        clients = cycle([stack.enter_context(closing(client.another())) for _ in range(2)])
+        clients = cycle([client, stack.enter_context(closing(client.another()))])
+        runs = stack.enter_context(ExitStack())
         # To close one takes an exchange with the verifier, in which the next one goes on.
         closer = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="closing"))
-        stack.callback(lambda: [closer.submit(stretch.run.close).result() for stretch in stretches])
         shut: Future[None] | None = None
+        look()
+        following = chooser.next()
         while stats.finish_reason is None:
             if shut is not None:
                 shut.result()  # the last but one is closed, and its connection free
-            mode = chooser.next()
-            own, part = next(clients), Stats(mode=mode)
-            own.round_trip_ms = client.round_trip_ms
+            mode, own = following, next(clients)
+            part = Stats(mode=mode)
+            own.round_trip_ms = chooser.link_ms
             how = replace(options, mode=mode, max_tokens=options.max_tokens - len(stats.token_ids))
             stretch = _Stretch(begin(own, prompt_ids + stats.token_ids, how, part), part)
             stretches.append(stretch)
-            since = 0.0
+            runs.callback(stretch.run.close)
+            asked = clock()
+            warm = False
             for committed in stretch.run:
                 now, tokens = clock(), [token for token, _ in committed.tokens]
                 if not stretch.tokens:
@@ -119,18 +148,19 @@ def automatic(
                 stats.decisions += committed.decisions or ()
                 stats.origins.update(origin for _, origin in committed.tokens)
                 stretch.tokens += len(tokens)
-                if since:
-                    chooser.measured(mode, len(tokens), now - since)
-                since = now if stretch.tokens >= WARM_UP else 0.0
+                if warm:
+                    chooser.measured(mode, len(tokens), now - asked)
+                warm = stretch.tokens >= WARM_UP
                 yield committed
-                if now - looked >= _LOOK:
-                    client.ping()
-                    chooser.linked(client.round_trip_ms)
-                    looked = clock()
-                if chooser.next() is not mode and bounds.finish_reason(prompt_ids + stats.token_ids) is None:
+                look()
+                following = chooser.next()  # asked once: other texts may make it another at any time
+                if following is not mode and bounds.finish_reason(prompt_ids + stats.token_ids) is None:
                     break
+                asked = clock()  # whatever the reader did meanwhile, it did not wait for tokens
             else:
                 stats.finish_reason = part.finish_reason
+        if shut is not None:
+            shut.result()
 
 
 def _conclude(stats: Stats, stretches: list[_Stretch], milliseconds: float, why: str) -> None:

@@ -37,6 +37,10 @@ class BadOption(DrafterError):
     """A choice about a text makes no sense."""
 
 
+class BadDrafter(DrafterError):
+    """A program's own drafter says what no drafter says."""
+
+
 class PairBusy(DrafterError):
     """A pair is asked for more texts at a time than it was made for."""
 

@@ -148,9 +148,9 @@ def lengths(text: str) -> list[int]:
     """Numbers and ranges, as 1,2,4-8."""
     found: set[int] = set()
     for part in text.split(","):
-        low, _, high = part.partition("-")
+        low, to, high = part.partition("-")
         first = from_to(0, 64)(low)
-        last = from_to(0, 64)(high) if high else first
+        last = from_to(0, 64)(high) if to else first
         if last < first:
             raise argparse.ArgumentTypeError(f"{part!r} ends before it begins")
         found.update(range(first, last + 1))

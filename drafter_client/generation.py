@@ -1,5 +1,6 @@
 """A text in the making: what is known of it, as events."""
 
+import threading
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from backends.vocabulary import Vocabulary
-from drafter_client.loop import Committed
+from drafter_client.observer import Committed
 from drafter_client.options import Options
 from drafter_client.origin import Origin
 from drafter_client.stats import Stats
@@ -70,7 +71,7 @@ class _Text:
 
 
 class Generation:
-    """Events of one text, the last of them `Finished`; for one thread at a time.
+    """Events of one text, the last of them `Finished`; read by one thread, and closed by any.
 
     It ends early when it is closed, or its `with` block left, or nothing refers to it any more.
 
@@ -91,12 +92,14 @@ class Generation:
         self._text, self._vocabulary = _Text(vocabulary), vocabulary
         # Must not refer to this object: in a circle, neither would end before the garbage collector comes.
         self._events = _follow(run, self._text, len(prompt_ids), stats)
+        self._stepping = threading.RLock()
 
     def __iter__(self) -> "Generation":
         return self
 
     def __next__(self) -> Event:
-        return next(self._events)
+        with self._stepping:
+            return next(self._events)
 
     def __enter__(self) -> "Generation":
         return self
@@ -107,8 +110,12 @@ class Generation:
         self.close()
 
     def close(self) -> None:
-        """End it: nothing more is drafted or asked for, and the verifier forgets its session."""
-        self._events.close()
+        """End it: nothing more is drafted or asked for, and the verifier forgets its session.
+
+        Waits for the step that another thread is at.
+        """
+        with self._stepping:
+            self._events.close()
 
     def read(self) -> Finished:
         """Wait for the end of the text."""

@@ -4,60 +4,26 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from drafter_client.client import VerifierClient
-from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Threads
+from drafter_client.crew import Alone, Answered, Crew, Drafted, Event, Failed, Streamed, Threads
 from drafter_client.errors import DrafterError, StrategyRefused
-from drafter_client.origin import Origin, Origins
-from drafter_client.replies import STREAM, Bounds, ModelInfo, Opened, Verdict
+from drafter_client.observer import Committed, Observer
+from drafter_client.origin import Change, Origins, first_origins
+from drafter_client.replies import STREAM, Bounds, ModelInfo
 from drafter_client.stats import Stats
-from drafting.contract import Drafter, Expansion
+from drafting.contract import Drafter
 from speculation.acceptance import DRAFTER_INVARIANT, Strategy
 from speculation.decisions import Decision
 from speculation.errors import SpecPairError
-from speculation.forecast import Flight
 from speculation.ngram import NgramIndex
-from speculation.operation import LOCKSTEP, Mechanisms, Operation
+from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.pilot import Pilot
 from speculation.timing import Times
 
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """Tokens that are certain, in order, each with its origin, and why it is there, where that was asked for."""
-
-    tokens: list[tuple[int, Origin]]
-    decisions: list[Decision] | None = None
-
-
-class Observer(Protocol):
-    """Is told what happens in a run, as it happens: from several threads, never from two at once.
-
-    Times are milliseconds on the run's clock. Whoever calls waits, and so does the pair: keep it short.
-    """
-
-    def began(self, now: float) -> None:
-        """The run began."""
-
-    def opened(self, opened: Opened, asked: float, now: float) -> None:
-        """The answer to the prompt came, which was sent at `asked`."""
-
-    def drafted(self, expansion: Expansion, took: float, now: float) -> None:
-        """A draft step ended."""
-
-    def sent(self, flight: Flight, operation: Operation) -> None:
-        """A guess leaves."""
-
-    def answered(self, flight: Flight, verdict: Verdict, brought: int, now: float) -> None:
-        """Its answer came, and with it the first news of `brought` tokens."""
-
-    def went_on(self, forward_ms: float, now: float) -> None:
-        """The verifier has told of a pass of its own."""
-
-    def committed(self, position: int, committed: Committed, own: bool, now: float) -> None:
-        """Tokens from `position` on became known. `own`: by the verifier itself, no guess being there."""
+_LAST_ANSWERS = 2.0  # seconds; they come with the end of the text, but from a link that fails
 
 
 def speculate(
@@ -99,6 +65,7 @@ def speculate(
     if mechanisms.overlap:
         crew = Threads(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
     session_id: str | None = None
+    ended: float | None = None
     try:
         times = Times(info.pass_ms)
         if client.round_trip_ms:
@@ -141,10 +108,11 @@ def speculate(
             now=1e3 * now,
         )
         bounds.check_explained("/prefill", explained, opened.decisions)
-        first = Committed([(token, Origin.FREE) for token in opened.tokens], opened.decisions)
+        origins = first_origins(len(opened.tokens))
+        first = Committed(list(zip(opened.tokens, origins, strict=True)), opened.decisions)
         if observer is not None:
             observer.opened(opened, 1e3 * asked, 1e3 * now)
-            observer.committed(len(prompt_ids), first, False, 1e3 * now)
+            observer.committed(len(prompt_ids), first, 1e3 * now)
         run = _Run(pilot, crew, bounds, stats, clock, opened.finish_reason, strategy, explained, observer)
         crew.open(opened.session_id, len(tokens), run.react)
         yield first
@@ -152,8 +120,10 @@ def speculate(
             yield from run.turn()
         yield from run.news()
         stats.finish_reason = run.finish_reason
+        ended = clock()
+        run.settle()
     finally:
-        stats.total_ms = 1e3 * (clock() - began)
+        stats.total_ms = 1e3 * ((clock() if ended is None else ended) - began)
         crew.close()
         sent, received = crew.traffic()
         stats.bytes_sent = sent + client.transport.sent - sent_before
@@ -182,11 +152,12 @@ class _Run:
         self._explained = explained
         self._pilot, self._crew, self._bounds, self._stats, self._clock = pilot, crew, bounds, stats, clock
         self._observer = observer
-        self._origins = Origins(accepts=strategy is not Strategy.GREEDY)
+        self._origins = Origins(pilot.known, accepts=strategy is not Strategy.GREEDY)
         self._odds: dict[tuple[int, int | None], float] = {}  # of drafts at their places, if tokens are explained
         self._lock = threading.Lock()  # over all of this
         self._news: deque[Committed] = deque()
         self._failure: BaseException | None = None
+        self._over = False  # whether what comes now is of no use any more
         self._in_time = False  # whether all was ordered that is due by now
         self._wakes_at: float | None = None  # when the caller's thread will look by itself, as far as the others know
 
@@ -208,15 +179,36 @@ class _Run:
         """What became known since the last time."""
         return [self._news.popleft() for _ in range(len(self._news))]
 
+    def settle(self) -> None:
+        """The text has ended: wait for the answers that left together with its end, which say what came of what.
+
+        Answers that can say nothing new are not waited for, nor any for long: the text is here.
+        """
+        while self._failure is None and self._awaits_answers() and self._crew.wait(_LAST_ANSWERS):
+            pass
+        with self._lock:
+            self._over = True
+            if self._failure is None:
+                self._amend(self._origins.close())
+        if self._failure is not None:
+            raise self._failure
+
+    def _awaits_answers(self) -> bool:
+        with self._lock:
+            return not self._over and self._origins.waits
+
     def react(self, event: Event) -> bool:
         """Take in what happened, and do what is due then; whether the caller's thread has something to do, too.
 
         Most draft steps change nothing for it, and to wake it takes time from the thread that drafts.
         """
         with self._lock:
-            if self._failure is None and self.finish_reason is None:
+            if self._failure is None and not self._over:
                 try:
                     now = 1e3 * self._clock()
+                    if self.finish_reason is not None:
+                        self._take_in_late(event, now)
+                        return True
                     self._take_in(event, now)
                     if self.finish_reason is None:
                         self._order()
@@ -257,21 +249,8 @@ class _Run:
             self._bounds.check("/verify", flight.position, verdict.tokens)
             self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
             self._bounds.check_explained("/verify", self._explained, verdict.decisions)
-            self._stats.round(verdict, flight, now)
-            ran = verdict.ran(len(flight.drafts))
-            recorded = flight.end - verdict.judged if ran else self._bounds.tokens
-            brought = self._commit(
-                flight.position,
-                verdict.tokens,
-                verdict.finish_reason,
-                verdict.decisions,
-                now,
-                answered=flight,
-                recorded=recorded,
-            )
-            if ran:
-                with_it = verdict.tokens[: verdict.accepted + 1]
-                self._stats.amend(self._origins.settle(flight, recorded, with_it))
+            self._count(event, now)
+            brought = self._commit(flight.position, verdict.tokens, verdict.finish_reason, verdict.decisions, now)
             if self._observer is not None:
                 self._observer.answered(flight, verdict, brought, now)
         else:
@@ -281,7 +260,33 @@ class _Run:
                 if self._observer is not None:
                     self._observer.went_on(event.forward_ms, now)
             self._bounds.check_explained(STREAM, self._explained and bool(event.tokens), event.decisions)
-            self._commit(event.position, event.tokens, event.finish_reason, event.decisions, now, own=event.own)
+            if event.own:
+                self._amend(self._origins.went_on(event.position, len(event.tokens)))
+            self._commit(event.position, event.tokens, event.finish_reason, event.decisions, now)
+
+    def _take_in_late(self, event: Event, now: float) -> None:
+        """The text has ended: nothing is news but what came of what, and nothing can fail that is of use."""
+        if isinstance(event, Failed):
+            self._over = True
+        elif isinstance(event, Answered):
+            self._count(event, now)
+            if self._observer is not None:
+                self._observer.answered(event.flight, event.verdict, 0, now)
+        elif isinstance(event, Streamed) and event.own:
+            self._amend(self._origins.went_on(event.position, len(event.tokens)))
+
+    def _count(self, answer: Answered, now: float) -> None:
+        """What a guess came to."""
+        verdict, flight = answer.verdict, answer.flight
+        self._stats.round(verdict, flight, now)
+        drafts, end = len(flight.drafts), flight.position + len(verdict.tokens)
+        recorded = flight.position + verdict.recorded(drafts)
+        self._amend(self._origins.answered(flight, recorded, verdict.stood(drafts), end))
+
+    def _amend(self, changes: list[Change]) -> None:
+        self._stats.amend(changes)
+        if self._observer is not None and changes:
+            self._observer.settled(changes)
 
     def _with_odds(self, start: int, decisions: list[Decision]) -> list[Decision]:
         """The decisions on tokens from `start` on, with the drafter's own odds of drafts that went without."""
@@ -298,29 +303,18 @@ class _Run:
         finish_reason: str | None,
         decisions: list[Decision] | None,
         now: float,
-        *,
-        own: bool = False,
-        answered: Flight | None = None,
-        recorded: int = 0,
     ) -> int:
-        """Take in committed tokens from `position` on; returns how many of them are news.
-
-        `own`: the verifier says that no guess brought them. `answered`: the guess that this is the answer to; what
-        comes before position `recorded` had been committed without it.
-        """
+        """Take in committed tokens from `position` on; returns how many of them are news."""
         start = len(self._pilot.known)
         new = self._pilot.committed(position, tokens, finish_reason is not None, now)
         if new:
             why = self._with_odds(start, decisions[-len(new) :]) if decisions is not None else None
-            told = [
-                (token, self._origins.tell(at, token, own, answered, late=at < recorded))
-                for at, token in enumerate(new, start)
-            ]
-            self._stats.committed(told, own, self._pilot.operation, why or ())
+            told = list(zip(new, self._origins.tell(start, len(new)), strict=True))
+            self._stats.committed(told, self._pilot.operation, why or ())
             self._stats.misses, self._stats.prepared = self._pilot.text.misses, self._pilot.text.prepared
             committed = Committed(told, why)
             self._news.append(committed)
             if self._observer is not None:
-                self._observer.committed(start, committed, own, now)
+                self._observer.committed(start, committed, now)
         self.finish_reason = self.finish_reason or finish_reason
         return len(new)

@@ -23,7 +23,7 @@ _NUMBERS: dict[str, tuple[type, ...]] = {
 
 
 class Mode(StrEnum):
-    """Who drafts. Under the shared noise the text is the same in each."""
+    """Who drafts. Under the strategies in `DRAFTER_INVARIANT` the text is the same in each."""
 
     REMOTE = "remote"  # this machine
     FUSED = "fused"  # the verifier, with a draft model of its own
@@ -96,6 +96,12 @@ class Options:
     def in_turns(self) -> bool:
         """Whether draft, send, wait is all that there is."""
         return self.lockstep or self.strategy not in DRAFTER_INVARIANT
+
+    def described(self) -> dict[str, Any]:
+        """How tokens are drawn, as the verifier reports it (`speculation.wire.sampling_body`)."""
+        names = ("seed", "temperature", "top_k", "top_p")
+        body = {name: getattr(self, name) for name in names} | {"strategy": str(self.strategy), "noise": noise.NAME}
+        return body if self.threshold is None else body | {"threshold": self.threshold}
 
     def request(self) -> dict[str, Any]:
         """The fields that both `/prefill` and `/generate` take."""

@@ -1,12 +1,15 @@
 """Where committed tokens came from, as far as the drafter can tell.
 
-A token may be told of by the event stream, by the answer to the guess that brought it, or by that to a later guess
-which it made out of date, in any order. So what is said at once is not the last word: that has the guess's own answer.
+A token may be told of by the event stream, by the answer to the guess that brought it, or by that to another guess,
+in any order. So what is said at once is not the last word: that has the answer to the guess whose pass it came of, of
+which there is one for each pass, or the stream, which knows the verifier's own steps.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from enum import Enum
+from typing import NamedTuple
 
+from speculation.acceptance import common_prefix
 from speculation.forecast import Flight
 
 
@@ -19,46 +22,79 @@ class Origin(Enum):
     OWN = "own"  # the verifier's, which went on by itself before a guess came
 
 
-class Origins:
-    """The guesses of one text, and the origins that were told of its tokens. Positions count the prompt's, too."""
+class Change(NamedTuple):
+    """What a token turned out to be, where that is not what was thought."""
 
-    def __init__(self, accepts: bool = True) -> None:
-        """`accepts`: whether drafts can stand at all."""
-        self._accepts = accepts
-        self._guesses: list[Flight] = []  # in order, those that nothing has contradicted and that reach beyond the text
-        self._told: dict[int, Origin] = {}
+    position: int
+    thought: Origin
+    origin: Origin
+
+
+def first_origins(count: int) -> list[Origin]:
+    """Of the tokens that came with the prompt: one, and what the verifier added before the request was repeated."""
+    return [Origin.FREE] + [Origin.OWN] * (count - 1)
+
+
+class Origins:
+    """The guesses under way for one text, and what is said of its tokens. Positions count the prompt's, too."""
+
+    def __init__(self, text: Sequence[int], accepts: bool = True) -> None:
+        """`text`: what is known of it, prompt included; it grows. `accepts`: whether drafts can stand at all."""
+        self._text, self._accepts = text, accepts
+        self._under_way: list[Flight] = []
+        self._thought: dict[int, Origin] = {}  # of tokens told of, until it is settled
+        self._settled: dict[int, Origin] = {}  # of tokens not told of yet
 
     def sent(self, guess: Flight) -> None:
         """A guess is under way."""
-        self._guesses.append(guess)
+        self._under_way.append(guess)
 
-    def tell(self, position: int, token: int, own: bool, answered: Flight | None, late: bool) -> Origin:
-        """Of the next token of the text. `own`: the verifier says that no guess brought it. `answered`: the guess whose
-        answer told of it; `late`: after it had been committed without that."""
-        self._guesses = [guess for guess in self._guesses if position <= guess.end]
-        begun = [guess for guess in self._guesses if guess.position <= position and guess is not answered]
-        self._guesses = [guess for guess in self._guesses if not _contradicts(position, token, guess)]
-        brought = answered if not late else None
-        brought = brought or next(iter(begun), None)
-        unasked = own or (brought is None and answered is not None)
-        origin = self._told[position] = Origin.OWN if unasked else self._of(position, token, brought)
+    def answered(self, guess: Flight, recorded: int, stood: int, end: int) -> list[Change]:
+        """Its answer came. Its pass brought the tokens from `recorded` up to `end` (none: they are equal), of which the
+        first `stood` are drafts."""
+        self._under_way.remove(guess)
+        fell = Origin.CORRECTION if recorded + stood < guess.end else Origin.FREE
+        origins = {at: Origin.ACCEPTED if at < recorded + stood else fell for at in range(recorded, end)}
+        return self._settle(origins)
+
+    def went_on(self, position: int, count: int) -> list[Change]:
+        """The verifier says that it came to `count` tokens from `position` on by itself."""
+        return self._settle(dict.fromkeys(range(position, position + count), Origin.OWN))
+
+    def tell(self, position: int, count: int) -> list[Origin]:
+        """Of the last `count` tokens of the text, from `position` on: as well as can be told by now."""
+        reaches = [(guess, self._reach(guess)) for guess in self._under_way]
+        return [self._tell(at, reaches) for at in range(position, position + count)]
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer under way will settle what is not yet."""
+        reaches = [(guess.position, self._reach(guess)) for guess in self._under_way]
+        return any(first <= at <= last for at in self._thought for first, last in reaches)
+
+    def close(self) -> list[Change]:
+        """No more answers are waited for: what none accounts for, no guess has brought."""
+        return self._settle(dict.fromkeys(self._thought, Origin.OWN))
+
+    def _settle(self, origins: dict[int, Origin]) -> list[Change]:
+        known = len(self._text)
+        self._settled |= {at: origin for at, origin in origins.items() if at >= known}
+        changes = [Change(at, self._thought.pop(at), origin) for at, origin in origins.items() if at in self._thought]
+        return [change for change in changes if change.thought is not change.origin]
+
+    def _tell(self, at: int, reaches: list[tuple[Flight, int]]) -> Origin:
+        if at in self._settled:
+            return self._settled.pop(at)
+        origin = next((self._of(at, *each) for each in reaches if each[0].position <= at <= each[1]), Origin.OWN)
+        self._thought[at] = origin
         return origin
 
-    def settle(self, guess: Flight, first: int, tokens: list[int]) -> Iterator[tuple[Origin, Origin]]:
-        """Of the `tokens` that a round told of, those from position `first` on came with its guess: for each what was
-        told of it, and what it is."""
-        for position, token in enumerate(tokens, guess.position):
-            if position >= first and position in self._told:
-                yield self._told.pop(position), self._of(position, token, guess)
+    def _of(self, at: int, guess: Flight, reach: int) -> Origin:
+        """What a token is if it came of this guess."""
+        if at < reach and self._accepts:
+            return Origin.ACCEPTED
+        return Origin.CORRECTION if at < guess.end else Origin.FREE
 
-    def _of(self, position: int, token: int, guess: Flight | None) -> Origin:
-        """What a token is that came with `guess`."""
-        if guess is None or not guess.position <= position < guess.end:
-            return Origin.FREE
-        stood = self._accepts and not _contradicts(position, token, guess)
-        return Origin.ACCEPTED if stood else Origin.CORRECTION
-
-
-def _contradicts(position: int, token: int, guess: Flight) -> bool:
-    """Whether the guess has another token there."""
-    return guess.position <= position < guess.end and guess.drafts[position - guess.position] != token
+    def _reach(self, guess: Flight) -> int:
+        """The last place that the guess can have brought a token for."""
+        return guess.position + common_prefix(self._text[guess.position : guess.end], guess.drafts)

@@ -11,12 +11,14 @@ from types import TracebackType
 from typing import NamedTuple
 from weakref import WeakSet
 
-from drafter_client.auto import Chooser, automatic
+from drafter_client.auto import Chooser, Run, automatic
 from drafter_client.chat import chat_ids
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation import Generation
-from drafter_client.loop import Committed, Observer, speculate
+from drafter_client.looks import Looks
+from drafter_client.loop import speculate
+from drafter_client.observer import Observer
 from drafter_client.options import Mode, Options
 from drafter_client.profiles.writing import Profile
 from drafter_client.replies import Bounds, ModelInfo
@@ -30,9 +32,11 @@ from speculation.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
-
-
-Run = Generator[Committed, None, None]
+_MISSING = {
+    Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
+    "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode",
+    Mode.REMOTE: "there is nothing here that drafts: make the pair with something, or choose fused or target",
+}
 
 
 class _Seat(NamedTuple):
@@ -88,7 +92,8 @@ class Pair:
                 self._seats.put(_Seat(own, drafter))
             self._texts = self._seats.qsize()
             self._link_ms = client.round_trip_ms
-            self._chooser = Chooser(self.modes, self._link_ms)
+            self._chooser = Chooser(self.modes, self._link_ms, clock())
+            self._look = stack.enter_context(closing(Looks(client.another(), self._chooser, clock)))
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -100,11 +105,15 @@ class Pair:
         self.close()
 
     def close(self) -> None:
-        """End generations, close connections and free the draft model. No other thread may be reading any more."""
+        """End generations, close connections and free the draft model, whatever goes wrong with one of these.
+
+        Waits for the steps that other threads are at. Not to be called by what such a step waits for, as a drafter is.
+        """
         self._closed = True
-        for generation in list(self._generations):
-            generation.close()
-        self._open.close()
+        with ExitStack() as stack:
+            stack.callback(self._open.close)
+            for generation in list(self._generations):
+                stack.callback(generation.close)
 
     @property
     def round_trip_ms(self) -> float:
@@ -134,7 +143,8 @@ class Pair:
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
         """Begin to continue `prompt`, text or token ids: an iterator of events.
 
-        Raises BadPrompt, BadOption. What comes up on the way is raised by the iterator, PairBusy by its first step.
+        Raises BadPrompt, BadOption; RuntimeError when the pair is closed. What comes up on the way is raised by the
+        iterator, PairBusy by its first step.
         """
         if self._closed:
             raise RuntimeError("this pair is closed")
@@ -147,8 +157,8 @@ class Pair:
                 raise BadPrompt(f"the prompt holds {token}, which is no token id of the target: it has {size}")
         options = options.settled()
         if options.mode not in (*self.modes, Mode.AUTO):
-            raise BadOption(f"mode {options.mode}: this pair has {', '.join(self.modes)} only")
-        stats = Stats(model=self.target.name, mode=options.mode)
+            raise BadOption(f"mode {options.mode}: {_MISSING.get(options.mode, 'there is none such')}")
+        stats = Stats(model=self.target.name, mode=options.mode, sampling=options.described())
         if len(prompt_ids) + options.max_tokens > self.target.context_length:
             stats.context = self.target.context_length
         run = self._write(prompt_ids, options, stats)
@@ -167,9 +177,10 @@ class Pair:
         """What mode `auto` has settled on; None while it tries the modes out."""
         return self._chooser.settled
 
-    def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Generator[Committed, None, None]:
+    def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Run:
         with self._seat() as seat, self._observed(options, stats) as observer:
-            drafter = seat.drafter(options.sampling, options.strategy) if Mode.REMOTE in self.modes else None
+            may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
+            drafter = seat.drafter(options.sampling, options.strategy) if may_draft else None
 
             def begin(client: VerifierClient, tokens: list[int], how: Options, part: Stats) -> Run:
                 if how.mode is not Mode.REMOTE:
@@ -179,7 +190,9 @@ class Pair:
 
             if options.mode is Mode.AUTO:
                 bounds = self._bounds(seat.client, prompt_ids, options)
-                yield from automatic(seat.client, begin, self._chooser, bounds, prompt_ids, options, stats, self._clock)
+                yield from automatic(
+                    seat.client, begin, self._chooser, self._look, bounds, prompt_ids, options, stats, self._clock
+                )
             else:
                 yield from begin(seat.client, prompt_ids, options, stats)
 
@@ -219,8 +232,10 @@ class Pair:
         observer: Observer | None,
     ) -> Run:
         request = options.request() | {"mode": str(options.mode)}
-        if options.mode is Mode.FUSED and options.draft_n is not None:
-            request["draft_n"] = options.draft_n
+        if options.mode is Mode.FUSED:
+            stats.draft_model = self.target.draft_model or ""
+            if options.draft_n is not None:
+                request["draft_n"] = options.draft_n
         bounds = self._bounds(client, prompt_ids, options)
         return served(client, prompt_ids, request, bounds, stats, self._clock, observer)
 

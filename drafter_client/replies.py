@@ -125,13 +125,29 @@ class Verdict:
     sessions: int = 1  # that shared the pass
     decisions: list[Decision] | None = None  # on each of `tokens`, where asked for
 
-    def stood(self, drafts: int) -> int:
-        """Of those judged, how many stood; `drafts` were guessed, and what was known of them was not judged again."""
-        return max(0, self.accepted - (drafts - self.judged)) if self.judged else 0
+    @property
+    def ran(self) -> bool:
+        """Whether the model ran for this guess: not for one that is out of date, nor for one that a longer contains."""
+        return self.judged > 0 or self.forward_ms > 0.0
 
-    def ran(self, drafts: int) -> bool:
-        """Whether the model ran for this guess of so many drafts; it does not for one that is out of date."""
-        return self.forward_ms > 0.0 and (self.judged > 0 or not drafts)
+    def recorded(self, drafts: int) -> int:
+        """How many of the tokens had been committed without this guess, of so many drafts: all, if it never ran.
+
+        The drafts judged are the last ones, since none is sent for places beyond the target's last token.
+        """
+        if self.judged:
+            return drafts - self.judged
+        return len(self.tokens) - self.ran
+
+    def stood(self, drafts: int) -> int:
+        """Of those judged, how many stood; `drafts` were guessed, and what was known of them was not judged again.
+
+        Behind them is one token of the target's own, also where that says the same as the draft that fell (under the
+        strategy threshold); none behind a draft that ends the text.
+        """
+        recorded = self.recorded(drafts)
+        most = len(self.tokens) - recorded - (self.finish_reason != "stop")
+        return max(0, min(self.accepted - recorded, most)) if self.judged else 0
 
     @classmethod
     def read(cls, reply: Fields, drafts: int) -> "Verdict":

@@ -6,7 +6,7 @@ from typing import Any
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply
 from drafter_client.fields import Fields
-from drafter_client.loop import Committed, Observer
+from drafter_client.observer import Committed, Observer
 from drafter_client.origin import Origin
 from drafter_client.replies import Bounds, Summary, decisions_on
 from drafter_client.stats import Stats
@@ -24,7 +24,8 @@ def served(
     observer: Observer | None = None,
 ) -> Generator[Committed, None, None]:
     """Yield tokens as they come; fills `stats`. Closing it stops the verifier. Where the connection breaks, the text is
-    asked for anew behind what has come of it.
+    asked for anew behind what has come of it. What the verifier says of its part comes in the end: of a request that
+    broke it stays unknown, which counts its time as `network`, and leaves out what it looked up.
 
     `request`: fields of `/generate`, with `max_tokens`. `clock` in seconds. `observer`: is told when it begins and what
     is committed; there is nothing else to see from here. Raises BadReply for a stream that does not
@@ -39,8 +40,9 @@ def served(
     def begin() -> Iterator[tuple[str, dict[str, Any]]]:
         nonlocal held
         held = len(stats.token_ids)
-        if held and bounds.finish_reason(prompt_ids + stats.token_ids) is not None:
-            return iter(())  # only the summary is missing
+        over = stats.finish_reason is not None  # the summary came, and only the end of the answer is missing
+        if over or (held and bounds.finish_reason(prompt_ids + stats.token_ids) is not None):
+            return iter(())  # or not even the summary came
         left = request["max_tokens"] - held
         return client.generate(prompt_ids + stats.token_ids, request | {"max_tokens": left})
 
@@ -49,10 +51,11 @@ def served(
     try:
         for name, data in client.followed(begin):
             event, now = client.fields(_PATH, data), clock()
+            if stats.finish_reason is not None:
+                raise BadReply(f"{client.url}{_PATH} goes on behind its summary")
             if name == "end":
-                summary = Summary.read(event, stats.token_ids[held:])
-                stats.served(summary, 1e3 * (now - began))
-                return
+                stats.served(Summary.read(event, stats.token_ids[held:]))
+                continue  # to the end of the answer: the connection is good for another only when that was read
             tokens = event.ids("tokens")
             if not tokens:
                 continue
@@ -66,11 +69,12 @@ def served(
             stats.wrote(committed.tokens, 1e3 * (now - before), decisions or ())
             before = now
             if observer is not None:
-                observer.committed(position, committed, False, 1e3 * now)
+                observer.committed(position, committed, 1e3 * now)
             yield committed
-        stats.finish_reason = bounds.finish_reason(prompt_ids + stats.token_ids)
+        stats.finish_reason = stats.finish_reason or bounds.finish_reason(prompt_ids + stats.token_ids)
         if stats.finish_reason is None:
             raise BadReply(f"{client.url}{_PATH} ended its stream without a summary")
+        stats.exchanged(1e3 * (clock() - began))
     finally:
         stats.total_ms = 1e3 * (clock() - began)
         stats.bytes_sent = client.transport.sent - sent_before

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 
 from backends.contract import Backend, Entry, head_for
 from drafter_client.errors import BadPrompt
-from drafter_client.loop import Committed
+from drafter_client.observer import Committed
 from drafter_client.origin import Origin
 from drafter_client.stats import Stats
 from speculation.sampling import Sampling, choose

@@ -11,6 +11,7 @@ from backends.contract import ROWS_AT_MOST, Backend, LoadOptions, ModelLoadError
 from backends.registry import load
 from backends.vocabulary import Vocabulary
 from drafter_client.client import VerifierClient
+from drafter_client.custom import CheckedDrafter
 from drafter_client.errors import BadOption, VocabularyMismatch
 from drafter_client.progress import Telling, unsaid
 from drafter_client.remote_vocabulary import RemoteVocabulary
@@ -129,7 +130,11 @@ class Custom:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         info, vocabulary = _told_by(client)
-        yield Drafting(self.name, info, vocabulary, [lambda sampling, _: self.make(vocabulary, sampling)] * texts)
+        drafter = partial(self._drafter, vocabulary)
+        yield Drafting(self.name, info, vocabulary, [drafter] * texts)
+
+    def _drafter(self, vocabulary: Vocabulary, sampling: Sampling, _strategy: Strategy) -> Drafter:
+        return CheckedDrafter(self.make(vocabulary, sampling), self.name, vocabulary.size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
-from drafter_client.origin import Origin
+from drafter_client.origin import Change, Origin, first_origins
 from drafter_client.pace import Pace
 from drafter_client.replies import Opened, Summary, Verdict
 from speculation.decisions import Decision
@@ -61,7 +61,7 @@ class Stats:
     prompt_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)  # on each of these, where asked for
-    rounds: int = 0  # guesses that the verifier ran its model for
+    rounds: int = 0  # guesses that the verifier ran its model for, each with a pass of its own
     guesses: int = 0  # sent, those included that were out of date when they came
     drafted: int = 0
     accepted: int = 0
@@ -69,7 +69,6 @@ class Stats:
     looked_up_accepted: int = 0
     looks_up: bool = False  # whether all are
     origins: Counter[Origin] = field(default_factory=Counter)  # tokens of the text, by where they came from
-    own: int = 0  # tokens of which the verifier said first, and by itself, that no guess had brought them
     misses: int = 0  # committed tokens that were not the drafter's choice
     prepared: int = 0  # of them, those behind which drafts were ready at once
     operations: Counter[Operation] = field(default_factory=Counter)  # tokens committed under each
@@ -91,7 +90,7 @@ class Stats:
         self.prompt_tokens = len(opened.prompt_ids)
         self.token_ids = list(opened.tokens)
         self.decisions = list(opened.decisions or ())
-        self.origins[Origin.FREE] += len(opened.tokens)
+        self.origins.update(first_origins(len(opened.tokens)))
         self.sampling = opened.sampling
         self.ttft_ms = 1e3 * seconds
         self.times.prefill = opened.forward_ms
@@ -105,21 +104,20 @@ class Stats:
     def round(self, verdict: Verdict, flight: Flight, now: float) -> None:
         """Count the answer to a guess."""
         self.guesses += 1
-        if verdict.ran(len(flight.drafts)):
-            self.rounds += 1
+        self.rounds += verdict.ran
         if verdict.judged:
-            first = len(flight.drafts) - verdict.judged
+            first, stood = verdict.recorded(len(flight.drafts)), verdict.stood(len(flight.drafts))
             self.drafted += verdict.judged
-            self.accepted += verdict.stood(len(flight.drafts))
+            self.accepted += stood
             found = [True] * len(flight.drafts) if self.looks_up else flight.found
             self.looked_up += sum(found[first:])
-            self.looked_up_accepted += sum(found[first : verdict.accepted])
+            self.looked_up_accepted += sum(found[first : first + stood])
         self.times.queue += verdict.queue_ms
         self.times.verify += verdict.forward_ms
         self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
 
-    def served(self, summary: Summary, milliseconds: float) -> None:
-        """Take over what the verifier says of a text that it wrote by itself, in so many milliseconds."""
+    def served(self, summary: Summary) -> None:
+        """Take over what the verifier says of a text that it wrote by itself."""
         self.finish_reason, self.sampling = summary.finish_reason, summary.sampling
         self.times.queue, self.times.verify = summary.queue_ms, summary.forward_ms
         speculation = summary.speculation
@@ -127,14 +125,16 @@ class Stats:
             self.draft_model = speculation.draft_model
             self.looked_up, self.looked_up_accepted = speculation.looked_up, speculation.looked_up_accepted
             self.times.drafting = speculation.drafting_ms
-        here = milliseconds - self.times.queue - self.times.verify - self.times.drafting
-        self.times.network = max(0.0, here)
+
+    def exchanged(self, milliseconds: float) -> None:
+        """Such a text has ended, after so long: what the verifier does not account for is the way to it and back."""
+        self.times.network = max(0.0, milliseconds - self.times.queue - self.times.verify - self.times.drafting)
 
     def add(self, part: "Stats", tokens: int) -> None:
         """Count a stretch of the text, of which so many tokens are part of it; these and the whole time aside."""
         self.turns.append(Turn(part.mode, tokens))
         self.draft_model = self.draft_model or part.draft_model
-        self.sampling = self.sampling or part.sampling
+        self.sampling = part.sampling or self.sampling  # which the verifier has told
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(part, name))
         for each in fields(Times):
@@ -144,7 +144,6 @@ class Stats:
     def committed(
         self,
         tokens: list[tuple[int, Origin]],
-        own: bool,
         operation: Operation,
         decisions: Sequence[Decision] = (),
     ) -> None:
@@ -152,14 +151,13 @@ class Stats:
         self.token_ids += [token for token, _ in tokens]
         self.decisions += decisions
         self.origins.update(origin for _, origin in tokens)
-        self.own += len(tokens) if own else 0
         self.operations[operation] += len(tokens)
 
-    def amend(self, changes: Iterable[tuple[Origin, Origin]]) -> None:
+    def amend(self, changes: Iterable[Change]) -> None:
         """Count tokens elsewhere than was thought when they became known."""
-        for thought, origin in changes:
-            self.origins[thought] -= 1
-            self.origins[origin] += 1
+        for change in changes:
+            self.origins[change.thought] -= 1
+            self.origins[change.origin] += 1
 
     def judged(self, judged: int, accepted: int, first: bool) -> None:
         """Count a pass over drafts that were made on the verifier's side; the `first` read the prompt."""
@@ -232,7 +230,7 @@ class Stats:
             "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
             "looked_up": self.looked_up,
             "looked_up_accepted": self.looked_up_accepted,
-            "own_tokens": self.own,
+            "own_tokens": self.origins[Origin.OWN],
             "origins": {origin.value: self.origins[origin] for origin in Origin},
             "misses": self.misses,
             "prepared": self.prepared,
@@ -258,7 +256,7 @@ class Stats:
 
 # What adds up over the stretches of a text.
 _COUNTED = (
-    *("rounds", "guesses", "drafted", "accepted", "looked_up", "looked_up_accepted", "own", "misses", "prepared"),
+    *("rounds", "guesses", "drafted", "accepted", "looked_up", "looked_up_accepted", "misses", "prepared"),
     *("bytes_sent", "bytes_received"),
 )
 

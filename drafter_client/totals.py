@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from drafter_client.figures import EXACT
+from drafter_client.figures import exactness
 from drafter_client.options import Mode
 from drafter_client.prompts import label
 from drafter_client.quantile import quantile
@@ -33,8 +33,7 @@ class Totals:
     """
 
     title: str
-    strategy: Strategy  # by which drafts were accepted
-    threshold: float | None  # of the strategy of that name
+    asked: dict[str, Any]  # settings of a text, of which mode and strategy are those of all
     prompts: int
     finished: int
     found: int  # of those finished, by an earlier run
@@ -66,11 +65,9 @@ class Totals:
         ]
         here = sum(result.line["generated_tokens"] for result in new if not result.failed)
         drafted, accepted, rounds = (sum(line[name] for line in lines) for name in ("drafted", "accepted", "rounds"))
-        strategy, threshold = _acceptance(lines[0]["asked"]) if lines else (Strategy.COUPLED, None)
         return cls(
             title=_title(lines[0]["model"], lines[0]["draft_model"]) if lines else "no text",
-            strategy=strategy,
-            threshold=threshold,
+            asked=lines[0]["asked"] if lines else {},
             prompts=prompts,
             finished=len(texts),
             found=sum(not result.failed for result in found),
@@ -94,13 +91,6 @@ def _title(model: str, draft_model: str) -> str:
     return f"{draft_model} drafts for {model}" if draft_model else model
 
 
-def _acceptance(asked: dict[str, Any]) -> tuple[Strategy, float | None]:
-    """By which rule drafts were accepted. Where nothing drafts, a threshold takes nothing: the target draws."""
-    if asked["strategy"] == Strategy.THRESHOLD and asked["mode"] == Mode.TARGET:
-        return Strategy.COUPLED, None
-    return Strategy(asked["strategy"]), asked["threshold"]
-
-
 def _quantile(values: Sequence[float], share: float) -> float | None:
     return quantile(values, share) if values else None
 
@@ -118,9 +108,11 @@ def show_totals(totals: Totals, console: Console) -> None:
     table.add_row("tokens", str(totals.tokens), "TTFT, median", _or_dash(totals.ttft_median, "{:.0f} ms"))
     rate, length = _or_dash(totals.acceptance_rate, "{:.1%}"), _or_dash(totals.mean_acceptance_length, "{:.2f}")
     table.add_row("acceptance rate", rate, "mean acceptance length", length)
-    if totals.strategy is not Strategy.COUPLED:
-        threshold = "" if totals.threshold is None else f" {totals.threshold:g}"
-        table.add_row("strategy", f"{totals.strategy}{threshold}", "exact", EXACT[totals.strategy])
+    strategy = totals.asked.get("strategy", Strategy.COUPLED)
+    if strategy != Strategy.COUPLED:
+        exact = exactness(strategy, drafted=totals.asked["mode"] != Mode.TARGET)
+        threshold = "" if totals.asked["threshold"] is None else f" {totals.asked['threshold']:g}"
+        table.add_row("strategy", f"{strategy}{threshold}", "exact", exact)
     table.add_row("sent", _bytes(totals.bytes_sent), "received", _bytes(totals.bytes_received))
     speeds = Table.grid(padding=(0, 2))
     speeds.add_column(style="dim")

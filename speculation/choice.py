@@ -50,8 +50,11 @@ class Choice:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Tokens per second that each way was measured at, the fastest first; without those that had no turn yet."""
-        measured = {way: turns.rate for way, turns in self._turns.items() if turns.seconds}
+        """Tokens per second that each way was measured at, the fastest first; without those whose turn is not over.
+
+        Until then it may be of a burst of tokens, which came while nobody waited for them.
+        """
+        measured = {way: turns.rate for way, turns in self._turns.items() if turns.count}
         return dict(sorted(measured.items(), key=lambda pair: pair[1], reverse=True))
 
     def next(self) -> str:
@@ -60,12 +63,15 @@ class Choice:
         return self._settled or min(self.ways, key=lambda way: (self._turns[way].count, way != self._latest))
 
     def measured(self, way: str, tokens: int, seconds: float) -> None:
-        """So much was written so."""
-        turns, self._latest = self._turns[way], way
+        """So much was written so. What was measured when the choice was made stays as it was, to be its reason."""
+        self._latest = way
+        if self._settled is not None:
+            return
+        turns = self._turns[way]
         turns.tokens += tokens
         turns.seconds += seconds
         had = min(turns.count for turns in self._turns.values())
-        if self._settled is None and had:
+        if had:
             (first, best), (_, second), *_ = self.rates.items()
             if best >= _CLEAR * second or had >= _TURNS:
                 self._settled = first
@@ -82,5 +88,7 @@ class Choice:
 
     def why(self) -> str:
         """What was measured, in words."""
+        if not self.rates:
+            return "not measured yet" if len(self.ways) > 1 else f"there is only {self.ways[0]}"
         rates = ", ".join(f"{way} {rate:.1f}" for way, rate in self.rates.items())
         return f"{rates} tokens/s at a round trip of {self.link_ms:.1f} ms"

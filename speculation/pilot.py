@@ -59,8 +59,8 @@ class Pilot:
 
         `max_drafts`: that the verifier judges at once. `width`: continuations that the drafter can look behind at once.
         `length`: fixed drafts a guess, None for automatic. `next_in_ms`: what the verifier was told with the prompt.
-        `lookup`: of the text, for drafts without the model; None: no such drafts. `always_send`: each draft of the
-        model goes with the next guess, with what it was drawn from: to drop some for what they are would favour others.
+        `lookup`: of the text, for drafts without the model; None: no such drafts. `always_send`: each draft that was
+        drawn goes with the next guess, with what it is from: to drop some for what they are would favour others.
         In lockstep only; raises ValueError elsewhere.
         """
         if always_send and mechanisms != LOCKSTEP:
@@ -328,7 +328,7 @@ class Pilot:
             chances = self.text.chances(path)
             count = worth_sending(self._times, chances, outlook.skip, self._cap, self._prospects.price)
             if self._always_send:
-                count = max(count, *(at for at, node in enumerate(path, 1) if not node.found), 0)
+                count = max(count, *(at for at, node in enumerate(path, 1) if node.probs), 0)
             if (
                 self._flights
                 and chances[min(outlook.skip, len(path))] * self._times.link * self._prospects.rate < _WORTH

@@ -46,11 +46,11 @@ class Speculation:
         """Count a guess. `found`: of each of its drafts, whether it was looked up."""
         self.rounds += 1
         self.drafted += answer.judged
-        self.accepted += answer.accepted
+        self.accepted += answer.stood
         self.looked_up += sum(found[: answer.judged])
-        self.looked_up_accepted += sum(found[: answer.accepted])
-        self.per_position += [0] * (answer.accepted - len(self.per_position))
-        for place in range(answer.accepted):
+        self.looked_up_accepted += sum(found[: answer.stood])
+        self.per_position += [0] * (answer.stood - len(self.per_position))
+        for place in range(answer.stood):
             self.per_position[place] += 1
 
     def body(self) -> dict[str, Any]:

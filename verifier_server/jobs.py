@@ -21,10 +21,16 @@ class Answer:
     judged: int  # drafts the model ran for this answer
     total_tokens: int
     finish_reason: str | None
-    queue_ms: float
-    forward_ms: float
-    sessions: int = 0  # that shared the last pass for it
+    queue_ms: float  # all of the wait, where another guess's pass brought the answer
+    forward_ms: float  # in passes that ran this very guess; 0: the model never did
+    sessions: int = 0  # that shared the last of them
     decisions: list[dict[str, Any]] | None = None  # on each of `tokens`, as replies carry them, where asked for
+
+    @property
+    def stood(self) -> int:
+        """Of the drafts of a guess that was all judged, how many stood: where the target's own token says the same as
+        the draft that fell (under the strategy threshold), that one did not."""
+        return min(self.accepted, len(self.tokens) - (self.finish_reason != "stop"))
 
     @property
     def timing(self) -> dict[str, float]:
@@ -54,8 +60,8 @@ class Job:
     proposals: list[Weights] = field(default_factory=list)  # what each draft was drawn from, or nothing
     cancelled: bool = False  # nobody waits for the answer any more; set from any thread
     submitted: float = 0.0
-    started: float | None = None  # when its first pass began
-    forward: float = 0.0  # in passes
+    started: float | None = None  # when the first pass that ran it began
+    forward: float = 0.0  # in such passes
     sessions: int = 0  # in the last of them
     number: int = 0  # its place in the order of arrival
     since: float = 0.0  # when it took that place
@@ -92,19 +98,20 @@ class Job:
         self.fresh, self.fresh_proposals = fresh, self.proposals[begin : begin + len(fresh)]
         return True
 
-    def answer(self, now: float, judged: int) -> Answer:
-        """What the record says to this guess."""
-        session = self.session
+    def answer(self, now: float, judged: int | None) -> Answer:
+        """What the record says to this guess. `judged`: its drafts that the pass judged which has brought the answer;
+        None: it was another guess's pass, or none, so that each pass is told of in one answer."""
+        session, ran = self.session, judged is not None
         tokens = session.tokens[self.position :]
         return Answer(
             position=self.position,
             tokens=tokens,
             accepted=0 if session.strategy is Strategy.GREEDY else common_prefix(tokens, self.drafts),
-            judged=judged,
+            judged=judged or 0,
             total_tokens=len(session.tokens),
             finish_reason=session.finish_reason,
-            queue_ms=1e3 * ((now if self.started is None else self.started) - self.submitted),
-            forward_ms=1e3 * self.forward,
-            sessions=self.sessions,
+            queue_ms=1e3 * ((self.started if ran and self.started is not None else now) - self.submitted),
+            forward_ms=1e3 * self.forward if ran else 0.0,
+            sessions=self.sessions if ran else 0,
             decisions=session.decided(self.position, len(session.tokens)),
         )

@@ -97,7 +97,7 @@ class Queue:
                 self.fail(seat, [job], error)
                 continue
             if not waits:
-                self._answer(seat, job, now, judged if job is ran else 0)
+                self._answer(seat, job, now, judged if job is ran else None)
 
     def fail(self, seat: Seat, jobs: list[Job], error: SpecPairError) -> None:
         """Answer `jobs` with an error."""
@@ -147,7 +147,7 @@ class Queue:
         self._arrivals += 1
         job.number, job.since = self._arrivals, now
 
-    def _answer(self, seat: Seat, job: Job, now: float, judged: int) -> None:
+    def _answer(self, seat: Seat, job: Job, now: float, judged: int | None) -> None:
         answer = job.answer(now, judged)
         if job.until_end and answer.finish_reason is None:
             job.position, job.fresh = answer.total_tokens, []

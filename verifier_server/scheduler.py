@@ -113,10 +113,10 @@ class Scheduler:
                 self._rows.drop(session)
                 continue
             session.held = entry.start + len(entry.tokens)
-            for job in part.jobs:
-                job.started = began if job.started is None else job.started
-                job.forward += ended - began
-                job.sessions = len(plan.parts)
+            if (run := part.run) is not None:
+                run.started = began if run.started is None else run.started
+                run.forward += ended - began
+                run.sessions = len(plan.parts)
             if not len(rows):
                 continue
             try:

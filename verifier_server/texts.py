@@ -45,7 +45,7 @@ async def text_events(text: Text, answers: AsyncGenerator[Answer]) -> AsyncItera
                 part = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
                 body: dict[str, Any] = {"position": answer.position, "tokens": answer.tokens, "text": part}
                 if text.speculation is not None:
-                    body |= {"judged": answer.judged, "accepted": answer.accepted}
+                    body |= {"judged": answer.judged, "accepted": answer.stood}
                 yield event("tokens", body if answer.decisions is None else body | {"decisions": answer.decisions})
     except SpecPairError as error:
         yield event("error", error.body())

@@ -40,6 +40,7 @@ def run_compare(options: argparse.Namespace) -> int:
         lookup=options.lookup,
         lockstep=options.lockstep,
     ).settled()
+    _check_picture(options.png)
     kinds = _kinds(options.prompt_file, chosen)
     notes = Console(stderr=True, highlight=False)
     with pair_of(options) as pair:
@@ -165,6 +166,12 @@ def _report(
         "auto": {"took": fastest, "why": last.why},
         "texts": [text._asdict() for text in texts],
     }
+
+
+def _check_picture(path: Path | None) -> None:
+    """Raise NoPicture for a path where none can be written: before minutes of measuring, not after."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise NoPicture(f"the picture {path} cannot be written: there is no such folder, or it is one itself")
 
 
 def _draw(tables: list[Table], title: str, named: Path | None, notes: Console) -> None:

@@ -56,16 +56,16 @@ def read_run(folder: Path, number: int | None = None) -> RunProfile:
     return RunProfile(
         of=len(runs),
         figures=figures,
-        rounds=[row for row in read_table(folder, ROUNDS) if row["run"] == number],
-        tokens=[row for row in read_table(folder, TOKENS) if row["run"] == number],
+        rounds=read_table(folder, ROUNDS, number),
+        tokens=read_table(folder, TOKENS, number),
         prefills=[Exchange(*entry) for entry in detail.each("prefills", Exchange._fields)],
         steps=[(began, ended) for began, ended in detail.each("steps", ("began_ms", "ended_ms"))],
         own_passes=[(took, told) for took, told in detail.each("own_passes", ("forward_ms", "arrived_ms"))],
     )
 
 
-def read_table(folder: Path, table: Table) -> list[Row]:
-    """All rows of one file."""
+def read_table(folder: Path, table: Table, run: int | None = None) -> list[Row]:
+    """All rows of one file, or those of one run: then damaged ones of others are nothing to it."""
     path = folder / table.file
     lines = csv.reader(_text(path).splitlines(keepends=True), strict=True)
     rows = []
@@ -73,11 +73,15 @@ def read_table(folder: Path, table: Table) -> list[Row]:
         if next(lines, None) != table.names:
             raise ValueError("these are not the columns that this version writes")
         for cells in lines:
-            if cells:
+            if cells and run in (None, _number(cells[0])):
                 rows.append(table.row(cells))
     except (ValueError, csv.Error) as error:
         raise ProfileError(f"{path}, line {max(1, lines.line_num)}: {error}: is it a profile?") from None
     return rows
+
+
+def _number(cell: str) -> int | None:
+    return int(cell) if cell.isascii() and cell.isdigit() and len(cell) < 10 else None
 
 
 def _text(path: Path) -> str:

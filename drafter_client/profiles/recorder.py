@@ -1,10 +1,12 @@
 """What happened in one run, kept in memory: appending while the pair is at work, tables when it is over."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drafter_client.loop import Committed
+from drafter_client.observer import Committed
+from drafter_client.origin import Change, Origin
 from drafter_client.replies import Opened, Verdict
 from drafting.contract import Expansion
 from speculation.forecast import Flight
@@ -37,7 +39,8 @@ class Recorder:
         self._guesses: list[_Guess] = []
         self._under_way: dict[Flight, _Guess] = {}
         self._passes: list[tuple[float, float]] = []
-        self._commits: list[tuple[int, Committed, bool, float]] = []
+        self._commits: list[tuple[int, Committed, float]] = []
+        self._settled: dict[int, Origin] = {}
         self._draft_ms = 0.0  # since the last guess left
 
     def began(self, now: float) -> None:
@@ -65,8 +68,11 @@ class Recorder:
     def went_on(self, forward_ms: float, now: float) -> None:
         self._passes.append((forward_ms, now))
 
-    def committed(self, position: int, committed: Committed, own: bool, now: float) -> None:
-        self._commits.append((position, committed, own, now))
+    def committed(self, position: int, committed: Committed, now: float) -> None:
+        self._commits.append((position, committed, now))
+
+    def settled(self, changes: Sequence[Change]) -> None:
+        self._settled |= {change.position: change.origin for change in changes}
 
     def rounds(self) -> list[dict[str, Any]]:
         """Columns of `rounds.csv` but for the run, and of each draft its token, confidence and whether looked up."""
@@ -95,8 +101,8 @@ class Recorder:
         return row | {
             "judged": verdict.judged,
             "accepted": verdict.stood(count),
-            "ran": verdict.ran(count),
-            "looked_up": sum(flight.found[count - verdict.judged :]),
+            "ran": verdict.ran,
+            "looked_up": sum(flight.found[verdict.recorded(count) :]) if verdict.judged else 0,
             "rtt_ms": round(rtt, _DIGITS),
             "network_ms": round(max(0.0, rtt - verdict.queue_ms - verdict.forward_ms), _DIGITS),
             "queue_ms": verdict.queue_ms,
@@ -112,11 +118,12 @@ class Recorder:
                 "position": at,
                 "token": token,
                 "origin": origin.value,
-                "own": own,
+                "own": origin is Origin.OWN,
                 "committed_ms": self._since_began(now),
             }
-            for position, committed, own, now in self._commits
-            for at, (token, origin) in enumerate(committed.tokens, position)
+            for position, committed, now in self._commits
+            for at, (token, thought) in enumerate(committed.tokens, position)
+            for origin in (self._settled.get(at, thought),)
         ]
 
     def prefills(self) -> list[dict[str, float]]:

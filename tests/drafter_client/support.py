@@ -15,7 +15,8 @@ import uvicorn
 from backends.contract import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
-from drafter_client.loop import Committed, Observer, speculate
+from drafter_client.loop import speculate
+from drafter_client.observer import Committed, Observer
 from drafter_client.replies import ModelInfo
 from drafter_client.stats import Stats
 from drafting.contract import Drafter, Expansion

@@ -283,3 +283,22 @@ def test_chat_is_the_targets(verifier: Verifier) -> None:
 
     with serving(target) as chatty:
         _run(work(chatty.url))
+
+
+def test_outside_of_its_block_a_pair_says_so(verifier: Verifier) -> None:
+    async def work() -> None:
+        pair = AsyncPair(verifier.url, Lookup())
+        for complaint in ("this pair is not open yet: use it in an `async with` block", "this pair is closed"):
+            with pytest.raises(RuntimeError, match=complaint):
+                pair.generate(PROMPT)
+            with pytest.raises(RuntimeError, match=complaint):
+                await pair.encode(PROMPT)
+            with pytest.raises(RuntimeError, match=complaint):
+                await pair.chat(PROMPT)
+            with pytest.raises(RuntimeError, match=complaint):
+                _ = pair.target
+            if complaint != "this pair is closed":
+                async with pair:
+                    assert pair.target.name == "scripted-1"
+
+    _run(work())

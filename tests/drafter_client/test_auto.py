@@ -1,6 +1,7 @@
 """Mode `auto`: the fastest mode writes the text, of which nothing is lost or doubled; and again over another link."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,19 @@ import pytest
 
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.auto import Chooser, Run, automatic
-from drafter_client.loop import Committed, Origin
+from drafter_client.client import VerifierClient
+from drafter_client.errors import ConnectionLost
+from drafter_client.looks import Looks
+from drafter_client.observer import Committed
+from drafter_client.origin import Origin
 from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
-from tests.drafter_client.support import Verifier
+from tests.drafter_client.fake_transports import Canned
+from tests.drafter_client.support import Ticks, Verifier
 
 PROMPT = [1, 2, 3]
 MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]
 END = 999
-BOUNDS = Bounds("http://v", 1000, 10_000)
 
 
 class World:
@@ -55,29 +60,37 @@ class World:
             self.open.remove(options.mode)
 
 
-class Link:
-    """What `automatic` needs of a client: further connections, and the round trip."""
+class Connection:
+    """What `automatic` needs of a client: further connections, and a place to say what the round trip is."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.round_trip_ms = world.link(0.0)
+    round_trip_ms = 0.0
 
-    def another(self) -> "Link":
-        return Link(self._world)
-
-    def ping(self) -> None:
-        self.round_trip_ms = self._world.link(self._world.now)
+    def another(self) -> "Connection":
+        return Connection()
 
     def close(self) -> None:
         pass
 
 
-def _write(world: World, tokens: int, chooser: Chooser | None = None) -> tuple[Stats, list[int]]:
+def _chooser(world: World, modes: Sequence[Mode] = MODES) -> Chooser:
+    return Chooser(modes, world.link(0.0), world.now)
+
+
+def _begin(world: World, tokens: int, chooser: Chooser, client: Any = None) -> tuple[Stats, Run]:
     stats, options = Stats(), Options(max_tokens=tokens, mode=Mode.AUTO)
-    client: Any = Link(world)
     bounds = Bounds("http://v", 1000, len(PROMPT) + tokens, frozenset({END}))
-    chooser = chooser or Chooser(MODES, client.round_trip_ms)
-    run = automatic(client, world.begin, chooser, bounds, PROMPT, options, stats, world.clock)
+
+    def look() -> None:
+        if chooser.look_is_due(world.now):
+            chooser.looked(world.link(world.now), world.now)
+
+    client = client or Connection()
+    run = automatic(client, world.begin, chooser, look, bounds, PROMPT, options, stats, world.clock)
+    return stats, run
+
+
+def _write(world: World, tokens: int, chooser: Chooser | None = None) -> tuple[Stats, list[int]]:
+    stats, run = _begin(world, tokens, chooser or _chooser(world))
     return stats, [token for committed in run for token, _ in committed.tokens]
 
 
@@ -144,7 +157,7 @@ def test_one_slow_look_at_the_link_is_no_change() -> None:
 
 def test_what_one_text_has_shown_holds_for_the_next() -> None:
     world = World(lambda _, mode: 50.0 if mode is Mode.FUSED else 10.0)
-    chooser = Chooser(MODES, 1.0)
+    chooser = _chooser(world)
     _write(world, 200, chooser)
     stats, _ = _write(world, 200, chooser)
     assert [turn.mode for turn in stats.turns] == [Mode.FUSED]
@@ -152,15 +165,151 @@ def test_what_one_text_has_shown_holds_for_the_next() -> None:
 
 def test_ending_it_early_ends_all_of_it() -> None:
     world = World(lambda _, mode: 10.0)
-    client: Any = Link(world)
-    stats = Stats()
-    options, chooser = Options(max_tokens=300, mode=Mode.AUTO), Chooser(MODES, 1.0)
-    run = automatic(client, world.begin, chooser, BOUNDS, PROMPT, options, stats, world.clock)
+    stats, run = _begin(world, 300, _chooser(world))
     with closing(run):
         for _ in range(50):
             next(run)
     assert not world.open
     assert sum(turn.tokens for turn in stats.turns) == 50 == len(stats.token_ids)
+
+
+def test_a_choice_that_is_turned_back_meanwhile_begins_nothing_anew() -> None:
+    """Another text may turn it at any time; two runs of one mode would share a drafter."""
+    world = World(lambda _, mode: 10.0)
+    told = iter([Mode.REMOTE, Mode.REMOTE, Mode.TARGET, Mode.REMOTE, Mode.TARGET])
+
+    class Turning(Chooser):
+        def next(self) -> Mode:
+            return next(told, Mode.TARGET)
+
+    stats, _ = _write(world, 40, Turning(MODES, 1.0, 0.0))
+    modes = [turn.mode for turn in stats.turns]
+    assert modes == [Mode.REMOTE, Mode.TARGET, Mode.REMOTE, Mode.TARGET]
+    assert world.most_open == 2
+
+
+def test_two_texts_that_meet_one_hiccup_have_seen_it_once() -> None:
+    chooser = Chooser([Mode.REMOTE, Mode.TARGET], 0.5, 0.0)
+    chooser.measured(Mode.REMOTE, 300, 1.0)
+    chooser.measured(Mode.TARGET, 100, 1.0)
+    assert not chooser.look_is_due(0.4)
+    assert [chooser.look_is_due(0.6), chooser.look_is_due(0.6)] == [True, False], "one at a time"
+    assert not chooser.look_is_due(9.0), "while the first one takes long, too"
+    chooser.looked(50.0, 9.0)
+    assert not chooser.look_is_due(9.4) and chooser.settled is Mode.REMOTE
+    assert chooser.look_is_due(9.5)
+    chooser.looked(None, 9.6)
+    assert chooser.settled is Mode.REMOTE, "one that failed says nothing"
+    assert chooser.look_is_due(10.2)
+    chooser.looked(50.0, 10.3)
+    assert chooser.settled is None and chooser.link_ms == 50.0
+
+
+def test_texts_shorter_than_the_pause_between_looks_look_at_the_link() -> None:
+    def rates(world: World, mode: Mode) -> float:
+        far = world.link(world.now) > 10.0
+        return {Mode.REMOTE: 200.0 if far else 900.0, Mode.FUSED: 600.0, Mode.TARGET: 300.0}[mode]
+
+    world = World(rates, lambda now: 50.0 if now > 3.0 else 0.2)
+    chooser = _chooser(world)
+    took = [_write(world, 100, chooser)[0].turns[-1].mode for _ in range(60)]
+    assert Mode.REMOTE in took[:20] and set(took[-20:]) == {Mode.FUSED}
+
+
+def test_a_look_that_is_due_is_taken_before_the_first_token() -> None:
+    looks: list[float] = []
+
+    def link(now: float) -> float:
+        looks.append(now)
+        return 0.2
+
+    world = World(lambda _, mode: 10.0, link)
+    chooser = _chooser(world)
+    for now, looked in ((0.1, []), (7.0, [7.0]), (7.4, []), (8.0, [8.0])):
+        world.now, looks[:] = now, []
+        _, run = _begin(world, 1, chooser)
+        next(run)
+        run.close()
+        assert looks == looked
+
+
+def test_where_there_is_nothing_to_choose_nobody_looks() -> None:
+    world = World(lambda _, mode: 10.0)
+    chooser = _chooser(world, [Mode.TARGET])
+    assert not chooser.look_is_due(100.0)
+    stats, _ = _write(world, 100, chooser)
+    assert [turn.mode for turn in stats.turns] == [Mode.TARGET] and stats.why == "there is only target"
+
+
+def test_a_text_of_one_mode_is_written_over_the_connection_that_is_there() -> None:
+    world = World(lambda _, mode: 50.0 if mode is Mode.FUSED else 10.0)
+    chooser, client, used = _chooser(world), Connection(), []
+    _write(world, 400, chooser)
+    begin = world.begin
+
+    def noting(client: Any, *told: Any) -> Run:
+        used.append(client)
+        return begin(client, *told)
+
+    world.begin = noting  # type: ignore[method-assign]
+    threads = threading.active_count()
+    _, run = _begin(world, 100, chooser, client)
+    for _ in run:
+        assert threading.active_count() == threads
+    assert used == [client]
+
+
+def test_the_time_that_the_reader_takes_is_no_modes() -> None:
+    world = World(lambda _, mode: 50.0 if mode is Mode.FUSED else 10.0)
+    stats, run = _begin(world, 400, _chooser(world))
+    for _ in run:
+        world.now += 1.0
+    assert stats.why.startswith("fused 50.0, ") and "remote 10.0" in stats.why and "target 10.0" in stats.why
+    assert stats.turns[-1].mode == Mode.FUSED and stats.total_ms > 400e3
+
+
+def test_a_text_that_ends_before_anything_was_measured_says_so() -> None:
+    stats, _ = _write(World(lambda _, mode: 10.0), 3)
+    assert stats.why == "not measured yet"
+
+
+class Pinged(VerifierClient):
+    """Answers to a ping wait until they may come, and then say what they are to."""
+
+    def __init__(self, answers: Sequence[float | Exception]) -> None:
+        super().__init__("http://v", transport=Canned())
+        self.answers, self.may, self.asked = [*answers], threading.Event(), threading.Semaphore(0)
+
+    def ping(self) -> None:
+        self.asked.release()
+        assert self.may.wait(10.0)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        self.round_trip_ms = answer
+
+
+def test_looks_are_taken_beside_what_is_written() -> None:
+    now = Ticks(0.6)
+    chooser = Chooser(MODES, 1.0, 0.0)
+    client = Pinged([80.0])
+    with closing(Looks(client, chooser, now)) as look:
+        look()  # which does not wait
+        look()
+        client.may.set()
+    assert client.asked.acquire(blocking=False) and not client.asked.acquire(blocking=False)
+    assert chooser.look_is_due(100.0), "the last one is over"
+
+
+def test_looks_that_fail_are_none() -> None:
+    chooser, client = Chooser(MODES, 1.0, 0.0), Pinged([ConnectionLost("gone"), 80.0, 80.0])
+    client.may.set()
+    now = Ticks(0.6)
+    for answers_left in (2, 1, 0):
+        with closing(Looks(client, chooser, now)) as look:
+            look()
+        assert len(client.answers) == answers_left
+    assert chooser.link_ms == 80.0
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

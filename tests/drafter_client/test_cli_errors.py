@@ -1,10 +1,14 @@
 """The command line where something is wrong: one plain sentence on standard error, and a status that says the kind."""
 
 import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -232,3 +236,29 @@ def test_a_baseline_that_fails_takes_nothing_of_the_text(
     assert (ran.status, ran.err) == (1, "drafter: the connection broke\n")
     told = json.loads(ran.out)
     assert (told["finish_reason"], told["baseline"]) == ("length", None)
+
+
+def test_signs_that_the_output_cannot_show_do_not_end_the_run(verifier: Verifier) -> None:
+    ran = _program(verifier, "--max-tokens", "200", "--verbose", PYTHONIOENCODING="ascii")
+    assert (ran.returncode, b"Traceback" in ran.stderr) == (0, False)
+    assert b"?" in ran.stdout and b"acceptance rate" in ran.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
+@pytest.mark.parametrize("more", [[], ["--json"]], ids=["text", "json"])
+def test_a_full_disk_is_told_as_such(verifier: Verifier, more: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        ran = _program(verifier, "--max-tokens", "20", *more, stdout=full)
+    assert ran.returncode == 1
+    assert ran.stderr == b"drafter: the output cannot be written: No space left on device\n"
+    assert verifier.sessions == 0
+
+
+def _program(
+    verifier: Verifier, *more: str, stdout: Any = subprocess.PIPE, **environment: str
+) -> "subprocess.CompletedProcess[bytes]":
+    command = [sys.executable, "-m", "drafter_client", *_flags(verifier), *more]
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.run(
+        command, cwd=root, stdout=stdout, stderr=subprocess.PIPE, env={**os.environ, **environment}, check=False
+    )

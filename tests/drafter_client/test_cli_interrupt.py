@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from backends import llama_library
+from backends.contract import LoadOptions
+from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import pair, sources
 from drafter_client.client import VerifierClient
 from drafter_client.readout import Readout
+from models import DEFAULT_DRAFT
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import InterruptedAfter, Verifier, plain, serving
 
@@ -114,7 +118,8 @@ def _ctrl_c() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
-def test_ctrl_c_at_the_keyboard_ends_the_program_in_order() -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
+def test_ctrl_c_at_the_keyboard_ends_the_program_in_order(how: signal.Signals) -> None:
     slow = ScriptedBackend(Script(seed=1, seconds_per_pass=0.01))
     root = Path(__file__).resolve().parents[2]
     with serving(slow) as verifier:
@@ -122,7 +127,7 @@ def test_ctrl_c_at_the_keyboard_ends_the_program_in_order() -> None:
         process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stdout is not None
         first = process.stdout.read(1)  # text is being written
-        process.send_signal(signal.SIGINT)
+        process.send_signal(how)
         rest, complaints = process.communicate(timeout=60)
         assert verifier.sessions == 0
     expected = bytes(_expected(900)).decode(errors="replace").encode()
@@ -146,3 +151,19 @@ def test_the_progress_of_a_loading_verifier_is_shown_by_tenths(
         f"drafter: the verifier is loading its model … {percent} %" for percent in (0, 10, 90)
     ]
     assert json.loads(ran.out)["token_ids"] == _expected(24)
+
+
+@pytest.mark.parametrize("where", ["progress", "log"])
+def test_an_interrupt_while_a_model_is_loaded_is_not_lost(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """In the engine's own callbacks nothing can be raised."""
+
+    def speak(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if where == "log":
+        monkeypatch.setattr(llama_library._log, "log", speak)
+        monkeypatch.setattr(llama_library, "_LEVELS", dict.fromkeys(range(6), 10))
+    with pytest.raises(KeyboardInterrupt):
+        load("llama_cpp", LoadOptions(model=DEFAULT_DRAFT), speak if where == "progress" else None).close()
+    monkeypatch.undo()
+    load("llama_cpp", LoadOptions(model=DEFAULT_DRAFT)).close()

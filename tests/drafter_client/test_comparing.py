@@ -93,9 +93,8 @@ def test_every_way_writes_every_text(drafter: Command, verifier: Verifier, promp
     assert (found["kind"], found["texts"], len(report["texts"])) == ("mine", 4, 20)
     by_prompt = {tuple(text["token_ids"]) for text in report["texts"] if text["prompt"] == 1}
     assert len(by_prompt) == 2, "what is drawn is another text in every run"
-    assert (
-        report["auto"]["took"] in ("remote", "target", None) and "tokens/s at a round trip of" in report["auto"]["why"]
-    )
+    took, why = report["auto"]["took"], report["auto"]["why"]
+    assert took in ("remote", "target", None) and ("tokens/s at a round trip of" in why or took is None)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert verifier.sessions == 0
 
@@ -134,5 +133,5 @@ def test_a_file_that_cannot_be_read_is_named(drafter: Command, tmp_path: Path) -
 def test_a_picture_that_cannot_be_written_is_told(drafter: Command, verifier: Verifier, prompts: Path) -> None:
     flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "1", "--png", "/nowhere/x.png"]
     ran = drafter("compare", "--verifier", verifier.url, *TOY, "--prompt-file", str(prompts), *flags)
-    assert ran.status == 1 and "the picture /nowhere/x.png cannot be written: No such file or directory" in ran.err
-    assert "fastest: " in ran.out, "the table came first"
+    assert (ran.status, ran.out) == (1, ""), "before anything is measured"
+    assert "the picture /nowhere/x.png cannot be written: there is no such folder" in ran.err

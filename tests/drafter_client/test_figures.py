@@ -141,13 +141,14 @@ def test_the_network_is_what_the_verifier_does_not_account_for() -> None:
 
 def test_tokens_are_counted_under_the_way_of_working_that_brought_them() -> None:
     stats = Stats(token_ids=[7])
-    stats.committed([(1, ACCEPTED), (2, ACCEPTED), (3, CORRECTED)], False, Operation.OVERLAPPED)
-    stats.committed([(4, Origin.OWN)], True, Operation.SELF_CONTINUED)
-    stats.committed([(5, Origin.OWN), (6, FREE)], False, Operation.OVERLAPPED)
-    assert (stats.token_ids, stats.own) == ([7, 1, 2, 3, 4, 5, 6], 1)
+    stats.committed([(1, ACCEPTED), (2, ACCEPTED), (3, CORRECTED)], Operation.OVERLAPPED)
+    stats.committed([(4, Origin.OWN)], Operation.SELF_CONTINUED)
+    stats.committed([(5, Origin.OWN), (6, FREE)], Operation.OVERLAPPED)
+    assert stats.token_ids == [7, 1, 2, 3, 4, 5, 6]
     report = stats.report("")
     assert report["operations"] == {"overlapped": 5, "self-continued": 1}
     assert report["origins"] == {"accepted": 2, "correction": 1, "free": 1, "own": 2}
+    assert report["own_tokens"] == 2
 
 
 def test_a_model_by_itself_is_timed_token_by_token() -> None:

@@ -1,6 +1,8 @@
 """A text in the making: its events add up to it, and wherever it is left, nothing of it stays behind."""
 
+import threading
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import ByteVocabulary
 from drafter_client import Finished, Generation, Options, Origin, Stats, Tokens
-from drafter_client.loop import Committed
+from drafter_client.observer import Committed
 
 PROMPT = [256, 97]
 TEXT = "naïve 日本 😀\n".encode()
@@ -107,3 +109,26 @@ def test_what_fails_on_the_way_is_raised_after_what_came_before() -> None:
     with pytest.raises(ValueError, match="odd"):
         next(generation)
     assert run.ended and generation.text == "a" and list(generation) == []
+
+
+def test_closing_waits_for_the_step_that_another_thread_is_at() -> None:
+    stepping, go, ended = threading.Event(), threading.Event(), []
+
+    def run() -> Generator[Committed, None, None]:
+        try:
+            stepping.set()
+            assert go.wait(10.0)
+            yield Committed([(97, Origin.FREE)])
+        finally:
+            ended.append(go.is_set())
+
+    generation = Generation(run(), ByteVocabulary(), PROMPT, Options(seed=1), Stats())
+    with ThreadPoolExecutor(2) as pool:
+        reading = pool.submit(next, generation)
+        assert stepping.wait(10.0)
+        closing = pool.submit(generation.close)
+        assert not closing.done() and not ended
+        go.set()
+        assert isinstance(reading.result(), Tokens)
+        closing.result()
+    assert ended == [True] and list(generation) == []

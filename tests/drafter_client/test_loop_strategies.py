@@ -11,7 +11,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply, StrategyRefused
-from drafter_client.loop import Origin
+from drafter_client.origin import Origin
 from drafting.contract import Drafter
 from drafting.model import ModelDrafter
 from drafting.ngram import NgramDrafter

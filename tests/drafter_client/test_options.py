@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drafter_client import DrafterError, Mode, Options, Strategy
 from drafter_client.errors import BadOption
-from speculation.wire import PrefillRequest
+from speculation.wire import PrefillRequest, sampling_body
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,9 @@ def test_a_verifier_takes_whatever_options_take(strategy: Strategy, **fields: An
     assert (asked.seed, asked.top_p) == (options.seed, options.top_p)
     assert asked.strategy == strategy
     assert options.sampling.seed == options.seed
+
+
+@pytest.mark.parametrize("options", [Options(seed=3), Options(strategy=Strategy.THRESHOLD, threshold=0.2, top_k=5)])
+def test_they_are_described_as_the_verifier_does(options: Options) -> None:
+    options = options.settled()
+    assert options.described() == sampling_body(options.sampling, options.strategy, options.threshold)

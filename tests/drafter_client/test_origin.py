@@ -1,85 +1,134 @@
-"""Where tokens came from: told at once as well as can be, and settled by the answer to the guess that brought them."""
+"""Where tokens came from: told at once as well as can be, and settled by whoever knows."""
 
 import pytest
 
-from drafter_client.origin import Origin, Origins
+from drafter_client.origin import Change, Origin, Origins, first_origins
 from speculation.forecast import Flight
 
 ACCEPTED, CORRECTION, FREE, OWN = Origin
 
 
-def _guess(position: int, *drafts: int) -> Flight:
-    return Flight(position, list(drafts), 0.0, 0.0)
+class Told:
+    """Origins of a text whose first ten tokens are known."""
 
+    def __init__(self, accepts: bool = True) -> None:
+        self.text = [0] * 10
+        self.origins = Origins(self.text, accepts)
 
-def _tell(
-    origins: Origins, position: int, *tokens: int, own: bool = False, answered: Flight | None = None, recorded: int = 0
-) -> list[Origin]:
-    return [origins.tell(at, token, own, answered, at < recorded) for at, token in enumerate(tokens, position)]
+    def guess(self, *drafts: int, position: int = 10) -> Flight:
+        guess = Flight(position, list(drafts), 0.0, 0.0)
+        self.origins.sent(guess)
+        return guess
+
+    def tell(self, *tokens: int) -> list[Origin]:
+        start = len(self.text)
+        self.text += tokens
+        return self.origins.tell(start, len(tokens))
 
 
 @pytest.mark.parametrize(
-    ("tokens", "told"),
+    ("tokens", "stood", "told"),
     [
-        ([1, 2, 3, 4], [ACCEPTED, ACCEPTED, ACCEPTED, FREE]),
-        ([1, 9], [ACCEPTED, CORRECTION]),
-        ([9], [CORRECTION]),
+        ([1, 2, 3, 4], 3, [ACCEPTED, ACCEPTED, ACCEPTED, FREE]),
+        ([1, 9], 1, [ACCEPTED, CORRECTION]),
+        ([9], 0, [CORRECTION]),
+        ([1, 2, 3], 3, [ACCEPTED, ACCEPTED, ACCEPTED]),  # the last draft has ended the text
     ],
 )
-@pytest.mark.parametrize("by_stream", [False, True])
-def test_a_guess_and_what_came_of_it(tokens: list[int], told: list[Origin], by_stream: bool) -> None:
-    origins, guess = Origins(), _guess(10, 1, 2, 3)
-    origins.sent(guess)
-    assert _tell(origins, 10, *tokens, answered=None if by_stream else guess) == told
-    assert [new for _, new in origins.settle(guess, 10, tokens)] == told
-    assert list(origins.settle(guess, 10, tokens)) == [], "once"
+def test_a_guess_and_what_came_of_it(tokens: list[int], stood: int, told: list[Origin]) -> None:
+    by_answer, by_stream = Told(), Told()
+    assert by_answer.origins.answered(by_answer.guess(1, 2, 3), 10, stood, 10 + len(tokens)) == []
+    assert by_answer.tell(*tokens) == told
+    assert not by_answer.origins.waits and by_answer.origins.close() == []
+
+    guess = by_stream.guess(1, 2, 3)
+    assert by_stream.tell(*tokens) == told
+    assert by_stream.origins.waits
+    assert by_stream.origins.answered(guess, 10, stood, 10 + len(tokens)) == []
+    assert not by_stream.origins.waits and by_stream.origins.close() == []
 
 
-def test_a_step_that_was_asked_for_and_the_verifiers_own() -> None:
-    origins, guess = Origins(), _guess(10)
-    origins.sent(guess)
-    assert _tell(origins, 10, 1, answered=guess) == [FREE]
-    assert _tell(origins, 11, 2, 3, own=True) == [OWN, OWN]
-    assert _tell(Origins(), 10, 1) == [FREE], "the stream says when it was not asked"
+def test_a_draft_that_fell_and_a_token_that_says_the_same() -> None:
+    """By the strategy threshold that may be."""
+    told = Told()
+    told.origins.answered(told.guess(1, 2, 3), 10, 1, 12)
+    assert told.tell(1, 2) == [ACCEPTED, CORRECTION]
 
 
-def test_what_a_stale_guess_is_told_from_the_record_was_the_verifiers_own() -> None:
-    origins, guess = Origins(), _guess(10, 1, 2)
-    origins.sent(guess)
-    assert _tell(origins, 10, 1, 7, 8, answered=guess, recorded=99) == [OWN, OWN, OWN]
-    origins, guess = Origins(), _guess(10, 1, 2)
-    origins.sent(guess)
-    assert _tell(origins, 10, 1, 2, 3, answered=guess, recorded=11) == [OWN, ACCEPTED, FREE]
-    assert list(origins.settle(guess, 11, [1, 2, 3])) == [(ACCEPTED, ACCEPTED), (FREE, FREE)]
+def test_a_step_that_was_asked_for() -> None:
+    told = Told()
+    told.origins.answered(told.guess(), 10, 0, 11)
+    assert told.tell(5) == [FREE]
 
 
-def test_what_a_later_guess_is_told_came_with_the_earlier_whose_answer_is_slow() -> None:
-    origins, one, two = Origins(), _guess(10, 1, 2), _guess(10, 1, 2, 3, 4)
-    origins.sent(one)
-    origins.sent(two)
-    assert _tell(origins, 10, 1, 9, answered=two, recorded=99) == [ACCEPTED, CORRECTION]
-    assert list(origins.settle(one, 10, [1, 9])) == [(ACCEPTED, ACCEPTED), (CORRECTION, CORRECTION)]
+def test_the_verifiers_own_steps_are_what_it_says_they_are() -> None:
+    told = Told()
+    told.origins.went_on(10, 2)
+    assert told.tell(5, 6) == [OWN, OWN]
+    guess = told.guess(7, 8, position=12)
+    told.origins.answered(told.guess(7, position=12), 14, 0, 14)  # it never ran, and told of both all the same
+    assert told.tell(7, 8) == [ACCEPTED, ACCEPTED]
+    assert told.origins.waits, "of the other guess, as far as is known"
+    assert told.origins.went_on(12, 2) == [Change(12, ACCEPTED, OWN), Change(13, ACCEPTED, OWN)]
+    assert not told.origins.waits
+    assert told.origins.answered(guess, 14, 0, 15) == []
+    assert told.tell(9) == [FREE], "its drafts were there already, so that it came to a plain step"
 
 
-def test_one_that_said_something_else_brings_nothing_more() -> None:
-    origins, one, two = Origins(), _guess(10, 1, 2), _guess(10, 1, 2, 3)
-    origins.sent(one)
-    origins.sent(two)
-    assert _tell(origins, 10, 9, answered=one) == [CORRECTION]
-    assert _tell(origins, 11, 2, answered=two, recorded=99) == [OWN]
+def test_what_no_guess_under_way_can_have_brought_is_the_verifiers_own() -> None:
+    told = Told()
+    one, two = told.guess(1, 2), told.guess(1, 2, 3)
+    told.origins.answered(one, 10, 0, 11)
+    assert told.tell(9) == [CORRECTION]
+    told.origins.answered(two, 12, 0, 12)  # out of date
+    assert told.tell(2) == [OWN]
+    assert not told.origins.waits
+    assert told.origins.close() == []
+
+
+def test_what_a_contained_guess_is_told_came_with_the_longer_whose_answer_is_slow() -> None:
+    told = Told()
+    one, two = told.guess(1, 2), told.guess(1, 2, 3, 4)
+    told.origins.answered(one, 14, 0, 14)
+    assert told.tell(1, 2, 3, 9) == [ACCEPTED, ACCEPTED, ACCEPTED, CORRECTION]
+    assert told.origins.waits
+    assert told.origins.answered(two, 10, 3, 14) == []
+    assert not told.origins.waits
 
 
 def test_the_answer_has_the_last_word() -> None:
     """Two guesses were answered in one pass, and the stream told of it first."""
-    origins, one, two = Origins(), _guess(10, 1), _guess(10, 1, 2, 3)
-    origins.sent(one)
-    origins.sent(two)
-    assert _tell(origins, 10, 1, 2, 3, 4) == [ACCEPTED, FREE, ACCEPTED, FREE]
-    settled = list(origins.settle(two, 10, [1, 2, 3, 4]))
-    assert settled == [(ACCEPTED, ACCEPTED), (FREE, ACCEPTED), (ACCEPTED, ACCEPTED), (FREE, FREE)]
+    told = Told()
+    one, two = told.guess(1), told.guess(1, 2, 3)
+    assert told.tell(1, 2, 3, 4) == [ACCEPTED, FREE, ACCEPTED, FREE]
+    assert told.origins.answered(one, 14, 0, 14) == []
+    assert told.origins.answered(two, 10, 3, 14) == [Change(11, FREE, ACCEPTED)]
+
+
+def test_a_guess_that_can_have_brought_nothing_is_not_waited_for() -> None:
+    told = Told()
+    told.guess(1, 2, 3)
+    told.origins.went_on(10, 1)
+    assert told.tell(9, 5) == [OWN, OWN]
+    assert not told.origins.waits, "it said something else"
+    assert told.origins.close() == []
+
+
+def test_what_an_answer_that_is_lost_would_have_told_counts_as_the_verifiers_own() -> None:
+    told = Told()
+    told.guess(1, 2)
+    assert told.tell(1, 9) == [ACCEPTED, CORRECTION]
+    assert told.origins.waits
+    assert told.origins.close() == [Change(10, ACCEPTED, OWN), Change(11, CORRECTION, OWN)]
 
 
 def test_under_a_rule_by_which_no_draft_stands_none_is_accepted() -> None:
-    origins, guess = Origins(accepts=False), _guess(10, 1, 2)
-    origins.sent(guess)
-    assert _tell(origins, 10, 1, answered=guess) == [CORRECTION]
+    told = Told(accepts=False)
+    guess = told.guess(1, 2)
+    assert told.tell(1) == [CORRECTION]
+    assert told.origins.answered(guess, 10, 0, 11) == []
+
+
+def test_with_the_prompt_comes_one_and_what_was_added_before_it_was_asked_for_again() -> None:
+    assert first_origins(1) == [FREE]
+    assert first_origins(3) == [FREE, OWN, OWN]

@@ -1,13 +1,14 @@
 """The library beneath the command line, against a real verifier: events, ways to end, several texts, errors by type."""
 
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,23 @@ from drafter_client import (
     Prediction,
     Source,
     SpecPairError,
+    Strategy,
     Tokens,
     Vocabulary,
 )
-from drafter_client.errors import BadKey, BadOption, BadPrompt, NoChatTemplate, PairBusy, VerifierUnreachable
+from drafter_client.client import VerifierClient
+from drafter_client.errors import (
+    BadKey,
+    BadOption,
+    BadPrompt,
+    NoChatTemplate,
+    PairBusy,
+    ProfileError,
+    StrategyRefused,
+    VerifierUnreachable,
+)
+from drafter_client.sources import Drafting
+from drafting.ngram import NAME
 from speculation.errors import PromptTooLong
 from tests.drafter_client.support import Scenario, Verifier, plain, serving
 
@@ -93,8 +107,10 @@ def test_the_target_alone_needs_nothing_that_drafts(verifier: Verifier) -> None:
     with Pair(verifier.url, draft=None) as pair:
         last = pair.generate(PROMPT, options).read()
         assert last.token_ids == _expected(options) and len(last.stats.token_ms) == 12
-        with pytest.raises(BadOption, match="mode remote: this pair has target only"):
+        with pytest.raises(BadOption, match="mode remote: there is nothing here that drafts"):
             pair.generate(PROMPT)
+        with pytest.raises(BadOption, match=r"has no draft model\. Start it with VERIFIER_DRAFT_MODEL"):
+            pair.generate(PROMPT, Options(mode=Mode.FUSED))
 
 
 def test_modes_may_change_from_text_to_text(verifier: Verifier) -> None:
@@ -216,6 +232,89 @@ def test_a_pair_that_is_closed_ends_its_texts(verifier: Verifier) -> None:
     assert verifier.sessions == 0 and list(text) == [] and text.stats.finish_reason is None
     with pytest.raises(RuntimeError, match="this pair is closed"):
         pair.generate(PROMPT)
+
+
+def test_a_pair_may_be_closed_while_another_thread_reads(verifier: Verifier) -> None:
+    """Which waits for the step under way: what drafts must not go from beneath it."""
+    drafting, go = threading.Event(), threading.Event()
+
+    def guess(tokens: Sequence[int]) -> int:
+        drafting.set()
+        assert go.wait(10.0)
+        return 0
+
+    options = Options(max_tokens=90, lockstep=True, draft_n=1, lookup=False)
+    pair = Pair(verifier.url, Custom(lambda vocabulary, sampling: Scenario(guess)))
+    text = pair.generate(PROMPT, options)
+    with ThreadPoolExecutor(2) as pool:
+        reading = pool.submit(list, text)
+        assert drafting.wait(10.0)
+        closing_it = pool.submit(pair.close)
+        assert not closing_it.done()
+        go.set()
+        closing_it.result()
+        assert not any(isinstance(event, Finished) for event in reading.result())
+    assert text.stats.finish_reason is None
+
+
+class Closing:
+    """A lookup that notes when it is no longer needed."""
+
+    closed = False
+
+    @contextmanager
+    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
+        with Lookup().open(client, branches, texts) as drafting:
+            yield drafting
+        self.closed = True
+
+
+def test_what_goes_wrong_in_ending_a_text_keeps_nothing_open(verifier: Verifier, tmp_path: Path) -> None:
+    folder, source = tmp_path / "profile", Closing()
+    pair = Pair(verifier.url, source, profile=folder)
+    text = pair.generate(PROMPT, LONG)
+    next(text)
+    shutil.rmtree(folder)  # where it would leave its figures
+    with pytest.raises(ProfileError):
+        pair.close()
+    assert source.closed and list(text) == []
+
+
+class Refusing:
+    """Drafts by no strategy."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, vocabulary: Vocabulary, sampling: object) -> Drafter:
+        self.asked += 1
+        raise StrategyRefused("by no strategy")
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_what_drafts_here_is_asked_only_where_it_may_draft(mode: Mode) -> None:
+    refusing = Refusing()
+    with serving(draft_backend="ngram") as verifier, Pair(verifier.url, Custom(refusing)) as pair:
+        text = pair.generate(PROMPT, Options(max_tokens=9, mode=mode, strategy=Strategy.PROBABILISTIC))
+        if mode in (Mode.FUSED, Mode.TARGET):
+            assert len(text.read().token_ids) == 9 and refusing.asked == 0
+        else:
+            with pytest.raises(StrategyRefused, match="by no strategy"):
+                next(text)
+            assert refusing.asked == 1
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_text_that_is_left_early_says_how_it_was_drawn(mode: Mode) -> None:
+    options = Options(max_tokens=300, mode=mode, strategy=Strategy.THRESHOLD, threshold=0.2, temperature=0.8, seed=4)
+    with serving(draft_backend="ngram") as verifier, Pair(verifier.url, Lookup()) as pair:
+        whole = pair.generate(PROMPT, options).read().stats
+        with pair.generate(PROMPT, options) as text:
+            next(text)
+    assert text.stats.finish_reason is None and text.stats.sampling == whole.sampling
+    assert whole.sampling["threshold"] == 0.2 and whole.sampling["strategy"] == "threshold"
+    by_itself = {turn.mode for turn in text.stats.turns} == {Mode.TARGET} or mode is Mode.TARGET
+    assert text.stats.draft_model == ("" if by_itself else NAME)
 
 
 def test_one_text_more_than_there_is_room_for_is_refused(verifier: Verifier) -> None:

@@ -228,3 +228,22 @@ def test_the_legend_names_every_colour_once() -> None:
     assert text.count("■") == len(Origin)
     for meaning in ("accepted draft", "correction by the target", "free token of the target", "its own, unasked"):
         assert text.count(meaning) == 1
+
+
+LOSSY = {"strategy": "threshold", "threshold": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("stats", "lossy"),
+    [
+        (_stats(sampling=LOSSY), True),
+        (_stats(sampling=LOSSY, mode="fused"), True),
+        (_stats(sampling=LOSSY, mode="target"), False),
+        (_stats(sampling=LOSSY, mode="auto", turns=[Turn("target", 4), Turn("fused", 3)]), True),
+        (_stats(sampling=LOSSY, mode="auto", turns=[Turn("target", 7)]), False),
+        (_stats(sampling={"strategy": "probabilistic"}), False),
+    ],
+)
+def test_a_text_is_lossy_where_drafts_could_be_taken(stats: Stats, lossy: bool) -> None:
+    shown = " ".join(_lines(stats))
+    assert ("lossy: drafts were taken" in shown, "no: lossy" in shown, "a sample" in shown) == (lossy, lossy, not lossy)

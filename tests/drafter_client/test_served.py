@@ -1,5 +1,6 @@
 """Texts that the verifier writes by itself: timed here, checked as they come, and the baseline made of them."""
 
+import http.client
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -137,6 +138,64 @@ class Breaking(HttpTransport):
             if number == self.after:
                 raise ConnectionLost("the cable was pulled")
             yield event
+
+
+def test_one_connection_serves_text_after_text(verifier: Verifier) -> None:
+    """To be good for the next, the answer has to be read to its end, which is behind the summary."""
+    connected: list[http.client.HTTPConnection] = []
+
+    class Counting(HttpTransport):
+        def _connected(self) -> http.client.HTTPConnection:
+            connection = super()._connected()
+            connected.append(connection)
+            return connection
+
+    with closing(VerifierClient(verifier.url, transport=Counting(verifier.url))) as client:
+        for _ in range(3):
+            bounds = Bounds(verifier.url, 258, len(PROMPT) + 8)
+            assert list(served(client, PROMPT, {"max_tokens": 8, "seed": 1}, bounds, Stats(), Ticks()))
+    assert len(connected) == 3 and len(set(map(id, connected))) == 1
+
+
+def test_a_connection_that_breaks_behind_the_summary_costs_nothing() -> None:
+    class Cut(Streaming):
+        begun = 0
+
+        def stream(self, *asked: Any) -> Iterator[tuple[str, Any]]:
+            self.begun += 1
+            yield from super().stream(*asked)
+            raise ConnectionLost("the cable was pulled")
+
+    transport = Cut([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)])
+    stats = _read(transport)
+    assert (transport.begun, stats.finish_reason, stats.token_ids, stats.times.verify) == (1, "length", [5, 5], 20.0)
+
+
+def test_a_stream_that_goes_on_behind_its_summary_is_no_text() -> None:
+    events: list[tuple[float, str, Any]] = [(0.1, "tokens", SOME), (0.1, "tokens", SOME), (0.1, "end", END)]
+    with pytest.raises(BadReply, match="goes on behind its summary"):
+        _read(Streaming([*events, (0.1, "tokens", SOME)]))
+
+
+def test_what_a_broken_request_took_is_the_networks() -> None:
+    """Its summary is lost: the verifier's times are those of the request that ended the text, or none."""
+
+    class Cut(Streaming):
+        def __init__(self, requests: list[list[tuple[float, str, Any]]]) -> None:
+            super().__init__([])
+            self._requests = requests
+
+        def stream(self, *asked: Any) -> Iterator[tuple[str, Any]]:
+            self._events = self._requests.pop(0)
+            yield from super().stream(*asked)
+            if self._requests:
+                raise ConnectionLost("the cable was pulled")
+
+    stats = _read(Cut([[(0.5, "tokens", SOME)], [(1.0, "tokens", SOME), (0.5, "end", END | {"token_ids": [5]})]]))
+    assert (stats.times.queue, stats.times.verify, stats.token_ids) == (1.0, 20.0, [5, 5])
+    assert stats.times.network == pytest.approx(stats.total_ms - 21.0) and stats.total_ms >= 2000.0
+    stats = _read(Cut([[(0.5, "tokens", SOME), (1.0, "tokens", SOME)], []]), limit=2)
+    assert stats.finish_reason == "length" and stats.times.network == stats.total_ms >= 1500.0
 
 
 @pytest.mark.parametrize("after", [1, 3, 8, 20])

@@ -78,7 +78,7 @@ def test_without_drafts_there_is_nothing_to_say_of_them() -> None:
     [
         ("threshold", 0.25, "remote", "strategy threshold 0.25 exact no: lossy"),
         ("threshold", 0.25, "auto", "strategy threshold 0.25 exact no: lossy"),
-        ("threshold", 0.25, "target", None),
+        ("threshold", 0.25, "target", "strategy threshold 0.25 exact a sample"),
         ("probabilistic", None, "remote", "strategy probabilistic exact a sample"),
         ("coupled", None, "remote", None),
     ],

@@ -49,7 +49,32 @@ def test_a_single_way_needs_no_turn() -> None:
     choice = Choice(["target"])
     assert choice.settled == choice.next() == "target" and choice.rates == {}
     choice.measured("target", 24, 1.0)
-    assert choice.next() == "target"
+    assert choice.next() == "target" and choice.why() == "there is only target"
+
+
+def test_the_reason_is_what_the_choice_was_made_by() -> None:
+    """The fastest may become slow, for a while or by what is written: the others were not measured there."""
+    choice = Choice(WAYS, 0.2)
+    assert choice.why() == "not measured yet"
+    _play(choice, {"remote": 30.0, "fused": 20.0, "target": 10.0})
+    reason = choice.why()
+    choice.measured("remote", 10, 100.0)
+    assert choice.why() == reason and list(choice.rates) == WAYS
+
+
+def test_tokens_that_nobody_waited_for_are_no_measure() -> None:
+    """Of a reader who is slower than every way; it is all the same to it."""
+    choice = Choice(WAYS, 0.2)
+    choice.measured("remote", 400, 0.001)
+    assert choice.why() == "not measured yet" and choice.rates == {} and not choice.settled
+
+
+def test_the_way_that_writes_when_the_link_changes_goes_on() -> None:
+    choice = Choice(WAYS, 0.2)
+    _play(choice, {"remote": 10.0, "fused": 30.0, "target": 10.0})
+    choice.measured("fused", 10, 1.0)
+    choice.begin(50.0)
+    assert choice.next() == "fused" and choice.why() == "not measured yet"
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.floats(0.0, 0.2)), min_size=1, max_size=60))

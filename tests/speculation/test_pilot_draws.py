@@ -131,6 +131,23 @@ def test_every_draft_that_was_drawn_goes_with_the_next_guess(world: World) -> No
             assert not found or weights == {token: 1.0}, "what was looked up is sure of itself"
 
 
+def test_what_was_not_drawn_may_be_left_out() -> None:
+    """A drafter that names something for want of better, and does not believe it: to judge that would cost a draft."""
+    pilot = Pilot([1, 2], 99, {END}, Times([10.0, 20.0, 30.0]), max_drafts=8, mechanisms=LOCKSTEP, always_send=True)
+    times = 0
+    for _ in range(40):
+        flight = pilot.next_guess(0.0)
+        if flight is None:
+            assert pilot.next_step(0.0) is not None
+            pilot.drafted([Prediction(5, 0.0)], 1, 0.0)
+            continue
+        times += len(flight.drafts)
+        pilot.answered(flight, len(flight.drafts), 0.0, 10.0, 0.0)
+        pilot.committed(flight.position, [7], False, 0.0)
+        pilot.reflect()
+    assert times <= 2, "once it is known how such drafts fare"
+
+
 @pytest.mark.parametrize("seed", [0, 3])
 def test_else_some_would_be_kept_back(seed: int) -> None:
     """Where the rule does not hold, a guess of what was looked up overtakes a slow draft, which is never sent."""

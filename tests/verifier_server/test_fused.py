@@ -147,6 +147,17 @@ def test_a_threshold_of_nothing_takes_every_draft(fused: LiveServer) -> None:
     assert strict["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
 
 
+def test_a_draft_that_fell_did_not_stand_though_the_target_says_the_same(fused: LiveServer) -> None:
+    """Its argmax, which it gives less than the threshold."""
+    asked = {"strategy": "threshold", "threshold": 0.99, "draft_n": 3, "explain": True}
+    reply = fused.post("/generate", body_of(WARM, **asked))
+    told = reply["speculation"]
+    fell = [each for each in reply["decisions"] if each["verdict"] == "rejected"]
+    assert any(each["draft"] == each["token"] for each in fell)
+    assert told["accepted"] == sum(each["verdict"] == "accepted" for each in reply["decisions"])
+    assert 1 + told["rounds"] + told["accepted"] == LENGTH
+
+
 def test_by_coins_each_draft_has_its_odds(fused: LiveServer) -> None:
     body = body_of(WARM, strategy="probabilistic", draft_n=4, explain=True)
     reply = fused.post("/generate", body)

@@ -57,7 +57,8 @@ def test_a_guess_is_answered_by_the_pass_of_a_longer_one(bench: Bench, session: 
     assert [each.answer.tokens for each in asked] == [TEXT[1:6]] * 3
     assert [each.answer.accepted for each in asked] == [2, 4, 3]
     assert [each.answer.judged for each in asked] == [0, 4, 0], "each position is judged once"
-    assert all(each.answer.forward_ms > 0 for each in asked), "it was this pass that all of them waited for"
+    assert [each.answer.forward_ms > 0 for each in asked] == [False, True, False], "and each pass is told of once"
+    assert asked[0].answer.queue_ms >= asked[1].answer.queue_ms + asked[1].answer.forward_ms, "it waited as long"
 
 
 def test_a_longer_guess_that_begins_otherwise_absorbs_nothing(bench: Bench, session: Session) -> None:

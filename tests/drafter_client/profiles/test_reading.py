@@ -70,7 +70,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     [
         ("runs.csv", 1, "a,b", "line 1: these are not the columns that this version writes"),
         ("runs.csv", 2, "1,2", f"line 2: it has 2 cells, not {len(RUNS.columns)}"),
-        ("rounds.csv", 3, "one" + "," * 18, "line 3: run is 'one', no whole number"),
+        ("runs.csv", 2, "one" + "," * (len(RUNS.columns) - 1), "line 2: run is 'one', no whole number"),
         ("rounds.csv", 4, "1" + "," * 18, "line 4: round is missing"),
         ("tokens.csv", 5, "1,2,3,free,0,soon", "line 5: committed_ms is 'soon', no number"),
         ("tokens.csv", 9, "1,2,3,free,0,1e99", "line 9: committed_ms is '1e99', no number that is counted or measured"),
@@ -123,3 +123,11 @@ def test_an_object_that_is_none(tmp_path: Path, text: str, said: str) -> None:
     write(tmp_path)
     (tmp_path / "run-1.json").write_text(text)
     assert _refused(tmp_path) == f"DIR/run-1.json, {said}: is it a profile?"
+
+
+def test_a_damaged_line_of_another_run_is_nothing_to_this_one(tmp_path: Path) -> None:
+    write(tmp_path)
+    sound = read_run(tmp_path, 1)
+    with (tmp_path / "rounds.csv").open("a") as table:
+        table.write("2,1,overl\n\nx\n")
+    assert read_run(tmp_path, 1).rounds == sound.rounds

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.loop import Committed, Origin
+from drafter_client.observer import Committed
+from drafter_client.origin import Change, Origin
 from drafter_client.profiles.recorder import Recorder
 from drafter_client.replies import Verdict
 from drafter_client.stats import Stats
@@ -65,10 +66,11 @@ def test_times_are_told_from_the_beginning_of_the_run() -> None:
     recorder.drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), 3.0, 1008.0)
     flight = Flight(10, [5, 6], 1010.0, 0.0, found=[False, True], confidence=[0.5, 0.25])
     recorder.sent(flight, Operation.LOCKSTEP)
-    recorder.committed(10, Committed([(5, Origin.ACCEPTED), (9, Origin.CORRECTION)]), False, 1030.0)
+    recorder.committed(10, Committed([(5, Origin.ACCEPTED), (9, Origin.CORRECTION)]), 1030.0)
     recorder.answered(flight, Verdict(1, 2, [5, 9], None, 4.0, 6.0), 2, 1030.0)
     recorder.went_on(5.0, 1044.0)
-    recorder.committed(12, Committed([(8, Origin.FREE)]), True, 1044.0)
+    recorder.committed(12, Committed([(8, Origin.FREE)]), 1044.0)
+    recorder.settled([Change(12, Origin.FREE, Origin.OWN)])
     assert recorder.prefills() == []
     assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]
     assert recorder.rounds() == [
@@ -99,6 +101,6 @@ def test_times_are_told_from_the_beginning_of_the_run() -> None:
     assert recorder.tokens() == [
         {"position": 10, "token": 5, "origin": "accepted", "own": False, "committed_ms": 30.0},
         {"position": 11, "token": 9, "origin": "correction", "own": False, "committed_ms": 30.0},
-        {"position": 12, "token": 8, "origin": "free", "own": True, "committed_ms": 44.0},
+        {"position": 12, "token": 8, "origin": "own", "own": True, "committed_ms": 44.0},
     ]
     assert recorder.own_passes() == [{"forward_ms": 5.0, "arrived_ms": 44.0}]

@@ -17,7 +17,9 @@ import pytest
 
 from drafter_client.client import VerifierClient
 from drafter_client.errors import ProfileError
-from drafter_client.loop import Committed, Origin, speculate
+from drafter_client.loop import speculate
+from drafter_client.observer import Committed
+from drafter_client.origin import Origin
 from drafter_client.profiles.reading import read_run, read_table
 from drafter_client.profiles.recorder import Recorder
 from drafter_client.profiles.schema import ROUNDS, RUNS, TABLES, TOKENS
@@ -71,10 +73,11 @@ def test_a_profile_adds_up_with_the_figures(client: VerifierClient, tmp_path: Pa
 
     assert tokens.token.tolist() == stats.token_ids == target_alone(GREEDY, 40)
     assert tokens.position.tolist() == list(range(len(PROMPT), len(PROMPT) + 40))
-    assert tokens.own.sum() == stats.own == run["own_tokens"]
+    origins = {origin.value: count for origin, count in stats.origins.items() if count}
+    assert tokens.origin.value_counts().to_dict() == origins
+    assert tokens.own.sum() == (tokens.origin == "own").sum() == run["own_tokens"]
     assert tokens.committed_ms.is_monotonic_increasing and tokens.committed_ms.iloc[-1] <= run["total_ms"] + 0.01
     if mechanisms is LOCKSTEP:
-        assert (tokens.origin == "accepted").sum() == stats.accepted
         assert rounds.committed.sum() == 39  # all but the prefill's
 
     [prefill] = detail(tmp_path)["prefills"]
@@ -134,9 +137,9 @@ def test_the_object_of_a_run_holds_all_of_it(client: VerifierClient, tmp_path: P
 def test_what_the_verifier_did_by_itself_is_told(client: VerifierClient, tmp_path: Path) -> None:
     stats = profiled(tmp_path, client, Scenario(lambda tokens: 0), mechanisms=ALL, max_tokens=120)
     body = detail(tmp_path)
-    assert stats.own > 0 and body["own_passes"]
+    assert stats.origins[Origin.OWN] > 0 and body["own_passes"]
     assert all(each["forward_ms"] >= 0 and each["arrived_ms"] > 0 for each in body["own_passes"])
-    assert sum(row["own"] for row in body["tokens"]) == stats.own
+    assert sum(row["own"] for row in body["tokens"]) == stats.origins[Origin.OWN]
 
 
 class Interrupted(Scenario):
@@ -293,7 +296,7 @@ def test_of_what_was_known_only_the_text_is_written(tmp_path: Path) -> None:
     told = [(3, [5, 6], 10.0), (5, [9, 9], 11.0), (5, [7, 8, 4], 12.0)]  # of a stretch of which nothing more was taken
     with Profile(tmp_path).run(stats) as recorder:
         for position, tokens, now in told:
-            recorder.committed(position, Committed([(token, Origin.FREE) for token in tokens]), False, now)
+            recorder.committed(position, Committed([(token, Origin.FREE) for token in tokens]), now)
     rows = read_table(tmp_path, TOKENS)
     assert [(row["position"], row["token"], row["committed_ms"]) for row in rows] == [
         *((3, 5, 10.0), (4, 6, 10.0)),
