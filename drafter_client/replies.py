@@ -140,14 +140,8 @@ class Verdict:
         return len(self.tokens) - self.ran
 
     def stood(self, drafts: int) -> int:
-        """Of those judged, how many stood; `drafts` were guessed, and what was known of them was not judged again.
-
-        Behind them is one token of the target's own, also where that says the same as the draft that fell (under the
-        strategy threshold); none behind a draft that ends the text.
-        """
-        recorded = self.recorded(drafts)
-        most = len(self.tokens) - recorded - (self.finish_reason != "stop")
-        return max(0, min(self.accepted - recorded, most)) if self.judged else 0
+        """Of those judged, how many stood; `drafts` were guessed, and what was known of them was not judged again."""
+        return max(0, self.accepted - self.recorded(drafts)) if self.judged else 0
 
     @classmethod
     def read(cls, reply: Fields, drafts: int) -> "Verdict":

@@ -54,7 +54,8 @@ class _Whole:
         self._error: BackendError | None = None
 
     def __call__(self) -> Logits:
-        self._shared.between_passes(self.keep)
+        if self._row is None:  # else it was kept before a pass of others, and need not wait for the next
+            self._shared.between_passes(self.keep)
         if self._row is None:
             raise EngineFailure(str(self._error or self._shared.failure))
         return self._row

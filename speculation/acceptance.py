@@ -25,14 +25,23 @@ class Strategy(StrEnum):
     # With probability min(1, p / q), else a token of the residual. Exact: a sample of the target, another one with
     # other drafts. Leviathan, Kalman, Matias, arXiv 2211.17192; Chen et al., arXiv 2302.01318.
     PROBABILISTIC = "probabilistic"
-    # While the target gives it more than a threshold. Lossy: the text leans to what the drafter says. Compare typical
-    # acceptance in Medusa, arXiv 2401.10774.
+    # While the target gives it more than a threshold, or draws it with the shared noise. Lossy: the text leans to what
+    # the drafter says. Compare typical acceptance in Medusa, arXiv 2401.10774.
     THRESHOLD = "threshold"
 
     @property
     def draws(self) -> bool:
         """Whether each draft is drawn from a distribution that is sent with it; a drawn one is always sent."""
         return self is Strategy.PROBABILISTIC
+
+    @property
+    def extends(self) -> bool:
+        """Whether a draft that equals a committed token would have stood there, so that what follows may be judged.
+
+        Where it would not (greedy), or need not have (a coin, a lossy threshold), a guess that begins before the end
+        of the text is an old one, come late or again: more of it must not move the text on.
+        """
+        return self in (Strategy.COUPLED, Strategy.DETERMINISTIC)
 
 
 # The text is the same whatever is drafted (the word is that of arXiv 2408.07978). With the others it depends on which
@@ -46,11 +55,19 @@ def effective_sampling(strategy: Strategy, sampling: Sampling) -> Sampling:
     return replace(sampling, temperature=0.0) if argmax else sampling
 
 
+class Odds(NamedTuple):
+    """What the target gives the token that stands at a place, and the draft that was judged there."""
+
+    token: float
+    draft: float
+
+
 class Ruling(NamedTuple):
-    """The token at a position, and whether it is there because the draft stands."""
+    """The token at a position, and whether it is the draft: then the next one is judged."""
 
     token: int
     stands: bool
+    odds: Odds | None = None  # as told in decisions, where the rule worked them out
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +78,20 @@ class Rule:
     sampling: Sampling
     threshold: float = 0.0  # for that strategy; a draft stands that is likelier
 
-    def decide(self, row: Row, position: int, draft: int | None, proposal: Weights | None) -> Ruling:
-        """What becomes of `draft` at `position`, given the row of logits there; without one, the target's own token.
+    def weigh(self, row: Row, position: int, draft: int, proposal: Weights | None) -> tuple[int, Odds | None]:
+        """The token at `position`, given the row of logits there, by a strategy that weighs drafts; and the odds.
 
-        `proposal`: what it was drawn from; None: it was not drawn, which is to say, from itself alone.
+        `proposal`: what the draft was drawn from; None: it was not drawn, which is to say, from itself alone.
         """
-        if draft is not None and self.strategy is Strategy.PROBABILISTIC:
+        if self.strategy is Strategy.PROBABILISTIC:
             p = probabilities(row, self.sampling)
-            return Ruling(*residual.decide(p, draft, proposal or {draft: 1.0}, self.sampling.seed, position))
-        if draft is not None and self.strategy is Strategy.THRESHOLD:
-            if probabilities(row, told(self.sampling))[draft] > self.threshold:
-                return Ruling(draft, True)
-            return Ruling(choose(row, self.sampling, position), False)
-        token = choose(row, self.sampling, position)
-        return Ruling(token, token == draft and self.strategy is not Strategy.GREEDY)
+            token = residual.decide(p, draft, proposal or {draft: 1.0}, self.sampling.seed, position)
+            if self.sampling.greedy:  # these are 0 and 1
+                return token, None
+        else:
+            p = probabilities(row, told(self.sampling))
+            token = draft if p[draft] > self.threshold else choose(row, self.sampling, position)
+        return token, Odds(float(p[token]), float(p[draft]))
 
 
 def judge(
@@ -91,12 +108,19 @@ def judge(
     first draft that falls are not looked at: they continue a text that does not exist. Stops after an end token.
     `proposals`: what each draft was drawn from, or nothing.
     """
+    sampling = rule.sampling
+    weighs, accepts = rule.strategy not in DRAFTER_INVARIANT, rule.strategy is not Strategy.GREEDY
     rulings: list[Ruling] = []
     for at, row in enumerate(rows):
-        draft = drafts[at] if at < len(drafts) else None
-        ruling = rule.decide(row, position + at, draft, proposals[at] if at < len(proposals) else None)
-        rulings.append(ruling)
-        if ruling.token in ends or not ruling.stands:
+        draft, odds = drafts[at] if at < len(drafts) else None, None
+        if weighs and draft is not None:
+            token, odds = rule.weigh(row, position + at, draft, proposals[at] if at < len(proposals) else None)
+        else:
+            token = choose(row, sampling, position + at)
+        # Whatever the rule went by: where the token is the draft, what was drafted behind it goes on from the text.
+        stands = accepts and token == draft
+        rulings.append(Ruling(token, stands, odds))
+        if token in ends or not stands:
             break
     return rulings
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from speculation import noise, residual
-from speculation.acceptance import Rule, Ruling, Strategy
+from speculation.acceptance import Odds, Rule, Ruling, Strategy
 from speculation.distribution import probabilities, told
 from speculation.proposal import Weights, normalised
 from speculation.sampling import Logits, Row
@@ -45,24 +45,21 @@ def explain(
 ) -> list[Decision]:
     """What was behind `rulings`, which `acceptance.judge` made of the same drafts and rows."""
     decisions = []
-    for at, (token, stands) in enumerate(rulings):
-        p = probabilities(rows[at], told(rule.sampling))
+    for at, (token, stands, odds) in enumerate(rulings):
         if at >= len(drafts):
-            decisions.append(Decision(token, float(p[token]), None, None, None, None, "own"))
+            decisions.append(Decision(token, _odds(rule, rows[at], token, token).token, None, None, None, None, "own"))
             continue
         draft = drafts[at]
-        decisions.append(
-            Decision(
-                token,
-                float(p[token]),
-                draft,
-                float(p[draft]),
-                normalised(proposals[at])[draft] if at < len(proposals) else None,
-                _drawn(rule, draft, position + at),
-                "accepted" if stands else "rejected",
-            )
-        )
+        p, draft_p = odds or _odds(rule, rows[at], token, draft)
+        q = normalised(proposals[at])[draft] if at < len(proposals) else None
+        verdict: Verdict = "accepted" if stands else "rejected"
+        decisions.append(Decision(token, p, draft, draft_p, q, _drawn(rule, draft, position + at), verdict))
     return decisions
+
+
+def _odds(rule: Rule, row: Row, token: int, draft: int) -> Odds:
+    p = probabilities(row, told(rule.sampling))
+    return Odds(float(p[token]), float(p[draft]))
 
 
 def _drawn(rule: Rule, draft: int, position: int) -> float | None:

@@ -10,12 +10,16 @@ from numpy.typing import NDArray
 from speculation import noise
 
 
-def nucleus_size(ordered: NDArray[np.float64], top_p: float) -> int:
-    """Length of the smallest prefix of descending scaled logits whose renormalised mass reaches `top_p`."""
+def nucleus_size(ordered: NDArray[np.float64], top_p: float, total: float | None = None) -> int:
+    """Length of the smallest prefix of descending scaled logits whose renormalised mass reaches `top_p`.
+
+    `total`: the mass of all ids where these are only the first, in units of the first one's; more than all of them are
+    said where they do not reach.
+    """
     if top_p >= 1.0:
         return len(ordered)
     mass = np.cumsum(np.exp(ordered - ordered[0]))
-    return int(np.searchsorted(mass, top_p * mass[-1], side="left")) + 1
+    return int(np.searchsorted(mass, top_p * (mass[-1] if total is None else total), side="left")) + 1
 
 
 def winner(

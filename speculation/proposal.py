@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from speculation import noise, whole_row
+from speculation import noise, nucleus, whole_row
 from speculation.distribution import draw
 from speculation.errors import InvalidRequest
 from speculation.head import Head
@@ -19,7 +19,7 @@ from speculation.sampling import Row, Sampling
 
 Weights = Mapping[int, float]  # by token id, ascending; they sum to 1 but for rounding
 
-MOST_IDS = 1024  # of one position that are taken
+MOST_IDS = 8192  # of all drafts of a guess that are taken, or what a drafter sends of so many if that is more
 _IDS = 32  # that a drafter sends at most: less likely ones hardly ever make a difference
 _LEAST = 1e-5  # weight of an id that is worth sending
 _DIGITS = 6  # significant ones
@@ -46,12 +46,11 @@ def propose(row: Row, sampling: Sampling) -> Weights:
         logits = row[ids]
     most = 1 if sampling.greedy else sampling.top_k or len(ids)
     scaled = logits[:most].astype(np.float64) / sampling.softmax_temperature
-    mass = np.exp(scaled - scaled[0])
     if sampling.top_p < 1.0:
-        total = mass.sum() if sampling.top_k else _mass(row, sampling, float(scaled[0]))
-        mass = mass[: int(np.cumsum(mass).searchsorted(sampling.top_p * total)) + 1]
-    mass = mass[:_IDS] / mass[:_IDS].sum()
-    pairs = zip(ids.tolist(), mass.tolist(), strict=False)
+        total = None if sampling.top_k else _mass(row, sampling, float(scaled[0]))
+        scaled = scaled[: nucleus.nucleus_size(scaled, sampling.top_p, total)]
+    mass = np.exp(scaled[:_IDS] - scaled[0])
+    pairs = zip(ids.tolist(), (mass / mass.sum()).tolist(), strict=False)
     return {token: float(f"{weight:.{_DIGITS}g}") for token, weight in sorted(pairs) if weight >= _LEAST}
 
 
@@ -68,6 +67,13 @@ def read(sent: Sequence[Mapping[str, float]], drafts: Sequence[int], vocabulary_
             f"draft_probs: there are {len(sent)} of them for {len(drafts)} draft_tokens: send one for each",
             param="draft_probs",
         )
+    ids, most = sum(map(len, sent)), max(MOST_IDS, _IDS * len(drafts))
+    if ids > most:
+        raise InvalidRequest(
+            f"draft_probs: {ids} ids for {len(drafts)} draft_tokens, at most {most} are taken: draw from fewer",
+            param="draft_probs",
+            limit=most,
+        )
     return [
         _read(f"draft_probs.{at}", *pair, vocabulary_size) for at, pair in enumerate(zip(sent, drafts, strict=True))
     ]
@@ -77,8 +83,6 @@ def _read(name: str, sent: Mapping[str, float], draft: int, vocabulary_size: int
     def refuse(what: str) -> InvalidRequest:
         return InvalidRequest(f"{name}: {what}", param=name)
 
-    if len(sent) > MOST_IDS:
-        raise refuse(f"{len(sent)} ids, at most {MOST_IDS} are taken: draw the draft from fewer")
     weights: dict[int, float] = {}
     for key, weight in sent.items():
         token = int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1

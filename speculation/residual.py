@@ -22,17 +22,17 @@ def coin(seed: int, position: int) -> float:
     return noise.uniform(noise.row_key(seed, position, Purpose.COIN))
 
 
-def decide(p: NDArray[np.float64], draft: int, proposal: Weights, seed: int, position: int) -> tuple[int, bool]:
-    """The token at `position`, and whether that is because the draft stands.
+def decide(p: NDArray[np.float64], draft: int, proposal: Weights, seed: int, position: int) -> int:
+    """The token at `position`: the draft if it stands, else one of the residual.
 
     `p` is the target's distribution, shape (vocab,); `proposal` the one that `draft` was drawn from.
     """
     q = normalised(proposal)
     if coin(seed, position) * q[draft] < p[draft]:
-        return draft, True
+        return draft
     rest = p.copy()
     for token, probability in q.items():
         rest[token] = max(0.0, rest[token] - probability)
     if not rest.any():  # p exceeds q nowhere: they are one distribution but for rounding, and then p is as good
         rest = p
-    return draw(rest, noise.uniform(noise.row_key(seed, position, Purpose.RESIDUAL))), False
+    return draw(rest, noise.uniform(noise.row_key(seed, position, Purpose.RESIDUAL)))

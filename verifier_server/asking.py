@@ -1,22 +1,19 @@
 """Guesses as the event loop sees them: handed to the engine, awaited, and dropped when nobody waits any more."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from starlette.types import Receive
 
-from speculation.errors import InvalidRequest, SpecPairError
+from speculation.errors import SpecPairError
 from speculation.proposal import Weights
-from verifier_server.departures import Departures, Waiting
+from verifier_server.departures import Departures, Waiting, hung_up
 from verifier_server.engine import Engine
 from verifier_server.jobs import Answer, Job
 from verifier_server.outbox import Outbox
 from verifier_server.sessions import Session
-
-Told = Callable[[Answer | SpecPairError], None]  # called with each answer, from any thread
-Start = Callable[[Told], Callable[[], None]]  # begins something that tells its answers; returns what calls it off
 
 
 @dataclass(slots=True)
@@ -33,7 +30,7 @@ class Pending:
     def drop(self) -> None:
         """Nobody waits for it any more."""
         self.job.cancelled = True
-        self.settle(_left())
+        self.settle(hung_up())
 
 
 class Asking:
@@ -82,56 +79,3 @@ class Asking:
         if isinstance(result, SpecPairError):
             raise result
         return result
-
-    async def last(self, start: Start, receive: Receive) -> Answer:
-        """The last answer of a text that `start` begins, called off when the client hangs up. Raises what is told."""
-        future: asyncio.Future[Answer | SpecPairError] = asyncio.get_running_loop().create_future()
-
-        def settle(result: Answer | SpecPairError) -> None:
-            if not future.done():  # the client may be gone
-                future.set_result(result)
-
-        def told(result: Answer | SpecPairError) -> None:
-            if isinstance(result, SpecPairError) or result.finish_reason is not None:
-                self._outbox.put(partial(settle, result))
-
-        with Waiting(self._departures, receive, lambda: settle(_left())):
-            call_off = start(told)
-            try:
-                result = await future
-            finally:
-                call_off()
-        if isinstance(result, SpecPairError):
-            raise result
-        return result
-
-    async def each(self, start: Start) -> AsyncGenerator[Answer]:
-        """The answers of a text that `start` begins. Closing the iterator calls it off: forget the session, too."""
-        results: asyncio.Queue[Answer | SpecPairError] = asyncio.Queue()
-        call_off = start(lambda result: self._outbox.put(partial(results.put_nowait, result)))
-        try:
-            finished = False
-            while not finished:
-                result = await results.get()
-                if isinstance(result, SpecPairError):
-                    raise result
-                finished = result.finish_reason is not None
-                yield result
-                if not results.empty():  # an engine faster than this stream must not keep the loop from all else
-                    await asyncio.sleep(0)
-        finally:
-            call_off()
-
-
-def _left() -> InvalidRequest:
-    return InvalidRequest("the connection was closed before the answer came")
-
-
-def handed_in(engine: Engine, job: Job) -> Callable[[], None]:
-    """Submit `job`; returns what calls it off."""
-    engine.submit(job)
-
-    def call_off() -> None:
-        job.cancelled = True
-
-    return call_off

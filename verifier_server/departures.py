@@ -6,6 +6,8 @@ from types import TracebackType
 
 from starlette.types import Receive
 
+from speculation.errors import InvalidRequest
+
 _PATIENCE = 0.25  # seconds; nearly all answers come sooner, and watching a connection costs more than they do
 
 
@@ -73,3 +75,8 @@ class Waiting:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._left()
+
+
+def hung_up() -> InvalidRequest:
+    """What becomes of a request whose client has left."""
+    return InvalidRequest("the connection was closed before the answer came")

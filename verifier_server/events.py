@@ -15,6 +15,7 @@ from verifier_server.service import Service
 from verifier_server.sessions import Session
 
 HEARTBEAT = 15.0  # seconds of silence after which a comment keeps proxies from closing the connection
+COMMENT = b":\n\n"
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a proxy that collects would hold tokens back
 MEDIA_TYPE = "text/event-stream"
 encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -61,7 +62,7 @@ class CommittedStream(Response):
                     if chunk or not more:
                         await send({"type": "http.response.body", "body": chunk, "more_body": more})
                     elif not await _set_within(news, HEARTBEAT):
-                        await send({"type": "http.response.body", "body": b":\n\n", "more_body": True})
+                        await send({"type": "http.response.body", "body": COMMENT, "more_body": True})
         finally:
             listener.cancel()
 

@@ -20,17 +20,16 @@ from speculation.ngram import NgramIndex
 from speculation.operation import LOCKSTEP
 from speculation.pilot import Pilot
 from speculation.timing import Times
-from verifier_server.asking import Told
 from verifier_server.draft_model import DraftModel
 from verifier_server.engine import Engine
-from verifier_server.jobs import Answer, Job
+from verifier_server.jobs import Answer, Job, Told
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.verifier")
 
 
 @dataclass(slots=True)
-class Speculation:
+class DraftCounts:
     """What drafting came to in one text. Counted by its thread, read when its last answer is there."""
 
     draft_model: str
@@ -46,11 +45,11 @@ class Speculation:
         """Count a guess. `found`: of each of its drafts, whether it was looked up."""
         self.rounds += 1
         self.drafted += answer.judged
-        self.accepted += answer.stood
+        self.accepted += answer.accepted
         self.looked_up += sum(found[: answer.judged])
-        self.looked_up_accepted += sum(found[: answer.stood])
-        self.per_position += [0] * (answer.stood - len(self.per_position))
-        for place in range(answer.stood):
+        self.looked_up_accepted += sum(found[: answer.accepted])
+        self.per_position += [0] * (answer.accepted - len(self.per_position))
+        for place in range(answer.accepted):
             self.per_position[place] += 1
 
     def body(self) -> dict[str, Any]:
@@ -81,13 +80,13 @@ class Fusion:
         self._threads = ThreadPoolExecutor(draft.rows, thread_name_prefix="fused")
 
     def start(
-        self, engine: Engine, session: Session, length: int | None, counts: Speculation, told: Told
+        self, engine: Engine, session: Session, length: int | None, counts: DraftCounts, told: Told
     ) -> Callable[[], None]:
         """Write a text when its turn comes, and have `told` each answer. Returns what calls it off.
 
         `length`: drafts a guess, None for as many as pay. Whoever calls it off has `engine` forget the session, too.
         """
-        text = _FusedText(engine, self.draft, session, length, Times(self._pass_ms), self._clock, counts)
+        text = _FusedText(engine, self.draft, session, length, Times(self._pass_ms), self._clock, counts, self._clock())
 
         def write() -> None:
             for result in text.results():
@@ -118,14 +117,18 @@ class _FusedText:
     length: int | None
     times: Times
     clock: Callable[[], float]
-    counts: Speculation
+    counts: DraftCounts
+    began: float  # when it was asked for, on that clock
     cancelled: bool = False
     _answers: SimpleQueue[Answer | SpecPairError] = field(default_factory=SimpleQueue)
-    _queue_ms: float = 0.0  # of all guesses so far
+    _queue_ms: float = 0.0  # of the wait for a row of the draft model, and of all guesses so far
     _forward_ms: float = 0.0
 
     def results(self) -> Iterator[Answer | SpecPairError]:
-        """The answers, with times that add up over the text; at last, where something went wrong, the error."""
+        """The answers, with times that add up over the text; at last, where something went wrong, the error.
+
+        The wait for its turn counts as queueing: for the engine or for the draft model, a client waits alike.
+        """
         try:
             with closing(self._written()) as written:
                 for answer in written:
@@ -141,6 +144,7 @@ class _FusedText:
     def _written(self) -> Generator[Answer]:
         if self.cancelled:  # while it waited for its turn
             return
+        self._queue_ms = 1e3 * (self.clock() - self.began)
         self._ask()
         index = None if self.draft.looks_up else NgramIndex()
         if index is not None:

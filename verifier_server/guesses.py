@@ -1,45 +1,80 @@
-"""A guess as it is asked for: what has to go with its session, and where it begins if it does not say so."""
+"""Guesses as they are asked for: what has to go with a session, where one begins that does not say so, many at once."""
 
-from backends.contract import Backend
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from starlette.types import Receive
+
 from speculation import proposal, wire
-from speculation.errors import InvalidRequest, SelfContinueRefused
+from speculation.errors import InvalidRequest, SelfContinueRefused, SpecPairError
 from speculation.proposal import Weights
-from verifier_server.jobs import Answer
+from verifier_server.asking import Asking, Pending
+from verifier_server.engine import Engine
+from verifier_server.jobs import Answer, check_number
 from verifier_server.prompts import check_ids
-from verifier_server.sessions import Session
+from verifier_server.sessions import Session, SessionTable
 
 
-def read_guess(backend: Backend, request: wire.VerifyRequest, session: Session) -> tuple[int, list[Weights]]:
-    """Where it begins, and what its drafts were drawn from if that is said. Without a position it is the cursor's.
+class Guessing:
+    """Has guesses judged. Used in the event loop.
 
-    Raises TokenOutOfRange, InvalidRequest, SelfContinueRefused.
+    A client that hangs up, as `receive` tells, is waited for no more; its session stays.
     """
-    check_ids(backend, "draft_tokens", request.draft_tokens)
-    if session.self_continue:
-        if request.position is None:
-            raise implicit("position")
-    elif request.self_continue is not None:
-        raise SelfContinueRefused(
-            "self_continue: the session was opened without; ask for it in the prefill", param="self_continue"
-        )
-    position = session.cursor if request.position is None else request.position
-    return position, _proposals(backend, request, session)
 
+    def __init__(self, asking: Asking, sessions: SessionTable) -> None:
+        self._asking, self._sessions = asking, sessions
 
-def _proposals(backend: Backend, request: wire.VerifyRequest, session: Session) -> list[Weights]:
-    sent = request.draft_probs
-    if session.strategy.draws:
-        if sent is None and request.draft_tokens:
-            raise InvalidRequest(
-                "draft_probs: Field required with the strategy probabilistic: what each draft token was drawn from",
-                param="draft_probs",
-            )
-        return proposal.read(sent or [], request.draft_tokens, backend.vocabulary.size)
-    if sent is not None:
-        raise InvalidRequest(
-            f"draft_probs: the strategy {session.strategy} makes no use of them: leave them out", param="draft_probs"
+    async def one(self, engine: Engine, request: wire.VerifyRequest, session: Session, receive: Receive) -> Answer:
+        """Judge a guess. Without a position, the session's cursor stands in and moves on.
+
+        Raises TokenOutOfRange, TooManyDrafts, InvalidRequest, SelfContinueRefused, and what the engine answers.
+        """
+        with self._sessions.in_use(session):
+            answer = await self._asking.answer(self._ask(engine, request, session), receive)
+        _move_on(request, session, answer)
+        return answer
+
+    async def each(
+        self, engine: Engine, requests: Sequence[wire.VerifyRequest | SpecPairError], receive: Receive
+    ) -> list[Answer | SpecPairError]:
+        """The same for guesses that name their sessions, side by side: they share passes.
+
+        What is wrong with one, from the first or later, is its own result.
+        """
+        results: list[Answer | SpecPairError] = []
+        with ExitStack() as in_use:
+            asked = [self._try(engine, request, in_use) for request in requests]
+            answers = iter(await self._asking.wait([each for each in asked if isinstance(each, Pending)], receive))
+        for request, each in zip(requests, asked, strict=True):
+            result = next(answers) if isinstance(each, Pending) else each
+            if isinstance(each, Pending) and isinstance(request, wire.VerifyRequest) and isinstance(result, Answer):
+                _move_on(request, each.job.session, result)
+            results.append(result)
+        return results
+
+    def _try(
+        self, engine: Engine, request: wire.VerifyRequest | SpecPairError, in_use: ExitStack
+    ) -> Pending | SpecPairError:
+        if isinstance(request, SpecPairError):
+            return request
+        try:
+            session = self._sessions.get(str(request.session_id))
+            in_use.enter_context(self._sessions.in_use(session))
+            return self._ask(engine, request, session)
+        except SpecPairError as error:
+            return error
+
+    def _ask(self, engine: Engine, request: wire.VerifyRequest, session: Session) -> Pending:
+        position, proposals = _read(engine, request, session)
+        return self._asking.ask(
+            engine,
+            session,
+            position,
+            request.draft_tokens,
+            proposals=proposals,
+            next_in=seconds(request.next_in_ms),
+            goes_on=request.self_continue,
         )
-    return []
 
 
 def implicit(field: str) -> SelfContinueRefused:
@@ -49,7 +84,43 @@ def implicit(field: str) -> SelfContinueRefused:
     )
 
 
-def move_on(request: wire.VerifyRequest, session: Session, answer: Answer) -> None:
+def seconds(milliseconds: float | None) -> float | None:
+    """As the engine counts, of what messages say."""
+    return None if milliseconds is None else milliseconds / 1e3
+
+
+def _read(engine: Engine, request: wire.VerifyRequest, session: Session) -> tuple[int, list[Weights]]:
+    """Where a guess begins, and what its drafts were drawn from if that is said."""
+    check_ids(engine.backend, "draft_tokens", request.draft_tokens)
+    if session.self_continue:
+        if request.position is None:
+            raise implicit("position")
+    elif request.self_continue is not None:
+        raise SelfContinueRefused(
+            "self_continue: the session was opened without; ask for it in the prefill", param="self_continue"
+        )
+    position = session.cursor if request.position is None else request.position
+    return position, _proposals(engine, request, session)
+
+
+def _proposals(engine: Engine, request: wire.VerifyRequest, session: Session) -> list[Weights]:
+    sent = request.draft_probs
+    if session.strategy.draws:
+        if sent is None and request.draft_tokens:
+            raise InvalidRequest(
+                "draft_probs: Field required with the strategy probabilistic: what each draft token was drawn from",
+                param="draft_probs",
+            )
+        check_number(len(request.draft_tokens), engine.max_drafts)  # first: of thousands they would take long to read
+        return proposal.read(sent or [], request.draft_tokens, engine.backend.vocabulary.size)
+    if sent is not None:
+        raise InvalidRequest(
+            f"draft_probs: the strategy {session.strategy} makes no use of them: leave them out", param="draft_probs"
+        )
+    return []
+
+
+def _move_on(request: wire.VerifyRequest, session: Session, answer: Answer) -> None:
     """The cursor follows an answer to a guess that left its position to it."""
     if request.position is None:
         session.cursor = min(answer.position + max(answer.accepted, 1), answer.total_tokens)

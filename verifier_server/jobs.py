@@ -8,7 +8,7 @@ from speculation.acceptance import Strategy, common_prefix
 from speculation.errors import SpecPairError, TooManyDrafts
 from speculation.positions import fresh_drafts
 from speculation.proposal import Weights
-from verifier_server.sessions import Guess, Session
+from verifier_server.sessions import Session
 
 
 @dataclass(slots=True)
@@ -27,12 +27,6 @@ class Answer:
     decisions: list[dict[str, Any]] | None = None  # on each of `tokens`, as replies carry them, where asked for
 
     @property
-    def stood(self) -> int:
-        """Of the drafts of a guess that was all judged, how many stood: where the target's own token says the same as
-        the draft that fell (under the strategy threshold), that one did not."""
-        return min(self.accepted, len(self.tokens) - (self.finish_reason != "stop"))
-
-    @property
     def timing(self) -> dict[str, float]:
         """The times as replies carry them."""
         return {
@@ -40,6 +34,9 @@ class Answer:
             "forward_ms": round(self.forward_ms, 3),
             "sessions": self.sessions,
         }
+
+
+Told = Callable[[Answer | SpecPairError], None]  # called with each answer, from any thread
 
 
 @dataclass(eq=False, slots=True)
@@ -52,7 +49,7 @@ class Job:
     session: Session
     position: int
     drafts: list[int]
-    done: Callable[[Answer | SpecPairError], None]
+    done: Told
     until_end: bool = False
     next_in: float | None = None  # from the answer to the arrival of the session's next guess, as its client expects
     goes_on: bool | None = None  # whether the session may take steps of its own from here on; None: as before
@@ -69,10 +66,9 @@ class Job:
     fresh_proposals: list[Weights] = field(default_factory=list)  # of these
     closed: bool = False  # its last answer was given
 
-    @property
-    def guess(self) -> Guess:
-        """What it says, whoever asks."""
-        return self.position, self.drafts, self.proposals
+    def same_as(self, other: "Job") -> bool:
+        """Whether the two say the same, whoever asks."""
+        return (self.position, self.drafts, self.proposals) == (other.position, other.drafts, other.proposals)
 
     def place(self, max_drafts: int, first: bool) -> bool:
         """Compare the guess with what is committed by now; False where the record holds the whole answer.
@@ -81,21 +77,16 @@ class Job:
         will have committed does not count. Raises TooManyDrafts, PositionInsidePrompt, PositionBeyondCommitted.
         """
         session = self.session
-        if session.judged is not None and self.guess == session.judged:
-            return False  # asked again: what it came to is told, though by some strategies more of it could stand yet
         finished = session.finish_reason is not None
         fresh = fresh_drafts(session.tokens, session.prompt_len, finished, self.position, self.drafts)
-        if fresh is None:
+        if fresh is None or (not session.strategy.extends and self.position < len(session.tokens)):
             return False
         if len(fresh) <= max_drafts:
             # The last place before the limit is the target's own: a draft there would be judged for nothing.
             fresh = fresh[: session.limit - len(session.tokens) - 1]
         elif first:
-            raise TooManyDrafts(
-                f"{len(fresh)} new drafts, this verifier judges at most {max_drafts} at once", limit=max_drafts
-            )
-        begin = len(session.tokens) - self.position
-        self.fresh, self.fresh_proposals = fresh, self.proposals[begin : begin + len(fresh)]
+            check_number(len(fresh), max_drafts)
+        self.fresh, self.fresh_proposals = fresh, self.proposals[: len(fresh)]
         return True
 
     def answer(self, now: float, judged: int | None) -> Answer:
@@ -115,3 +106,9 @@ class Job:
             sessions=self.sessions if ran else 0,
             decisions=session.decided(self.position, len(session.tokens)),
         )
+
+
+def check_number(fresh: int, max_drafts: int) -> None:
+    """Raise TooManyDrafts, with the limit, for more `fresh` drafts than are judged at once."""
+    if fresh > max_drafts:
+        raise TooManyDrafts(f"{fresh} new drafts, this verifier judges at most {max_drafts} at once", limit=max_drafts)

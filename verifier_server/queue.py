@@ -134,9 +134,9 @@ class Queue:
 
     def _check_overlap(self, seat: Seat, job: Job) -> None:
         """One guess at a time; but the same one may come again, and what the record answers waits for nothing."""
-        others = [other for other in seat.jobs if not other.cancelled and other.guess != job.guess]
+        others = [other for other in seat.jobs if not other.cancelled and not other.same_as(job)]
         # Whether it came before or behind the pass that has just ended is for chance to decide.
-        overlaps = others or (job.submitted < job.session.judged_at and job.guess != job.session.judged)
+        overlaps = others or job.submitted < job.session.judged_at
         if overlaps and job.place(self._max_drafts, first=False):
             raise OverlapRefused(
                 f"another guess of session {job.session.id} was under way: with the strategy {job.session.strategy} "

@@ -18,7 +18,7 @@ from speculation.errors import (
     Unauthorized,
 )
 from speculation.positions import check_position
-from verifier_server.events import HEADERS, MEDIA_TYPE, CommittedStream, encode
+from verifier_server.events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream, encode
 from verifier_server.jobs import Answer
 from verifier_server.service import Service
 from verifier_server.sessions import Session
@@ -83,7 +83,7 @@ async def verify(request: Request) -> Response:
         session = service.latest(_caller(request))
     else:
         session = service.session(session_id)
-    answer = await service.verify(message, session, request.receive)
+    answer = await service.guesses.one(service.engine, message, session, request.receive)
     return _json(_verdict(answer), session)
 
 
@@ -92,7 +92,7 @@ async def verify_batch(request: Request) -> Response:
     service = _service(request)
     batch = wire.parse(wire.BatchRequest, await _body(request))
     items = [_item(batch, number) for number in range(len(batch.items))]
-    results = await service.verify_all(items, request.receive)
+    results = await service.guesses.each(service.engine, items, request.receive)
     bodies = [_verdict(each) if isinstance(each, Answer) else encode(each.body()) for each in results]
     return Response(f'{{"results":[{",".join(bodies)}]}}'.encode(), media_type="application/json")
 
@@ -103,7 +103,7 @@ async def generate(request: Request) -> Response:
     message = wire.parse(wire.GenerateRequest, await _body(request))
     text = service.open_text(message)
     if message.stream:
-        answers = service.texts.each(text)
+        answers = service.texts.each(text, HEARTBEAT)
         return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=HEADERS)
     return JSONResponse(summary(text, await service.texts.last(text, request.receive)))
 

@@ -182,7 +182,7 @@ class Scheduler:
         tokens = [ruling.token for ruling in rulings]
         session.commit(tokens, ends, own=part.run is None, forward_ms=1e3 * (ended - began), decisions=decisions)
         if part.run is not None:
-            session.judged, session.judged_at = part.run.guess, ended
+            session.judged_at = ended
         part.seat.answers += part.run is not None
         rejected = session.held - (len(session.tokens) - 1)
         session.held -= rejected

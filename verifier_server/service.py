@@ -1,10 +1,10 @@
-"""The verifier without HTTP: prompts to sessions, guesses to answers."""
+"""The verifier without HTTP: the model, its sessions, and what guesses and writes with them."""
 
 import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
@@ -15,13 +15,13 @@ from backends.contract import Backend, BackendError
 from backends.registry import load
 from speculation import noise, wire
 from speculation.acceptance import Strategy
-from speculation.errors import ModelFailed, ModelLoading, SpecPairError
-from verifier_server.asking import Asking, Pending
+from speculation.errors import ModelFailed, ModelLoading
+from verifier_server.asking import Asking
 from verifier_server.draft_model import load_draft_model
 from verifier_server.engine import Engine
 from verifier_server.fused import Fusion
-from verifier_server.generating import Generating, Text
-from verifier_server.guesses import implicit, move_on, read_guess
+from verifier_server.generating import Generating, Writing
+from verifier_server.guesses import Guessing, implicit, seconds
 from verifier_server.hold import LONGEST
 from verifier_server.jobs import Answer
 from verifier_server.outbox import Outbox
@@ -53,7 +53,8 @@ class Service:
         self.progress = 0.0
         self._said = time.monotonic()  # when the progress was last told
         self.failure: str | None = None
-        self.texts = Generating(self._asking, self.sessions)
+        self.guesses = Guessing(self._asking, self.sessions)
+        self.texts = Generating(self.outbox, self.sessions)
         self._backend, self._draft, self._clock = backend, draft, clock
         self._engine: Engine | None = None
         self._fusion: Fusion | None = None
@@ -156,14 +157,13 @@ class Service:
     ) -> tuple[Session, Answer]:
         """Open a session (or find the one this very request opened) and generate its first token.
 
-        Here and below, a client that hangs up (`receive` says so) is waited for no more; its session stays.
+        A client that hangs up (`receive` says so) is waited for no more; its session stays.
         """
         engine, backend = self.engine, self.engine.backend
         request = request.model_copy(update={"session_id": None})
         session = self.sessions.open(session_id, caller, request, lambda new_id: make_session(backend, new_id, request))
         with self.sessions.in_use(session):
-            next_in = _seconds(request.next_in_ms)
-            pending = self._asking.ask(engine, session, session.prompt_len, next_in=next_in)
+            pending = self._asking.ask(engine, session, session.prompt_len, next_in=seconds(request.next_in_ms))
             return session, await self._asking.answer(pending, receive)
 
     def session(self, session_id: str) -> Session:
@@ -179,59 +179,7 @@ class Service:
             raise implicit("session_id")
         return session
 
-    async def verify(self, request: wire.VerifyRequest, session: Session, receive: Receive) -> Answer:
-        """Judge a guess. Without a position, the session's cursor stands in and moves on.
-
-        Raises what `read_guess` raises, and what the engine answers.
-        """
-        with self.sessions.in_use(session):
-            answer = await self._asking.answer(self._guess(request, session), receive)
-        move_on(request, session, answer)
-        return answer
-
-    async def verify_all(
-        self, requests: Sequence[wire.VerifyRequest | SpecPairError], receive: Receive
-    ) -> list[Answer | SpecPairError]:
-        """The same for guesses that name their sessions, side by side: they share passes.
-
-        What is wrong with one, from the first or later, is its own result.
-        """
-        _ = self.engine
-        results: list[Answer | SpecPairError] = []
-        with ExitStack() as in_use:
-            asked = [self._try(request, in_use) for request in requests]
-            answers = iter(await self._asking.wait([each for each in asked if isinstance(each, Pending)], receive))
-        for request, each in zip(requests, asked, strict=True):
-            result = next(answers) if isinstance(each, Pending) else each
-            if isinstance(each, Pending) and isinstance(request, wire.VerifyRequest) and isinstance(result, Answer):
-                move_on(request, each.job.session, result)
-            results.append(result)
-        return results
-
-    def _try(self, request: wire.VerifyRequest | SpecPairError, in_use: ExitStack) -> Pending | SpecPairError:
-        if isinstance(request, SpecPairError):
-            return request
-        try:
-            session = self.sessions.get(str(request.session_id))
-            in_use.enter_context(self.sessions.in_use(session))
-            return self._guess(request, session)
-        except SpecPairError as error:
-            return error
-
-    def _guess(self, request: wire.VerifyRequest, session: Session) -> Pending:
-        engine = self.engine
-        position, proposals = read_guess(engine.backend, request, session)
-        return self._asking.ask(
-            engine,
-            session,
-            position,
-            request.draft_tokens,
-            proposals=proposals,
-            next_in=_seconds(request.next_in_ms),
-            goes_on=request.self_continue,
-        )
-
-    def open_text(self, request: wire.GenerateRequest) -> Text:
+    def open_text(self, request: wire.GenerateRequest) -> Writing:
         """A text for `texts` to write. Raises what `Generating.open` does."""
         return self.texts.open(request, self.engine, self._fusion)
 
@@ -300,7 +248,3 @@ class Service:
             self._said = now
             _log.info("loading the model: %.0f %%", 100 * fraction)
         self.progress = fraction
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1e3

@@ -10,10 +10,7 @@ from typing import Any
 from speculation.acceptance import Rule, Strategy, effective_sampling
 from speculation.decisions import Decision
 from speculation.errors import Overloaded, SessionConflict, UnknownSession
-from speculation.proposal import Weights
 from speculation.sampling import Sampling
-
-Guess = tuple[int, list[int], list[Weights]]  # position, drafts, and what these were drawn from
 
 
 @dataclass(eq=False, slots=True)
@@ -29,8 +26,7 @@ class Session:
     threshold: float | None = None  # of the strategy of that name
     decisions: list[Decision] | None = None  # on each generated token; None: nobody asked
     rule: Rule = field(init=False)  # what strategy, sampling and threshold come to
-    judged: Guess | None = None  # the last guess that the model ran for; the engine's
-    judged_at: float = 0.0  # when that pass ended, on the engine's clock
+    judged_at: float = 0.0  # when the last pass that ran for a guess ended, on the engine's clock; the engine's
     request: Any = None  # the prefill it came from: a repeated one must be equal
     last_used: float = 0.0
     requests: int = 0  # under way

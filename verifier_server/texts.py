@@ -7,14 +7,14 @@ from typing import Any
 
 from speculation import wire
 from speculation.errors import SpecPairError
-from verifier_server.events import event
-from verifier_server.generating import Text
+from verifier_server.events import COMMENT, event
+from verifier_server.generating import Writing
 from verifier_server.jobs import Answer
 
 
-def summary(text: Text, last: Answer) -> dict[str, Any]:
+def summary(text: Writing, last: Answer) -> dict[str, Any]:
     """The reply, and the last event of a stream."""
-    session, backend, speculation = text.session, text.engine.backend, text.speculation
+    session, backend, counts = text.session, text.engine.backend, text.counts
     generated = session.tokens[session.prompt_len :]
     body = {
         "text": backend.vocabulary.decode(generated).decode(errors="replace"),
@@ -23,29 +23,33 @@ def summary(text: Text, last: Answer) -> dict[str, Any]:
         "generated_tokens": len(generated),
         "finish_reason": session.finish_reason,
         "model": backend.model_name,
-        "mode": "target" if speculation is None else "fused",
+        "mode": "target" if counts is None else "fused",
         "sampling": wire.sampling_body(session.sampling, session.strategy, session.threshold),
         "timing": last.timing,
     }
-    if speculation is not None:
-        body |= {"draft_model": speculation.draft_model, "speculation": speculation.body()}
+    if counts is not None:
+        body |= {"draft_model": counts.draft_model, "speculation": counts.body()}
     decisions = session.decided(session.prompt_len, len(session.tokens))
     return body if decisions is None else body | {"decisions": decisions}
 
 
-async def text_events(text: Text, answers: AsyncGenerator[Answer]) -> AsyncIterator[bytes]:
-    """The events of a stream: tokens with their text, then the summary, or an error. Closes `answers`."""
+async def text_events(text: Writing, answers: AsyncGenerator[Answer | None]) -> AsyncIterator[bytes]:
+    """The events of a stream: tokens with their text, then the summary, or an error; where None comes, a comment that
+    keeps proxies from closing the connection. Closes `answers`."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     vocabulary = text.engine.backend.vocabulary
     last: Answer | None = None
     try:
         async with aclosing(answers):  # a reader who leaves stops the decoding at once
             async for answer in answers:
+                if answer is None:
+                    yield COMMENT
+                    continue
                 last = answer
                 part = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
                 body: dict[str, Any] = {"position": answer.position, "tokens": answer.tokens, "text": part}
-                if text.speculation is not None:
-                    body |= {"judged": answer.judged, "accepted": answer.stood}
+                if text.counts is not None:
+                    body |= {"judged": answer.judged, "accepted": answer.accepted}
                 yield event("tokens", body if answer.decisions is None else body | {"decisions": answer.decisions})
     except SpecPairError as error:
         yield event("error", error.body())

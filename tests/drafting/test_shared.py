@@ -180,6 +180,18 @@ def test_a_whole_row_behind_a_head_can_be_had_when_others_have_passed(kept: bool
         assert isinstance(heads[0], Head) and np.array_equal(heads[0].whole(), said(TEXTS[0])[:200])
 
 
+def test_a_row_that_was_kept_waits_for_no_pass(threads: ThreadPoolExecutor) -> None:
+    scene = Scene(Engine(has_heads=True), threads)
+    mine, other = scene.shared.view(), scene.shared.view()
+    (head,) = mine.heads([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], [HeadOf(4, 1.0, 200)])[0]
+    held = scene.hold(other)
+    try:
+        assert np.array_equal(threads.submit(head.whole).result(20), said(TEXTS[0])[:200])
+        assert not held.done()
+    finally:
+        scene.let_go()
+
+
 def test_rows_and_heads_are_no_pass_together(threads: ThreadPoolExecutor) -> None:
     scene = Scene(Engine(has_heads=True), threads)
     first, second, third = (scene.shared.view() for _ in range(3))

@@ -39,7 +39,8 @@ def by_rule(rule: Rule) -> Decide:
     """What the verifier does with one draft."""
 
     def decide(row: Logits, _: Sampling, draft: int, proposal: Weights, position: int) -> tuple[int, bool]:
-        return judge([draft], [row], rule, position, set(), [proposal])[0]
+        (ruling,) = judge([draft], [row], rule, position, set(), [proposal])
+        return ruling.token, ruling.stands
 
     return decide
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.acceptance import DRAFTER_INVARIANT, Rule, Strategy, common_prefix, effective_sampling
+from speculation.acceptance import DRAFTER_INVARIANT, Rule, Ruling, Strategy, common_prefix, effective_sampling
 from speculation.acceptance import judge as judge_by_rule
 from speculation.distribution import probabilities
 from speculation.head import head_of
@@ -24,8 +24,8 @@ def judge(
 ) -> list[int]:
     """The tokens, by the default rule; those in front of the last are there because drafts stand."""
     rulings = judge_by_rule(drafts, rows, Rule(Strategy.COUPLED, sampling), position, ends)
-    tokens = [token for token, _ in rulings]
-    assert [stands for _, stands in rulings] == [token == draft for token, draft in zip_longest(tokens, drafts)][
+    tokens = [each.token for each in rulings]
+    assert [each.stands for each in rulings] == [token == draft for token, draft in zip_longest(tokens, drafts)][
         : len(tokens)
     ]
     return tokens
@@ -87,9 +87,9 @@ def test_the_deterministic_strategy_takes_the_argmax_and_keeps_the_rest() -> Non
 
 def test_greedy_takes_the_argmax_and_no_draft_even_where_they_are_equal() -> None:
     rule = Rule(Strategy.GREEDY, effective_sampling(Strategy.GREEDY, Sampling(3, 1.0)))
-    assert judge_by_rule([3, 4], saying(3, 4, 5), rule, 10, {END}) == [(3, False)]
-    assert judge_by_rule([6], saying(3, 4), rule, 10, {END}) == [(3, False)]
-    assert judge_by_rule([], saying(3), rule, 10, {END}) == [(3, False)]
+    assert judge_by_rule([3, 4], saying(3, 4, 5), rule, 10, {END}) == [Ruling(3, False)]
+    assert judge_by_rule([6], saying(3, 4), rule, 10, {END}) == [Ruling(3, False)]
+    assert judge_by_rule([], saying(3), rule, 10, {END}) == [Ruling(3, False)]
 
 
 def test_whose_text_is_the_same_whatever_is_drafted() -> None:
@@ -107,6 +107,9 @@ def plain_threshold(drafts: list[int], rows: list[Logits], sampling: Sampling, t
             if p[drafts[at]] > threshold:
                 tokens.append(drafts[at])
                 continue
+            if (token := choose(row, sampling, 30 + at)) == drafts[at]:
+                tokens.append(token)
+                continue
         return [*tokens, choose(row, sampling, 30 + at)]
     raise AssertionError("the last row has no draft")
 
@@ -123,17 +126,18 @@ def test_the_threshold_is_on_what_the_target_gives_after_its_filters(
     drafts = [data.draw(st.integers(0, len(row) - 1)) for row in rows[:-1]]
     rule = Rule(Strategy.THRESHOLD, sampling, threshold)
     expected = plain_threshold(drafts, rows, sampling, threshold)
-    assert [token for token, _ in judge_by_rule(drafts, rows, rule, 30, set())] == expected
+    assert [each.token for each in judge_by_rule(drafts, rows, rule, 30, set())] == expected
     heads = [Device(row).head(1, sampling.softmax_temperature) for row in rows]
-    assert [token for token, _ in judge_by_rule(drafts, heads, rule, 30, set())] == expected
+    assert [each.token for each in judge_by_rule(drafts, heads, rule, 30, set())] == expected
 
 
 def test_a_draft_behind_an_accepted_end_is_not_judged() -> None:
     flat = np.zeros((3, 8), np.float32)
     rule = Rule(Strategy.THRESHOLD, Sampling(0, 1.0), 0.1)
-    assert judge_by_rule([END, 1], flat, rule, 0, {END}) == [(END, True)]
+    assert [each[:2] for each in judge_by_rule([END, 1], flat, rule, 0, {END})] == [(END, True)]
     rule = Rule(Strategy.PROBABILISTIC, Sampling(0, 1.0))
-    assert judge_by_rule([END, 1], flat, rule, 0, {END}, [{END: 0.05, 1: 0.95}, {1: 1.0}]) == [(END, True)]
+    rulings = judge_by_rule([END, 1], flat, rule, 0, {END}, [{END: 0.05, 1: 0.95}, {1: 1.0}])
+    assert [each[:2] for each in rulings] == [(END, True)]
 
 
 @pytest.mark.parametrize(

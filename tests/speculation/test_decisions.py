@@ -20,8 +20,8 @@ def decided(rule: Rule, drafts: list[int] = DRAFTS) -> list[Decision]:
     proposals = PROPOSALS[: len(drafts)] if rule.strategy is Strategy.PROBABILISTIC else []
     rulings = judge(drafts, ROWS, rule, 20, set(), proposals)
     decisions = explain(rule, rulings, drafts, ROWS, 20, proposals)
-    assert [each.token for each in decisions] == [token for token, _ in rulings]
-    assert [each.verdict == "accepted" for each in decisions] == [stands for _, stands in rulings]
+    assert [each.token for each in decisions] == [each.token for each in rulings]
+    assert [each.verdict == "accepted" for each in decisions] == [each.stands for each in rulings]
     assert decisions[-1].verdict == ("own" if len(decisions) > len(drafts) else "rejected")
     for at, each in enumerate(decisions):
         told = Sampling(9, 1.0) if rule.sampling.greedy else rule.sampling
@@ -48,7 +48,7 @@ def test_a_coin_against_p_and_q() -> None:
 
 def test_the_number_behind_the_shared_noise() -> None:
     rule = Rule(Strategy.COUPLED, WARM)
-    right = [token for token, _ in judge([], ROWS[:1], rule, 20, set())]
+    right = [each.token for each in judge([], ROWS[:1], rule, 20, set())]
     for drafts in (right, [(right[0] + 1) % 6]):
         first = decided(rule, drafts)[0]
         assert first.drawn == noise.uniform(noise.row_key(9, 20), drafts[0])

@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from backends.contract import Entry
 from backends.scripted import Script, ScriptedBackend
 from speculation.acceptance import DRAFTER_INVARIANT, Rule, Strategy, effective_sampling, judge
 from speculation.decisions import explain
+from speculation.distribution import probabilities
 from speculation.errors import OverlapRefused, PositionBeyondCommitted
 from speculation.proposal import Weights, drawn_from, propose
-from speculation.sampling import Logits, Sampling
+from speculation.sampling import Logits, Row, Sampling
 from tests.verifier_server.bench import Asked, Bench, plain
 from verifier_server.sessions import Session
 
@@ -63,19 +66,20 @@ def test_the_engine_commits_what_the_rule_says_of_the_models_rows(
         rows = [bench.backend.logits_after([*before, *drafts[:at]]) for at in range(count + 1)]
         rulings = judge(drafts, rows, rule, len(before), ENDS, sent)
         answer = bench.verify(session, len(before), drafts, sent)
-        assert answer.tokens == [token for token, _ in rulings]
+        assert answer.tokens == [each.token for each in rulings]
         told = explain(rule, rulings, drafts, rows, len(before), sent)
         assert answer.decisions == [each.body() for each in told]
+        assert answer.accepted == sum(each.verdict == "accepted" for each in told)
     assert session.decisions is not None
     assert [each.token for each in session.decisions] == session.tokens[len(PROMPT) :]
 
 
 @EACH
 def test_a_guess_asked_again_is_told_the_same(strategy: Strategy) -> None:
-    """Also where the target's own token happens to equal the draft that fell, and more of the guess could stand yet."""
+    """Also by greedy, whose own token equals the draft that it does not take: more of the guess could follow."""
     bench = Bench(SCRIPT)
     session = opened(bench, strategy, told=True)
-    retried = equal = 0
+    asked: list[tuple[int, list[int], list[Weights]]] = []
     for _ in range(12):
         position = len(session.tokens)
         drafts, proposals = guess(session.tokens, WARM, 3)
@@ -88,11 +92,28 @@ def test_a_guess_asked_again_is_told_the_same(strategy: Strategy) -> None:
         assert bench.backend.passes == passes
         assert (again.tokens, again.accepted, again.decisions) == (first.tokens, first.accepted, first.decisions)
         assert again.judged == 0
-        retried += 1
-        equal += first.tokens == drafts[: len(first.tokens)]
-    assert retried == 12
-    if strategy in (Strategy.GREEDY, Strategy.THRESHOLD):
-        assert equal, "the hard case came"
+        asked.append((position, drafts, sent))
+    committed, passes = list(session.tokens), bench.backend.passes
+    for position, *rest in asked:  # duplicates that come late, of older guesses, too
+        assert bench.verify(session, position, *rest).tokens == committed[position:]
+    assert (session.tokens, bench.backend.passes) == (committed, passes)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.GREEDY, Strategy.PROBABILISTIC, Strategy.THRESHOLD])
+def test_only_a_guess_from_the_end_of_the_text_moves_it_on(strategy: Strategy) -> None:
+    """An older one may begin as the text does and go on: it was made when the text was shorter, and comes late."""
+    bench = Bench(SCRIPT)
+    session = opened(bench, strategy)
+    for _ in range(2):
+        bench.verify(session, len(session.tokens))
+    committed, passes = list(session.tokens), bench.backend.passes
+    drafts = [*committed[5:], 60, 61]
+    sure = [{draft: 1.0} for draft in drafts] if strategy is Strategy.PROBABILISTIC else []
+    for begin in range(2):
+        late = bench.verify(session, 5 + begin, drafts[begin:], sure[begin:])
+        assert (late.tokens, late.judged) == (committed[5 + begin :], 0)
+    assert (session.tokens, bench.backend.passes) == (committed, passes)
+    assert bench.verify(session, 7, drafts[2:], sure[2:]).judged == 2
 
 
 def test_greedy_takes_one_token_a_guess_whatever_was_guessed() -> None:
@@ -116,6 +137,19 @@ def test_a_threshold_of_nothing_takes_every_draft_that_can_be_and_of_nearly_all_
     while len(strict.tokens) < 34:
         bench.verify(strict, len(strict.tokens), junk)
     assert strict.tokens[4:] == plain(SCRIPT, PROMPT, 30, Sampling(6, 0.9))
+
+
+def test_what_the_threshold_fells_and_the_target_draws_is_accepted() -> None:
+    """As the reply counts it: what stands there is the draft. So the text is the target's, and all of it stands."""
+    bench = Bench(SCRIPT)
+    session = bench.open(PROMPT, sampling=WARM, strategy=Strategy.THRESHOLD, threshold=0.999, explain=True)
+    bench.prefill(session)
+    text = plain(SCRIPT, PROMPT, 12, WARM)
+    answer = bench.verify(session, 5, text[1:9])
+    assert (answer.accepted, answer.tokens) == (8, text[1:10])
+    assert answer.decisions is not None
+    assert [each["verdict"] for each in answer.decisions] == [*["accepted"] * 8, "own"]
+    assert any(each["draft_p"] < 0.999 for each in answer.decisions[:8])
 
 
 @ONE_AT_A_TIME
@@ -146,28 +180,28 @@ def test_a_different_guess_is_refused_while_one_waits(strategy: Strategy) -> Non
 
 
 @ONE_AT_A_TIME
-def test_a_guess_that_comes_while_another_is_judged_is_refused_like_one_that_comes_before(strategy: Strategy) -> None:
+def test_a_guess_that_comes_while_another_is_judged_never_moves_the_text_on(strategy: Strategy) -> None:
     class Busy(ScriptedBackend):
-        """While it is at work on the second token, guesses come that begin with that token, as they happen to know."""
+        """While it is at work on the second token, guesses come: one that begins behind it, as it happens to know."""
 
         def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
             if batch[0].start == 4 and not came:
-                came.extend(bench.ask(session, 5, drafts, proposals=proposals) for drafts, proposals in late)
+                came.extend(bench.ask(session, at, drafts, proposals=proposals) for at, drafts, proposals in late)
             return super()._forward(batch)
 
     came: list[Asked] = []
     second = plain(SCRIPT, PROMPT, 2, WARM)[1]
-    sure = strategy is Strategy.PROBABILISTIC
-    late = [([second, 3], [{second: 1.0}, {3: 1.0}] if sure else []), ([], [])]
+    sure = [{second: 1.0}, {3: 1.0}] if strategy is Strategy.PROBABILISTIC else []
+    late = [(6, [3], sure[1:]), (5, [second, 3], sure), (5, [], [])]
     bench = Bench(backend=Busy(SCRIPT, rows=2, context_length=256))
     session = opened(bench, strategy)
     first = bench.ask(session, 5)
     bench.run(first)
     bench.run(*came)
-    other, same = came
-    assert isinstance(other.results[0], OverlapRefused)
-    assert first.answer.tokens == same.answer.tokens == session.tokens[5:] == [second]
-    assert bench.verify(session, 5, *late[0]).judged == 1, "now it comes behind the other"
+    beyond, other, same = came
+    assert isinstance(beyond.results[0], OverlapRefused), "it may not have been beyond, had it come sooner"
+    assert first.answer.tokens == other.answer.tokens == same.answer.tokens == session.tokens[5:] == [second]
+    assert bench.verify(session, *late[0]).judged == 1, "now it comes behind the other"
 
 
 @ONE_AT_A_TIME
@@ -193,19 +227,6 @@ def test_others_may_overlap(strategy: Strategy) -> None:
     assert session.tokens[4:] == text[: len(session.tokens) - 4]
 
 
-def test_what_a_draft_was_drawn_from_stays_with_it_behind_what_is_committed_already() -> None:
-    bench = Bench(SCRIPT)
-    session = opened(bench, Strategy.PROBABILISTIC)
-    own = bench.verify(session, 5).tokens
-    drafts, proposals = guess([*session.tokens], WARM, 2)
-    known = [{token: 1.0} for token in own]
-    behind = bench.ask(session, 5, [*own, *drafts], proposals=[*known, *proposals])
-    assert behind.job.place(8, first=True)
-    assert (behind.job.fresh, behind.job.fresh_proposals) == (drafts, proposals)
-    bench.run(behind)
-    assert behind.answer.judged == 2
-
-
 def test_a_guess_cut_at_the_end_of_the_text_keeps_what_goes_with_it() -> None:
     bench = Bench(SCRIPT)
     session = opened(bench, Strategy.PROBABILISTIC, limit=4)
@@ -223,6 +244,28 @@ def test_decisions_end_with_the_text() -> None:
     assert session.decisions is not None
     assert [each.token for each in session.decisions] == text
     assert {each.verdict for each in session.decisions} == {"own"}
+
+
+@ONE_AT_A_TIME
+def test_and_once_where_the_rule_and_the_decision_want_the_same(
+    strategy: Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Sampling] = []
+
+    def counted(row: Row, sampling: Sampling) -> NDArray[np.float64]:
+        asked.append(sampling)
+        return probabilities(row, sampling)
+
+    monkeypatch.setattr("speculation.decisions.probabilities", counted)
+    monkeypatch.setattr("speculation.acceptance.probabilities", counted)
+    bench = Bench(SCRIPT)
+    session = opened(bench, strategy, told=True)
+    for _ in range(5):
+        drafts, proposals = guess(session.tokens, WARM, 4)
+        asked.clear()
+        sent = proposals if strategy is Strategy.PROBABILISTIC else []
+        answer = bench.verify(session, len(session.tokens), drafts, sent)
+        assert len(asked) == len(answer.tokens)
 
 
 def test_nothing_is_worked_out_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

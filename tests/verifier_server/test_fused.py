@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, product
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -24,9 +25,10 @@ from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.test_departures import leave_behind, until
 from tests.verifier_server.test_http_concurrency import drafting_client
 from tests.verifier_server.test_http_generate import PROMPT_IDS, events
+from verifier_server import routes
 from verifier_server.draft_model import DraftModel
 from verifier_server.engine import Engine
-from verifier_server.fused import Fusion, Speculation
+from verifier_server.fused import DraftCounts, Fusion
 from verifier_server.jobs import Answer
 from verifier_server.sessions import Session
 
@@ -147,14 +149,15 @@ def test_a_threshold_of_nothing_takes_every_draft(fused: LiveServer) -> None:
     assert strict["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
 
 
-def test_a_draft_that_fell_did_not_stand_though_the_target_says_the_same(fused: LiveServer) -> None:
-    """Its argmax, which it gives less than the threshold."""
+def test_a_draft_that_the_target_draws_stands_though_it_is_below_the_threshold(fused: LiveServer) -> None:
+    """So that the counters, the decisions and the text say the same."""
     asked = {"strategy": "threshold", "threshold": 0.99, "draft_n": 3, "explain": True}
     reply = fused.post("/generate", body_of(WARM, **asked))
-    told = reply["speculation"]
-    fell = [each for each in reply["decisions"] if each["verdict"] == "rejected"]
-    assert any(each["draft"] == each["token"] for each in fell)
-    assert told["accepted"] == sum(each["verdict"] == "accepted" for each in reply["decisions"])
+    told, decisions = reply["speculation"], reply["decisions"]
+    stood = [each for each in decisions if each["verdict"] == "accepted"]
+    assert any(each["draft_p"] <= 0.99 for each in stood)
+    assert all((each["draft"] == each["token"]) == (each in stood) for each in decisions if each["draft"] is not None)
+    assert told["accepted"] == len(stood)
     assert 1 + told["rounds"] + told["accepted"] == LENGTH
 
 
@@ -344,6 +347,23 @@ def test_who_leaves_while_it_waits_for_its_turn_is_never_written(serve: Serve) -
     assert [256, 77] not in [held[:2] for held in backend._held]
 
 
+def test_a_stream_that_waits_for_its_turn_says_that_it_lives(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "HEARTBEAT", 0.01)
+    live, _ = endless(serve)
+    forever = {**body_of(WARM, draft_n=3), "max_tokens": None, "stream": True}
+    with live.client() as other:
+        with live.client() as client, client.stream("POST", "/generate", json=forever) as response:
+            first = response.iter_lines()  # kept: to drop it is to leave
+            next(first)
+            request = other.build_request("POST", "/generate", json=body_of(WARM, stream=True))
+            waiting = other.send(request, stream=True)
+            lines = waiting.iter_lines()
+            assert [next(lines) for _ in range(6)] == [":", ""] * 3
+        told = [line for line in lines if line.startswith("data: ")]
+        waiting.close()
+    assert json.loads(told[-1].removeprefix("data: "))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
+
+
 def test_texts_that_wait_count_as_sessions(serve: Serve) -> None:
     live, _ = endless(serve, max_sessions=2)
     forever = {**body_of(WARM), "max_tokens": None, "stream": True}
@@ -428,6 +448,30 @@ def test_an_engine_that_fails_fails_the_text(serve: Serve) -> None:
     until(live, lambda: rows_free(live))
 
 
+def test_the_wait_for_a_row_of_the_draft_model_is_time_in_the_queue() -> None:
+    """One row, two texts, and a clock that moves once: while the second waits and the first is written."""
+    now = [0.0]
+    engine = Engine(ScriptedBackend(SCRIPT), 16, lambda: now[0])
+    draft = half_right(rows=1)
+    fusion = Fusion(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None)
+    last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
+    for number, results in enumerate(last):
+        session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 12)
+        fusion.start(engine, session, 2, DraftCounts(""), results.put)
+    now[0] = 7.0
+    engine.start()  # the first had its turn at once, and waited for the engine
+    waited = []
+    for results in last:
+        answer = results.get(timeout=20)
+        while isinstance(answer, Answer) and answer.finish_reason is None:
+            answer = results.get(timeout=20)
+        assert isinstance(answer, Answer)
+        waited.append(answer.queue_ms)
+    engine.stop()
+    fusion.stop()
+    assert waited == [7000.0, 7000.0]
+
+
 def test_stopping_ends_what_is_under_way_and_what_waits() -> None:
     engine = Engine(Endless(), 16)
     engine.start()
@@ -444,7 +488,7 @@ def test_stopping_ends_what_is_under_way_and_what_waits() -> None:
 
     for number in range(2):
         session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 1_000_000)
-        fusion.start(engine, session, 2, Speculation(""), lambda result, number=number: tell(number, result))  # type: ignore[misc]
+        fusion.start(engine, session, 2, DraftCounts(""), lambda result, number=number: tell(number, result))  # type: ignore[misc]
     assert begun.wait(20)
     engine.stop()
     fusion.stop()

@@ -13,6 +13,8 @@ from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling import Sampling
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.test_http_concurrency import Gated
+from verifier_server import routes
 
 PROMPT = "x = "
 PROMPT_IDS = [256, *PROMPT.encode()]
@@ -77,6 +79,18 @@ def test_an_end_token_has_no_text(serve: Serve) -> None:
     live = serve(ScriptedBackend(Script(seed=2, end_bias=100.0)))
     reply = live.post("/generate", {"prompt": PROMPT})
     assert (reply["token_ids"], reply["text"], reply["finish_reason"]) == ([END], "", "stop")
+
+
+def test_silence_is_filled_with_comments(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "HEARTBEAT", 0.01)
+    backend = Gated()
+    live = serve(backend)
+    backend.close_gate()
+    with live.client() as client, client.stream("POST", "/generate", json={**BODIES[0], "stream": True}) as response:
+        lines = response.iter_lines()
+        assert [next(lines) for _ in range(6)] == [":", ""] * 3
+        backend.gate.set()
+        assert json.loads(list(lines)[-2].removeprefix("data: "))["generated_tokens"] == 30
 
 
 def test_errors_before_the_stream_are_replies(server: LiveServer) -> None:

@@ -56,6 +56,13 @@ def test_probabilities_go_with_drafts_that_were_drawn(server: LiveServer, opened
     assert len(server.post("/verify", {**empty, "position": reply["total_tokens"] + 1, "draft_probs": []})["tokens"])
 
 
+def test_drafts_are_counted_before_their_probabilities_are_read(server: LiveServer, opened: Any) -> None:
+    guess = {"session_id": opened("probabilistic"), "position": 4, "draft_tokens": [7] * 65}
+    status, code, message, _ = refused(server, "/verify", {**guess, "draft_probs": [{"nonsense": 1.0}] * 65})
+    assert (status, code) == (422, "too_many_drafts")
+    assert message == "65 new drafts, this verifier judges at most 64 at once"
+
+
 @pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy", "threshold"])
 def test_and_with_no_others(server: LiveServer, opened: Any, strategy: str) -> None:
     guess = {"session_id": opened(strategy), "position": 4, "draft_tokens": [7], "draft_probs": [{"7": 1.0}]}
