@@ -77,6 +77,7 @@ class HeadOf(NamedTuple):
     below: int
 
 
+ROWS_AT_MOST = 256  # of one engine: what llama.cpp takes
 HEAD = 1024  # logits that decide nearly every token that is drawn
 
 
@@ -93,7 +94,8 @@ class LoadOptions:
     model: Path | None = None
     rows: int | None = 1  # None: as many as memory allows, where an engine can tell
     context_length: int | None = None  # tokens per row
-    shared_cells: int | None = None  # rows share one context and so many tokens beyond it; None: each has its own
+    shared_cells: int | None = None  # rows share `contexts` and so many tokens beyond these; None: each has its own
+    contexts: int = 1  # whole ones among rows that share: as many as there are texts that have nothing in common
     batch_tokens: int = 512  # tokens in one forward pass
     gpu_layers: int = -1  # -1: all that the build can offload
     threads: int | None = None

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from backends.contract import (
+    ROWS_AT_MOST,
     Backend,
     EngineFailure,
     Entry,
@@ -31,7 +32,6 @@ from backends.machine import available_bytes, check_room, rows_that_fit, threads
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-_ROWS_AT_MOST = 256  # the library's
 _DETERMINISTIC_UBATCH = 63  # widths 2 to 63 take one code path on CPUs
 
 
@@ -56,11 +56,11 @@ class LlamaBackend(Backend):
             self.context_length = options.context_length or min(trained, 4096)
             per_row = _kv_bytes_per_token(self._model, options.kv_type) * self.context_length
             self.rows = options.rows or rows_that_fit(per_row, available_bytes())
-            if not 1 <= self.rows <= _ROWS_AT_MOST:
-                raise ModelLoadError(f"rows is {self.rows}, llama.cpp takes 1 to {_ROWS_AT_MOST}")
+            if not 1 <= self.rows <= ROWS_AT_MOST:
+                raise ModelLoadError(f"rows is {self.rows}, llama.cpp takes 1 to {ROWS_AT_MOST}")
             self.kv_bytes = per_row * self.rows
             if options.shared_cells is not None and not options.deterministic:
-                self.kv_bytes = per_row + per_row * options.shared_cells // self.context_length
+                self.kv_bytes = per_row * options.contexts + per_row * options.shared_cells // self.context_length
             if not lib.llama_supports_gpu_offload():
                 check_room(self, available_bytes())
             self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
@@ -88,7 +88,7 @@ class LlamaBackend(Backend):
         params.n_seq_max = self.rows
         params.n_ctx = self.rows * (self.context_length + 1)  # one more: see `_pass`
         if options.shared_cells is not None and not options.deterministic:
-            params.n_ctx = self.context_length + 1 + options.shared_cells
+            params.n_ctx = options.contexts * (self.context_length + 1) + options.shared_cells
         params.n_batch = self.max_batch_tokens + 1
         params.n_ubatch = min(params.n_batch, _DETERMINISTIC_UBATCH if self._deterministic else 512)
         params.n_threads = params.n_threads_batch = threads

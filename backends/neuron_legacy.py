@@ -46,7 +46,7 @@ class NeuronLegacyBackend(Backend):
         self.model_name = model_name(checkpoint.folder)
         self.rows = options.rows or _ROWS
         if options.shared_cells is not None:  # rows to copy a text to, for what may follow it: of no use where none can
-            self.rows = 1
+            self.rows = options.contexts
         self.context_length = options.context_length or min(checkpoint.trained, _CONTEXT_AT_MOST) - 1
         if self.context_length < 2:
             raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")

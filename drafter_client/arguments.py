@@ -57,7 +57,7 @@ def _check_strategy(parser: argparse.ArgumentParser, options: argparse.Namespace
         parser.error("--strategy threshold: say from which on a draft is taken, with --threshold")
     if not lossy and options.threshold is not None:
         parser.error(f"--threshold: --strategy {options.strategy} has none, leave one of the two out")
-    if options.translate and options.strategy is Strategy.PROBABILISTIC:
+    if options.translate and options.strategy.draws:
         parser.error(
             "--translate: what is translated has no distribution to draw from, as --strategy probabilistic wants"
         )

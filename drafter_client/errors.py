@@ -61,6 +61,10 @@ class BadOutput(DrafterError):
     """Results cannot be written there."""
 
 
+class OutputBusy(BadOutput):
+    """Another run writes its results there."""
+
+
 class ForeignOutput(BadOutput):
     """The file holds something else than results, and is left as it is."""
 

@@ -12,7 +12,7 @@ SOLO = "solo"  # as a mode: a model of this machine by itself
 Row = tuple[str, str]  # label and value; docs/readout.md says what each label means
 Bar = tuple[str, float]  # label and milliseconds
 
-_EXACT = {
+_EXACT: dict[str, str] = {
     Strategy.DETERMINISTIC: "its argmax",
     Strategy.GREEDY: "its argmax",
     Strategy.PROBABILISTIC: "a sample",
@@ -62,9 +62,7 @@ def couples(stats: Stats) -> list[tuple[Row, Row]]:
         told.append((("guesses", f"{stats.guesses} sent"), ("of these out of date", late)))
     strategy = stats.sampling.get("strategy", Strategy.COUPLED)
     if strategy != Strategy.COUPLED:
-        exact = _EXACT.get(strategy, "?")
-        exact = "a sample" if strategy == Strategy.THRESHOLD and not lossy(stats) else exact
-        told.append((("strategy", str(strategy)), ("exact", exact)))
+        told.append((("strategy", str(strategy)), ("exact", exactness(strategy, drafted=_may_be_drafted(stats)))))
     if stats.sampling.get("temperature"):
         drawn = f"{stats.sampling['temperature']:g}"
         told.append((("temperature", drawn), ("seed", str(stats.sampling.get("seed")))))
@@ -127,10 +125,21 @@ def bars(stats: Stats) -> list[Bar]:
     return [("prefill", times.prefill), ("drafting", times.drafting), *here]
 
 
+def exactness(strategy: str, *, drafted: bool) -> str:
+    """What a text by this strategy is in place of the sample that the target draws under the shared noise."""
+    if strategy == Strategy.THRESHOLD and not drafted:
+        return "a sample"
+    return _EXACT.get(strategy, "?")
+
+
 def lossy(stats: Stats) -> bool:
     """Whether the text may be another than the target's own: not where the target wrote it by itself."""
+    return stats.sampling.get("strategy") == Strategy.THRESHOLD and _may_be_drafted(stats)
+
+
+def _may_be_drafted(stats: Stats) -> bool:
     modes = [turn.mode for turn in stats.turns] or [stats.mode]
-    return stats.sampling.get("strategy") == Strategy.THRESHOLD and set(modes) != {Mode.TARGET}
+    return set(modes) != {Mode.TARGET}
 
 
 def note(stats: Stats) -> str | None:

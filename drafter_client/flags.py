@@ -8,6 +8,7 @@ from pathlib import Path
 from backends.contract import DTYPES
 from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES
+from drafter_client.pair import BRANCHES, VERIFIER
 from models import DEFAULT_DRAFT
 from speculation import noise
 from speculation.acceptance import Strategy
@@ -25,7 +26,7 @@ def profile_flags(parser: argparse.ArgumentParser) -> None:
 
 def verifier_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("verifier")
-    group.add_argument("--verifier", metavar="URL", default="http://127.0.0.1:8000", help="(default: %(default)s)")
+    group.add_argument("--verifier", metavar="URL", default=VERIFIER, help="(default: %(default)s)")
     key = os.environ.get("DRAFTER_API_KEY")
     group.add_argument("--api-key", metavar="KEY", default=key, help="its key, if it wants one (or DRAFTER_API_KEY)")
 
@@ -39,7 +40,7 @@ def draft_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "--branches",
         metavar="N",
         type=from_to(1, _MOST_BRANCHES),
-        default=6,
+        default=BRANCHES,
         help="continuations that it may follow at once, to be ready for corrections (default: %(default)s)",
     )
     draft.add_argument(

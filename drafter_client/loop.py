@@ -104,7 +104,7 @@ def speculate(
             mechanisms=mechanisms,
             next_in_ms=told,
             lookup=index,
-            always_send=strategy is Strategy.PROBABILISTIC,
+            always_send=strategy.draws,
             now=1e3 * now,
         )
         bounds.check_explained("/prefill", explained, opened.decisions)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil
-from statistics import fmean, median
+from statistics import fmean
+
+from drafter_client.quantile import quantile
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 
@@ -20,10 +21,10 @@ class Pace:
     @classmethod
     def of(cls, token_ms: Sequence[float]) -> "Pace | None":
         """`token_ms`: of each token since the one before; the first's is no ITL. None where there is no other."""
-        latencies = sorted(token_ms[1:])
+        latencies = token_ms[1:]
         if not latencies:
             return None
-        return cls(median(latencies), latencies[ceil(0.9 * len(latencies)) - 1], latencies[-1])
+        return cls(quantile(latencies, 0.5), quantile(latencies, 0.9), max(latencies))
 
 
 def means(values: Sequence[float], most: int) -> list[float]:

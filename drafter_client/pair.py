@@ -125,6 +125,11 @@ class Pair:
         """What the verifier serves."""
         return self._drafting.info
 
+    @property
+    def draft_model(self) -> str | None:
+        """What drafts here; None: nothing does."""
+        return self._drafting.name
+
     def encode(self, prompt: str) -> list[int]:
         """Token ids of a prompt, as the target reads it. From any thread."""
         with self._encoding:

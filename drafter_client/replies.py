@@ -22,7 +22,7 @@ class ModelInfo:
     vocabulary: Fingerprint
     chat_template: str | None
     modes: tuple[str, ...] = ("target",)  # in which it writes texts by itself
-    draft_model: str | None = None  # of its own
+    draft_model: str | None = None  # what drafts there, in mode fused
 
     @classmethod
     def read(cls, reply: Fields, below: int | None) -> "ModelInfo":

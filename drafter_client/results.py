@@ -6,7 +6,8 @@ A finished prompt is the object that `--json` prints for one text; in front of i
     index    of the prompt in its file, from 0
     id       of the prompt, null if it has none
     prompt   its text
-    asked    its settings and the target; a seed of null was drawn, and the one drawn is in `sampling`
+    asked    its settings and the target; a seed of null was drawn, and the one drawn is in `sampling`. Also what may
+             draft, by strategies under which the text depends on it
 
 A prompt that failed has `error` (`code`, `type`, `message`) in place of the rest. Lines come in the order in which
 prompts finish, and a prompt may have several: one that failed is tried again by the next run. The last that finished
@@ -17,16 +18,32 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from drafter_client.errors import ForeignOutput, OtherResults
+from drafter_client.options import Mode
 from drafter_client.prompts import Prompt
+from speculation.acceptance import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 
 FORMAT = "specpair-result-1"
 _OPENING = json.dumps({"format": FORMAT, "index": 0}).encode().partition(b"0}")[0]  # of every line
+_TEXTS = ("text", "model", "draft_model")
 _COUNTS = ("generated_tokens", "rounds", "drafted", "accepted", "bytes_sent", "bytes_received")
 _TIMES = ("ttft_ms", "total_ms")
+
+
+class Models(NamedTuple):
+    """Who writes: the target, and what drafts `here` and `there`, if anything does."""
+
+    target: str
+    here: str | None = None
+    there: str | None = None
+
+    def drafting(self, mode: Mode) -> list[str | None]:
+        """What may draft in this mode."""
+        places = {Mode.REMOTE: [self.here], Mode.FUSED: [self.there], Mode.TARGET: []}
+        return places.get(mode, [self.here, self.there])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +58,26 @@ class Result:
         return "error" in self.line
 
 
-def finished(prompt: Prompt, target: str, report: dict[str, Any]) -> Result:
+def finished(prompt: Prompt, models: Models, report: dict[str, Any]) -> Result:
     """`report`: of `Stats`."""
-    return Result(prompt.index, _head(prompt, target) | report)
+    return Result(prompt.index, _head(prompt, models) | report)
 
 
-def failed(prompt: Prompt, target: str, error: Exception) -> Result:
+def failed(prompt: Prompt, models: Models, error: Exception) -> Result:
     """What a prompt came to that cannot be continued; errors of the protocol look as they do on the wire."""
     if isinstance(error, SpecPairError):
         told = error.body()["error"]
     else:
         code = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
         told = {"code": code, "type": "drafter_error", "message": str(error)}
-    return Result(prompt.index, _head(prompt, target) | {"error": told})
+    return Result(prompt.index, _head(prompt, models) | {"error": told})
 
 
-def _head(prompt: Prompt, target: str) -> dict[str, Any]:
-    asked = {"target": target, "chat": prompt.chat, "system": prompt.system} | asdict(prompt.options)
+def _head(prompt: Prompt, models: Models) -> dict[str, Any]:
+    options = prompt.options
+    asked = {"target": models.target, "chat": prompt.chat, "system": prompt.system} | asdict(options)
+    if options.strategy not in DRAFTER_INVARIANT:
+        asked["drafting"] = models.drafting(options.mode)
     head = {"format": FORMAT, "index": prompt.index, "id": prompt.id, "prompt": prompt.text, "asked": asked}
     told: dict[str, Any] = json.loads(json.dumps(head))  # as it reads when it comes back
     return told
@@ -96,10 +116,8 @@ def _is_whole(told: dict[str, Any]) -> bool:
         return False
     if "error" in told:
         return type(told["error"]) is dict and type(told["error"].get("message")) is str
-    counts, times = [told.get(name) for name in _COUNTS], [told.get(name) for name in _TIMES]
-    return isinstance(told.get("text"), str) and all(
-        [type(count) is int for count in counts] + [type(time) in (int, float) for time in times]
-    )
+    kinds = {_TEXTS: (str,), _COUNTS: (int,), _TIMES: (int, float)}  # compared: true is no number here
+    return all(type(told.get(name)) in types for names, types in kinds.items() for name in names)
 
 
 def _foreign(name: str, number: int) -> ForeignOutput:
@@ -117,13 +135,13 @@ def latest(results: Iterable[Result]) -> dict[int, Result]:
     return dict(sorted(chosen.items()))
 
 
-def check(results: Iterable[Result], prompts: Sequence[Prompt], target: str, name: str) -> None:
+def check(results: Iterable[Result], prompts: Sequence[Prompt], models: Models, name: str) -> None:
     """Make sure that these are results of these prompts. Raises OtherResults that says what differs."""
     for result in results:
         number = result.index + 1
         if not 0 <= result.index < len(prompts):
             raise _other(name, f"a prompt {number}, and there are {len(prompts)} now")
-        head = _head(prompts[result.index], target)
+        head = _head(prompts[result.index], models)
         for key in ("prompt", "id"):
             if result.line.get(key) != head[key]:
                 raise _other(name, f"the {key} of prompt {number} was {_brief(result.line, key, head)}")

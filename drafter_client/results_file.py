@@ -2,49 +2,72 @@
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
-from drafter_client.errors import BadOutput
+from drafter_client import file_lock
+from drafter_client.errors import BadOutput, OutputBusy
 from drafter_client.prompts import Prompt
-from drafter_client.results import Result, check, encode, latest, parse
+from drafter_client.results import Models, Result, check, encode, latest, parse
 
 
 class ResultsFile:
     """What it holds is read when it is made, so that a file that cannot be used is refused before anything is done.
 
-    Nothing is written until `begin`. Raises BadOutput, ForeignOutput where the file is none of ours.
+    From then on no other run may have it. Nothing is written until `begin`, and a file that was not there before is
+    none again if it does not come to that. Raises BadOutput, OutputBusy, ForeignOutput where the file is none of ours.
     """
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self._path = path.resolve()  # to replace a file that a link names, not the link
+        self._begun = False
+        self._descriptor: int | None = None
         with self._told():
             if self._path.exists() and not self._path.is_file():
                 raise BadOutput(f"{self.name} is no file: results are kept in one")
-            self._data = self._path.read_bytes() if self._path.exists() else b""
-        self._results, self._whole = parse(self._data, self.name)
-        self._descriptor: int | None = None
+            self._is_new = not self._path.exists()
+            self._descriptor = self._opened()
+            try:
+                self._results, self._whole = parse(self._path.read_bytes(), self.name)
+            except BaseException:
+                self.close()
+                raise
 
-    def begin(self, prompts: Sequence[Prompt], target: str) -> dict[int, Result]:
+    def _opened(self) -> int:
+        """The file, locked. It may be replaced or removed by the run that had it before, between these two."""
+        while True:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+            descriptor = os.open(self._path, flags, 0o666)
+            try:
+                if not file_lock.take(descriptor, wait=False):
+                    raise OutputBusy(f"another run writes to {self.name}: wait for its end, or give another --output")
+                if self._path.exists() and os.path.samestat(os.fstat(descriptor), self._path.stat()):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    def begin(self, prompts: Sequence[Prompt], models: Models) -> dict[int, Result]:
         """Go on: drop a last line that was cut off; returns what each prompt came to so far.
 
         Raises OtherResults where something else was asked for then.
         """
-        check(self._results, prompts, target, self.name)
+        assert self._descriptor is not None, "it was closed"
+        check(self._results, prompts, models, self.name)
         with self._told():
-            self._descriptor = os.open(
-                self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666
-            )
             os.ftruncate(self._descriptor, self._whole)
+        self._begun = True
         return latest(self._results)
 
     def add(self, result: Result) -> None:
         """Write it, at once: another process sees it, and an end of this one takes nothing of it."""
-        assert self._descriptor is not None, "begin comes first"
+        assert self._begun and self._descriptor is not None, "between begin and close"
         self._results.append(result)
         line = encode(result)
         with self._told():
@@ -52,9 +75,10 @@ class ResultsFile:
                 line = line[os.write(self._descriptor, line) :]
 
     def put_in_order(self) -> None:
-        """Leave one line of each prompt, in order: the file is replaced as a whole, or stays as it is."""
+        """Leave one line of each prompt, in order: the file is replaced as a whole, or stays as it is. Closes it."""
         ordered = list(latest(self._results).values())
         if ordered == self._results:
+            self.close()
             return
         with self._told():
             handle, name = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
@@ -64,17 +88,24 @@ class ResultsFile:
                     new.flush()
                     os.fsync(new.fileno())
                 shutil.copymode(self._path, name)
+                if sys.platform == "win32":  # where a file that is open cannot be replaced, and none is locked
+                    self.close()
                 os.replace(name, self._path)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(name)
                 raise
-        self._results = ordered
+        self.close()
 
     def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        """Let other runs have it. A second close does nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        if self._is_new and not self._begun:
+            with suppress(OSError):  # there is an empty file then, which is no harm
+                os.unlink(self._path)
+        os.close(descriptor)
 
     def __enter__(self) -> "ResultsFile":
         return self

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from backends.contract import Backend, LoadOptions
+from backends.contract import ROWS_AT_MOST, Backend, LoadOptions, ModelLoadError
 from backends.registry import load
 from backends.vocabulary import Vocabulary
 from drafter_client.client import VerifierClient
@@ -62,8 +62,11 @@ class DraftModel:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         with ExitStack() as stack:
-            backend = load_model(self.backend, self.engine, self.path, branches * texts, self.progress)
-            engines = stack.enter_context(_lent(backend, branches, texts))
+            if texts > ROWS_AT_MOST:
+                raise BadOption(f"texts is {texts}: a draft model holds {ROWS_AT_MOST} at a time, or fewer")
+            branches = min(branches, ROWS_AT_MOST // texts)
+            backend = load_model(self.backend, self.engine, self.path, branches, texts, self.progress)
+            engines = stack.enter_context(_lent(backend, texts))
             info = client.model()
             try:
                 client.check_vocabulary(backend.vocabulary, backend.model_name, info)
@@ -81,23 +84,30 @@ class DraftModel:
 
 
 def _drafting(engine: Backend, vocabulary_size: int, sampling: Sampling, strategy: Strategy) -> Drafter:
-    return model_drafter(engine, sampling, strategy, vocabulary_size)
+    return model_drafter(_emptied(engine), sampling, strategy, vocabulary_size)
 
 
 def _translating(engine: Backend, target: Vocabulary, sampling: Sampling, strategy: Strategy) -> Drafter:
-    draws = strategy is Strategy.PROBABILISTIC
-    return TranslatingDrafter(engine, target, effective_sampling(strategy, sampling), draws=draws)
+    return TranslatingDrafter(_emptied(engine), target, effective_sampling(strategy, sampling), draws=strategy.draws)
+
+
+def _emptied(engine: Backend) -> Backend:
+    """For the next text: what the last one left would take room beside it."""
+    for row in range(engine.rows):
+        if engine.length(row):  # each waits for the pass under way
+            engine.release(row)
+    return engine
 
 
 @contextmanager
-def _lent(backend: Backend, rows: int, texts: int) -> Iterator[list[Backend]]:
-    """The engine itself for one text; for several, so many rows of it for each. Closes it in the end."""
+def _lent(backend: Backend, texts: int) -> Iterator[list[Backend]]:
+    """The engine itself for one text; for several, an equal part of its rows for each. Closes it in the end."""
     with ExitStack() as stack:
         if texts == 1:
             yield [stack.enter_context(closing(backend))]
         else:
             shared = stack.enter_context(closing(SharedEngine(backend)))
-            yield [stack.enter_context(closing(shared.view(rows))) for _ in range(texts)]
+            yield [stack.enter_context(closing(shared.view(backend.rows // texts))) for _ in range(texts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +159,20 @@ def _told_by(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
     return info, vocabulary
 
 
-def load_model(backend: str, engine: LoadOptions, model: Path, rows: int = 1, progress: Telling = unsaid) -> Backend:
-    """A model in `rows` rows. Raises ModelLoadError."""
-    chosen = replace(engine, model=model, rows=rows, shared_cells=BRANCH_CELLS * (rows - 1))
-    with progress(model.name) as report:
-        return load(backend, chosen, report)
+def load_model(
+    backend: str, engine: LoadOptions, model: Path, branches: int = 1, texts: int = 1, progress: Telling = unsaid
+) -> Backend:
+    """A model with a row for each of so many branches of so many texts. Raises ModelLoadError.
+
+    Each text has a context of its own, as if it were alone; branches of a text share it.
+    """
+    beyond = BRANCH_CELLS * texts * (branches - 1)
+    chosen = replace(engine, model=model, rows=branches * texts, contexts=texts, shared_cells=beyond)
+    try:
+        with progress(model.name) as report:
+            return load(backend, chosen, report)
+    except ModelLoadError as error:
+        if texts == 1:
+            raise
+        told = f"rows are for {texts} texts at a time (--concurrency), {branches} for each (--branches)"
+        raise ModelLoadError(f"{error}; {told}") from None

@@ -51,9 +51,7 @@ class ModelDrafter:
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         try:
             return self._expand(text, tails, runners_up)
-        except OutOfRoom:  # what rows still hold of dead continuations takes room: forget it all, and read anew
-            for row in self._rows:
-                self._backend.release(row.number)
+        except OutOfRoom:  # what rows held of dead continuations took room, and all of it is given back: read anew
             return self._expand(text, tails, runners_up)
 
     def _expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
@@ -122,7 +120,9 @@ class ModelDrafter:
         return Expansion(predictions, window * len(tails))
 
     def _forget(self) -> None:
+        """Give back what the rows hold: what was forgotten only here would go on taking room."""
         for row in self._rows:
+            self._backend.release(row.number)
             row.stem, row.tail = min(self._base, self._length), []
 
     def _catch_up(self, text: Sequence[int], most: int) -> int:
@@ -184,5 +184,4 @@ class ModelDrafter:
 
 def model_drafter(backend: Backend, sampling: Sampling, strategy: Strategy, vocabulary_size: int) -> ModelDrafter:
     """The drafter that a strategy wants, under the session's sampling."""
-    draws = strategy is Strategy.PROBABILISTIC
-    return ModelDrafter(backend, effective_sampling(strategy, sampling), vocabulary_size, draws=draws)
+    return ModelDrafter(backend, effective_sampling(strategy, sampling), vocabulary_size, draws=strategy.draws)

@@ -30,6 +30,11 @@ class Strategy(StrEnum):
     THRESHOLD = "threshold"
 
     @property
+    def draws(self) -> bool:
+        """Whether each draft is drawn from a distribution that is sent with it; a drawn one is always sent."""
+        return self is Strategy.PROBABILISTIC
+
+    @property
     def extends(self) -> bool:
         """Whether a draft that equals a committed token would have stood there, so that what follows may be judged.
 

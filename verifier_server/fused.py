@@ -14,7 +14,6 @@ from typing import Any
 
 from backends.contract import BackendError
 from drafting.contract import Drafter
-from speculation.acceptance import Strategy
 from speculation.errors import InternalError, SpecPairError
 from speculation.forecast import Flight
 from speculation.ngram import NgramIndex
@@ -171,7 +170,7 @@ class _FusedText:
             length=self.length,
             mechanisms=LOCKSTEP,
             lookup=lookup,
-            always_send=session.strategy is Strategy.PROBABILISTIC,
+            always_send=session.strategy.draws,
             now=self._now(),
         )
         with self.draft.drafter(session.sampling, session.strategy) as drafter:

@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from starlette.types import Receive
 
 from speculation import proposal, wire
-from speculation.acceptance import Strategy
 from speculation.errors import InvalidRequest, SelfContinueRefused, SpecPairError
 from speculation.proposal import Weights
 from verifier_server.asking import Asking, Pending
@@ -106,7 +105,7 @@ def _read(engine: Engine, request: wire.VerifyRequest, session: Session) -> tupl
 
 def _proposals(engine: Engine, request: wire.VerifyRequest, session: Session) -> list[Weights]:
     sent = request.draft_probs
-    if session.strategy is Strategy.PROBABILISTIC:
+    if session.strategy.draws:
         if sent is None and request.draft_tokens:
             raise InvalidRequest(
                 "draft_probs: Field required with the strategy probabilistic: what each draft token was drawn from",

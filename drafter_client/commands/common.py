@@ -3,14 +3,16 @@
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from backends.contract import BackendError, LoadOptions
-from drafter_client.errors import BadPrompt, DrafterError
+from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
 from drafter_client.flags import NGRAM
 from drafter_client.generation import Generation, Tokens
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.progress import loading
+from drafter_client.prompts import Prompt, parse_prompts
 from drafter_client.readout import Readout
 from drafter_client.sources import DraftModel, Lookup, Source
 from speculation.acceptance import DRAFTER_INVARIANT
@@ -112,6 +114,15 @@ def read_prompt(options: argparse.Namespace) -> str:
     if not text:
         raise BadPrompt("the prompt is empty: give at least one character to continue")
     return text
+
+
+def read_prompts(path: Path, defaults: Options, *, chat: bool = False, system: str | None = None) -> list[Prompt]:
+    """The prompts in a file, as `parse_prompts` has them. Raises BadPromptFile."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadPromptFile(f"the prompt file {path} cannot be read: {error.strerror}") from None
+    return parse_prompts(data, str(path), defaults, chat=chat, system=system)
 
 
 def check_system(options: argparse.Namespace) -> None:

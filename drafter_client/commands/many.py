@@ -9,31 +9,29 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 from rich.text import Text
 
 from backends.contract import BackendError, EngineLost
-from drafter_client.commands.common import INTERRUPTED, check_system, pair_of, text_options
-from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError, NoChatTemplate
+from drafter_client.commands.common import INTERRUPTED, check_system, pair_of, read_prompts, text_options
+from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
 from drafter_client.generation import Finished
-from drafter_client.options import Options
 from drafter_client.pair import Pair
 from drafter_client.progress import Writing, writing
-from drafter_client.prompts import Prompt, parse_prompts
-from drafter_client.results import Result, failed, finished
+from drafter_client.prompts import Prompt
+from drafter_client.results import Models, Result, failed, finished
 from drafter_client.results_file import ResultsFile
 from drafter_client.side_by_side import InOrder, side_by_side
-from drafter_client.summary import Summary, show_summary
+from drafter_client.totals import Totals, show_totals
 from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
 
 
 def run_many(options: argparse.Namespace) -> int:
     """Exit status."""
     check_system(options)
-    prompts = read_prompts(options.prompt_file, text_options(options), options.chat, options.system)
+    prompts = read_prompts(options.prompt_file, text_options(options), chat=options.chat, system=options.system)
     texts = min(options.concurrency, len(prompts))
     with ExitStack() as stack:
         file = None if options.output is None else stack.enter_context(ResultsFile(options.output))
@@ -42,17 +40,8 @@ def run_many(options: argparse.Namespace) -> int:
             pair.chat("")  # raises what would come of every prompt
         found: dict[int, Result] = {}
         if file is not None:
-            found = file.begin(prompts, pair.target.name)
+            found = file.begin(prompts, _models(pair))
         return _Run(prompts, found, file, as_json=options.json).go(pair, texts)
-
-
-def read_prompts(path: Path, defaults: Options, chat: bool, system: str | None) -> list[Prompt]:
-    """The prompts in a file. Raises BadPromptFile."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise BadPromptFile(f"the prompt file {path} cannot be read: {error.strerror}") from None
-    return parse_prompts(data, str(path), defaults, chat=chat, system=system)
 
 
 class _Run:
@@ -90,9 +79,9 @@ class _Run:
         self._show(self._order.rest())
         if failure is None and not interrupted.is_set() and self._file is not None:
             self._file.put_in_order()
-        summary = Summary.of(len(self._prompts), self._found, self._new, seconds)
-        if summary.finished:
-            show_summary(summary, Console(stderr=True, highlight=False))
+        totals = Totals.of(len(self._prompts), self._found, self._new, seconds)
+        if totals.finished:
+            show_totals(totals, Console(stderr=True, highlight=False))
         return self._conclude(interrupted.is_set(), failure)
 
     def _take(self, result: Result, progress: Writing) -> None:
@@ -142,13 +131,13 @@ class _Run:
 
 def write(pair: Pair, prompt: Prompt, progress: Writing, stop: threading.Event) -> Result | None:
     """One text; None if it was to stop before its end. An error that is of this prompt alone is its result."""
-    target = pair.target.name
+    models = _models(pair)
     try:
         ids = pair.chat(prompt.text, prompt.system) if prompt.chat else pair.encode(prompt.text)
         with pair.generate(ids, prompt.options) as generation:
             for event in generation:
                 if isinstance(event, Finished):
-                    return finished(prompt, target, event.stats.report(event.text))
+                    return finished(prompt, models, event.stats.report(event.text))
                 progress.wrote(len(event.tokens))
                 if stop.is_set():
                     break
@@ -156,7 +145,11 @@ def write(pair: Pair, prompt: Prompt, progress: Writing, stop: threading.Event) 
     except (SpecPairError, DrafterError, BackendError) as error:
         if not _is_of_one_prompt(error):
             raise
-        return failed(prompt, target, error)
+        return failed(prompt, models, error)
+
+
+def _models(pair: Pair) -> Models:
+    return Models(pair.target.name, pair.draft_model, pair.target.draft_model)
 
 
 def _is_of_one_prompt(error: Exception) -> bool:

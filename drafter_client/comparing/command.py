@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from drafter_client.commands.common import pair_of
+from drafter_client.commands.common import pair_of, read_prompts
 from drafter_client.comparing.png import draw
 from drafter_client.comparing.table import AUTO, TARGET, Table, Text, Way, shuffled, table, text_of, ways
-from drafter_client.errors import BadPromptFile, NoPicture
+from drafter_client.errors import NoPicture
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.prompts import Prompt, parse_prompts
@@ -41,7 +41,7 @@ def run_compare(options: argparse.Namespace) -> int:
         lockstep=options.lockstep,
     ).settled()
     _check_picture(options.png)
-    kinds = {kind: parse_prompts(data, name, chosen) for kind, name, data in _files(options.prompt_file)}
+    kinds = _kinds(options.prompt_file, chosen)
     notes = Console(stderr=True, highlight=False)
     with pair_of(options) as pair:
         found = ways(pair.modes, options.lengths)
@@ -59,19 +59,19 @@ def run_compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _files(given: list[Path] | None) -> Iterator[tuple[str, str, bytes]]:
-    """Kind, name and content of each file of prompts."""
+def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt]]:
+    """The prompts of each file, by what they are called: those that were given, or those that ship."""
     if given is None:
-        for case in sorted(files(__package__).joinpath("cases").iterdir(), key=lambda each: each.name, reverse=True):
-            yield case.name.partition(".")[0].replace("_", " "), case.name, case.read_bytes()
-        return
+        cases = sorted(files(__package__).joinpath("cases").iterdir(), key=lambda each: each.name, reverse=True)
+        return {
+            case.name.partition(".")[0].replace("_", " "): parse_prompts(case.read_bytes(), case.name, defaults)
+            for case in cases
+        }
     names = [path.stem for path in given]
-    for path, name in zip(given, names, strict=True):
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise BadPromptFile(f"{path} cannot be read: {error.strerror}") from None
-        yield (name if names.count(name) == 1 and name != ALL else str(path)), str(path), data
+    return {
+        name if names.count(name) == 1 and name != ALL else str(path): read_prompts(path, defaults)
+        for path, name in zip(given, names, strict=True)
+    }
 
 
 def _measure(

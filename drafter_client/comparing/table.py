@@ -11,6 +11,7 @@ from statistics import median
 from typing import NamedTuple
 
 from drafter_client.options import Mode
+from drafter_client.quantile import quantile
 from drafter_client.stats import Stats
 
 TARGET = "target"
@@ -114,7 +115,7 @@ def table(kind: str, texts: Sequence[Text]) -> Table:
 
 
 def _row(name: str, own: dict[tuple[str, int, int], Text], alone: dict[tuple[str, int, int], Text]) -> Row:
-    rates = sorted(text.tokens_per_second for text in own.values())
+    rates = [text.tokens_per_second for text in own.values()]
     drafted = sum(text.drafted for text in own.values())
     return Row(
         way=name,
@@ -127,11 +128,3 @@ def _row(name: str, own: dict[tuple[str, int, int], Text], alone: dict[tuple[str
         acceptance=sum(text.accepted for text in own.values()) / drafted if drafted else None,
         same=sum(text.token_ids == alone[key].token_ids for key, text in own.items()),
     )
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Of ascending values, at least one; between two of them along a line."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

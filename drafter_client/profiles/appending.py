@@ -1,17 +1,14 @@
 """A text file to which several runs append whole lines under one header, in this process and in others."""
 
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
+from drafter_client import file_lock
 from drafter_client.errors import ProfileError
-
-if sys.platform != "win32":
-    import fcntl
 
 _writing = threading.Lock()  # all there is on Windows: there, one process at a time may write to a folder
 
@@ -60,6 +57,5 @@ def _write(file: FileIO, text: bytes, end: int) -> None:
 def _opened(path: Path) -> Iterator[FileIO]:
     """The file, for reading and for writing at its end, and nobody else's meanwhile."""
     with _writing, open(path, "a+b", buffering=0) as file:
-        if sys.platform != "win32":
-            fcntl.flock(file, fcntl.LOCK_EX)  # given back as the file is closed, also when the process dies
+        file_lock.take(file.fileno(), wait=True)
         yield file

@@ -93,6 +93,7 @@ RUNS = Table(
         Column("model", str, "", "the target"),
         Column("draft_model", str, "", "what drafts"),
         Column("strategy", str, "", "how drafts are accepted"),
+        Column("threshold", float, "share", "of the strategy of that name, which is lossy: what it takes drafts above"),
         Column("temperature", float, "", "0: greedy"),
         Column("top_k", int, "tokens", "0: off"),
         Column("top_p", float, "share", "1: off"),

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drafter_client.options import Mode
 from drafter_client.profiles.figures import (
     Lane,
     Rate,
@@ -18,6 +19,7 @@ from drafter_client.profiles.figures import (
 )
 from drafter_client.profiles.reading import RunProfile
 from drafter_client.profiles.schema import Row
+from speculation.acceptance import Strategy
 
 _COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -50,7 +52,9 @@ def title(run: RunProfile) -> str:
     draft = f"{figures['draft_model']} drafts for " if figures["draft_model"] else ""
     started = f"{figures['started']}"[:19].replace("T", " ")
     which = f"run {figures['run']}" if run.of == 1 else f"run {figures['run']}, one of {run.of}"
-    return f"{which}, {started} UTC, {figures['mode']}: {draft}{figures['model'] or 'a model'}"
+    by_threshold = figures["strategy"] == Strategy.THRESHOLD and figures["mode"] != Mode.TARGET  # nothing drafts there
+    lossy = f", lossy: threshold {figures['threshold']}" if by_threshold else ""
+    return f"{which}, {started} UTC, {figures['mode']}: {draft}{figures['model'] or 'a model'}{lossy}"
 
 
 def summary(figures: Row) -> str:

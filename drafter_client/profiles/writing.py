@@ -96,7 +96,7 @@ def run_file(folder: Path, number: int) -> Path:
 def _flat(figures: dict[str, Any]) -> dict[str, Any]:
     """Columns of `runs.csv`, out of what `--json` prints."""
     sampling = figures["sampling"] if isinstance(figures["sampling"], dict) else {}
-    asked = {name: sampling.get(name) for name in ("strategy", "temperature", "top_k", "top_p", "seed")}
+    asked = {name: sampling.get(name) for name in ("strategy", "threshold", "temperature", "top_k", "top_p", "seed")}
     times = {f"{name}_ms": took for name, took in figures["times_ms"].items()}
     return figures | asked | times
 

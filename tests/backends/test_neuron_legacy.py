@@ -99,10 +99,11 @@ def test_what_it_chooses_itself(load: Load) -> None:
     assert backend.extend([Entry(0, 0, IDS[:5], 3)])[0].dtype == np.float32
 
 
-def test_a_drafter_gets_the_one_row_that_it_can_use(load: Load) -> None:
+def test_a_drafter_gets_one_row_for_each_text(load: Load) -> None:
     """It asks for a row a continuation, to copy the text to: here nothing can be copied."""
     assert load(rows=6, shared_cells=640).rows == 1
     assert load(rows=1, shared_cells=0).rows == 1
+    assert load(rows=6, shared_cells=512, contexts=2).rows == 2
     assert load(rows=3).rows == 3, "a verifier's sessions have no text in common"
 
 

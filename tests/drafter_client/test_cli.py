@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract import LoadOptions
+from backends.contract import LoadOptions, ModelLoadError
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import sources
 from drafting.model import BRANCH_CELLS
@@ -100,12 +100,35 @@ def test_the_panel_names_the_way_of_working(drafter: Command, verifier: Verifier
         assert (f" {label} " in ran.err) == (not lockstep), "in lockstep they mean nothing"
 
 
+_AT_A_TIME = ["--prompt-file", "", "--concurrency"]
+
+
 @pytest.mark.parametrize(
-    ("flags", "rows", "beyond"), [([], 6, 5), (["--branches", "3"], 3, 2), (["--lockstep"], 1, 0)], ids=str
+    ("flags", "texts", "branches"),
+    [
+        ([], 1, 6),
+        (["--branches", "3"], 1, 3),
+        (["--lockstep"], 1, 1),
+        ([*_AT_A_TIME, "4"], 4, 6),
+        ([*_AT_A_TIME, "42"], 42, 6),
+        ([*_AT_A_TIME, "43"], 43, 5),
+        ([*_AT_A_TIME, "64", "--branches", "64"], 64, 4),
+    ],
+    ids=lambda each: " ".join(each[1:]) if isinstance(each, list) else str(each),
 )
 def test_the_draft_model_gets_a_row_for_each_branch_and_little_memory_for_it(
-    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, flags: list[str], rows: int, beyond: int
+    drafter: Command,
+    verifier: Verifier,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    flags: list[str],
+    texts: int,
+    branches: int,
 ) -> None:
+    """As many branches as an engine has rows for; texts have nothing in common, branches of a text nearly all."""
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("a\n" * 64, encoding="utf-8")
+    flags = [flag or str(prompts) for flag in flags]
     asked: list[LoadOptions] = []
 
     def load(name: str, options: LoadOptions, progress: object) -> ScriptedBackend:
@@ -113,9 +136,27 @@ def test_the_draft_model_gets_a_row_for_each_branch_and_little_memory_for_it(
         return ScriptedBackend(Script(seed=1), rows=options.rows or 1)
 
     monkeypatch.setattr(sources, "load", load)
-    assert drafter(*_flags(verifier, *flags)).status == 0
+    given = ["--prompt", "a"] if texts == 1 else []
+    ran = drafter("--verifier", verifier.url, "--max-tokens", "2", *given, *flags)
+    assert ran.status == 0, ran.err
     (options,) = asked
-    assert (options.rows, options.shared_cells) == (rows, beyond * BRANCH_CELLS)
+    assert (options.rows, options.contexts) == (texts * branches, texts)
+    assert options.shared_cells == texts * (branches - 1) * BRANCH_CELLS
+
+
+def test_a_draft_model_without_room_for_so_many_texts_is_told_of_in_terms_of_flags(
+    drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def load(name: str, options: LoadOptions, progress: object) -> ScriptedBackend:
+        raise ModelLoadError("no room for 12 rows")
+
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("a\nb\n", encoding="utf-8")
+    monkeypatch.setattr(sources, "load", load)
+    ran = drafter("--verifier", verifier.url, "--prompt-file", str(prompts), "--concurrency", "2")
+    assert (ran.status, ran.out) == (1, "")
+    told = "no room for 12 rows; rows are for 2 texts at a time (--concurrency), 6 for each (--branches)"
+    assert ran.err == f"drafter: {told}\n"
 
 
 def test_json_is_readable_whatever_the_locale(drafter: Command, verifier: Verifier) -> None:

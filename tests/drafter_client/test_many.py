@@ -264,7 +264,8 @@ def test_a_way_that_this_pair_has_not_is_told_once(drafter: Command, verifier: V
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
         "drafter: stopped: 0 of 7 texts are finished; with --output FILE, the same command could go on from there\n"
-        "drafter: mode fused: this pair has target only\n"
+        "drafter: mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
+        "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode\n"
     )
 
 

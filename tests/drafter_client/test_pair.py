@@ -327,6 +327,11 @@ def test_one_text_more_than_there_is_room_for_is_refused(verifier: Verifier) -> 
         assert next(pair.generate(PROMPT, LONG))
 
 
+def test_a_draft_model_says_how_many_texts_it_holds(verifier: Verifier) -> None:
+    with pytest.raises(BadOption, match="texts is 257: a draft model holds 256 at a time, or fewer"):
+        Pair(verifier.url, TOY, texts=257)
+
+
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
 def test_several_texts_at_a_time_do_not_mix(verifier: Verifier, mode: Mode) -> None:
     """Their prompts are read by the verifier while others are written: also where there is no vocabulary here."""

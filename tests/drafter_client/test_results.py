@@ -14,25 +14,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults
+from drafter_client import file_lock
+from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults, OutputBusy
 from drafter_client.options import Mode, Options
 from drafter_client.prompts import Prompt
-from drafter_client.results import Result, encode, failed, finished, latest, parse
+from drafter_client.results import Models, Result, encode, failed, finished, latest, parse
 from drafter_client.results_file import ResultsFile
 from drafter_client.stats import Stats
+from speculation.acceptance import DRAFTER_INVARIANT, Strategy
 from speculation.errors import PromptTooLong
 
-TARGET = "big-7b"
+MODELS = Models("big-7b", "small-1b")
+OTHER = MODELS._replace(target="other-8b")
 PROMPTS = [Prompt(at, "abcdé"[at], Options(temperature=0.5), id="vwxyz"[at]) for at in range(5)]
 
 
 def _text(at: int) -> Result:
-    stats = Stats(model=TARGET, token_ids=list(range(at)), ttft_ms=1.0, total_ms=2.0, finish_reason="length")
-    return finished(PROMPTS[at], TARGET, stats.report(f"text\n{at} \u2028 é"))
+    stats = Stats(model=MODELS.target, token_ids=list(range(at)), ttft_ms=1.0, total_ms=2.0, finish_reason="length")
+    return finished(PROMPTS[at], MODELS, stats.report(f"text\n{at} \u2028 é"))
 
 
 def _error(at: int) -> Result:
-    return failed(PROMPTS[at], TARGET, PromptTooLong("the prompt has 9 tokens"))
+    return failed(PROMPTS[at], MODELS, PromptTooLong("the prompt has 9 tokens"))
 
 
 WHOLE = b"".join(encode(_text(at)) for at in range(5))
@@ -41,7 +44,7 @@ WHOLE = b"".join(encode(_text(at)) for at in range(5))
 def _resume(path: Path, results: Sequence[Result] = tuple(map(_text, range(5)))) -> list[int]:
     """A run to its end, with what each prompt comes to; returns those that it tried."""
     with ResultsFile(path) as file:
-        found = file.begin(PROMPTS, TARGET)
+        found = file.begin(PROMPTS, MODELS)
         todo = [result for result in results if result.index not in found or found[result.index].failed]
         for result in todo:
             file.add(result)
@@ -81,7 +84,7 @@ def test_a_line_says_what_was_asked_and_what_came_of_it() -> None:
     assert list(line)[:6] == ["format", "index", "id", "prompt", "asked", "text"]
     assert (line["format"], line["index"], line["id"], line["prompt"]) == ("specpair-result-1", 1, "w", "b")
     assert line["asked"] == {
-        **{"target": TARGET, "chat": False, "system": None, "max_tokens": 128, "temperature": 0.5, "top_k": 0},
+        **{"target": "big-7b", "chat": False, "system": None, "max_tokens": 128, "temperature": 0.5, "top_k": 0},
         **{"top_p": 1.0, "seed": None, "strategy": "coupled", "threshold": None, "explain": False, "mode": "remote"},
         **{"draft_n": None, "lookup": True, "lockstep": False},
     }
@@ -95,7 +98,7 @@ def test_an_error_keeps_its_name() -> None:
         "type": "invalid_request_error",
         "message": "the prompt has 9 tokens",
     }
-    own = failed(PROMPTS[0], TARGET, BadPrompt("empty"))
+    own = failed(PROMPTS[0], MODELS, BadPrompt("empty"))
     assert own.line["error"] == {"code": "bad_prompt", "type": "drafter_error", "message": "empty"}
     assert own.failed and not _text(0).failed
 
@@ -114,11 +117,14 @@ def test_an_error_keeps_its_name() -> None:
         (encode(_text(0)).replace(b"specpair-result-1", b"specpair-result-2"), 1),
         (encode(_text(0)).replace(b'"asked"', b'"bsked"'), 1),
         (encode(_text(0)).replace(b'"rounds"', b'"sounds"'), 1),
+        (encode(_text(0)).replace(b'"model"', b'"moral"'), 1),
+        (encode(_text(0)).replace(b'"draft_model": ""', b'"draft_model": 0'), 1),
+        (encode(_text(0)).replace(b'"generated_tokens": 0', b'"generated_tokens": true'), 1),
         (encode(_text(0)).replace(b'"index": 0', b'"index": "0"'), 1),
         (b'{"format": "specpair-result-1", "index": ' + b"[" * 100_000 + b"\n", 1),
         (b"\x00\xff\n", 1),
     ],
-    ids=range(14),
+    ids=range(17),
 )
 def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, data: bytes, line: int) -> None:
     path = tmp_path / "notes.jsonl"
@@ -135,37 +141,72 @@ def _otherwise(**changes: Any) -> list[Prompt]:
 
 
 @pytest.mark.parametrize(
-    ("prompts", "target", "what"),
+    ("prompts", "models", "what"),
     [
-        (_otherwise(max_tokens=3), TARGET, "prompt 2 had other settings: max_tokens was 128 and is 3"),
+        (_otherwise(max_tokens=3), MODELS, "prompt 2 had other settings: max_tokens was 128 and is 3"),
         (
             _otherwise(seed=4, mode=Mode.TARGET),
-            TARGET,
+            MODELS,
             'prompt 2 had other settings: seed was null and is 4, mode was "remote" and is "target"',
         ),
-        (PROMPTS, "other-8b", 'prompt 2 had other settings: target was "big-7b" and is "other-8b"'),
-        ([replace(each, chat=True, system="s") for each in PROMPTS], TARGET, "prompt 2 had other settings: chat was f"),
+        (
+            PROMPTS,
+            MODELS._replace(target="other-8b"),
+            'prompt 2 had other settings: target was "big-7b" and is "other-8b"',
+        ),
+        ([replace(each, chat=True, system="s") for each in PROMPTS], MODELS, "prompt 2 had other settings: chat was f"),
         (
             [replace(each, text=f"{each.text}!") for each in PROMPTS],
-            TARGET,
+            MODELS,
             'the prompt of prompt 2 was "b" and is "b!"',
         ),
-        ([replace(each, id=None) for each in PROMPTS], TARGET, 'the id of prompt 2 was "w" and is null'),
-        (PROMPTS[:1], TARGET, "a prompt 2, and there are 1 now"),
+        ([replace(each, id=None) for each in PROMPTS], MODELS, 'the id of prompt 2 was "w" and is null'),
+        (PROMPTS[:1], MODELS, "a prompt 2, and there are 1 now"),
     ],
     ids=["tokens", "seed and mode", "target", "chat", "prompt", "id", "fewer"],
 )
 @pytest.mark.parametrize("line", [_text(1), _error(1)], ids=["text", "error"])
 def test_results_of_another_run_are_refused_and_left_alone(
-    tmp_path: Path, line: Result, prompts: list[Prompt], target: str, what: str
+    tmp_path: Path, line: Result, prompts: list[Prompt], models: Models, what: str
 ) -> None:
     path = tmp_path / "r.jsonl"
     path.write_bytes(encode(line) + b'{"for')
     with ResultsFile(path) as file, pytest.raises(OtherResults) as raised:
-        file.begin(prompts, target)
+        file.begin(prompts, models)
     assert str(raised.value).startswith(f"{path} holds the results of another run: {what}")
     assert str(raised.value).endswith(". Give another --output, or ask as then")
     assert path.read_bytes() == encode(line) + b'{"for'
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize(
+    ("mode", "others"),
+    [
+        (Mode.REMOTE, [Models("big-7b", "other-1b", "there-1b")]),
+        (Mode.FUSED, [Models("big-7b", "here-1b", "other-1b")]),
+        (Mode.AUTO, [Models("big-7b", "other-1b", "there-1b"), Models("big-7b", "here-1b", "other-1b")]),
+        (Mode.TARGET, []),
+    ],
+    ids=str,
+)
+def test_what_drafted_matters_where_the_text_depends_on_it(
+    tmp_path: Path, strategy: Strategy, mode: Mode, others: list[Models]
+) -> None:
+    drafts = Models("big-7b", "here-1b", "there-1b")
+    options = Options(mode=mode, strategy=strategy, threshold=0.3 if strategy is Strategy.THRESHOLD else None)
+    prompts = [Prompt(0, "a", options)]
+    path = tmp_path / "r.jsonl"
+    with ResultsFile(path) as file:
+        file.begin(prompts, drafts)
+        file.add(failed(prompts[0], drafts, BadPrompt("empty")))
+    depends = strategy not in DRAFTER_INVARIANT
+    for models in (Models("big-7b", "x", "y"), *others):
+        with ResultsFile(path) as file:
+            if depends and mode is not Mode.TARGET:
+                with pytest.raises(OtherResults, match="prompt 1 had other settings: drafting was "):
+                    file.begin(prompts, models)
+            else:
+                assert list(file.begin(prompts, models)) == [0]
 
 
 def test_more_prompts_than_then_are_no_other_run(tmp_path: Path) -> None:
@@ -177,10 +218,61 @@ def test_more_prompts_than_then_are_no_other_run(tmp_path: Path) -> None:
 def test_a_result_is_there_at_once(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     with ResultsFile(path) as file:
-        assert not path.exists(), "nothing is written before it is known to be of use"
-        assert file.begin(PROMPTS, TARGET) == {}
+        assert file.begin(PROMPTS, MODELS) == {}
         file.add(_text(3))
         assert path.read_bytes() == encode(_text(3))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+def test_while_one_run_has_the_file_another_is_refused_and_takes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    for begun in (False, True):
+        with ResultsFile(path) as file:
+            if begun:
+                file.begin(PROMPTS, MODELS)
+                file.add(_text(3))
+            with pytest.raises(OutputBusy) as raised:
+                ResultsFile(path)
+            assert str(raised.value) == f"another run writes to {path}: wait for its end, or give another --output"
+            if begun:
+                file.add(_text(2))
+    assert path.read_bytes() == encode(_text(3)) + encode(_text(2))
+    assert _resume(path) == [0, 1, 4] and path.read_bytes() == WHOLE
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+@pytest.mark.parametrize("other", ["put in order", "removed"])
+def test_a_file_that_another_run_replaces_while_it_is_opened_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    path = tmp_path / "r.jsonl"
+    first = ResultsFile(path)
+    if other == "put in order":
+        first.begin(PROMPTS, MODELS)
+        for at in (3, 2):
+            first.add(_text(at))
+    take = file_lock.take
+
+    def late(descriptor: int, *, wait: bool) -> bool:
+        """The other run ends between opening and locking."""
+        monkeypatch.setattr(file_lock, "take", take)
+        first.put_in_order()
+        first.close()
+        return take(descriptor, wait=wait)
+
+    monkeypatch.setattr(file_lock, "take", late)
+    assert _resume(path) == ([0, 1, 4] if other == "put in order" else [0, 1, 2, 3, 4])
+    assert path.read_bytes() == WHOLE
+
+
+@pytest.mark.parametrize("there", [None, b""])
+def test_a_run_that_does_not_begin_leaves_things_as_they_were(tmp_path: Path, there: bytes | None) -> None:
+    path = tmp_path / "r.jsonl"
+    if there is not None:
+        path.write_bytes(there)
+    with ResultsFile(path):
+        pass
+    assert (path.read_bytes() if path.exists() else None) == there
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links and modes are POSIX's")
@@ -196,5 +288,5 @@ def test_the_file_that_a_link_names_is_put_in_order_and_keeps_its_mode(tmp_path:
 @pytest.mark.parametrize("where", ["", "missing/r.jsonl"])
 def test_a_place_that_holds_no_file_is_named(tmp_path: Path, where: str) -> None:
     with pytest.raises(BadOutput) as raised, ResultsFile(tmp_path / where) as file:
-        file.begin(PROMPTS, TARGET)
+        file.begin(PROMPTS, MODELS)
     assert str(tmp_path) in str(raised.value) and isinstance(raised.value, DrafterError)

@@ -9,9 +9,13 @@ from numpy.typing import NDArray
 
 from backends.contract import Backend, Entry, LoadOptions, Logits, OutOfRoom
 from backends.registry import load
+from drafter_client import sources
+from drafter_client.client import VerifierClient
+from drafter_client.sources import DraftModel
 from drafting.model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT
 from speculation import noise
+from speculation.acceptance import Strategy
 from speculation.pilot import Pilot
 from speculation.sampling import Sampling
 from speculation.timing import Times
@@ -80,7 +84,7 @@ class _Refusals:
 def test_what_is_expected_behind_a_branch_is_what_is_expected_behind_its_text(
     shared: Backend, alone: Backend, sampling: Sampling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Branches are taken up, or the text goes on without them, until it has outgrown cells and context."""
+    """Branches are taken up, or not, until it has outgrown the context; no cell is held in vain."""
     drafter, refusals = ModelDrafter(shared, sampling), _Refusals(shared, monkeypatch)
     text = shared.vocabulary.encode("".join(PROMPTS * 2))[: CONTEXT - 50]
     compared = longest = 0
@@ -102,7 +106,7 @@ def test_what_is_expected_behind_a_branch_is_what_is_expected_behind_its_text(
                 others.append([*branches[0], found[0].runner_up])
             branches = [first, *others]
         text = [*text, *(branches[turn % len(branches)] if turn % 4 else [7])]
-    assert compared > 100 and refusals.count > 0 and longest > CONTEXT
+    assert compared > 100 and refusals.count == 0 and longest > CONTEXT
 
 
 def _scores(logits: Logits, sampling: Sampling, position: int) -> NDArray[np.float64]:
@@ -124,3 +128,27 @@ def test_a_drafter_as_users_get_it_has_room_for_all_that_a_pilot_ever_looks_at(m
             drafter.expand(text, [[branch] * depth for branch in range(ROWS)], True)
         assert [backend.length(row) for row in range(ROWS)] == [CONTEXT] * ROWS
         assert refusals.count == 0 and deepest > 16
+
+
+def test_texts_that_fill_their_contexts_side_by_side_never_run_out_of_room(
+    client: VerifierClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do those that come after them, nor those that outgrow their contexts: nobody pays for another's text."""
+    texts, opened = 3, []
+
+    def load_counted(name: str, options: LoadOptions, progress: object) -> Backend:
+        backend = load(name, options)
+        opened.append(_Refusals(backend, monkeypatch))
+        return backend
+
+    monkeypatch.setattr(sources, "load", load_counted)
+    source = DraftModel(engine=LoadOptions(context_length=CONTEXT, threads=1))
+    ids = np.random.default_rng(0).integers(0, 4096, (2, texts, CONTEXT + 40)).tolist()
+    with source.open(client, ROWS, texts) as drafting:
+        for each in ids:
+            drafters = [make(Sampling(), Strategy.COUPLED) for make in drafting.drafters]
+            for length in (CONTEXT - 20, CONTEXT - 10, CONTEXT + 30):
+                for drafter, text in zip(drafters, each, strict=True):
+                    for depth in range(1, 11):
+                        drafter.expand(text[:length], [[branch] * depth for branch in range(ROWS)], True)
+    assert [refusals.count for refusals in opened] == [0]

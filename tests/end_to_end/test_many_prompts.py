@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,21 +32,35 @@ def test_each_text_is_the_targets(
     tmp_path: Path,
     way: list[str],
 ) -> None:
-    asked = [{"prompt": text, "id": f"p{at}", "seed": 10 + at} for at, text in enumerate(PROMPTS[:6])]
-    prompts, output = tmp_path / "prompts.jsonl", tmp_path / "results.jsonl"
+    for line in _written(verifier, tmp_path, PROMPTS[:6], way):
+        sampling = Sampling(seed=10 + line["index"], temperature=0.8)
+        flips = reference.flips(reference.encode(line["prompt"]), line["token_ids"], sampling)
+        count_flips(len(line["token_ids"]), flips)
+        assert all(margin < EPSILON for margin in flips)
+
+
+def test_long_texts_at_a_time_have_a_context_each(verifier: Verifier, reference: Reference, tmp_path: Path) -> None:
+    """Together they take more than one, and what branches have; each seat is taken twice."""
+    long = [(text + "".join(PROMPTS * 2))[:1500] for text in PROMPTS[:8]]
+    assert all(CONTEXT - 150 < len(reference.encode(text)) < CONTEXT - 32 for text in long)
+    way = [*MODEL, "--concurrency", "4", "--lockstep", "--no-lookup", "--draft-n", "2"]  # so that all is drafted here
+    for line in _written(verifier, tmp_path, long, way):
+        assert line["generated_tokens"] == 32 and line["drafted"] > 0
+
+
+def _written(verifier: Verifier, folder: Path, texts: Sequence[str], way: list[str]) -> list[dict[str, Any]]:
+    """A result for each of the texts, in order."""
+    asked = [{"prompt": text, "id": f"p{at}", "seed": 10 + at} for at, text in enumerate(texts)]
+    prompts, output = folder / "prompts.jsonl", folder / "results.jsonl"
     prompts.write_text("".join(json.dumps(each) + "\n" for each in asked), encoding="utf-8")
     command = [sys.executable, "-m", "drafter_client", "--verifier", verifier.url, "--prompt-file", str(prompts)]
     command += ["--max-tokens", "32", "--temperature", "0.8", "--output", str(output), *way]
     sessions = verifier.sessions  # of clients that leave theirs to expire
     ran = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False, timeout=120)
-    assert (ran.returncode, ran.stdout) == (0, "") and "mean acceptance length" in ran.stderr
-    lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
+    assert "mean acceptance length" in ran.stderr and verifier.sessions == sessions
+    lines: list[dict[str, Any]] = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert [(line["index"], line["id"], line["prompt"]) for line in lines] == [
         (at, each["id"], each["prompt"]) for at, each in enumerate(asked)
     ]
-    for line in lines:
-        sampling = Sampling(seed=10 + line["index"], temperature=0.8)
-        flips = reference.flips(reference.encode(line["prompt"]), line["token_ids"], sampling)
-        count_flips(len(line["token_ids"]), flips)
-        assert all(margin < EPSILON for margin in flips)
-    assert verifier.sessions == sessions
+    return lines

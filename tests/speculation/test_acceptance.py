@@ -94,6 +94,7 @@ def test_greedy_takes_the_argmax_and_no_draft_even_where_they_are_equal() -> Non
 
 def test_whose_text_is_the_same_whatever_is_drafted() -> None:
     assert {Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY} == DRAFTER_INVARIANT
+    assert [strategy for strategy in Strategy if strategy.draws] == [Strategy.PROBABILISTIC]
 
 
 def plain_threshold(drafts: list[int], rows: list[Logits], sampling: Sampling, threshold: float) -> list[int]:

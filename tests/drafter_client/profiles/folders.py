@@ -8,7 +8,7 @@ from drafter_client.profiles.schema import ROUNDS, RUNS, TOKENS
 
 RUN = {
     **dict.fromkeys(RUNS.names, 0),
-    **dict.fromkeys(("finish_reason", "error", "strategy", "seed")),
+    **dict.fromkeys(("finish_reason", "error", "strategy", "threshold", "seed")),
     "run": 1,
     "started": "2026-03-04T12:00:00.250+00:00",
     "mode": "remote",

@@ -59,6 +59,19 @@ def test_the_report_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert not list(tmp_path.glob("*.png"))
 
 
+def test_a_lossy_run_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, strategy="threshold", threshold=0.25)
+    assert report(f"{tmp_path}", "--no-png") == 0
+    assert _printed(capsys).splitlines()[0].endswith("small drafts for big, lossy: threshold 0.25")
+
+
+@pytest.mark.parametrize("run", [{"strategy": "probabilistic"}, {"strategy": "threshold", "mode": "target"}], ids=str)
+def test_others_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str], run: dict[str, str]) -> None:
+    write(tmp_path, **run)
+    assert report(f"{tmp_path}", "--no-png") == 0
+    assert "lossy" not in _printed(capsys)
+
+
 def test_a_run_that_was_broken_off_before_anything_happened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), Profile(tmp_path).run(Stats(mode="fused")):

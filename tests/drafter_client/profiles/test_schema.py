@@ -35,7 +35,7 @@ def test_columns_are_named_once() -> None:
     for table in TABLES:
         assert len(set(table.names)) == len(table.names)
         assert table.names[0] == "run"
-    assert (len(RUNS.columns), len(ROUNDS.columns), len(TOKENS.columns)) == (35, 19, 6)
+    assert (len(RUNS.columns), len(ROUNDS.columns), len(TOKENS.columns)) == (36, 19, 6)
 
 
 @given(st.none() | st.integers(-(2**53), 2**53))

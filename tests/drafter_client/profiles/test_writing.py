@@ -268,7 +268,9 @@ def test_what_a_strange_verifier_says_of_its_sampling_does_no_harm(tmp_path: Pat
             pass
     rows = read_table(tmp_path, RUNS)
     assert [row["model"] for row in rows] == ['a "b" ,c'] * 2
-    assert {row[name] for row in rows for name in ("seed", "temperature", "strategy", "top_k", "top_p")} == {None}
+    assert {
+        row[name] for row in rows for name in ("seed", "temperature", "strategy", "threshold", "top_k", "top_p")
+    } == {None}
 
 
 def test_a_folder_that_cannot_be_one_is_refused_before_the_run(tmp_path: Path) -> None:

@@ -3,16 +3,18 @@
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from drafter_client.results import Result
-from drafter_client.summary import Summary, show_summary
+from drafter_client.totals import Totals, show_totals
 
 
 def _text(index: int, tokens: int, total_ms: float, **more: Any) -> Result:
     line = {"model": "big-7b", "draft_model": "small-1b", "id": None, "generated_tokens": tokens, "total_ms": total_ms}
     line |= {"rounds": 10, "drafted": 40, "accepted": 30, "ttft_ms": 20.0, "bytes_sent": 1024, "bytes_received": 2048}
-    return Result(index, line | {"text": "…"} | more)
+    asked = {"strategy": "coupled", "threshold": None, "mode": "remote"}
+    return Result(index, line | {"text": "…", "asked": asked} | more)
 
 
 FAILED = Result(3, {"id": None, "error": {"message": "too long"}})
@@ -20,15 +22,15 @@ FOUND = [_text(0, 100, 1000.0)]
 NEW = [_text(2, 100, 2000.0, ttft_ms=30.0), _text(1, 100, 500.0, id="fib", ttft_ms=40.0), FAILED]
 
 
-def _shown(summary: Summary, width: int = 80) -> str:
+def _shown(totals: Totals, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    show_summary(summary, console)
+    show_totals(totals, console)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def test_the_table_whole() -> None:
     assert (
-        _shown(Summary.of(5, FOUND, NEW, 4.0))
+        _shown(Totals.of(5, FOUND, NEW, 4.0))
         == """\
 ╭─────────────────── small-1b drafts for big-7b ────────────────────╮
 │ prompts                5  all together             50.00 tokens/s │
@@ -49,7 +51,7 @@ def test_the_table_whole() -> None:
 
 def test_nothing_at_all() -> None:
     assert (
-        _shown(Summary.of(2, [], [FAILED], 0.0))
+        _shown(Totals.of(2, [], [FAILED], 0.0))
         == """\
 ╭───────────────────────── no text ─────────────────────────╮
 │ prompts                2  all together                  - │
@@ -66,10 +68,29 @@ def test_nothing_at_all() -> None:
 
 
 def test_without_drafts_there_is_nothing_to_say_of_them() -> None:
-    summary = Summary.of(1, [], [_text(0, 10, 100.0, draft_model="", rounds=0, drafted=0, accepted=0)], 0.2)
-    assert (summary.title, summary.acceptance_rate, summary.mean_acceptance_length) == ("big-7b", None, None)
-    assert (summary.tokens_per_second, summary.rate_median, summary.rate_p10) == (50.0, 100.0, 100.0)
+    totals = Totals.of(1, [], [_text(0, 10, 100.0, draft_model="", rounds=0, drafted=0, accepted=0)], 0.2)
+    assert (totals.title, totals.acceptance_rate, totals.mean_acceptance_length) == ("big-7b", None, None)
+    assert (totals.tokens_per_second, totals.rate_median, totals.rate_p10) == (50.0, 100.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "threshold", "mode", "row"),
+    [
+        ("threshold", 0.25, "remote", "strategy threshold 0.25 exact no: lossy"),
+        ("threshold", 0.25, "auto", "strategy threshold 0.25 exact no: lossy"),
+        ("threshold", 0.25, "target", "strategy threshold 0.25 exact a sample"),
+        ("probabilistic", None, "remote", "strategy probabilistic exact a sample"),
+        ("coupled", None, "remote", None),
+    ],
+)
+def test_another_strategy_than_the_usual_is_named_and_whether_it_is_exact(
+    strategy: str, threshold: float | None, mode: str, row: str | None
+) -> None:
+    asked = {"strategy": strategy, "threshold": threshold, "mode": mode}
+    shown = _shown(Totals.of(1, [], [_text(0, 10, 100.0, asked=asked)], 0.2))
+    rows = [" ".join(line.strip("│ ").split()) for line in shown.splitlines()]
+    assert [each for each in rows if each.startswith("strategy")] == ([] if row is None else [row])
 
 
 def test_a_narrow_terminal_breaks_nothing() -> None:
-    assert all(len(line) <= 60 for line in _shown(Summary.of(5, FOUND, NEW, 4.0), 60).splitlines())
+    assert all(len(line) <= 60 for line in _shown(Totals.of(5, FOUND, NEW, 4.0), 60).splitlines())

@@ -2,19 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from drafter_client.figures import exactness
+from drafter_client.options import Mode
 from drafter_client.prompts import label
+from drafter_client.quantile import quantile
 from drafter_client.results import Result
+from speculation.acceptance import Strategy
 
 
-class Pace(NamedTuple):
+class Speed(NamedTuple):
     """Tokens per second of a prompt's text."""
 
     label: str  # of the prompt
@@ -22,7 +25,7 @@ class Pace(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Totals:
     """Figures over all finished texts, but for `seconds` and `tokens_per_second`, which are of this run alone.
 
     None is what nothing can be said of. Rates are tokens per second, each text's with its prompt read; times in
@@ -30,6 +33,7 @@ class Summary:
     """
 
     title: str
+    asked: dict[str, Any]  # settings of a text, of which mode and strategy are those of all
     prompts: int
     finished: int
     found: int  # of those finished, by an earlier run
@@ -44,16 +48,16 @@ class Summary:
     mean_acceptance_length: float | None
     bytes_sent: int
     bytes_received: int
-    slowest: Pace | None
-    fastest: Pace | None
+    slowest: Speed | None
+    fastest: Speed | None
 
     @classmethod
-    def of(cls, prompts: int, found: Sequence[Result], new: Sequence[Result], seconds: float) -> "Summary":
+    def of(cls, prompts: int, found: Sequence[Result], new: Sequence[Result], seconds: float) -> "Totals":
         """`found`: results of an earlier run that count, `new`: those of this one, which took so many `seconds`."""
         texts = [result for result in (*found, *new) if not result.failed]
         lines = [result.line for result in texts]
-        paces = [
-            Pace(
+        speeds = [
+            Speed(
                 label(result.index, result.line["id"]), 1e3 * result.line["generated_tokens"] / result.line["total_ms"]
             )
             for result in texts
@@ -63,6 +67,7 @@ class Summary:
         drafted, accepted, rounds = (sum(line[name] for line in lines) for name in ("drafted", "accepted", "rounds"))
         return cls(
             title=_title(lines[0]["model"], lines[0]["draft_model"]) if lines else "no text",
+            asked=lines[0]["asked"] if lines else {},
             prompts=prompts,
             finished=len(texts),
             found=sum(not result.failed for result in found),
@@ -70,15 +75,15 @@ class Summary:
             tokens=sum(line["generated_tokens"] for line in lines),
             seconds=seconds,
             tokens_per_second=here / seconds if here and seconds > 0 else None,
-            rate_median=_percentile([pace.rate for pace in paces], 50),
-            rate_p10=_percentile([pace.rate for pace in paces], 10),
-            ttft_median=_percentile([line["ttft_ms"] for line in lines], 50),
+            rate_median=_quantile([speed.rate for speed in speeds], 0.5),
+            rate_p10=_quantile([speed.rate for speed in speeds], 0.1),
+            ttft_median=_quantile([line["ttft_ms"] for line in lines], 0.5),
             acceptance_rate=accepted / drafted if drafted else None,
             mean_acceptance_length=1 + accepted / rounds if rounds else None,
             bytes_sent=sum(line["bytes_sent"] for line in lines),
             bytes_received=sum(line["bytes_received"] for line in lines),
-            slowest=min(paces, key=lambda pace: pace.rate, default=None),
-            fastest=max(paces, key=lambda pace: pace.rate, default=None),
+            slowest=min(speeds, key=lambda speed: speed.rate, default=None),
+            fastest=max(speeds, key=lambda speed: speed.rate, default=None),
         )
 
 
@@ -86,32 +91,36 @@ def _title(model: str, draft_model: str) -> str:
     return f"{draft_model} drafts for {model}" if draft_model else model
 
 
-def _percentile(values: Sequence[float], percent: float) -> float | None:
-    """Between two values, in proportion."""
-    return float(np.percentile(values, percent)) if values else None
+def _quantile(values: Sequence[float], share: float) -> float | None:
+    return quantile(values, share) if values else None
 
 
-def show_summary(summary: Summary, console: Console) -> None:
+def show_totals(totals: Totals, console: Console) -> None:
     """Print the table."""
     table = Table.grid(padding=(0, 2))
     for column in range(4):
         table.add_column(justify="right" if column % 2 else "left", style="" if column % 2 else "dim")
-    table.add_row("prompts", str(summary.prompts), "all together", _rate(summary.tokens_per_second))
-    table.add_row("finished", str(summary.finished), "a text, median", _rate(summary.rate_median))
-    if summary.found:
-        table.add_row("of them before", str(summary.found), "", "")
-    table.add_row("errors", str(summary.errors), "a text, p10", _rate(summary.rate_p10))
-    table.add_row("tokens", str(summary.tokens), "TTFT, median", _or_dash(summary.ttft_median, "{:.0f} ms"))
-    rate, length = _or_dash(summary.acceptance_rate, "{:.1%}"), _or_dash(summary.mean_acceptance_length, "{:.2f}")
+    table.add_row("prompts", str(totals.prompts), "all together", _rate(totals.tokens_per_second))
+    table.add_row("finished", str(totals.finished), "a text, median", _rate(totals.rate_median))
+    if totals.found:
+        table.add_row("of them before", str(totals.found), "", "")
+    table.add_row("errors", str(totals.errors), "a text, p10", _rate(totals.rate_p10))
+    table.add_row("tokens", str(totals.tokens), "TTFT, median", _or_dash(totals.ttft_median, "{:.0f} ms"))
+    rate, length = _or_dash(totals.acceptance_rate, "{:.1%}"), _or_dash(totals.mean_acceptance_length, "{:.2f}")
     table.add_row("acceptance rate", rate, "mean acceptance length", length)
-    table.add_row("sent", _bytes(summary.bytes_sent), "received", _bytes(summary.bytes_received))
-    paces = Table.grid(padding=(0, 2))
-    paces.add_column(style="dim")
-    for name, pace in (("fastest", summary.fastest), ("slowest", summary.slowest)):
-        if pace is not None:
-            paces.add_row(name, Text(f"{_rate(pace.rate)}, {pace.label}"))
-    paces.add_row("time", f"{summary.seconds:.1f} s")
-    console.print(Panel(Group(table, Text(), paces), title=Text(summary.title), border_style="blue", expand=False))
+    strategy = totals.asked.get("strategy", Strategy.COUPLED)
+    if strategy != Strategy.COUPLED:
+        exact = exactness(strategy, drafted=totals.asked["mode"] != Mode.TARGET)
+        threshold = "" if totals.asked["threshold"] is None else f" {totals.asked['threshold']:g}"
+        table.add_row("strategy", f"{strategy}{threshold}", "exact", exact)
+    table.add_row("sent", _bytes(totals.bytes_sent), "received", _bytes(totals.bytes_received))
+    speeds = Table.grid(padding=(0, 2))
+    speeds.add_column(style="dim")
+    for name, speed in (("fastest", totals.fastest), ("slowest", totals.slowest)):
+        if speed is not None:
+            speeds.add_row(name, Text(f"{_rate(speed.rate)}, {speed.label}"))
+    speeds.add_row("time", f"{totals.seconds:.1f} s")
+    console.print(Panel(Group(table, Text(), speeds), title=Text(totals.title), border_style="blue", expand=False))
 
 
 def _rate(value: float | None) -> str:

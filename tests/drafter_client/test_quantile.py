@@ -1,0 +1,24 @@
+"""Quantiles: the standard library's, for one value as for many."""
+
+from statistics import median, quantiles
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drafter_client.quantile import quantile
+
+VALUES = st.lists(st.floats(0.0, 1e3), min_size=2, max_size=30)
+
+
+@given(VALUES)
+def test_they_are_those_of_the_standard_library(values: list[float]) -> None:
+    deciles = quantiles(values, n=10, method="inclusive")
+    assert [quantile(values, tenth / 10) for tenth in range(1, 10)] == pytest.approx(deciles)
+    assert quantile(values, 0.5) == pytest.approx(median(values))
+    assert (quantile(values, 0.0), quantile(values, 1.0)) == (min(values), max(values))
+
+
+@given(st.floats(0.0, 1.0))
+def test_one_value_is_all_of_them(share: float) -> None:
+    assert quantile([7.0], share) == 7.0
