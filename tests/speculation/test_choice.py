@@ -98,8 +98,8 @@ def test_a_turn_takes_tokens_and_time(pieces: list[tuple[int, float]]) -> None:
         (50.0, 0.2, True),
         (50.0, 60.0, False),
         (50.0, 71.0, True),
-        (0.2, 2.9, False),
-        (1.0, 4.1, True),
+        (0.2, 4.9, False),
+        (1.0, 6.1, True),
     ],
 )
 def test_a_link_has_changed_when_it_is_far_from_what_it_was(before: float, now: float, differs: bool) -> None:
