@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from backends.registry import NAMES
 from drafter_client import flags
@@ -141,7 +140,7 @@ def solo_parser() -> argparse.ArgumentParser:
         default=SOLO[0],
         help="target, draft: the shipped model, on this machine; server: the verifier's target (default: %(default)s)",
     )
-    parser.add_argument("--model", type=Path, metavar="PATH", help="another model, on this machine")
+    parser.add_argument("--model", type=flags.path, metavar="PATH", help="another model, on this machine")
     flags.verifier_flags(parser)
     flags.engine_flags(parser.add_argument_group("engine"), NAMES, "engine (default: %(default)s)")
     flags.prompt_flags(parser)
@@ -168,7 +167,7 @@ def compare_parser() -> argparse.ArgumentParser:
     texts = parser.add_argument_group("texts")
     texts.add_argument(
         "--prompt-file",
-        type=Path,
+        type=flags.path,
         metavar="FILE",
         action="append",
         help="prompts, one a line or JSON Lines; a kind of its own each time it is given (default: the two that ship)",
@@ -184,7 +183,7 @@ def compare_parser() -> argparse.ArgumentParser:
     flags.sampling_flags(parser)
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
-    output.add_argument("--png", type=Path, metavar="FILE", help="the picture (default: compare.png)")
+    output.add_argument("--png", type=flags.path, metavar="FILE", help="the picture (default: compare.png)")
     output.add_argument("--no-png", action="store_true", help="no picture")
     flags.profile_flags(parser)
     return parser

@@ -21,7 +21,7 @@ _MOST_TEXTS = 64  # at a time: each has threads and connections of its own
 
 
 def profile_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--profile", type=Path, metavar="DIR", help="write what happens into this folder; see 'report'")
+    parser.add_argument("--profile", type=path, metavar="DIR", help="write what happens into this folder; see 'report'")
 
 
 def verifier_flags(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def verifier_flags(parser: argparse.ArgumentParser) -> None:
 def draft_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     draft = parser.add_argument_group("draft model")
     draft.add_argument(
-        "--draft-model", type=Path, metavar="PATH", default=DEFAULT_DRAFT, help="(default: the small one)"
+        "--draft-model", type=path, metavar="PATH", default=DEFAULT_DRAFT, help="(default: the small one)"
     )
     draft.add_argument(
         "--branches",
@@ -91,13 +91,13 @@ def prompt_flags(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusive
 
 def many_flags(parser: argparse.ArgumentParser, one_or_many: argparse._MutuallyExclusiveGroup) -> None:
     one_or_many.add_argument(
-        "--prompt-file", type=Path, metavar="FILE", help="many prompts: one a line, or JSON Lines if it ends in .jsonl"
+        "--prompt-file", type=path, metavar="FILE", help="many prompts: one a line, or JSON Lines if it ends in .jsonl"
     )
     group = parser.add_argument_group("many prompts")
     texts = from_to(1, _MOST_TEXTS)
     group.add_argument("--concurrency", metavar="N", type=texts, default=1, help="texts at a time (default: 1)")
     group.add_argument(
-        "--output", type=Path, metavar="FILE", help="write results there, as JSON Lines; run it again to go on"
+        "--output", type=path, metavar="FILE", help="write results there, as JSON Lines; run it again to go on"
     )
 
 
@@ -138,6 +138,13 @@ def strategy_flags(parser: argparse.ArgumentParser) -> None:
         help="of the strategy of that name: take drafts that the target gives more than this (lossy)",
     )
     group.add_argument("--verbose", action="store_true", help="show the decision on each token")
+
+
+def path(text: str) -> Path:
+    """A path; that of nothing would be the folder one is in."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty: name a file or a folder")
+    return Path(text)
 
 
 def draft_n(text: str) -> str | int:

@@ -19,6 +19,7 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "top_p": ((int, float), "a number"),
     "seed": ((int,), "a whole number"),
 }
+_LONGEST = 60  # signs of a name that are shown
 _NOT_OPTIONS = ("prompt", "id", "system")
 
 
@@ -41,7 +42,11 @@ class Prompt:
 
 def label(index: int, own: str | int | None) -> str:
     """What a person finds the prompt of this index and id by: the number of its line, and its id if it has one."""
-    return f"prompt {index + 1}" if own is None else f"prompt {index + 1} ({own})"
+    if own is None:
+        return f"prompt {index + 1}"
+    name = str(own)
+    name = name if name.isprintable() else ascii(name)  # a name may hold what a terminal obeys
+    return f"prompt {index + 1} ({name if len(name) <= _LONGEST else name[: _LONGEST - 1] + '…'})"
 
 
 def parse_prompts(
@@ -119,6 +124,12 @@ def _object(line: str, where: str) -> dict[str, Any]:
     if not given["prompt"]:
         refuse("the prompt is empty: give at least one character to continue")
     return given
+
+
+def _shown(name: str) -> str:
+    """In a line on a terminal: neither escapes nor pages of it."""
+    printable = name if name.isprintable() else ascii(name)
+    return printable if len(printable) <= _LONGEST else printable[: _LONGEST - 1] + "…"
 
 
 def _is_text(value: str) -> bool:

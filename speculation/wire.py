@@ -132,7 +132,8 @@ def _read(validate: Callable[[Any], M], given: Any) -> M:
         where = ".".join(str(part) for part in first["loc"])
         others = error.error_count() - 1
         more = f" (and {others} more)" if others else ""
-        what = first["msg"].removeprefix("Value error, ")
+        what = "Input should be an object" if first["type"] == "model_type" else first["msg"]
+        what = what.removeprefix("Value error, ")
         raise InvalidRequest(f"{where + ': ' if where else ''}{what}{more}", param=where or None) from None
 
 

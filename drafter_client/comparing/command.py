@@ -17,7 +17,7 @@ from rich.table import Table as Grid
 from drafter_client.commands.common import pair_of, read_prompts
 from drafter_client.comparing.png import draw
 from drafter_client.comparing.table import AUTO, TARGET, Table, Text, Way, shuffled, table, text_of, ways
-from drafter_client.errors import NoPicture
+from drafter_client.errors import BadPromptFile, NoPicture
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.prompts import Prompt, parse_prompts
@@ -27,6 +27,8 @@ from speculation.noise import SEED_LIMIT
 _WARM_UP = 8  # tokens that each way writes before anything counts
 _PICTURE = Path("compare.png")
 ALL = "all"
+_COLUMNS = ("way", "tokens/s", "x target", "middle half", "TTFT", "accepted", "same text")
+_FEW, _WIDE = _COLUMNS[:3], 76  # columns of the table on a narrow terminal, and of a terminal that is none
 
 
 def run_compare(options: argparse.Namespace) -> int:
@@ -68,6 +70,9 @@ def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt
             for case in cases
         }
     names = [path.stem for path in given]
+    for path in given:
+        if given.count(path) > 1:
+            raise BadPromptFile(f"the prompt file {path} is given twice: each is a kind of its own")
     return {
         name if names.count(name) == 1 and name != ALL else str(path): read_prompts(path, defaults)
         for path, name in zip(given, names, strict=True)
@@ -122,19 +127,20 @@ def _show(tables: list[Table], last: Stats, fastest: Mode | None, name: str) -> 
             box=SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
         )
-        for heading in ("way", "tokens/s", "middle half", "x target", "TTFT", "accepted", "same text"):
+        shown = _COLUMNS if out.width >= _WIDE else _FEW
+        for heading in shown:
             grid.add_column(heading, justify="left" if heading == "way" else "right", no_wrap=True)
         for row in each.rows:
-            grid.add_row(
+            cells = (
                 row.way,
                 _rate(row.rate),
-                f"{_rate(row.low)} to {_rate(row.high)}",
                 f"{row.ratio:.2f}",
+                f"{_rate(row.low)} to {_rate(row.high)}",
                 f"{row.ttft_ms:.0f} ms",
                 "-" if row.acceptance is None else f"{row.acceptance:.0%}",
                 f"{row.same}/{row.texts}",
-                style="bold green" if row.way == each.best else "",
             )
+            grid.add_row(*cells[: len(shown)], style="bold green" if row.way == each.best else "")
         out.print(grid)
         out.print(verdict(each) + "\n", soft_wrap=True)
     took = "has not settled yet" if fastest is None else f"took {fastest}"

@@ -53,6 +53,7 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
         (["--backend", "abacus"], "argument --backend: invalid choice: 'abacus'"),
         (["--prompt", "a", "--prompt-file", "b"], "argument --prompt-file: not allowed with argument --prompt"),
         (["--max", "3"], "unrecognized arguments: --max 3"),
+        (["--profile", ""], "argument --profile: is empty: name a file or a folder"),
         (["--backend", "ngram", "--draft-model", "x.gguf"], "--draft-model: --backend ngram drafts without a model"),
         (["--backend", "ngram", "--no-lookup"], "--no-lookup: --backend ngram drafts without a model"),
         (["--backend", "ngram", "--device", "cuda"], "--device: --backend ngram drafts without a model"),

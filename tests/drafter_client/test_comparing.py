@@ -135,3 +135,19 @@ def test_a_picture_that_cannot_be_written_is_told(drafter: Command, verifier: Ve
     ran = drafter("compare", "--verifier", verifier.url, *TOY, "--prompt-file", str(prompts), *flags)
     assert (ran.status, ran.out) == (1, ""), "before anything is measured"
     assert "the picture /nowhere/x.png cannot be written: there is no such folder" in ran.err
+
+
+def test_a_file_that_is_given_twice_is_refused(drafter: Command, prompts: Path) -> None:
+    ran = drafter("compare", "--prompt-file", str(prompts), "--prompt-file", str(prompts))
+    assert ran.status == 1 and f"the prompt file {prompts} is given twice" in ran.err
+
+
+def test_a_narrow_terminal_has_fewer_columns_and_whole_names(
+    drafter: Command, verifier: Verifier, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "4", "--no-png", "--prompt-file", str(prompts)]
+    command = ["compare", "--verifier", verifier.url, *TOY, *flags]
+    assert "same text" in drafter(*command).out
+    monkeypatch.setenv("COLUMNS", "40")
+    told = drafter(*command).out
+    assert "remote k=4" in told and "x target" in told and "same text" not in told

@@ -98,3 +98,10 @@ def test_an_object_that_is_no_prompt(line: str, complaint: str) -> None:
     with pytest.raises(BadPromptFile) as raised:
         _parse(b'{"prompt": "fine", "id": "x"}\n' + line.encode() + b"\n", "p.jsonl")
     assert str(raised.value) == f"p.jsonl, line 2: {complaint}"
+
+
+def test_a_name_does_nothing_to_a_terminal() -> None:
+    (prompt,) = _parse(b'{"prompt": "a", "id": "\\u001b[31m\\nx"}', "p.jsonl")
+    assert prompt.label == "prompt 1 ('\\x1b[31m\\nx')"
+    (long,) = _parse(b'{"prompt": "a", "id": "' + b"y" * 4000 + b'"}', "p.jsonl")
+    assert len(long.label) < 80
