@@ -29,7 +29,7 @@ from benchmarks import paced
 from benchmarks.drafters import CONTEXT, stable
 from benchmarks.harness import held_out_prompts, serve
 from benchmarks.report import RESULTS, Report, plot
-from drafter_client import crew, loop
+from drafter_client import conductor, crew, loop
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.stats import Stats
@@ -128,7 +128,7 @@ def _measure(ours: Stamps, theirs: list[list[Any]], ways: dict[str, list[float]]
 def _watched() -> Iterator[Stamps]:
     """Note the drafter's moments while the block lasts."""
     stamps: Stamps = defaultdict(dict)
-    commit, threads = loop._Run._commit, loop.Threads
+    commit, threads = conductor.Conductor._commit, loop.Threads
     steps = itertools.count()
 
     def noted(run: Any, position: int, tokens: list[int], *rest: Any) -> Any:
@@ -155,11 +155,11 @@ def _watched() -> Iterator[Stamps]:
             stamps["decided"].setdefault((flight.position, len(flight.drafts)), _clock())
             super().send(flight)
 
-    loop._Run._commit, loop.Threads = noted, Watched  # type: ignore[method-assign,assignment,misc]
+    conductor.Conductor._commit, loop.Threads = noted, Watched  # type: ignore[method-assign,assignment,misc]
     try:
         yield stamps
     finally:
-        loop._Run._commit, loop.Threads = commit, threads  # type: ignore[method-assign,misc]
+        conductor.Conductor._commit, loop.Threads = commit, threads  # type: ignore[method-assign,misc]
 
 
 def _read(path: Path) -> list[list[Any]]:

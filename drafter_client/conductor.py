@@ -1,0 +1,204 @@
+"""The pilot and its crew at work on one text: what happens is told to the one, what is due is had done by the other."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from drafter_client.crew import Answered, Crew, Drafted, Event, Failed, Streamed
+from drafter_client.observer import Committed, Observer
+from drafter_client.origin import Change, Origins
+from drafter_client.replies import STREAM, Bounds
+from drafter_client.stats import Stats
+from speculation.acceptance import Strategy
+from speculation.decisions import Decision
+from speculation.pilot import Pilot
+
+_LAST_ANSWERS = 2.0  # seconds; they come with the end of the text, but from a link that fails
+
+
+class Conductor:
+    """The pilot and its crew at work on one text. `react` may be called from any thread."""
+
+    def __init__(
+        self,
+        pilot: Pilot,
+        crew: Crew,
+        bounds: Bounds,
+        stats: Stats,
+        clock: Callable[[], float],
+        finish_reason: str | None,
+        strategy: Strategy,
+        explained: bool,
+        observer: Observer | None,
+    ) -> None:
+        self.finish_reason = finish_reason
+        self._explained = explained
+        self._pilot, self._crew, self._bounds, self._stats, self._clock = pilot, crew, bounds, stats, clock
+        self._observer = observer
+        self._origins = Origins(pilot.known, accepts=strategy is not Strategy.GREEDY)
+        self._odds: dict[tuple[int, int | None], float] = {}  # of drafts at their places, if tokens are explained
+        self._lock = threading.Lock()  # over all of this
+        self._news: deque[Committed] = deque()
+        self._failure: BaseException | None = None
+        self._over = False  # whether what comes now is of no use any more
+        self._in_time = False  # whether all was ordered that is due by now
+        self._wakes_at: float | None = None  # when the caller's thread will look by itself, as far as the others know
+
+    def turn(self) -> list[Committed]:
+        """Wait for something to happen, and return what became known by it."""
+        if self._failure is not None:
+            raise self._failure
+        with self._lock:
+            if not self._in_time:
+                self._order()
+            if self._pilot.reflect():
+                self._order()
+            now = 1e3 * self._clock()
+            wake = self._wakes_at = self._pilot.wake_at(now)
+        self._in_time = self._crew.wait(None if wake is None else max(0.0, wake - now) / 1e3)
+        return self.news()  # also what became known before something failed
+
+    def news(self) -> list[Committed]:
+        """What became known since the last time."""
+        return [self._news.popleft() for _ in range(len(self._news))]
+
+    def settle(self) -> None:
+        """The text has ended: wait for the answers that left together with its end, which say what came of what.
+
+        Answers that can say nothing new are not waited for, nor any for long: the text is here.
+        """
+        while self._failure is None and self._awaits_answers() and self._crew.wait(_LAST_ANSWERS):
+            pass
+        with self._lock:
+            self._over = True
+            if self._failure is None:
+                self._amend(self._origins.close())
+        if self._failure is not None:
+            raise self._failure
+
+    def _awaits_answers(self) -> bool:
+        with self._lock:
+            return not self._over and self._origins.waits
+
+    def react(self, event: Event) -> bool:
+        """Take in what happened, and do what is due then; whether the caller's thread has something to do, too.
+
+        Most draft steps change nothing for it, and to wake it takes time from the thread that drafts.
+        """
+        with self._lock:
+            if self._failure is None and not self._over:
+                try:
+                    now = 1e3 * self._clock()
+                    if self.finish_reason is not None:
+                        self._take_in_late(event, now)
+                        return True
+                    self._take_in(event, now)
+                    if self.finish_reason is None:
+                        self._order()
+                        return not isinstance(event, Drafted) or self._wakes_too_late(now)
+                except BaseException as error:  # whatever it is, it belongs to the caller's thread
+                    self._failure = error
+        return True
+
+    def _wakes_too_late(self, now: float) -> bool:
+        """Whether the caller's thread would look later than something is due."""
+        due = self._pilot.wake_at(now)
+        return due is not None and (self._wakes_at is None or due < self._wakes_at)
+
+    def _order(self) -> None:
+        now = 1e3 * self._clock()
+        while (flight := self._pilot.next_guess(now)) is not None:
+            self._origins.sent(flight)
+            if self._observer is not None:
+                self._observer.sent(flight, self._pilot.operation)
+            if self._explained:
+                self._odds |= dict(zip(enumerate(flight.drafts, flight.position), flight.confidence, strict=True))
+            self._crew.send(flight)
+        step = self._pilot.next_step(now)
+        if step is not None:
+            self._crew.draft(step, self._pilot.known)
+
+    def _take_in(self, event: Event, now: float) -> None:
+        if isinstance(event, Failed):
+            raise event.error
+        if isinstance(event, Drafted):
+            expansion = event.expansion
+            took = self._pilot.drafted(expansion.predictions, expansion.read, now, event.onward)
+            self._stats.drafted_for(took)
+            if self._observer is not None:
+                self._observer.drafted(expansion, took, now)
+        elif isinstance(event, Answered):
+            verdict, flight = event.verdict, event.flight
+            self._bounds.check("/verify", flight.position, verdict.tokens)
+            self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
+            self._bounds.check_explained("/verify", self._explained, verdict.decisions)
+            self._count(event, now)
+            brought = self._commit(flight.position, verdict.tokens, verdict.finish_reason, verdict.decisions, now)
+            if self._observer is not None:
+                self._observer.answered(flight, verdict, brought, now)
+        else:
+            self._bounds.check(STREAM, event.position, event.tokens)
+            if event.forward_ms is not None:
+                self._pilot.went_on(event.forward_ms)
+                if self._observer is not None:
+                    self._observer.went_on(event.forward_ms, now)
+            self._bounds.check_explained(STREAM, self._explained and bool(event.tokens), event.decisions)
+            if event.own:
+                self._amend(self._origins.went_on(event.position, len(event.tokens)))
+            self._commit(event.position, event.tokens, event.finish_reason, event.decisions, now)
+
+    def _take_in_late(self, event: Event, now: float) -> None:
+        """The text has ended: nothing is news but what came of what, and nothing can fail that is of use."""
+        if isinstance(event, Failed):
+            self._over = True
+        elif isinstance(event, Answered):
+            self._count(event, now)
+            if self._observer is not None:
+                self._observer.answered(event.flight, event.verdict, 0, now)
+        elif isinstance(event, Streamed) and event.own:
+            self._amend(self._origins.went_on(event.position, len(event.tokens)))
+
+    def _count(self, answer: Answered, now: float) -> None:
+        """What a guess came to."""
+        verdict, flight = answer.verdict, answer.flight
+        self._stats.round(verdict, flight, now)
+        drafts, end = len(flight.drafts), flight.position + len(verdict.tokens)
+        recorded = flight.position + verdict.recorded(drafts)
+        self._amend(self._origins.answered(flight, recorded, verdict.stood(drafts), end))
+
+    def _amend(self, changes: list[Change]) -> None:
+        self._stats.amend(changes)
+        if self._observer is not None and changes:
+            self._observer.settled(changes)
+
+    def _with_odds(self, start: int, decisions: list[Decision]) -> list[Decision]:
+        """The decisions on tokens from `start` on, with the drafter's own odds of drafts that went without."""
+        known = self._odds
+        return [
+            each if each.q is not None else replace(each, q=known.get((place, each.draft)))
+            for place, each in enumerate(decisions, start)
+        ]
+
+    def _commit(
+        self,
+        position: int,
+        tokens: list[int],
+        finish_reason: str | None,
+        decisions: list[Decision] | None,
+        now: float,
+    ) -> int:
+        """Take in committed tokens from `position` on; returns how many of them are news."""
+        start = len(self._pilot.known)
+        new = self._pilot.committed(position, tokens, finish_reason is not None, now)
+        if new:
+            why = self._with_odds(start, decisions[-len(new) :]) if decisions is not None else None
+            told = list(zip(new, self._origins.tell(start, len(new)), strict=True))
+            self._stats.committed(told, self._pilot.operation, why or ())
+            self._stats.misses, self._stats.prepared = self._pilot.text.misses, self._pilot.text.prepared
+            committed = Committed(told, why)
+            self._news.append(committed)
+            if self._observer is not None:
+                self._observer.committed(start, committed, now)
+        self.finish_reason = self.finish_reason or finish_reason
+        return len(new)
