@@ -20,7 +20,7 @@ _COLOURS = {"prefill": "magenta", "drafting": "green", "network": "yellow", "que
 _NOTHING = ("", "")
 _COMPARED = {
     True: "same text",
-    False: "the text differs after a near-tie of two tokens (README: near-ties)",
+    False: "the text differs, most likely after a near-tie (README: near-ties)",
     None: "another text, as by this strategy it may be",
 }
 _MEANINGS = {
