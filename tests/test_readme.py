@@ -1,6 +1,7 @@
 """The README's tables say what the programs do: every setting, flag and error code stands there as it is."""
 
 import argparse
+import re
 from pathlib import Path
 
 from drafter_client.arguments import drafter_parser
@@ -14,6 +15,10 @@ def test_every_setting_is_in_the_table() -> None:
     text = README.read_text(encoding="utf-8")
     missing = [row for row in settings_rows() if row not in text]
     assert not missing, "add to README.md:\n" + "\n".join(missing)
+
+
+def test_nothing_is_left_to_be_filled_in() -> None:
+    assert not re.findall(r"^[A-Z]+_[A-Z]+$|\bTODO\b|\bXXX\b", README.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def test_every_flag_is_in_the_table() -> None:
