@@ -198,6 +198,7 @@ def test_what_a_broken_request_took_is_the_networks() -> None:
     assert stats.finish_reason == "length" and stats.times.network == stats.total_ms >= 1500.0
 
 
+@pytest.mark.usefixtures("no_waiting")
 @pytest.mark.parametrize("after", [1, 3, 8, 20])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_stream_that_breaks_is_taken_up_where_it_was_left(verifier: Verifier, after: int, temperature: float) -> None:
@@ -211,6 +212,7 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was_left(verifier: Verifier, 
     assert stats.finish_reason == "length" and transport.begun == {1: 8, 3: 3, 8: 1, 20: 1}[after]
 
 
+@pytest.mark.usefixtures("no_waiting")
 def test_a_stream_that_breaks_for_ever_is_given_up(verifier: Verifier) -> None:
     transport = Breaking(verifier.url, 0)
     bounds, stats = Bounds(verifier.url, 258, len(PROMPT) + 8), Stats()
