@@ -24,7 +24,7 @@ class Saying:
 
 def _run(verifier: Verifier, drafter: Any, **options: Any) -> None:
     with Pair(verifier.url, Custom(lambda *_: drafter, "my drafter"), branches=1) as pair:
-        pair.generate("def f(x):", Options(max_tokens=12, lookup=False, **options)).read()
+        pair.generate("def f(x):", Options(max_tokens=900, lookup=False, **options)).read()
 
 
 @pytest.mark.parametrize("lockstep", [True, False])
