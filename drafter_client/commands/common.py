@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from backends.contract import BackendError, LoadOptions
@@ -55,14 +56,21 @@ def engine_of(options: argparse.Namespace) -> LoadOptions:
     )
 
 
-def text_options(options: argparse.Namespace) -> Options:
-    """What the flags say about the text."""
+def drawing_options(options: argparse.Namespace) -> Options:
+    """What the flags say about the tokens, whichever way they are written: how many, and how they are drawn."""
     return Options(
         max_tokens=options.max_tokens,
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
         seed=options.seed,
+    )
+
+
+def text_options(options: argparse.Namespace) -> Options:
+    """What the flags say about the text."""
+    return replace(
+        drawing_options(options),
         strategy=options.strategy,
         threshold=options.threshold,
         explain=options.verbose,

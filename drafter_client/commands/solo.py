@@ -3,12 +3,13 @@
 import argparse
 import time
 from contextlib import closing
+from dataclasses import replace
 
-from drafter_client.commands.common import engine_of, read_prompt, show, wait_for
+from drafter_client.commands.common import drawing_options, engine_of, read_prompt, show, wait_for
 from drafter_client.errors import BadPrompt
 from drafter_client.figures import SOLO
 from drafter_client.generation import Generation
-from drafter_client.options import Mode, Options
+from drafter_client.options import Mode
 from drafter_client.pair import Pair
 from drafter_client.progress import loading
 from drafter_client.readout import Readout
@@ -23,14 +24,7 @@ _SHIPPED = {"target": DEFAULT_TARGET, "draft": DEFAULT_DRAFT}
 def run_solo_command(options: argparse.Namespace) -> int:
     """Exit status."""
     prompt = read_prompt(options)
-    chosen = Options(
-        max_tokens=options.max_tokens,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        seed=options.seed,
-        mode=Mode.TARGET,
-    ).settled()
+    chosen = replace(drawing_options(options), mode=Mode.TARGET).settled()
     readout = Readout(as_json=options.json, stream=not options.no_stream)
     if options.which == "server":
         with Pair(options.verifier, None, api_key=options.api_key, on_wait=wait_for()) as pair:

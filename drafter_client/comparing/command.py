@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from drafter_client.commands.common import pair_of, read_prompts
+from drafter_client.commands.common import drawing_options, pair_of, read_prompts
 from drafter_client.comparing.png import draw
 from drafter_client.comparing.table import AUTO, TARGET, Table, Text, Way, shuffled, table, text_of, ways
 from drafter_client.errors import BadPromptFile, NoPicture
@@ -33,15 +33,7 @@ _FEW, _WIDE = _COLUMNS[:3], 76  # columns of the table on a narrow terminal, and
 
 def run_compare(options: argparse.Namespace) -> int:
     """Exit status."""
-    chosen = Options(
-        max_tokens=options.max_tokens,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        seed=options.seed,
-        lookup=options.lookup,
-        lockstep=options.lockstep,
-    ).settled()
+    chosen = replace(drawing_options(options), lookup=options.lookup, lockstep=options.lockstep).settled()
     _check_picture(options.png)
     kinds = _kinds(options.prompt_file, chosen)
     notes = Console(stderr=True, highlight=False)
