@@ -63,9 +63,7 @@ class Queue:
         """
         if job.session.gone:
             raise UnknownSession(f"session {job.session.id} was deleted before its guess came")
-        seat = self._seats.get(job.session)
-        if seat is None:
-            seat = self._seats[job.session] = Seat(job.session)
+        seat = self.welcome(job.session)
         job.submitted = now
         if job.session.strategy not in DRAFTER_INVARIANT:
             self._check_overlap(seat, job)
@@ -75,6 +73,13 @@ class Queue:
         self._waiting[seat] = None
         self._recent[seat] = None
         self._recent.move_to_end(seat)
+        return seat
+
+    def welcome(self, session: Session) -> Seat:
+        """The seat of a session, which is known from here on."""
+        seat = self._seats.get(session)
+        if seat is None:
+            seat = self._seats[session] = Seat(session)
         return seat
 
     def drop_silent(self, now: float) -> None:
