@@ -13,7 +13,9 @@ STAND_IN = """#!/bin/sh
 echo "$*" >> calls
 case "$*" in
     *selfcheck*) [ ! -e check-fails ] || { echo "setup: it died" >&2; exit 1; } ;;
-    *pip\\ install\\ -v*) echo "$CMAKE_ARGS" > cmake_args; [ ! -e build-fails ] || { echo "no compiler" >&2; exit 1; } ;;
+    *pip\\ install\\ -v*)
+        echo "$CMAKE_ARGS" > cmake_args
+        [ ! -e build-fails ] || { echo "no compiler" >&2; exit 1; } ;;
 esac
 """
 
