@@ -58,7 +58,7 @@ async def prefill(request: Request) -> Response:
         "session_id": session.id,
         "prompt_len": session.prompt_len,
         "prompt_ids": session.tokens[: session.prompt_len],
-        "position": session.prompt_len,
+        "position": answer.position,
         "tokens": answer.tokens,
         "total_tokens": answer.total_tokens,
         "finish_reason": answer.finish_reason,
@@ -101,11 +101,12 @@ async def generate(request: Request) -> Response:
     """A whole text, by the target alone or drafted here, too: JSON, or server-sent events with `stream`."""
     service = _service(request)
     message = wire.parse(wire.GenerateRequest, await _body(request))
-    text = service.open_text(message)
+    text = service.open_text(message, _session_id(request, message.session_id))
+    named = {SESSION_HEADER: text.session.id}
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)
-        return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=HEADERS)
-    return JSONResponse(summary(text, await service.texts.last(text, request.receive)))
+        return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=HEADERS | named)
+    return JSONResponse(summary(text, await service.texts.last(text, request.receive)), headers=named)
 
 
 async def stream(request: Request) -> Response:
@@ -177,8 +178,9 @@ def _verdict(answer: Answer) -> str:
     tokens = ",".join(map(str, answer.tokens))
     ended = "null" if answer.finish_reason is None else f'"{answer.finish_reason}"'
     decisions = "" if answer.decisions is None else f'"decisions":{encode(answer.decisions)},'
+    unjudged = f'"unjudged":{answer.unjudged},' if answer.unjudged else ""
     return (
-        f'{{"position":{answer.position},"accepted_prefix_len":{answer.accepted},"judged":{answer.judged},'
+        f'{{"position":{answer.position},"accepted_prefix_len":{answer.accepted},"judged":{answer.judged},{unjudged}'
         f'"tokens":[{tokens}],"preds":[{tokens}],{decisions}"total_tokens":{answer.total_tokens},'
         f'"finish_reason":{ended},"timing":{{"queue_ms":{answer.queue_ms:.3f},"forward_ms":{answer.forward_ms:.3f},'
         f'"sessions":{answer.sessions}}}}}'
