@@ -12,6 +12,7 @@ from speculation.errors import EngineError, ModelLoading, Overloaded, ServerErro
 PATIENCE = 300.0  # seconds
 _PAUSE = 0.25  # seconds between looks
 _LONGEST_PAUSE = 5.0  # seconds between tries at a verifier that is ready and fails again and again
+_IN_VAIN = 6  # such tries in a row: some 20 s
 _GONE = (ConnectionLost, VerifierUnreachable, VerifierTimeout, ModelLoading, UnknownSession, Overloaded)
 
 T = TypeVar("T")
@@ -94,33 +95,36 @@ class _Waiting:
     def __init__(self, outages: Outages, stop: Stop, clock: Callable[[], float]) -> None:
         self._outages, self._stop, self._clock = outages, stop, clock
         self._began = clock()
-        self._tries = 0
+        self._in_vain = 0  # failures in a row of a verifier that was ready
 
     def until_ready(self, failure: Exception, look: Callable[[], Health]) -> bool:
         """Wait until `look` finds the verifier ready; False when the waiting was stopped.
 
-        Raises `failure` when the patience is over, or when it is no outage, and what `look` raises.
+        One that is ready and fails all the same is left alone for a while, which grows. Raises `failure` when the
+        patience is over or this goes on and on, or when it is no outage; and what `look` raises.
         """
-        again, self._tries = self._tries > 0, self._tries + 1
-        if again:  # it was ready before, and failed again
-            self._tell(str(failure), None)
-            self._stop.wait(min(_PAUSE * 2**self._tries, _LONGEST_PAUSE))
-        gone = again or not isinstance(failure, EngineError)  # and not just its engine
+        if self._in_vain:
+            if self._in_vain > _IN_VAIN and not isinstance(failure, Overloaded):
+                raise failure
+            self._pause(min(_PAUSE * 2 ** (self._in_vain + 1), _LONGEST_PAUSE), Health(False, str(failure)), failure)
+        away = False
         while not self._stop.is_set():
             health = look()
-            if health.ready and not gone:
-                raise failure
-            gone = True
-            if health.ready and (not again or self._waited < self._outages.patience):
+            if health.ready:
+                if isinstance(failure, EngineError) and not away and not self._in_vain:
+                    raise failure  # its engine failed, and it did not go away
+                self._in_vain = 1 if away else self._in_vain + 1
                 return True
-            if self._waited >= self._outages.patience:
-                raise failure
-            self._tell(health.why, health.progress)
-            self._stop.wait(min(_PAUSE, max(0.0, self._outages.patience - self._waited)))
+            away = True
+            self._pause(_PAUSE, health, failure)
         return False
 
-    def _tell(self, why: str, progress: float | None) -> None:
-        self._outages.tell(Outage(self._waited, self._outages.patience, why, progress))
+    def _pause(self, seconds: float, health: Health, failure: Exception) -> None:
+        left = self._outages.patience - self._waited
+        if left <= 0.0:
+            raise failure
+        self._outages.tell(Outage(self._waited, self._outages.patience, health.why, health.progress))
+        self._stop.wait(min(seconds, left))
 
     @property
     def _waited(self) -> float:

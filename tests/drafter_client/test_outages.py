@@ -82,17 +82,34 @@ def test_without_patience_one_look_is_all() -> None:
     assert _wait([READY], patience=0.0)[0], "a session may be gone and the verifier there"
 
 
-def test_a_verifier_that_is_ready_and_fails_again_is_asked_less_and_less_and_not_for_ever() -> None:
+@pytest.mark.parametrize(
+    ("failure", "patience", "gaps", "seconds"),
+    [
+        (LOST, 300.0, [1.0, 2.0, 4.0, 5.0, 5.0, 5.0], 22.0),
+        (LOST, 6.0, [1.0, 2.0, 3.0], 6.0),
+        (Overloaded("full"), 40.0, [1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 3.0], 40.0),
+    ],
+)
+def test_a_verifier_that_is_ready_and_fails_again_is_asked_less_and_less_and_not_for_ever(
+    failure: Exception, patience: float, gaps: list[float], seconds: float
+) -> None:
     stop = Hours()
-    outages = Outages(20.0, None, lambda: stop.now)
-    outage = outages.begin(stop)
+    outage = Outages(patience, None, lambda: stop.now).begin(stop)
     tries = []
-    with suppress(UnknownSession):
+    with suppress(type(failure)):
         while len(tries) < 100:
-            assert outage.until_ready(UnknownSession("no session"), lambda: READY)
+            assert outage.until_ready(failure, lambda: READY)
             tries.append(stop.now)
-    gaps = [round(later - sooner, 2) for sooner, later in pairwise(tries)]
-    assert tries[0] == 100.0 and gaps[:3] == [1.0, 2.0, 4.0] and max(gaps) == 5.0 and stop.now <= 125.0
+    assert tries[0] == 100.0 and [later - sooner for sooner, later in pairwise(tries)] == gaps
+    assert stop.now == 100.0 + seconds
+
+
+def test_one_that_goes_away_again_and_again_is_not_taken_for_one_that_is_there() -> None:
+    stop = Hours()
+    outage = Outages(300.0, None, lambda: stop.now).begin(stop)
+    for _ in range(20):
+        looks = [AWAY, READY]
+        assert outage.until_ready(LOST, lambda looks=looks: looks.pop(0))  # type: ignore[misc]
 
 
 def test_an_engine_that_fails_is_no_outage_where_the_verifier_is_there() -> None:
