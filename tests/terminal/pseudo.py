@@ -72,6 +72,13 @@ class Terminal:
         status = self.process.wait(PATIENCE)
         return status if status >= 0 else 128 - status
 
+    def wait_until_alone(self) -> None:
+        """Nothing of the program's session is left, or ends by itself within seconds."""
+        give_up = time.monotonic() + 20.0
+        while left := session_of(self.process.pid):
+            assert time.monotonic() < give_up, f"left behind: {left}"
+            time.sleep(0.01)
+
     def _read(self) -> bool:
         give_up = time.monotonic() + PATIENCE
         ready, _, _ = select.select([self._master], [], [], max(0.0, give_up - time.monotonic()))

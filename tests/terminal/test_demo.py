@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.terminal.pseudo import Terminal, check, python, session_of, terminal
+from tests.terminal.pseudo import Terminal, check, python, terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
 COLUMNS = 100
@@ -36,15 +36,23 @@ def test_it_shows_a_text_and_what_was_measured(demo: Terminal) -> None:
     assert words.index("demo: looking for the size") < words.index("demo: the drafter is the same model")
     assert "stdlib-target-q4_0 drafts for padded-2ms" in words and "generated 16 tokens" in words
     assert "target alone, measured" in words and "speed-up" in words
-    assert not session_of(demo.process.pid)
+    demo.wait_until_alone()
 
 
 def test_ctrl_c_in_the_middle_of_the_text_leaves_nothing_behind(long_demo: Terminal) -> None:
-    long_demo.wait_for(r"sampled at\s+temperature 0\.8\s+\S+")
+    long_demo.wait_for(r"its own, unasked\s+(\S+\s+){3}")  # words of the text
     long_demo.type("\x03")
     assert long_demo.wait() == 130, long_demo.text
     assert "Traceback" not in long_demo.text and "interrupt" in long_demo.text
-    assert not session_of(long_demo.process.pid)
+    long_demo.wait_until_alone()
+
+
+def test_ctrl_c_again_and_again_leaves_nothing_behind_either(long_demo: Terminal) -> None:
+    long_demo.wait_for(r"its own, unasked\s+(\S+\s+){3}")
+    for _ in range(3):
+        long_demo.type("\x03")
+    assert long_demo.wait() == 130, long_demo.text
+    long_demo.wait_until_alone()
 
 
 def test_ctrl_c_while_it_looks_for_the_size_is_told_without_a_traceback(demo: Terminal) -> None:
@@ -52,4 +60,4 @@ def test_ctrl_c_while_it_looks_for_the_size_is_told_without_a_traceback(demo: Te
     demo.type("\x03")
     assert demo.wait() == 130, demo.text
     assert "Traceback" not in demo.text and "interrupted" in demo.text
-    assert not session_of(demo.process.pid)
+    demo.wait_until_alone()

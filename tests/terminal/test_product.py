@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.drafter_client.support import Verifier, running
-from tests.terminal.pseudo import Terminal, check, python, session_of, terminal
+from tests.terminal.pseudo import Terminal, check, python, terminal
 from verifier_server.settings import Settings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
@@ -126,4 +126,4 @@ def test_the_verifier_runs_until_ctrl_c(command: list[str]) -> None:
         server.type("\x03")
         assert server.wait() in (0, 130)
         assert server.coloured and "Traceback" not in server.text
-        assert not session_of(server.process.pid)
+        server.wait_until_alone()
