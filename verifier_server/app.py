@@ -63,7 +63,8 @@ def create_app(
 
     # Unlike FastAPI's own pages, ours load nothing from other hosts.
     app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
-    app.openapi = openapi.document  # type: ignore[method-assign]
+    keyed = settings.api_key is not None
+    app.openapi = lambda: openapi.document(keyed)  # type: ignore[method-assign]
     app.state.service = Service(settings, backend, clock, draft)
     routes.add_to(app)
     docs_page.add_to(app)

@@ -4,30 +4,22 @@ It is made here and not by FastAPI, since the endpoints read and write bodies by
 and against what the endpoints answer.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from pydantic import BaseModel
 
-from speculation import errors, responses, wire
+from speculation import responses, wire
 from speculation.errors import SpecPairError
 from verifier_server.openapi_examples import ERRORS, EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
+from verifier_server.openapi_operations import OPERATIONS, Operation
 from verifier_server.openapi_schemas import PREFIX, Json, schemas
-
-Errors = tuple[type[SpecPairError], ...]
 
 TITLE = "specpair verifier"
 _DESCRIPTION = """Verifies draft tokens against the target model; only token ids travel.
 
 Every path works with and without a trailing slash. An unknown path is a 404 (`not_found`), another method a 405
 (`method_not_allowed`, with the header Allow). Errors have one shape, and a stable `code` each."""
-
-_MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # until the model is there
-_ALWAYS: Errors = (errors.Unauthorized, errors.InternalError)
-_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest)
-_PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
-_ENGINE: Errors = (errors.EngineError, errors.Overloaded)
 
 _PARAMETERS: dict[str, Json] = {
     "session_id": {
@@ -61,169 +53,27 @@ _PARAMETERS: dict[str, Json] = {
     },
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One endpoint as the document describes it."""
-
-    method: str
-    path: str
-    name: str  # the operationId
-    tag: str
-    summary: str
-    response: type[BaseModel] | None  # None: always a stream
-    errors: Errors
-    request: type[BaseModel] | None = None
-    parameters: tuple[str, ...] = ()
-    events: tuple[tuple[str, type[BaseModel]], ...] = ()  # of a stream, with their data
-    names_session: bool = False  # whether the reply carries X-Session-Id
-
-
-OPERATIONS = (
-    Operation(
-        "post",
-        "/prefill",
-        "prefill",
-        "speculation",
-        "Open a session with a prompt and get its first token",
-        responses.PrefillResponse,
-        (
-            *(*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE),
-            *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession, errors.OverlapRefused),
-        ),
-        request=wire.PrefillRequest,
-        parameters=("X-Session-Id",),
-        names_session=True,
-    ),
-    Operation(
-        "post",
-        "/verify",
-        "verify",
-        "speculation",
-        "Compare a draft with what the target model says, and get the tokens that are committed now",
-        responses.VerifyResponse,
-        (
-            *(*_ALWAYS, *_BODY, *_MODEL, *_ENGINE, errors.SessionMismatch, errors.UnknownSession),
-            *(errors.TokenOutOfRange, errors.TooManyDrafts, errors.OverlapRefused, errors.PositionInsidePrompt),
-            *(errors.PositionBeyondCommitted, errors.ImplicitSessionRefused, errors.SelfContinueRefused),
-        ),
-        request=wire.VerifyRequest,
-        parameters=("X-Session-Id",),
-        names_session=True,
-    ),
-    Operation(
-        "post",
-        "/verify/batch",
-        "verify_batch",
-        "speculation",
-        "The same for several sessions: each item is answered, or refused, by itself, in order",
-        responses.BatchResponse,
-        (*_ALWAYS, *_BODY, *_MODEL),
-        request=wire.BatchRequest,
-    ),
-    Operation(
-        "get",
-        "/sessions/{session_id}/stream",
-        "stream_session",
-        "sessions",
-        "Committed tokens of a session as they come, as server-sent events",
-        None,
-        (
-            *(*_ALWAYS, *_MODEL, errors.InvalidRequest, errors.UnknownSession),
-            *(errors.PositionInsidePrompt, errors.PositionBeyondCommitted),
-        ),
-        parameters=("session_id", "from"),
-        events=(
-            ("tokens", responses.SessionTokensEvent),
-            ("end", responses.SessionEndEvent),
-            ("error", responses.ErrorResponse),
-        ),
-    ),
-    Operation(
-        "post",
-        "/generate",
-        "generate",
-        "texts",
-        "A whole text by the target alone, or drafted on the server, too",
-        responses.GenerateResponse,
-        (*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
-        request=wire.GenerateRequest,
-        events=(
-            ("tokens", responses.GenerateTokensEvent),
-            ("end", responses.GenerateResponse),
-            ("error", responses.ErrorResponse),
-        ),
-    ),
-    Operation(
-        "post",
-        "/tokenize",
-        "tokenize",
-        "model",
-        "Token ids of a text, as the target reads it",
-        responses.TokenizeResponse,
-        (*_ALWAYS, *_BODY, *_MODEL, errors.PromptTooLong),
-        request=wire.TokenizeRequest,
-    ),
-    Operation(
-        "get",
-        "/model",
-        "get_model",
-        "model",
-        "What is served: limits, costs, vocabulary fingerprints, chat template",
-        responses.ModelResponse,
-        (*_ALWAYS, *_MODEL, errors.InvalidRequest),
-        parameters=("below",),
-    ),
-    Operation(
-        "get",
-        "/vocabulary",
-        "get_vocabulary",
-        "model",
-        "The bytes and the class of every token id",
-        responses.VocabularyResponse,
-        (*_ALWAYS, *_MODEL),
-    ),
-    Operation(
-        "get",
-        "/health",
-        "get_health",
-        "model",
-        "Whether the model is ready; 503 while it loads, with its progress",
-        responses.HealthResponse,
-        _ALWAYS,
-    ),
-    Operation(
-        "get",
-        "/sessions",
-        "list_sessions",
-        "sessions",
-        "The sessions that are held",
-        responses.SessionsResponse,
-        _ALWAYS,
-    ),
-    Operation(
-        "delete",
-        "/sessions/{session_id}",
-        "delete_session",
-        "sessions",
-        "Forget a session and free its KV cache",
-        responses.DeletedResponse,
-        (*_ALWAYS, errors.UnknownSession),
-        parameters=("session_id",),
-    ),
-)
+_SESSION = "$response.body#/session_id"
+_LINKS: Json = {  # what comes after a prefill
+    "verify": {
+        "operationId": "verify",
+        "requestBody": {"session_id": _SESSION, "position": "$response.body#/total_tokens", "draft_tokens": []},
+    },
+    "stream": {"operationId": "stream_session", "parameters": {"path.session_id": _SESSION}},
+    "delete": {"operationId": "delete_session", "parameters": {"path.session_id": _SESSION}},
+}
 
 
 @cache
-def document() -> Json:
-    """The document. It is always the same one, and not to be changed."""
+def document(keyed: bool = False) -> Json:
+    """The document of a verifier, which asks for a key or does not. The same each time, and not to be changed."""
     paths: dict[str, Json] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
     return {
         "openapi": "3.1.0",
         "info": {"title": TITLE, "description": _DESCRIPTION, "version": _version()},
-        "security": [{"bearer": []}, {}],
+        "security": [{"bearer": []}] if keyed else [],
         "paths": paths,
         "components": {
             "schemas": schemas(_models()),
@@ -259,23 +109,35 @@ def _success(operation: Operation) -> Json:
         content["application/json"] = {"schema": {"$ref": PREFIX + name}, "example": RESPONSES[name]}
     description = "Success."
     if operation.events:
-        told = ", ".join(f"`{name}` (data: {data.__name__})" for name, data in operation.events)
+        written = "".join(f"event: {name}\ndata: {data}\n\n" for name, data in EVENTS[operation.path])
         description = (
-            f"As server-sent events: {told}; the last one is `end` or `error`. In silence comments come (`:`)."
+            "Server-sent events; the last one is `end` or `error`. In silence a comment (`:`) comes now and then.\n\n"
+            f"```\n{written}```"
         )
         if operation.response is not None:
-            description = f"JSON; with `stream` the same text as it is written. {description}"
+            description = f"JSON; with `stream` the same text as it is written.\n\n{description}"
+        name, data = EVENTS[operation.path][0]
         content["text/event-stream"] = {
-            "schema": {"type": "string"},
-            "example": EVENTS[operation.path],
-            "x-events": {name: {"$ref": PREFIX + data.__name__} for name, data in operation.events},
+            "schema": {"description": "One event.", "oneOf": [_event(*each) for each in operation.events]},
+            "example": {"event": name, "data": data},
         }
     success: Json = {"description": description, "content": content}
+    if operation.request is wire.PrefillRequest:
+        success["links"] = _LINKS
     if operation.names_session:
         success["headers"] = {
             "X-Session-Id": {"description": "The session's id.", "required": True, "schema": {"type": "string"}}
         }
     return success
+
+
+def _event(name: str, data: type[BaseModel]) -> Json:
+    content = {"contentMediaType": "application/json", "contentSchema": {"$ref": PREFIX + data.__name__}}
+    return {
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {"event": {"const": name}, "data": {"type": "string", **content}},
+    }
 
 
 def _refusals(operation: Operation) -> Json:

@@ -1,5 +1,6 @@
 """Examples for the OpenAPI document. They are of the small model that ships; a test reads each with its own model."""
 
+import json
 from typing import Any
 
 from speculation import errors
@@ -124,15 +125,16 @@ RESPONSES: dict[str, Example] = {  # by schema
 LOADING = {"status": "loading", "progress": 0.4}  # `/health` with status 503
 FAILED = {"status": "failed", "reason": "there is no file models/none.gguf"}
 
-EVENTS: dict[str, str] = {  # a stream each, by path
-    "/generate": "event: tokens\n"
-    'data: {"position":4,"tokens":[798,13,774],"text":"string, text","judged":2,"accepted":2}\n\n'
-    ":\n\n"
-    'event: end\ndata: {"text":"string, text, 100","token_ids":[798,13,774,13,222,1021]}\n\n',
-    "/sessions/{session_id}/stream": "event: tokens\n"
-    'data: {"position":5,"tokens":[13,222,19],"own":true,"forward_ms":1.1}\n\n'
-    ":\n\n"
-    'event: end\ndata: {"total_tokens":8,"finish_reason":"length"}\n\n',
+EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # a stream each, by path: names and data
+    "/generate": (
+        ("tokens", '{"position":4,"tokens":[798,13,774],"text":"string, text"}'),
+        ("tokens", '{"position":7,"tokens":[13,222,1021],"text":", 100"}'),
+        ("end", json.dumps(_TEXT, separators=(",", ":"))),
+    ),
+    "/sessions/{session_id}/stream": (
+        ("tokens", '{"position":5,"tokens":[13,222,19],"own":true,"forward_ms":1.1}'),
+        ("end", '{"total_tokens":8,"finish_reason":"length"}'),
+    ),
 }
 
 _RAISED: tuple[errors.SpecPairError, ...] = (

@@ -58,9 +58,9 @@ def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
     return dict(sorted(found.items()))
 
 
-def _given(field: str, kind: str) -> Json:
+def _given(field: str, kind: str, **more: object) -> Json:
     """That a field is there, and not null."""
-    return {"required": [field], "properties": {field: {"type": kind}}}
+    return {"required": [field], "properties": {field: {"type": kind, **more}}}
 
 
 def _if(condition: Json, then: Json, otherwise: Json | None = None) -> Json:
@@ -72,7 +72,7 @@ def _is(field: str, *values: object) -> Json:
     return {"required": [field], "properties": {field: {"enum": [*values]}}}
 
 
-_ONE_PROMPT: Json = {"oneOf": [_given("prompt", "string"), _given("prompt_ids", "array")]}
+_ONE_PROMPT: Json = {"oneOf": [_given("prompt", "string", minLength=1), _given("prompt_ids", "array", minItems=1)]}
 _THRESHOLD = _if(
     _is("strategy", str(Strategy.THRESHOLD)),
     _given("threshold", "number"),

@@ -16,8 +16,9 @@ from speculation import errors, responses, wire
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.app import create_app
-from verifier_server.openapi import OPERATIONS, document
-from verifier_server.openapi_examples import FAILED, LOADING, REQUESTS, RESPONSES
+from verifier_server.openapi import document
+from verifier_server.openapi_examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
+from verifier_server.openapi_operations import OPERATIONS
 from verifier_server.settings import Settings
 
 PROMPT_IDS = [256, 1, 2]
@@ -37,6 +38,7 @@ def live() -> Iterator[LiveServer]:
 
 def test_the_document_is_valid() -> None:
     OpenAPIV31SpecValidator(document()).validate()
+    OpenAPIV31SpecValidator(document(keyed=True)).validate()
 
 
 def test_every_reference_leads_somewhere() -> None:
@@ -59,7 +61,7 @@ def test_the_document_lists_every_route_and_no_other() -> None:
         if getattr(route, "include_in_schema", False) and not route.path.endswith("/")
     }
     assert served == {(operation.method, operation.path) for operation in OPERATIONS}
-    assert app.openapi() is document()
+    assert app.openapi() == document()
 
 
 def test_every_operation_is_described_in_full() -> None:
@@ -92,7 +94,8 @@ def _parameters(operation: Json) -> dict[str, Json]:
 def test_the_key_is_a_bearer_token() -> None:
     scheme = document()["components"]["securitySchemes"]["bearer"]
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
-    assert {"bearer": []} in document()["security"]
+    assert document(keyed=True)["security"] == [{"bearer": []}]
+    assert document(keyed=False)["security"] == []
 
 
 def test_every_error_is_told_of_somewhere() -> None:
@@ -111,6 +114,13 @@ def test_request_examples_are_requests(name: str) -> None:
 @pytest.mark.parametrize("name", RESPONSES)
 def test_response_examples_are_responses(name: str) -> None:
     checked(getattr(responses, name), RESPONSES[name])
+
+
+@pytest.mark.parametrize("path", EVENTS)
+def test_event_examples_are_events(path: str) -> None:
+    models = dict(_operation(path).events)
+    for name, data in EVENTS[path]:
+        checked(models[name], json.loads(data))
 
 
 @pytest.mark.parametrize("example", [LOADING, FAILED], ids=["loading", "failed"])
@@ -225,7 +235,7 @@ def test_a_verifier_without_its_model_is_as_described(serve: Serve) -> None:
 @pytest.mark.parametrize("key", [None, "secret"])
 def test_document_and_page_need_no_key_and_no_other_host(serve: Serve, key: str | None) -> None:
     live = serve(api_key=key, wait=key is None)
-    assert live.http.get("/openapi.json").json() == document()
+    assert live.http.get("/openapi.json").json() == document(keyed=key is not None)
     page = live.http.get("/docs")
     assert page.status_code == 200
     addresses = _Addresses()
