@@ -27,7 +27,7 @@ from speculation.errors import (
     RequestError,
     SpecPairError,
 )
-from verifier_server import routes
+from verifier_server import docs_page, openapi, routes
 from verifier_server.service import Service
 from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers
 
@@ -61,14 +61,13 @@ def create_app(
         finally:
             service.stop()
 
-    app = FastAPI(
-        title="specpair verifier",
-        description="Verifies token drafts against the target model; only token ids travel.",
-        lifespan=lifespan,
-        redirect_slashes=False,
-    )
+    # Unlike FastAPI's own pages, ours load nothing from other hosts.
+    app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
+    keyed = settings.api_key is not None
+    app.openapi = lambda: openapi.document(keyed)  # type: ignore[method-assign]
     app.state.service = Service(settings, backend, clock, draft)
     routes.add_to(app)
+    docs_page.add_to(app)
     app.add_middleware(ShortCut)
     app.add_exception_handler(SpecPairError, _reply_error)
     app.add_exception_handler(HTTPException, _reply_http)
