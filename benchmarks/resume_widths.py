@@ -1,13 +1,13 @@
 """What a text that is continued elsewhere owes to the width of the passes in which its tokens are read again.
 
-Method. Texts of the shipped target, sampled, on one row and from its vocabulary's begin on. Each is written in passes
-of `--written` tokens (1: plain decoding; more: as with drafts that all stand), then continued at several cuts by a row
-that holds nothing: prompt and committed tokens are read again, the last of them in passes of a fixed width and what
-lies before in passes as wide as can be, and decoding goes on to the end. A continued text is `the same` if no token
-differs; the figure behind is the median place, in tokens behind the cut, of the first one that does, where one does.
-`to the first token` is the median time from the start of reading to the first token behind the cut.
+Method. Texts of the shipped target, sampled, each alone in its engine. Each is written in passes
+of one token, then continued at several cuts by a row that holds nothing: prompt and committed tokens are read again,
+the `--last` of them in passes of a fixed width and what lies before in passes as wide as can be, and decoding goes on
+to the end. A continued text is `the same` if no token differs; the figure behind is the median place, in tokens behind
+the cut, of the first one that does, where one does. `to the first token` is the median time from the start of reading
+to the first token behind the cut.
 
-    python -m benchmarks.resume_widths [--texts 6] [--tokens 400] [--temperature 0.8] [--written 1] [--last 64 256]
+    python -m benchmarks.resume_widths [--texts 6] [--tokens 400] [--temperature 0.8] [--last 64 256] [--widths 8 63]
 """
 
 import argparse
@@ -33,7 +33,6 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=6)
     parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--temperature", type=float, default=0.8)
-    parser.add_argument("--written", type=int, default=1, help="tokens in the passes of the text that is continued")
     parser.add_argument("--last", type=int, nargs="+", default=[64, 256, ALL], help="tokens that are read so")
     parser.add_argument(
         "--widths", type=int, nargs="+", default=[1, 8, 32, 63, 64], help="of the passes that read them"
@@ -54,7 +53,8 @@ def main() -> None:
         texts = []
         for number, text in enumerate(held_out_prompts(options.texts)):
             prompt, sampling = backend.vocabulary.encode(text)[:100], Sampling(number, options.temperature)
-            texts.append((prompt, sampling, _written(backend, prompt, sampling, options.tokens, options.written)))
+            texts.append((prompt, sampling, _decoded(backend, prompt, 0, sampling, options.tokens)))
+            backend.release(1)
         for tail in (0, *options.last):
             for width in options.widths if tail else (ALL,):
                 report.line(_line(backend, texts, tail, width))
@@ -87,12 +87,10 @@ def _line(backend: Backend, texts: Sequence[tuple[list[int], Sampling, list[int]
 def _read(backend: Backend, prompt: list[int], committed: list[int], tail: int, width: int) -> int:
     """Read all but the last token in row 1, the last `tail` of the committed ones in passes of `width`: how many."""
     tokens = [*prompt, *committed][:-1]
-    narrow = max(len(prompt), len(tokens) - tail) if tail else len(tokens)
+    narrow = max(len(prompt), len(tokens) - tail)
     at = 0
     while at < len(tokens):
         end = min(narrow, at + backend.max_batch_tokens) if at < narrow else min(len(tokens), at + width)
-        if at < len(prompt) and tail:
-            end = min(end, len(prompt)) if narrow == len(prompt) else end
         backend.extend([Entry(1, at, tokens[at:end], end - at)])
         at = end
     return at
@@ -106,33 +104,6 @@ def _decoded(backend: Backend, tokens: list[int], held: int, sampling: Sampling,
         held = len(tokens)
         tokens.append(choose(logits, sampling, held))
     return tokens[first:]
-
-
-def _written(backend: Backend, prompt: list[int], sampling: Sampling, count: int, width: int) -> list[int]:
-    """The text. In passes of more than one token, those beyond the first are drafts, and the right ones: what was
-    decoded token by token before; the pass then decides what stands."""
-    text = _decoded(backend, prompt, 0, sampling, count)
-    backend.release(1)
-    if width == 1:
-        return text
-    tokens, held = list(prompt), 0
-    while len(tokens) < len(prompt) + count:
-        at = len(tokens) - len(prompt)
-        drafts = text[at : at + width - 1]
-        feed = tokens[held:] + drafts
-        rows = backend.extend([Entry(1, held, feed, len(tokens) - held - 1)])[0]
-        said: list[int] = []
-        for number, row in enumerate(rows):
-            said.append(choose(row, sampling, len(tokens) + number))
-            if number < len(drafts) and said[-1] != drafts[number]:
-                break
-        held = len(tokens) + len(said) - 1
-        tokens += said
-        text[at:] = tokens[len(prompt) + at :] + (
-            [] if said[-1:] == drafts[len(said) - 1 : len(said)] else text[len(tokens) - len(prompt) :]
-        )
-    backend.release(1)
-    return tokens[len(prompt) : len(prompt) + count]
 
 
 if __name__ == "__main__":
