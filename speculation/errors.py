@@ -13,6 +13,8 @@ SpecPairError
 
 from typing import Any, ClassVar
 
+from speculation.terminal_text import one_line
+
 
 class SpecPairError(Exception):
     """Base. `code` is the stable name on the wire, `status` the HTTP status, `details` what else a program needs."""
@@ -148,11 +150,14 @@ _BY_CODE = {cls.code: cls for cls in _tree(SpecPairError)}
 
 
 def from_body(status: int, body: Any) -> SpecPairError:
-    """The error a reply carries. Replies of another shape (a proxy's page, say) become a generic one."""
+    """The error a reply carries. Replies of another shape (a proxy's page, say) become a generic one.
+
+    The message is one line that a terminal can show: whatever answers may send anything.
+    """
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         kind = RequestError if 400 <= status < 500 else ServerError
         return kind(f"HTTP {status} without an error the protocol knows: is this a verifier?")
     details = {key: value for key, value in error.items() if key not in ("code", "type", "message")}
     known = _BY_CODE.get(str(error.get("code")), RequestError if status < 500 else ServerError)
-    return known(error["message"], **details)
+    return known(one_line(error["message"]), **details)

@@ -29,7 +29,7 @@ from speculation.errors import (
     ShuttingDown,
     SpecPairError,
 )
-from verifier_server import routes
+from verifier_server import docs_page, openapi, routes
 from verifier_server.service import Service
 from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers
 from verifier_server.stopping import EndsQuietly, heard
@@ -72,14 +72,13 @@ def create_app(
                 if after_failure is not None:
                     after_failure()
 
-    app = FastAPI(
-        title="specpair verifier",
-        description="Verifies token drafts against the target model; only token ids travel.",
-        lifespan=lifespan,
-        redirect_slashes=False,
-    )
+    # Unlike FastAPI's own pages, ours load nothing from other hosts.
+    app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
+    keyed = settings.api_key is not None
+    app.openapi = lambda: openapi.document(keyed)  # type: ignore[method-assign]
     app.state.service = service = Service(settings, backend, clock, draft)
     routes.add_to(app)
+    docs_page.add_to(app)
     app.add_middleware(ShortCut)
     app.add_middleware(EndsQuietly, stopping=lambda: service.stopping)
     app.add_exception_handler(SpecPairError, _reply_error)

@@ -2,7 +2,6 @@
 
 import ipaddress
 import secrets
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -28,23 +27,22 @@ SESSION_HEADER = "X-Session-Id"
 
 
 def add_to(app: FastAPI) -> None:
-    """Register every endpoint, with and without the trailing slash."""
-    for path, method, endpoint, schema in (
-        ("/prefill", "POST", prefill, wire.PrefillRequest),
-        ("/verify", "POST", verify, wire.VerifyRequest),
-        ("/verify/batch", "POST", verify_batch, wire.BatchRequest),
-        ("/generate", "POST", generate, wire.GenerateRequest),
-        ("/tokenize", "POST", tokenize, wire.TokenizeRequest),
-        ("/health", "GET", health, None),
-        ("/model", "GET", model, None),
-        ("/vocabulary", "GET", vocabulary, None),
-        ("/sessions", "GET", list_sessions, None),
-        ("/sessions/{session_id}", "DELETE", delete_session, None),
-        ("/sessions/{session_id}/stream", "GET", stream, None),
+    """Register every endpoint, with and without the trailing slash. `openapi.OPERATIONS` describes them."""
+    for path, method, endpoint in (
+        ("/prefill", "POST", prefill),
+        ("/verify", "POST", verify),
+        ("/verify/batch", "POST", verify_batch),
+        ("/generate", "POST", generate),
+        ("/tokenize", "POST", tokenize),
+        ("/health", "GET", health),
+        ("/model", "GET", model),
+        ("/vocabulary", "GET", vocabulary),
+        ("/sessions", "GET", list_sessions),
+        ("/sessions/{session_id}", "DELETE", delete_session),
+        ("/sessions/{session_id}/stream", "GET", stream),
     ):
-        described = _body_schema(schema) if schema is not None else None
-        app.add_api_route(path, endpoint, methods=[method], openapi_extra=described, summary=endpoint.__doc__)
-        app.add_api_route(path + "/", endpoint, methods=[method], include_in_schema=False)
+        app.add_api_route(path, endpoint, methods=[method])
+        app.add_api_route(path + "/", endpoint, methods=[method])
 
 
 async def prefill(request: Request) -> Response:
@@ -243,7 +241,3 @@ def _allow_implicit(request: Request) -> None:
 
 def _json(body: str, session: Session) -> Response:
     return Response(body.encode(), media_type="application/json", headers={SESSION_HEADER: session.id})
-
-
-def _body_schema(schema: type[wire.Message]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema.model_json_schema()}}}}
