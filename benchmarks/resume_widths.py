@@ -4,8 +4,8 @@ Method. Texts of the shipped target, sampled, each alone in its engine. Each is 
 of one token, then continued at several cuts by a row that holds nothing: prompt and committed tokens are read again,
 the `--last` of them in passes of a fixed width and what lies before in passes as wide as can be, and decoding goes on
 to the end. A continued text is `the same` if no token differs; the figure behind is the median place, in tokens behind
-the cut, of the first one that does, where one does. `to the first token` is the median time from the start of reading
-to the first token behind the cut.
+the cut, of the first one that does, where one does. `to the first token` is the median CPU time from the start of
+reading to the first token behind the cut (so that a busy machine does not count).
 
     python -m benchmarks.resume_widths [--texts 6] [--tokens 400] [--temperature 0.8] [--last 64 256] [--widths 8 63]
 """
@@ -67,10 +67,10 @@ def _line(backend: Backend, texts: Sequence[tuple[list[int], Sampling, list[int]
     for prompt, sampling, text in texts:
         for share in CUTS:
             cut = int(share * len(text))
-            began = time.perf_counter()
+            began = time.process_time()
             held = _read(backend, prompt, text[:cut], tail, width)
             continued = _decoded(backend, [*prompt, *text[:cut]], held, sampling, 1)
-            took.append(1e3 * (time.perf_counter() - began))
+            took.append(1e3 * (time.process_time() - began))
             continued += _decoded(
                 backend, [*prompt, *text[:cut], *continued], len(prompt) + cut, sampling, len(text) - cut - 1
             )
