@@ -11,9 +11,9 @@ Errors = tuple[type[SpecPairError], ...]
 
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # until the model is there
 _ALWAYS: Errors = (errors.Unauthorized, errors.InternalError)
-_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest)
+_BODY: Errors = (errors.BodyTooLarge, errors.RequestTimeout, errors.InvalidRequest)
 _PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
-_ENGINE: Errors = (errors.EngineError, errors.Overloaded)
+_ENGINE: Errors = (errors.EngineError, errors.Overloaded, errors.ShuttingDown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,15 @@ OPERATIONS = (
         "texts",
         "A whole text by the target alone, or drafted on the server, too",
         responses.GenerateResponse,
-        (*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
+        (
+            *(*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
+            *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession),
+        ),
         request=wire.GenerateRequest,
+        parameters=("X-Session-Id",),
+        names_session=True,
         events=(
+            ("open", responses.GenerateOpenEvent),
             ("tokens", responses.GenerateTokensEvent),
             ("end", responses.GenerateResponse),
             ("error", responses.ErrorResponse),
