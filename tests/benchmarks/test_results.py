@@ -12,8 +12,6 @@ from benchmarks import report
 from benchmarks.harness import ROOT
 from benchmarks.report import Report, add_save
 
-MODULES = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if "add_save(parser)" in path.read_text())
-
 
 def _options(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
@@ -57,13 +55,15 @@ def test_every_measurement_that_writes_results_asks_where() -> None:
         for path in (ROOT / "benchmarks").glob("*.py")
         if re.search(r"Report\(\"|results\(opt", path.read_text())
     ]
-    assert sorted(set(writing) - {"report"}) == MODULES and len(MODULES) > 10
+    assert len(writing) > 10
+    assert not [name for name in writing if "add_save(" not in (ROOT / "benchmarks" / f"{name}.py").read_text()]
 
 
 @pytest.mark.parametrize(
     ("module", "package"),
     [
         ("fused", "httpx"),
+        ("neighbour", "httpx"),
         ("soak", "matplotlib"),
         ("capacity", "matplotlib"),
         ("modes", "matplotlib"),
