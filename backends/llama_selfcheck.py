@@ -166,11 +166,13 @@ def _cause(signal_name: str, processor: str) -> str:
 
 
 def cache_folder() -> Path | None:
-    """Where the user's programs keep what they can find out again; None for a user without a home."""
+    """Where the user's programs keep what they can find out again, as the platform has it; None without a home."""
+    named = os.environ.get("XDG_CACHE_HOME") or (os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else None)
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specpair"
+        folder = Path(named or Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache"))
     except RuntimeError:
         return None
+    return folder / "specpair"
 
 
 def _package() -> Path | None:
