@@ -27,7 +27,7 @@ class Readout:
     def begin(self) -> None:
         """Explain the colours where there are any."""
         if self._stream and self._out.is_terminal:
-            self._out.print(legend())
+            self._out.print(legend(self._out.width))
 
     def add(self, news: Tokens) -> None:
         """Show committed tokens."""

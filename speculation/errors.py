@@ -2,13 +2,13 @@
 
 SpecPairError
 +-- RequestError                 what was asked cannot be answered
-|   +-- InvalidRequest, BodyTooLarge, Unauthorized, NotFound, MethodNotAllowed
+|   +-- InvalidRequest, BodyTooLarge, RequestTimeout, Unauthorized, NotFound, MethodNotAllowed
 |   +-- EmptyPrompt, PromptTooLong, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
 |   +-- FusedUnavailable, OverlapRefused
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
 +-- ServerError                  what was asked is fine, the verifier cannot do it now
-    +-- ModelLoading, ModelFailed, Overloaded, EngineError, InternalError
+    +-- ModelLoading, ModelFailed, Overloaded, ShuttingDown, EngineError, InternalError
 """
 
 from typing import Any, ClassVar
@@ -44,6 +44,10 @@ class InvalidRequest(RequestError):
 
 class BodyTooLarge(RequestError):
     code, status = "body_too_large", 413
+
+
+class RequestTimeout(RequestError):
+    code, status = "request_timeout", 408
 
 
 class Unauthorized(RequestError):
@@ -124,6 +128,10 @@ class ModelFailed(ServerError):
 
 class Overloaded(ServerError):
     code, status = "overloaded", 503
+
+
+class ShuttingDown(ServerError):
+    code, status = "shutting_down", 503
 
 
 class EngineError(ServerError):

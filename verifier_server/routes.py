@@ -9,7 +9,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from speculation import wire
 from speculation.errors import (
-    BodyTooLarge,
     ImplicitSessionRefused,
     InvalidRequest,
     SessionMismatch,
@@ -17,6 +16,7 @@ from speculation.errors import (
     Unauthorized,
 )
 from speculation.positions import check_position
+from verifier_server.bodies import read_body
 from verifier_server.events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream, encode
 from verifier_server.jobs import Answer
 from verifier_server.service import Service
@@ -204,20 +204,8 @@ def _service(request: Request) -> Service:
 
 
 async def _body(request: Request) -> bytes:
-    limit = request.app.state.service.settings.max_body_bytes
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
-        raise BodyTooLarge(f"the body has {declared} bytes, this verifier takes at most {limit}", limit=limit)
-    body, more = bytearray(), True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":  # nobody is left to read this, but nothing is wrong here either
-            raise InvalidRequest("the connection was closed before the body was complete")
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise BodyTooLarge(f"the body is larger than the {limit} bytes this verifier takes", limit=limit)
-        more = message.get("more_body", False)
-    return bytes(body)
+    settings = request.app.state.service.settings
+    return await read_body(request, settings.max_body_bytes, settings.body_timeout)
 
 
 def _session_id(request: Request, in_body: str | None) -> str | None:
