@@ -102,7 +102,7 @@ class Opened:
             prompt_ids=prompt_ids,
             tokens=tokens,
             finish_reason=reply.finish_reason(),
-            sampling=reply.anything("sampling"),
+            sampling=reply.settings("sampling"),
             queue_ms=timing.milliseconds("queue_ms"),
             forward_ms=timing.milliseconds("forward_ms"),
             decisions=decisions_on(reply, tokens),
@@ -225,7 +225,7 @@ class Summary:
             raise event.wrong("finish_reason", "is null at the end")
         return cls(
             finish_reason=finish_reason,
-            sampling=event.anything("sampling"),
+            sampling=event.settings("sampling"),
             queue_ms=timing.milliseconds("queue_ms"),
             forward_ms=timing.milliseconds("forward_ms"),
             speculation=Speculation.read(event) if event.has("speculation") else None,
