@@ -240,6 +240,7 @@ class Speculation:
     looked_up: int
     looked_up_accepted: int
     drafting_ms: float
+    draft_failure: str | None = None  # why drafting ended before the text did
 
     @classmethod
     def read(cls, summary: Fields) -> "Speculation":
@@ -249,6 +250,7 @@ class Speculation:
             looked_up=fields.count("looked_up"),
             looked_up_accepted=fields.count("looked_up_accepted"),
             drafting_ms=fields.milliseconds("drafting_ms"),
+            draft_failure=fields.text("draft_failure") if fields.has("draft_failure") else None,
         )
 
 
