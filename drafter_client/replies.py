@@ -250,7 +250,7 @@ class Speculation:
             looked_up=fields.count("looked_up"),
             looked_up_accepted=fields.count("looked_up_accepted"),
             drafting_ms=fields.milliseconds("drafting_ms"),
-            draft_failure=fields.text("draft_failure") if fields.has("draft_failure") else None,
+            draft_failure=fields.line("draft_failure") if fields.has("draft_failure") else None,
         )
 
 

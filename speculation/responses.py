@@ -150,6 +150,9 @@ class SpeculationReport(Response):
     looked_up: Annotated[int, Field(ge=0, description="Draft tokens looked up in the text in place of drafted.")]
     looked_up_accepted: Count
     drafting_ms: Milliseconds
+    draft_failure: Annotated[
+        str | None, Field(description="Why the draft model failed, and the target wrote the rest by itself.")
+    ] = None
 
 
 class GenerateResponse(Response):

@@ -100,7 +100,7 @@ TEXT = [
     *(("/prefill", "sampling", value, "sampling is not an object") for value in [None, 5, []]),
     ("/prefill", "sampling", {"temperature": "warm"}, "sampling.temperature is not a number"),
     ("/prefill", "sampling", {"strategy": ["x"]}, "sampling.strategy is neither a number nor a name"),
-    ("/prefill", "sampling", {"\x1b": None}, r"sampling.\\\\x1b is neither a number nor a name"),
+    ("/prefill", "sampling", {"\x1b": None}, r"sampling.\\x1b is neither a number nor a name"),
     *(("/verify", "tokens", value, "tokens is not a list of token ids") for value in NOT_IDS),
     ("/verify", "tokens", [], "tokens is empty, and the text has not ended"),
     *(("/verify", "accepted_prefix_len", value, "accepted_prefix_len is") for value in [*NOT_COUNTS, 3]),
