@@ -100,6 +100,9 @@ class VerifyResponse(Response):
     position: Position
     accepted_prefix_len: Annotated[int, Field(ge=0, description="Leading draft tokens that equal committed tokens.")]
     judged: Annotated[int, Field(ge=0, description="Draft tokens that the model ran for this answer.")]
+    unjudged: Annotated[
+        int | None, Field(ge=0, description="Draft tokens at the end that a shared pass had no room for.")
+    ] = None
     tokens: Annotated[list[Count], Field(description="Committed tokens from `position` on.")]
     preds: Annotated[list[Count], Field(description="The target's choices at these places.")]
     total_tokens: TotalTokens
@@ -147,6 +150,9 @@ class SpeculationReport(Response):
     looked_up: Annotated[int, Field(ge=0, description="Draft tokens looked up in the text in place of drafted.")]
     looked_up_accepted: Count
     drafting_ms: Milliseconds
+    draft_failure: Annotated[
+        str | None, Field(description="Why the draft model failed, and the target wrote the rest by itself.")
+    ] = None
 
 
 class GenerateResponse(Response):
