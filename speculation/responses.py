@@ -109,6 +109,10 @@ class VerifyResponse(Response):
     finish_reason: OrNotYet
     timing: Timing
     decisions: Decisions = None
+    unjudged: Annotated[
+        int | None,
+        Field(ge=1, description="The last draft tokens, where the session's credit did not suffice for them."),
+    ] = None
 
 
 class ErrorDetail(Response):
@@ -216,6 +220,9 @@ class HealthResponse(Response):
     sessions: Annotated[int | None, Field(ge=0, description="That are held, when ready.")] = None
     draft_model_failure: Annotated[
         str | None, Field(description="Why texts of mode fused are written by the target alone.")
+    ] = None
+    warning: Annotated[
+        str | None, Field(description="A model file was written to while it is in use: restart the verifier.")
     ] = None
     progress: Annotated[Probability | None, Field(description="How much is loaded, while loading.")] = None
     reason: Annotated[str | None, Field(description="When failed.")] = None
