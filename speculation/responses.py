@@ -62,7 +62,10 @@ class DecisionReport(Response):
     verdict: Annotated[Verdict, Field(description="On the draft token; own: there was none.")]
 
 
-Decisions = Annotated[list[DecisionReport] | None, Field(description="One a token, where `explain` was asked for.")]
+Decisions = Annotated[
+    list[DecisionReport | None] | None,
+    Field(description="One a token, where `explain` was asked for; null for tokens of an earlier request."),
+]
 
 
 class VocabularyFingerprint(Response):
@@ -77,7 +80,7 @@ class VocabularyFingerprint(Response):
 
 
 class PrefillResponse(Response):
-    """An open session with its first token."""
+    """An open session with its tokens behind what was committed before."""
 
     session_id: SessionId
     prompt_len: Annotated[int, Field(ge=1)]
@@ -160,8 +163,9 @@ class SpeculationReport(Response):
 
 
 class GenerateResponse(Response):
-    """A whole text."""
+    """A whole text, what was committed before included."""
 
+    session_id: SessionId
     text: str
     token_ids: Tokens
     prompt_tokens: Annotated[int, Field(ge=1)]
@@ -174,6 +178,15 @@ class GenerateResponse(Response):
     draft_model: Annotated[str | None, Field(description="In mode fused.")] = None
     speculation: Annotated[SpeculationReport | None, Field(description="In mode fused.")] = None
     decisions: Decisions = None
+
+
+class GenerateOpenEvent(Response):
+    """Data of the event `open` of `/generate`, the first: what a request needs to go on if the stream is cut."""
+
+    session_id: SessionId
+    prompt_len: Annotated[int, Field(ge=1)]
+    position: Position
+    sampling: SamplingReport
 
 
 class GenerateTokensEvent(Response):

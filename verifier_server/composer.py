@@ -43,7 +43,7 @@ class Composer:
         It holds something whenever a session waits: some row belongs to one that waits, or to one that does not and
         can be taken from it.
         """
-        plan = Plan(self._backend.max_batch_tokens)
+        plan = Plan(self._backend.max_batch_tokens, self._backend.even_width)
         guesses: list[Part] = []
         prompts: list[Part] = []
         shared = len(self._active()) > 1

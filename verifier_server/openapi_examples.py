@@ -29,6 +29,7 @@ _VERIFIED = {
 }
 _UNKNOWN = errors.UnknownSession("no session c: it was never prefilled, was deleted, or expired when idle").body()
 _TEXT = {
+    "session_id": "text-1",
     "text": "string, text, 100",
     "token_ids": [798, 13, 774, 13, 222, 1021],
     "prompt_tokens": 4,
@@ -39,6 +40,7 @@ _TEXT = {
     "sampling": _SAMPLING | {"seed": 7, "temperature": 0.8},
     "timing": _TIMING,
 }
+_OPENED = {"session_id": "text-1", "prompt_len": 4, "position": 4, "sampling": _TEXT["sampling"]}
 
 REQUESTS: dict[str, dict[str, Example]] = {  # by schema, then by name
     "PrefillRequest": {
@@ -65,6 +67,14 @@ REQUESTS: dict[str, dict[str, Example]] = {  # by schema, then by name
     },
     "GenerateRequest": {
         "target": {"prompt": "def main(", "max_tokens": 6, "temperature": 0.8, "seed": 7},
+        "a text that was cut, continued": {
+            "session_id": "text-1",
+            "prompt": "def main(",
+            "max_tokens": 6,
+            "temperature": 0.8,
+            "seed": 7,
+            "committed_ids": [798, 13, 774],
+        },
         "fused, as a stream": {"prompt": "def main(", "max_tokens": 12, "seed": 7, "mode": "fused", "stream": True},
     },
     "TokenizeRequest": {"text": {"text": "def main("}},
@@ -127,6 +137,7 @@ FAILED = {"status": "failed", "reason": "there is no file models/none.gguf"}
 
 EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # a stream each, by path: names and data
     "/generate": (
+        ("open", json.dumps(_OPENED, separators=(",", ":"))),
         ("tokens", '{"position":4,"tokens":[798,13,774],"text":"string, text"}'),
         ("tokens", '{"position":7,"tokens":[13,222,1021],"text":", 100"}'),
         ("end", json.dumps(_TEXT, separators=(",", ":"))),

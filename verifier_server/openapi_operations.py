@@ -100,9 +100,15 @@ OPERATIONS = (
         "texts",
         "A whole text by the target alone, or drafted on the server, too",
         responses.GenerateResponse,
-        (*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
+        (
+            *(*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
+            *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession),
+        ),
         request=wire.GenerateRequest,
+        parameters=("X-Session-Id",),
+        names_session=True,
         events=(
+            ("open", responses.GenerateOpenEvent),
             ("tokens", responses.GenerateTokensEvent),
             ("end", responses.GenerateResponse),
             ("error", responses.ErrorResponse),
