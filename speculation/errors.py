@@ -2,7 +2,7 @@
 
 SpecPairError
 +-- RequestError                 what was asked cannot be answered
-|   +-- InvalidRequest, BodyTooLarge, Unauthorized, NotFound, MethodNotAllowed
+|   +-- InvalidRequest, BodyTooLarge, Unauthorized, Forbidden, NotFound, MethodNotAllowed
 |   +-- EmptyPrompt, PromptTooLong, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
 |   +-- FusedUnavailable, OverlapRefused
@@ -46,6 +46,10 @@ class BodyTooLarge(RequestError):
 
 class Unauthorized(RequestError):
     code, status = "unauthorized", 401
+
+
+class Forbidden(RequestError):
+    code, status = "forbidden", 403
 
 
 class NotFound(RequestError):

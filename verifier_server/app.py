@@ -26,6 +26,7 @@ from speculation.errors import (
     Overloaded,
     RequestError,
     SpecPairError,
+    Unauthorized,
 )
 from verifier_server import routes
 from verifier_server.service import Service
@@ -54,6 +55,8 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
         service: Service = app.state.service
+        if (warning := service.access.warning()) is not None:
+            _log.warning("%s", warning)
         service.outbox.attach(asyncio.get_running_loop())
         service.start(on_failure)
         try:
@@ -102,6 +105,8 @@ async def _reply_error(_request: Request, error: Exception) -> Response:
     headers = None
     if isinstance(error, ModelLoading | Overloaded):
         headers = {"Retry-After": str(error.details.get("retry_after", 1))}  # whole seconds
+    elif isinstance(error, Unauthorized):
+        headers = {"WWW-Authenticate": 'Bearer realm="specpair"'}
     return JSONResponse(error.body(), status_code=error.status, headers=headers)
 
 

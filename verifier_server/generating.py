@@ -12,6 +12,7 @@ from starlette.types import Receive
 
 from speculation.errors import FusedUnavailable, InvalidRequest, SpecPairError
 from speculation.wire import GenerateRequest
+from verifier_server.access import Caller
 from verifier_server.departures import Departures, Waiting, hung_up
 from verifier_server.engine import Engine
 from verifier_server.fused import DraftCounts, Fusion
@@ -47,7 +48,7 @@ class Generating:
         """How many texts there are, those included that wait for a row of the draft model."""
         return len(self._open)
 
-    def open(self, request: GenerateRequest, engine: Engine, fusion: Fusion | None) -> Writing:
+    def open(self, request: GenerateRequest, caller: Caller, engine: Engine, fusion: Fusion | None) -> Writing:
         """A text as it was asked for. Raises FusedUnavailable without a `fusion`, Overloaded, and for its prompt what
         `make_session` does."""
         if request.mode == "fused" and fusion is None:
@@ -61,7 +62,7 @@ class Generating:
                 "at once",
                 param="draft_n",
             )
-        self._sessions.check_room(self.under_way)
+        self._sessions.make_room(caller, self.under_way)
         session = make_session(engine.backend, secrets.token_hex(16), request)
         if request.mode == "fused" and fusion is not None:
             counts = DraftCounts(fusion.draft.name)
