@@ -187,8 +187,9 @@ def _verdict(answer: Answer) -> str:
     tokens = ",".join(map(str, answer.tokens))
     ended = "null" if answer.finish_reason is None else f'"{answer.finish_reason}"'
     decisions = "" if answer.decisions is None else f'"decisions":{encode(answer.decisions)},'
+    unjudged = f'"unjudged":{answer.unjudged},' if answer.unjudged else ""
     return (
-        f'{{"position":{answer.position},"accepted_prefix_len":{answer.accepted},"judged":{answer.judged},'
+        f'{{"position":{answer.position},"accepted_prefix_len":{answer.accepted},"judged":{answer.judged},{unjudged}'
         f'"tokens":[{tokens}],"preds":[{tokens}],{decisions}"total_tokens":{answer.total_tokens},'
         f'"finish_reason":{ended},"timing":{{"queue_ms":{answer.queue_ms:.3f},"forward_ms":{answer.forward_ms:.3f},'
         f'"sessions":{answer.sessions}}}}}'
