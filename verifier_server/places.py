@@ -225,7 +225,7 @@ def _expected(use: Turnover, lingering: Sessions, now: float) -> float:
     expected = [next(iter(lingering)).last_used + LINGER - now] if lingering else []
     if use.busy > len(lingering):
         expected.append(use.expected(now))
-    return min(expected)
+    return min(expected, default=0.0)
 
 
 def _whole(seconds: float) -> int:

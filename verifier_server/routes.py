@@ -121,12 +121,16 @@ async def stream(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """Whether the model is ready; 503 while it loads, with its progress. Needs no key; who has none hears no more."""
+    """Whether the model is ready; 503 while it loads, with its progress.
+
+    Needs no key. Who is served nothing else hears no more than that, and in `access` why.
+    """
     try:
         body = _service(request).health()
-    except (Unauthorized, Forbidden):
+    except (Unauthorized, Forbidden) as error:
         service: Service = request.app.state.service
         body = {key: value for key, value in service.health().items() if key in ("status", "progress")}
+        body["access"] = error.code
         if body["status"] == "failed":
             body["reason"] = "its log says why"
     return JSONResponse(body, status_code=200 if body["status"] == "ready" else 503)

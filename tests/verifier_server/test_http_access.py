@@ -38,7 +38,7 @@ def test_addresses_from_elsewhere_are_refused_without_a_key(serve: Serve) -> Non
         response = live.http.request(method, path, json=body, headers=FAR)
         assert code(response) == (403, "forbidden"), path
         assert "'203.0.113.7'" in response.json()["error"]["message"]
-    assert live.http.get("/health", headers=FAR).json() == {"status": "ready"}
+    assert live.http.get("/health", headers=FAR).json() == {"status": "ready", "access": "forbidden"}
     assert live.post("/prefill", BODY, headers=NEAR)["total_tokens"] == 4
     assert len(live.service.sessions) == 1
 
@@ -61,12 +61,13 @@ def test_health_needs_no_key_and_says_no_more_than_that(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), api_key="s3cret")
     for headers in ({}, {"Authorization": "Bearer wrong"}):
         response = live.http.get("/health", headers=headers)
-        assert (response.status_code, response.json()) == (200, {"status": "ready"})
+        assert (response.status_code, response.json()) == (200, {"status": "ready", "access": "unauthorized"})
     full = live.http.get("/health", headers={"Authorization": "Bearer s3cret"}).json()
     assert full == {"status": "ready", "model": "scripted-2", "sessions": 0}
     live.service.failure = "cannot read /home/somebody/model.gguf"
     response = live.http.get("/health")
-    assert (response.status_code, response.json()) == (503, {"status": "failed", "reason": "its log says why"})
+    failed = {"status": "failed", "access": "unauthorized", "reason": "its log says why"}
+    assert (response.status_code, response.json()) == (503, failed)
 
 
 def test_the_list_holds_no_ids_without_a_key(serve: Serve) -> None:
