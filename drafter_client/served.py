@@ -53,6 +53,8 @@ def served(
             event, now = client.fields(_PATH, data), clock()
             if stats.finish_reason is not None:
                 raise BadReply(f"{client.url}{_PATH} goes on behind its summary")
+            if name == "open":
+                continue
             if name == "end":
                 stats.served(Summary.read(event, stats.token_ids[held:]))
                 continue  # to the end of the answer: the connection is good for another only when that was read

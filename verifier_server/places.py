@@ -80,16 +80,17 @@ class Places:
         self._lingering: Sessions = OrderedDict()
         self._finished: Sessions = OrderedDict()
         self._idle: Sessions = OrderedDict()
+        self._graced: Sessions = OrderedDict()  # of these two, those that go sooner: all after the same time
 
-    def choose(self, name: str, now: float, others: int = 0) -> "Session | None":
+    def choose(self, name: str, now: float) -> "Session | None":
         """Which session has to go for a new one of the client of that name; None: there is room.
 
-        `others`: places that are taken by what is not in the table. Raises Overloaded, with `retry_after`.
+        Raises Overloaded, with `retry_after`.
         """
         self.settle(now)
         client = self._client(name)
         self._check_quota(client, now)
-        if self._held + others < self._capacity:
+        if self._held < self._capacity:
             return None
         if self._finished:
             return next(iter(self._finished))
@@ -167,11 +168,14 @@ class Places:
             session.last_used = until
             self._rests(session, client, until)
 
-    def unused_since(self, moment: float) -> "Session | None":
-        """A session at rest that was last used before then."""
-        for resting in (self._finished, self._idle):
-            if resting and (session := next(iter(resting))).last_used < moment:
-                return session
+    def unused(self, now: float, ttl: float) -> "Session | None":
+        """A session that has been at rest for longer than `ttl`, or than its grace."""
+        for resting in (self._finished, self._idle, self._graced):
+            if resting:
+                session = next(iter(resting))
+                lasts = ttl if session.grace is None else min(ttl, session.grace)
+                if session.last_used < now - lasts:
+                    return session
         return None
 
     def _rests(self, session: "Session", client: Client, now: float) -> None:
@@ -180,6 +184,8 @@ class Places:
         self._lay(session, client)
 
     def _lay(self, session: "Session", client: Client) -> None:
+        if session.grace is not None:
+            self._graced[session] = None
         if session.finish_reason is not None:
             self._finished[session] = None
         else:
@@ -194,6 +200,7 @@ class Places:
             del self._idle[session], client.idle[session]
         else:
             return False
+        self._graced.pop(session, None)
         self._review(client)
         return True
 
@@ -225,7 +232,7 @@ def _expected(use: Turnover, lingering: Sessions, now: float) -> float:
     expected = [next(iter(lingering)).last_used + LINGER - now] if lingering else []
     if use.busy > len(lingering):
         expected.append(use.expected(now))
-    return min(expected, default=0.0)
+    return min(expected)
 
 
 def _whole(seconds: float) -> int:

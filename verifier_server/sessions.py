@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from speculation.acceptance import Rule, Strategy, effective_sampling
+from speculation.acceptance import DRAFTER_INVARIANT, Rule, Strategy, effective_sampling
 from speculation.decisions import Decision
 from speculation.errors import SessionConflict, UnknownSession
 from speculation.sampling import Sampling
@@ -30,7 +30,7 @@ class Session:
     strategy: Strategy
     limit: int  # tokens, prompt included, at which the text ends
     threshold: float | None = None  # of the strategy of that name
-    decisions: list[Decision] | None = None  # on each generated token; None: nobody asked
+    decisions: list[Decision] | None = None  # on each token from `decided_from` on; None: nobody asked
     rule: Rule = field(init=False)  # what strategy, sampling and threshold come to
     judged_at: float = 0.0  # when the last pass that ran for a guess ended, on the engine's clock; the engine's
     request: Any = None  # the prefill it came from: a repeated one must be equal
@@ -38,7 +38,7 @@ class Session:
     client: str = ""  # whose quota it counts for
     last_used: float = 0.0  # when it was asked for, or came to rest; the table's
     requests: int = 0  # under way
-    cursor: int = 0  # position of clients that send none
+    cursor: int = field(init=False)  # position of clients that send none
     finish_reason: str | None = None
     row: int | None = None  # where its KV lives; the engine's
     held: int = 0  # how many of `tokens` the row holds; the engine's
@@ -46,15 +46,41 @@ class Session:
     own_from: list[int] = field(default_factory=list)  # where its own steps' tokens begin, end, begin again, …
     own_ms: float = 0.0  # milliseconds of the pass that brought the last of them
     gone: bool = False  # deleted, expired, or done with; the engine's
+    grace: float | None = None  # seconds that it outlives its last request, if shorter than others
+    decided_from: int = field(init=False)  # the first token of which a decision can be known
     watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread when there is news
 
     def __post_init__(self) -> None:
         self.rule = Rule(self.strategy, effective_sampling(self.strategy, self.sampling), self.threshold or 0.0)
+        self.decided_from = self.cursor = len(self.tokens)
+
+    def resume(self, tokens: Sequence[int], ends: AbstractSet[int]) -> None:
+        """Begin with `tokens` behind the prompt, which another session of this text has brought."""
+        self.tokens.extend(tokens)
+        self.decided_from = self.cursor = len(self.tokens)
+        self._end(ends)
+
+    def goes_on_as(self, other: "Session") -> bool:
+        """Whether this session holds what `other`, one of the same text, is to begin with, and can take its place."""
+        if self.requests and self.strategy not in DRAFTER_INVARIANT:
+            return False  # a guess of the reader before may be under way, and would decide what comes next
+        if (self.decisions is None) != (other.decisions is None) or self.decided_from > len(other.tokens):
+            return False
+        return self.tokens[: len(other.tokens)] == other.tokens
+
+    def same_text(self, other: "Session") -> bool:
+        """Whether both continue the same prompt in the same way."""
+        return (
+            self.prompt_len == other.prompt_len
+            and self.tokens[: self.prompt_len] == other.tokens[: self.prompt_len]
+            and (self.sampling, self.strategy, self.threshold, self.limit)
+            == (other.sampling, other.strategy, other.threshold, other.limit)
+        )
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has come of it: it has no token yet."""
-        return len(self.tokens) == self.prompt_len
+        """Whether nothing has come of it: it has the tokens that it was begun with, and goes on."""
+        return len(self.tokens) == self.decided_from and self.finish_reason is None
 
     def commit(
         self,
@@ -77,16 +103,25 @@ class Session:
         if own != (len(self.own_from) % 2 == 1):
             self.own_from.append(len(self.tokens))  # before the tokens: other threads read while this one writes
         self.tokens.extend(tokens[:room])
+        self._end(ends)
+
+    def decided(self, position: int, end: int) -> list[dict[str, Any] | None] | None:
+        """The decisions on the tokens from `position` up to `end`, as replies carry them; None: nobody asked.
+
+        Within the list None stands for a token that the session was begun with.
+        """
+        if self.decisions is None:
+            return None
+        first = max(position, self.decided_from)
+        unknown: list[dict[str, Any] | None] = [None] * (min(first, end) - position)
+        known = self.decisions[first - self.decided_from : max(first, end) - self.decided_from]
+        return unknown + [each.body() for each in known]
+
+    def _end(self, ends: AbstractSet[int]) -> None:
         if self.tokens[-1] in ends:
             self.finish_reason = "stop"
         elif len(self.tokens) >= self.limit:
             self.finish_reason = "length"
-
-    def decided(self, position: int, end: int) -> list[dict[str, Any]] | None:
-        """The decisions on the tokens from `position` up to `end`, as replies carry them; None: nobody asked."""
-        if self.decisions is None:
-            return None
-        return [each.body() for each in self.decisions[position - self.prompt_len : end - self.prompt_len]]
 
 
 class SessionTable:
@@ -101,13 +136,14 @@ class SessionTable:
         ttl: float,
         capacity: int,
         on_removed: Callable[[Session], None],
+        on_replaced: Callable[[Session, Session], None] = lambda _old, _new: None,
         *,
         quota: int | None = None,
     ) -> None:
         """`clock` and `ttl` in seconds. `quota`: sessions that one client may have in use at once, and keep when others
         need places (default: as many as there are places)."""
         self.clock, self.ttl = clock, ttl
-        self._on_removed = on_removed
+        self._on_removed, self._on_replaced = on_removed, on_replaced
         self._places = Places(capacity, capacity if quota is None else quota)
         self._sessions: dict[tuple[str, str], Session] = {}
         self._latest: dict[str, tuple[str, str]] = {}  # by caller
@@ -141,8 +177,18 @@ class SessionTable:
             )
         return self.get(key[1], caller.owner)
 
-    def open(self, session_id: str | None, caller: Caller, request: Any, make: Callable[[str], Session]) -> Session:
-        """The session that `request` opens, or has opened before. One at rest may have to go for a new one.
+    def open(
+        self,
+        session_id: str | None,
+        caller: Caller,
+        request: Any,
+        make: Callable[[str], Session],
+        *,
+        latest: bool = True,
+    ) -> Session:
+        """The session that `request` opens, or has opened before, or goes on with: of a text that is known, that of the
+        earlier request, or the one that `make` made, in its place. A session at rest may have to go for a new one.
+        `latest`: it becomes the latest of `caller`.
 
         Raises SessionConflict, and Overloaded with `retry_after`.
         """
@@ -155,22 +201,31 @@ class SessionTable:
             session = make(session_id)
             if goes is not None:
                 self._drop(goes)
-            session.owner, session.client = caller.owner, caller.client
-            session.request, session.cursor = request, session.prompt_len
-            self._sessions[key] = session
-            self._places.add(session, self.clock())
+            self._add(session, caller)
         elif session.request != request:
-            raise SessionConflict(f"session {session_id} was opened with another prefill: use a new session_id")
+            session = self._resumed(session, make(session_id), caller)
+        session.request = request
         self._places.touch(session, self.clock())
-        self._note_latest(caller.name, key)
+        if latest:
+            self._note_latest(caller.name, key)
         return session
 
-    def make_room(self, caller: Caller, others: int) -> None:
-        """Have a place for one more that is not in the table, beside `others`. Raises Overloaded."""
-        self.expire()
-        goes = self._places.choose(caller.client, self.clock(), others)
-        if goes is not None:
-            self._drop(goes)
+    def _resumed(self, old: Session, new: Session, caller: Caller) -> Session:
+        """The one of the two that the text goes on in. Raises SessionConflict for two texts."""
+        if not new.same_text(old):
+            raise SessionConflict(f"session {old.id} was opened with another prefill: use a new session_id")
+        if old.goes_on_as(new):
+            old.self_continue, old.cursor, old.grace = new.self_continue, new.cursor, new.grace
+            return old
+        self._places.drop(old, self.clock())
+        self._add(new, caller)
+        self._on_replaced(old, new)
+        return new
+
+    def _add(self, session: Session, caller: Caller) -> None:
+        session.owner, session.client = caller.owner, caller.client
+        self._sessions[session.owner, session.id] = session
+        self._places.add(session, self.clock())
 
     @contextmanager
     def in_use(self, session: Session) -> Iterator[None]:
@@ -206,11 +261,16 @@ class SessionTable:
         self._drop(session)
         return session
 
+    def discard(self, session: Session) -> None:
+        """Remove it if it is still here: not replaced, deleted, or expired."""
+        if self._holds(session):
+            self._drop(session)
+
     def expire(self) -> None:
-        """Forget sessions idle for longer than `ttl`."""
+        """Forget sessions idle for longer than `ttl`, or than their own grace."""
         now = self.clock()
         self._places.settle(now)
-        while (session := self._places.unused_since(now - self.ttl)) is not None:
+        while (session := self._places.unused(now, self.ttl)) is not None:
             self._drop(session)
 
     def _holds(self, session: Session) -> bool:

@@ -106,6 +106,9 @@ def test_a_session_of_another_key_is_unknown_in_every_way(serve: Serve) -> None:
     told(live.http.post("/verify", json={"draft_tokens": []}, headers=theirs))
     assert live.http.get("/sessions", headers=theirs).json() == {"sessions": []}
 
+    texts = {"prompt_ids": [256, 1, 2], "max_tokens": 2, "session_id": "s"}
+    assert live.post("/generate", texts, headers=theirs)["prompt_tokens"] == 3, "nor has it a conflict"
+    assert live.http.delete("/sessions/s", headers=theirs).status_code == 200
     other = {"session_id": "s", "prompt_ids": [256, 9, 9, 9]}
     assert live.post("/prefill", other, headers=theirs)["prompt_len"] == 4, "no conflict tells of the other one"
     assert live.http.delete("/sessions/s", headers=theirs).status_code == 200

@@ -122,6 +122,24 @@ def test_a_client_with_its_quota_in_use_is_refused_and_others_are_served(serve: 
         assert {session.id for session in live.service.sessions.all()} == {*"abc", "g"}
 
 
+def test_texts_under_way_count_for_the_quota(serve: Serve) -> None:
+    backend = Gated()
+    live = serve(backend, max_sessions=4)
+    backend.close_gate()
+    with ThreadPoolExecutor(4) as threads:
+        texts = [threads.submit(live.http.post, "/generate", json={"prompt_ids": IDS, "max_tokens": 2}) for _ in "abc"]
+        until(live, lambda: len(live.service.sessions) == 3)
+        with live.client() as other:
+            refused = other.post("/generate", json={"prompt_ids": IDS, "max_tokens": 2})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+            assert "one client may have 3" in refused.json()["error"]["message"]
+        served = threads.submit(open_as, live, "other", headers=OTHER)
+        until(live, lambda: len(live.service.sessions) == 4)
+        backend.gate.set()
+        assert served.result(20).status_code == 200
+        assert [text.result(20).json()["token_ids"] for text in texts] == [TEXT[:2]] * 3
+
+
 def test_one_more_stream_than_the_quota_is_refused_in_words(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), max_sessions_per_client=1)
     for name in "ab":

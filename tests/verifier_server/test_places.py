@@ -37,7 +37,9 @@ class Desk:
         self._opened += 1
 
         def make(name: str) -> Session:
-            return Session(name, [1, 2, 3], 2, Sampling(), Strategy.COUPLED, 10, self_continue=self_continue)
+            made = Session(name, [1, 2], 2, Sampling(), Strategy.COUPLED, 10, self_continue=self_continue)
+            made.commit([3], set())
+            return made
 
         return self.table.open(f"s{self._opened}", Caller("", client, client), "request", make)
 

@@ -19,16 +19,30 @@ class Table:
             lambda: self.now, ttl, capacity, lambda session: self.removed.append(session.id), quota=quota
         )
 
-    def open(self, name: str | None, request: object = "request", caller: str = "me", owner: str = "") -> Session:
-        return self.sessions.open(name, Caller(owner, owner or caller, caller), request, session)
+    def open(
+        self,
+        name: str | None,
+        request: object = "request",
+        caller: str = "me",
+        prompt: int = 1,
+        owner: str = "",
+    ) -> Session:
+        who = Caller(owner, owner or caller, caller)
+        return self.sessions.open(name, who, request, lambda new_id: session(new_id, prompt))
 
     def latest(self, caller: str, owner: str = "") -> Session:
         return self.sessions.latest(Caller(owner, owner or caller, caller))
 
 
-def session(name: str) -> Session:
+def empty(name: str, prompt: int = 1) -> Session:
+    return Session(name, [prompt, 2], 2, Sampling(), Strategy.COUPLED, 10)
+
+
+def session(name: str, prompt: int = 1) -> Session:
     """One with its first token."""
-    return Session(name, [1, 2, 3], 2, Sampling(), Strategy.COUPLED, 10)
+    made = empty(name, prompt)
+    made.commit([3], set())
+    return made
 
 
 def test_a_session_is_found_by_its_id() -> None:
@@ -54,7 +68,8 @@ def test_another_request_under_an_id_in_use_is_a_conflict() -> None:
     table.open("a", {"prompt": 1})
     assert table.open("a", {"prompt": 1}).id == "a"
     with pytest.raises(SessionConflict, match="session a was opened with another prefill"):
-        table.open("a", {"prompt": 2})
+        table.open("a", {"prompt": 2}, prompt=2)
+    assert table.open("a", {"prompt": [1]}).id == "a", "the same text in other words"
 
 
 def test_idle_sessions_are_forgotten() -> None:
@@ -142,9 +157,6 @@ def test_of_a_prefill_that_brought_nothing_nothing_stays() -> None:
     """Refused, given up, failed: whoever asks again opens it anew, and it takes no place meanwhile."""
     table = Table()
 
-    def empty(name: str) -> Session:
-        return Session(name, [1, 2], 2, Sampling(), Strategy.COUPLED, 10)
-
     opened = table.sessions.open("a", ANYONE, "request", empty)
     with table.sessions.in_use(opened):
         with table.sessions.in_use(table.sessions.open("a", ANYONE, "request", empty)):
@@ -157,6 +169,43 @@ def test_of_a_prefill_that_brought_nothing_nothing_stays() -> None:
     with table.sessions.in_use(again):
         again.commit([3], {9})
     assert table.sessions.all() == [again]
+
+
+def test_a_session_with_a_grace_goes_sooner_than_others() -> None:
+    table = Table(ttl=10)
+    long, short = table.open("long"), table.open("short")
+    short.grace = 3
+    for each in (short, long):
+        with table.sessions.in_use(each):
+            pass
+    table.now = 3
+    assert table.sessions.all() == [long, short]
+    table.now = 3.5
+    assert table.sessions.all() == [long]
+    table.now = 10.5
+    assert table.sessions.all() == []
+
+
+def test_what_takes_the_place_of_a_session_takes_its_latest_and_no_other_place() -> None:
+    """A resumed text may begin further on than the session that is held."""
+    table = Table(capacity=2)
+    held, other = table.open("a"), table.open("b", caller="you")
+
+    def ahead(name: str) -> Session:
+        made = empty(name)
+        made.resume([3, 4, 5], set())
+        return made
+
+    with table.sessions.in_use(held):
+        resumed = table.sessions.open("a", Caller("", "me", "me"), "resumed", ahead)
+        assert resumed is not held
+        with table.sessions.in_use(resumed):
+            resumed.commit([6], set())
+    assert set(table.sessions.all()) == {resumed, other}
+    assert table.latest("me") is resumed
+    assert table.removed == []
+    table.open("c")
+    assert table.removed == ["b"]
 
 
 def test_a_session_that_is_deleted_or_replaced_while_it_is_in_use_can_be_left() -> None:
