@@ -13,6 +13,7 @@ import importlib.util
 import json
 import logging
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -29,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SMALL_MODEL = ROOT / "models" / "stdlib-draft-q8_0.gguf"  # by path: `models` may be a module of the user's
 PATIENCE = 120.0  # seconds; a second is usual
 _PASSES = ((0, 1), (1, 2), (3, 5), (2, 5))  # start and width; the last one takes back 6 tokens
-_NOT_ITS_OWN = (signal.SIGTERM, signal.SIGKILL, signal.SIGHUP)  # somebody ended it: that says nothing
+_NOT_ITS_OWN = ("SIGTERM", "SIGKILL", "SIGHUP")  # somebody ended it: that says nothing
 _PROCESSOR = re.compile(r"(vendor_id|cpu family|model|model name|stepping|flags|Features|CPU \w+|isa)\s*:")
 _log = logging.getLogger("specpair.llama_cpp")
 
@@ -45,12 +46,20 @@ class Ended:
 
     @property
     def crashed(self) -> bool:
-        return self.status is None or (self.status < 0 and -self.status not in _NOT_ITS_OWN)
+        return self.status is None or (self.status < 0 and self.signal not in _NOT_ITS_OWN)
+
+    @property
+    def signal(self) -> str:
+        """The name of the signal that ended it; empty if none did."""
+        if self.status is None or self.status >= 0:
+            return ""
+        names = {each.value: each.name for each in signal.Signals}  # which lacks those for real time
+        return names.get(-self.status, f"signal {-self.status}")
 
     def __str__(self) -> str:
         if self.status is None:
             return "did not come to an end"
-        return f"died by {signal.Signals(-self.status).name}" if self.status < 0 else f"failed ({self.words})"
+        return f"died by {self.signal}" if self.status < 0 else f"failed ({self.words})"
 
 
 def extra_buffers(
@@ -80,7 +89,7 @@ def extra_buffers(
         _log.warning(
             "llama.cpp crashes on this processor with its extra buffer types, so the model is loaded without them, "
             "which is slower; %s, or mend it: %s",
-            _cause(signal.SIGSEGV, processor),
+            _cause("SIGSEGV", processor),
             mend(),
         )
     return answer
@@ -96,10 +105,10 @@ def _tried(model: Path, command: Command, patience: float, processor: str) -> bo
     second = _run(command(model, False), patience)
     if second is not None and second.status == 0:
         return False
-    number = 0 if first.status is None else -first.status
+    within = f" within {patience:g} s" if first.status is None else ""
     raise EngineCrash(
-        f"llama.cpp cannot run on this machine: a child process that tried a small model {first}"
-        f"{f' within {patience:g} s' if first.status is None else ''}; {_cause(number, processor)}. Mend it: {mend()}"
+        f"llama.cpp cannot run on this machine: a child process that tried a small model {first}{within}; "
+        f"{_cause(first.signal, processor)}. Mend it: {mend()}"
     )
 
 
@@ -146,10 +155,10 @@ def mend() -> str:
     return f"{flags} {sys.executable} -m pip install {options} llama-cpp-python=={_version()}"
 
 
-def _cause(number: int, processor: str) -> str:
-    if number == signal.SIGILL:
+def _cause(signal_name: str, processor: str) -> str:
+    if signal_name == "SIGILL":
         return "most likely its wheel was compiled for another processor"
-    if number == signal.SIGSEGV and re.search(r"\bamx_tile\b", processor):
+    if signal_name == "SIGSEGV" and re.search(r"\bamx_tile\b", processor):
         return "most likely GCC 12 compiled it without -fno-dse, which breaks AMX (README: troubleshooting)"
     return "most likely its wheel does not fit this machine"
 
@@ -194,8 +203,7 @@ def _processor(cpuinfo: Path) -> str:
                 if _PROCESSOR.match(line):
                     lines.append(line)
     except OSError:  # no procfs
-        system = os.uname()
-        lines = [system.machine, system.version]
+        lines = [platform.machine(), platform.version()]
     return "".join(lines)
 
 

@@ -144,6 +144,8 @@ def _may_be_drafted(stats: Stats) -> bool:
 
 def note(stats: Stats) -> str | None:
     """What a reader would otherwise be puzzled by."""
+    if stats.draft_failure is not None:
+        return f"the draft model failed, the target wrote the rest alone: {stats.draft_failure}"
     if lossy(stats):
         return (
             f"lossy: drafts were taken that the target gave more than {stats.sampling.get('threshold')}; "

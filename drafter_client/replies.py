@@ -28,7 +28,7 @@ class ModelInfo:
     def read(cls, reply: Fields, below: int | None) -> "ModelInfo":
         """`below`: of how many ids fingerprints were asked for."""
         return cls(
-            name=reply.text("model"),
+            name=reply.line("model"),
             context_length=reply.count("context_length", least=1),
             max_drafts=reply.count("max_draft_tokens"),
             pass_ms=reply.all_milliseconds("pass_ms"),
@@ -36,7 +36,7 @@ class ModelInfo:
             vocabulary=_fingerprint(reply.part("vocabulary"), below),
             chat_template=reply.text_or_null("chat_template"),
             modes=tuple(reply.texts("modes")) if reply.has("modes") else ("target",),
-            draft_model=reply.text_or_null("draft_model") if reply.has("draft_model") else None,
+            draft_model=reply.line("draft_model") if reply.has("draft_model") else None,
         )
 
 
@@ -240,15 +240,17 @@ class Speculation:
     looked_up: int
     looked_up_accepted: int
     drafting_ms: float
+    draft_failure: str | None = None  # why drafting ended before the text did
 
     @classmethod
     def read(cls, summary: Fields) -> "Speculation":
         fields = summary.part("speculation")
         return cls(
-            draft_model=summary.text("draft_model"),
+            draft_model=summary.line("draft_model"),
             looked_up=fields.count("looked_up"),
             looked_up_accepted=fields.count("looked_up_accepted"),
             drafting_ms=fields.milliseconds("drafting_ms"),
+            draft_failure=fields.text("draft_failure") if fields.has("draft_failure") else None,
         )
 
 

@@ -1,7 +1,6 @@
 """The REST endpoints: HTTP in, HTTP out. Bodies are read and written by hand where a round trip counts."""
 
 import ipaddress
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -9,7 +8,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from speculation import wire
 from speculation.errors import (
-    BodyTooLarge,
     Forbidden,
     ImplicitSessionRefused,
     InvalidRequest,
@@ -19,6 +17,7 @@ from speculation.errors import (
 )
 from speculation.positions import check_position
 from verifier_server.access import Access, Caller
+from verifier_server.bodies import read_body
 from verifier_server.events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream, encode
 from verifier_server.jobs import Answer
 from verifier_server.service import Service
@@ -29,23 +28,22 @@ SESSION_HEADER = "X-Session-Id"
 
 
 def add_to(app: FastAPI) -> None:
-    """Register every endpoint, with and without the trailing slash."""
-    for path, method, endpoint, schema in (
-        ("/prefill", "POST", prefill, wire.PrefillRequest),
-        ("/verify", "POST", verify, wire.VerifyRequest),
-        ("/verify/batch", "POST", verify_batch, wire.BatchRequest),
-        ("/generate", "POST", generate, wire.GenerateRequest),
-        ("/tokenize", "POST", tokenize, wire.TokenizeRequest),
-        ("/health", "GET", health, None),
-        ("/model", "GET", model, None),
-        ("/vocabulary", "GET", vocabulary, None),
-        ("/sessions", "GET", list_sessions, None),
-        ("/sessions/{session_id}", "DELETE", delete_session, None),
-        ("/sessions/{session_id}/stream", "GET", stream, None),
+    """Register every endpoint, with and without the trailing slash. `openapi.OPERATIONS` describes them."""
+    for path, method, endpoint in (
+        ("/prefill", "POST", prefill),
+        ("/verify", "POST", verify),
+        ("/verify/batch", "POST", verify_batch),
+        ("/generate", "POST", generate),
+        ("/tokenize", "POST", tokenize),
+        ("/health", "GET", health),
+        ("/model", "GET", model),
+        ("/vocabulary", "GET", vocabulary),
+        ("/sessions", "GET", list_sessions),
+        ("/sessions/{session_id}", "DELETE", delete_session),
+        ("/sessions/{session_id}/stream", "GET", stream),
     ):
-        described = _body_schema(schema) if schema is not None else None
-        app.add_api_route(path, endpoint, methods=[method], openapi_extra=described, summary=endpoint.__doc__)
-        app.add_api_route(path + "/", endpoint, methods=[method], include_in_schema=False)
+        app.add_api_route(path, endpoint, methods=[method])
+        app.add_api_route(path + "/", endpoint, methods=[method])
 
 
 async def prefill(request: Request) -> Response:
@@ -217,20 +215,8 @@ def _service(request: Request) -> Service:
 
 
 async def _body(request: Request) -> bytes:
-    limit = request.app.state.service.settings.max_body_bytes
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
-        raise BodyTooLarge(f"the body has {declared} bytes, this verifier takes at most {limit}", limit=limit)
-    body, more = bytearray(), True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":  # nobody is left to read this, but nothing is wrong here either
-            raise InvalidRequest("the connection was closed before the body was complete")
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise BodyTooLarge(f"the body is larger than the {limit} bytes this verifier takes", limit=limit)
-        more = message.get("more_body", False)
-    return bytes(body)
+    settings = request.app.state.service.settings
+    return await read_body(request, settings.max_body_bytes, settings.body_timeout)
 
 
 def _session_id(request: Request, in_body: str | None) -> str | None:
@@ -268,7 +254,3 @@ def _allow_implicit(request: Request) -> None:
 
 def _json(body: str, session: Session) -> Response:
     return Response(body.encode(), media_type="application/json", headers={SESSION_HEADER: session.id})
-
-
-def _body_schema(schema: type[wire.Message]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema.model_json_schema()}}}}
