@@ -216,8 +216,8 @@ class Pair:
                     )
                 else:
                     yield from begin(seat.client, options, stats)
-            if isinstance(drafter, Failsafe):
-                stats.draft_failure = drafter.failure or stats.draft_failure
+                if isinstance(drafter, Failsafe):
+                    stats.draft_failure = drafter.failure or stats.draft_failure
 
     def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:
         return nullcontext() if self._profile is None else self._profile.run(stats, asdict(options))

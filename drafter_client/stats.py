@@ -84,10 +84,8 @@ class Stats:
     baseline: Baseline | None = None
     turns: list[Turn] = field(default_factory=list)  # in mode auto: who wrote what
     why: str = ""  # and what the choice was made by
+    resumed: list[int] = field(default_factory=list)  # tokens known when the text was taken up again
     draft_failure: str | None = None  # why drafting ended before the text did: what the draft model's engine said
-    resumed: list[int] = field(
-        default_factory=list
-    )  # generated tokens that were known when the text was taken up again
 
     def opened(self, opened: Opened, seconds: float) -> None:
         """Count the prefill, which took `seconds`: the first of the text, or one that takes it up again."""
@@ -261,8 +259,8 @@ class Stats:
             "speed_up": _rounded(self.speed_up, 3),
             "turns": [turn._asdict() for turn in self.turns],
             "why": self.why,
-            "draft_failure": self.draft_failure,
             "resumed": self.resumed,
+            "draft_failure": self.draft_failure,
             "decisions": [each.body() for each in self.decisions] or None,
         }
 
