@@ -32,9 +32,12 @@ class AsyncPair:
         branches: int = BRANCHES,
         texts: int = 1,
         profile: Path | None = None,
+        memory: Path | None = None,
     ) -> None:
         """As for `Pair`, but that what stands in the way is raised where the block begins."""
-        self._make = partial(Pair, verifier, draft, api_key=api_key, branches=branches, texts=texts, profile=profile)
+        self._make = partial(
+            Pair, verifier, draft, api_key=api_key, branches=branches, texts=texts, profile=profile, memory=memory
+        )
         self._threads = ThreadPoolExecutor(max(1, texts), thread_name_prefix="pair")  # of our own: texts take long
         self._pair: Pair | None = None
         self._why_none = "this pair is not open yet: use it in an `async with` block"

@@ -1,6 +1,7 @@
-"""Mode `auto`: each mode writes a stretch of the text, the fastest the rest; and again when the link has changed.
+"""Mode `auto`: the mode that should be the fastest writes the text, until another should be; and again when the link
+has changed (`speculation.choice`).
 
-Nothing of what is written to measure is lost. Under the strategies in `DRAFTER_INVARIANT` the text is that of every
+Nothing is written twice. Under the strategies in `DRAFTER_INVARIANT` the text is that of every
 mode. Under the others it is another in each, and where one follows on another is a matter of timing, so that the same
 seed may give another text: under `probabilistic` still a sample of the target; under `threshold` it leans to whichever
 model drafted, and not at all where none did.
@@ -13,18 +14,26 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import cycle
 
 from drafter_client.client import VerifierClient
+from drafter_client.mode_memory import ModeMemory, Setting
 from drafter_client.observer import Committed
 from drafter_client.options import Mode, Options
-from drafter_client.replies import Bounds
+from drafter_client.origin import Origin
+from drafter_client.replies import Bounds, ModelInfo
 from drafter_client.stats import Stats
-from speculation.choice import WARM_UP, Choice
+from drafting.contract import Drafter
+from drafting.ngram import NAME as LOOKUP
+from speculation.choice import WARM_UP, Choice, Measured, links_differ
+from speculation.mode_estimate import PRIOR_LOOKUP, Machines
 
 _LOOK = 0.5  # seconds after which the link is measured again
-_LOOKS = 2  # in a row that have to say that it has changed: one may have met a hiccup
+_HEAD, _STEPS_TIMED = 2, 4  # tokens of a text that draft steps are timed behind, and how many
+_LOOKS = 3  # in a row that have to say that it has changed: some may have met a busy machine
+_LINKS = 8  # whose rates are kept at hand
 
 Run = Generator[Committed, None, None]
 Begin = Callable[[VerifierClient, list[int], Options, Stats], Run]
@@ -34,21 +43,59 @@ class Chooser:
     """A `Choice` that all texts of a pair share, from any thread; and when the link is to be looked at. Times are
     seconds."""
 
-    def __init__(self, modes: Sequence[Mode], link_ms: float, now: float) -> None:
-        """`link_ms`: the round trip at present."""
+    def __init__(
+        self,
+        modes: Sequence[Mode],
+        info: ModelInfo,
+        draft: str | None,
+        link_ms: float,
+        now: float,
+        memory: ModeMemory | None = None,
+    ) -> None:
+        """`info`: what the verifier says of itself. `draft`: what drafts here. `link_ms`: the round trip at present.
+        `memory`: of earlier runs; None: nothing is remembered."""
         self._lock = threading.Lock()
-        self._choice = Choice([str(mode) for mode in modes], link_ms)
+        first = info.pass_ms[0] if info.pass_ms else 0.0
+        self._setting = Setting(info.name, info.engine, first, draft, info.draft_model)
+        self._memory = memory
+        self._links: list[tuple[float, dict[str, Measured], float]] = []  # round trips of others, what was known there
+        drafts = {Mode.REMOTE: draft, Mode.FUSED: info.draft_model}
+        names = {str(mode): name for mode, name in drafts.items() if name is not None}
+        priors = {name: PRIOR_LOOKUP for name in names.values() if name == LOOKUP}
+        if memory is not None:
+            priors |= {names[mode]: share for mode, share in memory.shares(self._setting).items() if mode in names}
+        self._choice = Choice(
+            [str(mode) for mode in modes],
+            Machines(
+                tuple(info.pass_ms),
+                link_ms,
+                served_draft_ms=info.draft_pass_ms,
+                self_continue=info.self_continue,
+            ),
+            names,
+            priors,
+            *self._recalled(link_ms),
+        )
+        self._timed = threading.Lock()  # held by whoever times the draft model here
         self._changed = 0  # looks in a row that found another link
         self._looking, self._looked = False, now
 
-    def next(self) -> Mode:
-        """The mode to go on with."""
+    def know(self, drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> None:
+        """Time a few draft steps, once for all texts, unless another text is about to. `text`: the beginning of what
+        will be drafted for with this drafter; `clock` in seconds. Raises what the drafter does."""
+        if self._timed.acquire(blocking=False):
+            milliseconds = _step_ms(drafter, text, clock)
+            with self._lock:
+                self._choice.drafts_in(milliseconds)
+
+    def next(self, left: int, mode: Mode | None = None, written: int = 0) -> Mode:
+        """The mode to go on with, as `Choice.next` says."""
         with self._lock:
-            return Mode(self._choice.next())
+            return Mode(self._choice.next(left, mode, written))
 
     @property
     def settled(self) -> Mode | None:
-        """The fastest mode, once that is clear."""
+        """The mode that is thought the fastest, once it was measured."""
         with self._lock:
             return None if self._choice.settled is None else Mode(self._choice.settled)
 
@@ -58,15 +105,22 @@ class Chooser:
         with self._lock:
             return self._choice.link_ms
 
-    def measured(self, mode: Mode, tokens: int, seconds: float) -> None:
-        """So much was written in a mode."""
+    def measured(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
+        """So much was written in a mode, as `Choice.measured` says."""
         with self._lock:
-            self._choice.measured(str(mode), tokens, seconds)
+            self._choice.measured(str(mode), tokens, seconds, accepted, compared)
+
+    def keep(self) -> None:
+        """Remember for later runs what was measured."""
+        if self._memory is not None:
+            with self._lock:
+                link, known = self._choice.link_ms, self._known()
+            self._memory.keep(self._setting, link, *known)
 
     def look_is_due(self, now: float) -> bool:
         """Whether the caller is to measure the link, and to say `looked` after: one at a time, with a pause between."""
         with self._lock:
-            if self._looking or now - self._looked < _LOOK or len(self._choice.ways) == 1:
+            if self._looking or now - self._looked < _LOOK or len(self._choice.modes) == 1:
                 return False
             self._looking = True
             return True
@@ -80,12 +134,35 @@ class Chooser:
             self._changed = self._changed + 1 if self._choice.differs(round_trip_ms) else 0
             if self._changed >= _LOOKS:
                 self._changed = 0
-                self._choice.begin(round_trip_ms)
+                self._links = [*self._links, (self._choice.link_ms, *self._known())][-_LINKS:]
+                self._choice.begin(round_trip_ms, *self._recalled(round_trip_ms))
 
     def why(self) -> str:
-        """What was measured, in words."""
+        """What was measured and what is expected, in words."""
         with self._lock:
             return self._choice.why()
+
+    def _known(self) -> tuple[dict[str, Measured], float]:
+        return deepcopy(self._choice.measured_by_mode), self._choice.written
+
+    def _recalled(self, link_ms: float) -> tuple[dict[str, Measured], float]:
+        """What is known of such a link: of this run, else of earlier ones."""
+        for at_ms, measured, written in reversed(self._links):
+            if not links_differ(at_ms, link_ms):
+                return measured, written
+        return ({}, 0.0) if self._memory is None else self._memory.recall(self._setting, link_ms)
+
+
+def _step_ms(drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> float:
+    """Milliseconds of a draft step behind the beginning of a text: the least of some, since the first may prepare what
+    later ones use."""
+    head, tail, took = text[:_HEAD], list[int](), []
+    for _ in range(_STEPS_TIMED):
+        began = clock()
+        expansion = drafter.expand(head, [tail], False)
+        took.append(1e3 * (clock() - began))
+        tail = [*tail, expansion.predictions[0].token]
+    return min(took)
 
 
 @dataclass(slots=True)
@@ -95,6 +172,20 @@ class _Stretch:
     run: Run
     stats: Stats
     tokens: int = 0
+    _accepted: int = 0
+    _compared: int = 0
+
+    def compared(self) -> tuple[int, int]:
+        """Draft tokens accepted, and compared with the target's choice, since the last time."""
+        if self.stats.mode == Mode.REMOTE:  # where all that is committed was foreseen, or was not
+            compared = len(self.stats.token_ids)
+            accepted = compared - self.stats.misses
+        else:
+            accepted = self.stats.origins[Origin.ACCEPTED]
+            compared = accepted + self.stats.origins[Origin.CORRECTION]
+        news = max(0, accepted - self._accepted), max(0, compared - self._compared)
+        self._accepted, self._compared = max(accepted, self._accepted), max(compared, self._compared)
+        return min(news), news[1]
 
 
 def automatic(
@@ -125,7 +216,7 @@ def automatic(
         closer = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="closing"))
         shut: Future[None] | None = None
         look()
-        following = chooser.next()
+        following = chooser.next(options.max_tokens)
         while stats.finish_reason is None:
             if shut is not None:
                 shut.result()  # the last but one is closed, and its connection free
@@ -148,12 +239,12 @@ def automatic(
                 stats.decisions += committed.decisions or ()
                 stats.origins.update(origin for _, origin in committed.tokens)
                 stretch.tokens += len(tokens)
-                if warm:
-                    chooser.measured(mode, len(tokens), now - asked)
+                chooser.measured(mode, len(tokens), now - asked if warm else 0.0, *stretch.compared())
                 warm = stretch.tokens >= WARM_UP
                 yield committed
                 look()
-                following = chooser.next()  # asked once: other texts may make it another at any time
+                # Asked once: other texts may make it another at any time.
+                following = chooser.next(options.max_tokens - len(stats.token_ids), mode, stretch.tokens)
                 if following is not mode and bounds.finish_reason(prompt_ids + stats.token_ids) is None:
                     break
                 asked = clock()  # whatever the reader did meanwhile, it did not wait for tokens

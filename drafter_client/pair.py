@@ -18,6 +18,7 @@ from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation import Generation
 from drafter_client.looks import Looks
 from drafter_client.loop import speculate
+from drafter_client.mode_memory import ModeMemory
 from drafter_client.observer import Observer
 from drafter_client.options import Mode, Options
 from drafter_client.profiles.writing import Profile
@@ -32,6 +33,7 @@ from speculation.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
+_PINGS = 2  # at the start, beside that of the handshake
 _MISSING = {
     Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
     "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode",
@@ -61,6 +63,7 @@ class Pair:
         branches: int = BRANCHES,
         texts: int = 1,
         profile: Path | None = None,
+        memory: Path | None = None,
         on_wait: Callable[[float | None], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -68,8 +71,9 @@ class Pair:
 
         `draft`: None leaves the drafting to the verifier. `branches`: continuations that may be followed at once, to
         be ready for corrections. `profile`: a folder in which each text leaves what happened while it was written
-        (docs/profile.md). `on_wait` hears the progress of a verifier that loads its model, 0 to 1. `clock` is in
-        seconds.
+        (docs/profile.md). `memory`: a file in which mode `auto` remembers what each mode came to (`memory_file()` is
+        that of the command line); None: nothing is remembered. `on_wait` hears the progress of a verifier that loads
+        its model, 0 to 1. `clock` is in seconds.
         Raises SpecPairError, DrafterError or BackendError with what stands in the way.
         """
         for name, count in (("branches", branches), ("texts", texts)):
@@ -91,8 +95,15 @@ class Pair:
                 own.transport.connect()
                 self._seats.put(_Seat(own, drafter))
             self._texts = self._seats.qsize()
-            self._link_ms = client.round_trip_ms
-            self._chooser = Chooser(self.modes, self._link_ms, clock())
+            self._link_ms = min(client.round_trip_ms, client.least_round_trip_ms(_PINGS))
+            self._chooser = Chooser(
+                self.modes,
+                self.target,
+                self._drafting.name,
+                self._link_ms,
+                clock(),
+                None if memory is None else ModeMemory(memory),
+            )
             self._look = stack.enter_context(closing(Looks(client.another(), self._chooser, clock)))
             self._open = stack.pop_all()
 
@@ -174,7 +185,7 @@ class Pair:
 
     @property
     def fastest(self) -> Mode | None:
-        """What mode `auto` has settled on; None while it tries the modes out."""
+        """The mode that `auto` holds for the fastest; None while that one was not measured."""
         return self._chooser.settled
 
     def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Run:
@@ -190,9 +201,14 @@ class Pair:
 
             if options.mode is Mode.AUTO:
                 bounds = self._bounds(seat.client, prompt_ids, options)
-                yield from automatic(
-                    seat.client, begin, self._chooser, self._look, bounds, prompt_ids, options, stats, self._clock
-                )
+                if drafter is not None:
+                    self._chooser.know(drafter, prompt_ids, self._clock)
+                try:
+                    yield from automatic(
+                        seat.client, begin, self._chooser, self._look, bounds, prompt_ids, options, stats, self._clock
+                    )
+                finally:
+                    self._chooser.keep()
             else:
                 yield from begin(seat.client, prompt_ids, options, stats)
 
