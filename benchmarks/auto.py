@@ -9,7 +9,9 @@ the prompt is left out, what `auto` spends on changing modes is in. A way's rate
 the best mode the one with the greatest of the three rates; `auto` is told as a share of that. The middle half is over
 texts: each text's rate beside the same text in that best mode. Engines are paced (`benchmarks.paced`): the target and
 the draft models on both ends take `--step-ms` and `--draft-ms` a step, whatever else this machine does. With `--real`
-they compute: a target padded until a step costs `--step-ms`, and draft models as they are, one thread each.
+they compute: a target padded until a step costs `--step-ms`, and draft models as they are, one thread each. With
+`--dilate N` all times of the paced engines and the link are N times as long, so that what else the machine does counts
+for an Nth.
 
     python -m benchmarks.auto [--rtt-ms 0.4 20 60] [--texts 6] [--here twin] [--there twin]
     python -m benchmarks.auto --real --step-ms 40
@@ -29,7 +31,7 @@ from benchmarks.drafters import BRANCHES, load_drafter
 from benchmarks.harness import Server, held_out_prompts, padded_target, serve, verifier
 from benchmarks.paced import Cost, Paced
 from benchmarks.relay import Link, relay
-from benchmarks.report import Report
+from benchmarks.report import Report, add_save
 from drafter_client import Mode, Options, Pair
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
@@ -93,20 +95,21 @@ def main() -> None:
     parser.add_argument("--here", choices=DRAFTERS, default="twin", help="drafts on the drafter's side")
     parser.add_argument("--there", choices=DRAFTERS, default="twin", help="drafts on the verifier's side")
     parser.add_argument("--real", action="store_true", help="compute instead of pacing")
+    parser.add_argument("--dilate", type=float, default=1.0, metavar="N", help="paced: make all times N times as long")
     parser.add_argument("--explain", action="store_true", help="tell each text's stretches, and why")
-    parser.add_argument("--save", action="store_true", help="write the result into benchmarks/results")
+    add_save(parser)
     options = parser.parse_args()
     sys.setswitchinterval(SWITCH_INTERVAL)
+    options.step_ms, options.draft_ms = options.dilate * options.step_ms, options.dilate * options.draft_ms
     report = Report("auto", options, f"auto_{'real' if options.real else 'paced'}_{options.here}_{options.there}")
     backend = load_drafter(DRAFTERS[options.here])
     if not options.real:
         backend = Paced(backend, Cost(options.draft_ms, _WIDER_DRAFT * options.draft_ms, 0.0))
     with closing(backend), _server(options) as server:
         for rtt in options.rtt_ms:
-            with relay(server.url, Link(rtt_ms=rtt)) as url, TemporaryDirectory() as folder:
+            with relay(server.url, Link(rtt_ms=options.dilate * rtt)) as url, TemporaryDirectory() as folder:
                 _tell(report, rtt, _write_all(url, Loaded(backend), Path(folder), options), options)
-    if options.save:
-        report.save()
+    report.save()
 
 
 def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:

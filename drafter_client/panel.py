@@ -31,12 +31,15 @@ _MEANINGS = {
 }
 
 
-def legend() -> Text:
-    """One line that explains the colours."""
-    line = Text()
+def legend(width: int = 100) -> Text:
+    """What explains the colours: one line, or more where the terminal has no room for that."""
+    text, used = Text(), 0
     for origin, meaning in _MEANINGS.items():
-        line.append("■ ", STYLES[origin]).append(meaning + "   ", "dim")
-    return line
+        size = len(meaning) + 2
+        gap = "" if not used else "   " if used + 3 + size <= width else "\n"
+        used = size if gap in ("", "\n") else used + 3 + size
+        text.append(gap).append("■ ", STYLES[origin]).append(meaning, "dim")
+    return text
 
 
 def show(stats: Stats, console: Console) -> None:

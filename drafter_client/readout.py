@@ -10,6 +10,7 @@ from drafter_client.generation import Tokens
 from drafter_client.panel import STYLES, legend, show
 from drafter_client.stats import Stats
 from drafter_client.verbose import Reasons
+from speculation.terminal_text import several_lines
 
 
 class Readout:
@@ -26,7 +27,7 @@ class Readout:
     def begin(self) -> None:
         """Explain the colours where there are any."""
         if self._stream and self._out.is_terminal:
-            self._out.print(legend())
+            self._out.print(legend(self._out.width))
 
     def add(self, news: Tokens) -> None:
         """Show committed tokens."""
@@ -47,7 +48,7 @@ class Readout:
 
     def _write(self, text: str, style: str) -> None:
         if self._out.is_terminal:
-            self._out.print(Text(text, style), end="")
+            self._out.print(Text(several_lines(text), style), end="")
         else:  # to the letter: rich would expand tabs and drop carriage returns
             self._out.file.write(text)
         self._out.file.flush()
