@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from drafter_client.auto import Chooser
+from drafter_client.chooser import Chooser
 from drafter_client.client import VerifierClient
 from drafter_client.errors import DrafterError
 from speculation.errors import SpecPairError

@@ -56,7 +56,7 @@ async def prefill(request: Request) -> Response:
         "session_id": session.id,
         "prompt_len": session.prompt_len,
         "prompt_ids": session.tokens[: session.prompt_len],
-        "position": session.prompt_len,
+        "position": answer.position,
         "tokens": answer.tokens,
         "total_tokens": answer.total_tokens,
         "finish_reason": answer.finish_reason,
@@ -99,11 +99,12 @@ async def generate(request: Request) -> Response:
     """A whole text, by the target alone or drafted here, too: JSON, or server-sent events with `stream`."""
     service = _service(request)
     message = wire.parse(wire.GenerateRequest, await _body(request))
-    text = service.open_text(message)
+    text = service.open_text(message, _session_id(request, message.session_id))
+    named = {SESSION_HEADER: text.session.id}
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)
-        return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=HEADERS)
-    return JSONResponse(summary(text, await service.texts.last(text, request.receive)))
+        return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=HEADERS | named)
+    return JSONResponse(summary(text, await service.texts.last(text, request.receive)), headers=named)
 
 
 async def stream(request: Request) -> Response:

@@ -80,6 +80,13 @@ class Scheduler:
             self._rows.drop(session)  # else when the pass under way is over
         _tell(session)
 
+    def replace(self, old: Session, new: Session, now: float) -> None:
+        """Give up `old` as `forget` does, and let `new` have its row with what it holds of their common beginning."""
+        self._queue.succeed(old, new)
+        if self._running is None and old.row is not None:
+            self._rows.take_over(old, new)
+        self.forget(old, now)
+
     def plan(self, now: float) -> Plan | None:
         """The next pass, or None when there is nothing to run now. What the record answers is answered."""
         if self._running is not None:

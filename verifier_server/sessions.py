@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from speculation.acceptance import Rule, Strategy, effective_sampling
+from speculation.acceptance import DRAFTER_INVARIANT, Rule, Strategy, effective_sampling
 from speculation.decisions import Decision
 from speculation.errors import Overloaded, SessionConflict, UnknownSession
 from speculation.sampling import Sampling
@@ -24,13 +24,13 @@ class Session:
     strategy: Strategy
     limit: int  # tokens, prompt included, at which the text ends
     threshold: float | None = None  # of the strategy of that name
-    decisions: list[Decision] | None = None  # on each generated token; None: nobody asked
+    decisions: list[Decision] | None = None  # on each token from `decided_from` on; None: nobody asked
     rule: Rule = field(init=False)  # what strategy, sampling and threshold come to
     judged_at: float = 0.0  # when the last pass that ran for a guess ended, on the engine's clock; the engine's
     request: Any = None  # the prefill it came from: a repeated one must be equal
     last_used: float = 0.0
     requests: int = 0  # under way
-    cursor: int = 0  # position of clients that send none
+    cursor: int = field(init=False)  # position of clients that send none
     finish_reason: str | None = None
     row: int | None = None  # where its KV lives; the engine's
     held: int = 0  # how many of `tokens` the row holds; the engine's
@@ -38,10 +38,36 @@ class Session:
     own_from: list[int] = field(default_factory=list)  # where its own steps' tokens begin, end, begin again, …
     own_ms: float = 0.0  # milliseconds of the pass that brought the last of them
     gone: bool = False  # deleted, expired, or done with; the engine's
+    grace: float | None = None  # seconds that it outlives its last request, if shorter than others
+    decided_from: int = field(init=False)  # the first token of which a decision can be known
     watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread when there is news
 
     def __post_init__(self) -> None:
         self.rule = Rule(self.strategy, effective_sampling(self.strategy, self.sampling), self.threshold or 0.0)
+        self.decided_from = self.cursor = len(self.tokens)
+
+    def resume(self, tokens: Sequence[int], ends: AbstractSet[int]) -> None:
+        """Begin with `tokens` behind the prompt, which another session of this text has brought."""
+        self.tokens.extend(tokens)
+        self.decided_from = self.cursor = len(self.tokens)
+        self._end(ends)
+
+    def goes_on_as(self, other: "Session") -> bool:
+        """Whether this session holds what `other`, one of the same text, is to begin with, and can take its place."""
+        if self.requests and self.strategy not in DRAFTER_INVARIANT:
+            return False  # a guess of the reader before may be under way, and would decide what comes next
+        if (self.decisions is None) != (other.decisions is None) or self.decided_from > len(other.tokens):
+            return False
+        return self.tokens[: len(other.tokens)] == other.tokens
+
+    def same_text(self, other: "Session") -> bool:
+        """Whether both continue the same prompt in the same way."""
+        return (
+            self.prompt_len == other.prompt_len
+            and self.tokens[: self.prompt_len] == other.tokens[: self.prompt_len]
+            and (self.sampling, self.strategy, self.threshold, self.limit)
+            == (other.sampling, other.strategy, other.threshold, other.limit)
+        )
 
     def commit(
         self,
@@ -64,16 +90,25 @@ class Session:
         if own != (len(self.own_from) % 2 == 1):
             self.own_from.append(len(self.tokens))  # before the tokens: other threads read while this one writes
         self.tokens.extend(tokens[:room])
+        self._end(ends)
+
+    def decided(self, position: int, end: int) -> list[dict[str, Any] | None] | None:
+        """The decisions on the tokens from `position` up to `end`, as replies carry them; None: nobody asked.
+
+        Within the list None stands for a token that the session was begun with.
+        """
+        if self.decisions is None:
+            return None
+        first = max(position, self.decided_from)
+        unknown: list[dict[str, Any] | None] = [None] * (min(first, end) - position)
+        known = self.decisions[first - self.decided_from : max(first, end) - self.decided_from]
+        return unknown + [each.body() for each in known]
+
+    def _end(self, ends: AbstractSet[int]) -> None:
         if self.tokens[-1] in ends:
             self.finish_reason = "stop"
         elif len(self.tokens) >= self.limit:
             self.finish_reason = "length"
-
-    def decided(self, position: int, end: int) -> list[dict[str, Any]] | None:
-        """The decisions on the tokens from `position` up to `end`, as replies carry them; None: nobody asked."""
-        if self.decisions is None:
-            return None
-        return [each.body() for each in self.decisions[position - self.prompt_len : end - self.prompt_len]]
 
 
 @dataclass(slots=True)
@@ -84,6 +119,7 @@ class SessionTable:
     ttl: float
     capacity: int
     on_removed: Callable[[Session], None]
+    on_replaced: Callable[[Session, Session], None] = lambda _old, _new: None
     _sessions: dict[str, Session] = field(default_factory=dict)
     _latest: dict[str, str] = field(default_factory=dict)
 
@@ -112,25 +148,39 @@ class SessionTable:
             )
         return self.get(session_id)
 
-    def open(self, session_id: str | None, caller: str, request: Any, make: Callable[[str], Session]) -> Session:
-        """The session that `request` opens, or has opened before. Raises SessionConflict and Overloaded."""
+    def open(self, session_id: str | None, caller: str | None, request: Any, make: Callable[[str], Session]) -> Session:
+        """The session that `request` opens, or has opened before, or goes on with: of a text that is known, that of the
+        earlier request, or the one that `make` made, in its place. It becomes the latest of `caller`, if there is one.
+
+        Raises SessionConflict and Overloaded.
+        """
         self.expire()
         session_id = session_id or secrets.token_hex(16)
         session = self._sessions.get(session_id)
         if session is None:
             self.check_room()
-            session = make(session_id)
-            session.request, session.cursor = request, session.prompt_len
-            self._sessions[session_id] = session
+            self._sessions[session_id] = session = make(session_id)
         elif session.request != request:
-            raise SessionConflict(f"session {session_id} was opened with another prefill: use a new session_id")
-        session.last_used = self.clock()
-        self._latest[caller] = session_id
+            session = self._resumed(session, make(session_id))
+        session.request, session.last_used = request, self.clock()
+        if caller is not None:
+            self._latest[caller] = session_id
         return session
 
-    def check_room(self, others: int = 0) -> None:
-        """Raises Overloaded when the sessions here, and `others` that are not in the table, leave room for no more."""
-        if len(self._sessions) + others >= self.capacity:
+    def _resumed(self, old: Session, new: Session) -> Session:
+        """The one of the two that the text goes on in. Raises SessionConflict for two texts."""
+        if not new.same_text(old):
+            raise SessionConflict(f"session {old.id} was opened with another prefill: use a new session_id")
+        if old.goes_on_as(new):
+            old.self_continue, old.cursor, old.grace = new.self_continue, new.cursor, new.grace
+            return old
+        self._sessions[old.id] = new
+        self.on_replaced(old, new)
+        return new
+
+    def check_room(self) -> None:
+        """Raises Overloaded when the sessions leave room for no more."""
+        if len(self._sessions) >= self.capacity:
             raise Overloaded(f"all {self.capacity} sessions are taken: try again later, or raise max_sessions")
 
     @contextmanager
@@ -149,11 +199,19 @@ class SessionTable:
         self._drop(session)
         return session
 
-    def expire(self) -> None:
-        """Forget sessions idle for longer than `ttl`."""
-        deadline = self.clock() - self.ttl
-        for session in [s for s in self._sessions.values() if not s.requests and s.last_used < deadline]:
+    def discard(self, session: Session) -> None:
+        """Remove it if it is still here: not replaced, deleted, or expired."""
+        if self._sessions.get(session.id) is session:
             self._drop(session)
+
+    def expire(self) -> None:
+        """Forget sessions idle for longer than `ttl`, or than their own grace."""
+        now = self.clock()
+        for session in [s for s in self._sessions.values() if not s.requests and s.last_used < now - self._lasts(s)]:
+            self._drop(session)
+
+    def _lasts(self, session: Session) -> float:
+        return self.ttl if session.grace is None else min(session.grace, self.ttl)
 
     def _drop(self, session: Session) -> None:
         del self._sessions[session.id]

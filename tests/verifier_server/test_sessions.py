@@ -16,12 +16,12 @@ class Table:
         self.removed: list[str] = []
         self.sessions = SessionTable(lambda: self.now, ttl, capacity, lambda session: self.removed.append(session.id))
 
-    def open(self, name: str | None, request: object = "request", caller: str = "me") -> Session:
-        return self.sessions.open(name, caller, request, session)
+    def open(self, name: str | None, request: object = "request", caller: str = "me", prompt: int = 1) -> Session:
+        return self.sessions.open(name, caller, request, lambda new_id: session(new_id, prompt))
 
 
-def session(name: str) -> Session:
-    return Session(name, [1, 2], 2, Sampling(), Strategy.COUPLED, 10)
+def session(name: str, prompt: int = 1) -> Session:
+    return Session(name, [prompt, 2], 2, Sampling(), Strategy.COUPLED, 10)
 
 
 def test_a_session_is_found_by_its_id() -> None:
@@ -46,7 +46,8 @@ def test_another_request_under_an_id_in_use_is_a_conflict() -> None:
     table.open("a", {"prompt": 1})
     assert table.open("a", {"prompt": 1}).id == "a"
     with pytest.raises(SessionConflict, match="session a was opened with another prefill"):
-        table.open("a", {"prompt": 2})
+        table.open("a", {"prompt": 2}, prompt=2)
+    assert table.open("a", {"prompt": [1]}).id == "a", "the same text in other words"
 
 
 def test_idle_sessions_are_forgotten() -> None:
