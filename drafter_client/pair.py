@@ -232,7 +232,8 @@ class Pair:
                         seat.client, begin, self._chooser, self._look, bounds, text, options, stats, self._clock
                     )
                 finally:
-                    self._chooser.keep()
+                    if not options.in_turns and options.draft_n is None:  # others are no measure for what is usual
+                        self._chooser.keep()
 
     def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:
         return nullcontext() if self._profile is None else self._profile.run(stats, asdict(options))
