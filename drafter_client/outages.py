@@ -7,13 +7,13 @@ from typing import NamedTuple, TypeVar
 
 from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
 from drafter_client.text_session import Stop
-from speculation.errors import EngineError, ModelLoading, Overloaded, ServerError, UnknownSession
+from speculation.errors import EngineError, ModelLoading, Overloaded, ServerError, ShuttingDown, UnknownSession
 
 PATIENCE = 300.0  # seconds
 _PAUSE = 0.25  # seconds between looks
 _LONGEST_PAUSE = 5.0  # seconds between tries at a verifier that is ready and fails again and again
 _IN_VAIN = 6  # such tries in a row: some 20 s
-_GONE = (ConnectionLost, VerifierUnreachable, VerifierTimeout, ModelLoading, UnknownSession, Overloaded)
+_GONE = (ConnectionLost, VerifierUnreachable, VerifierTimeout, ModelLoading, ShuttingDown, UnknownSession, Overloaded)
 
 T = TypeVar("T")
 

@@ -22,6 +22,7 @@ from speculation.errors import (
     ModelLoading,
     Overloaded,
     ServerError,
+    ShuttingDown,
     UnknownSession,
     from_body,
 )
@@ -155,6 +156,7 @@ def test_what_is_under_way_is_broken_off_by_stopping() -> None:
         (VerifierUnreachable("nobody"), True),
         (VerifierTimeout("silence"), True),
         (ModelLoading("loading"), True),
+        (ShuttingDown("ends"), True),
         (UnknownSession("no session"), True),
         (Overloaded("full"), True),
         (from_body(502, None), True),
@@ -181,6 +183,7 @@ def _loading(progress: float) -> Reply:
         (Reply(200, {"status": "ready"}), READY),
         (_loading(0.25), Health(False, "it loads its model", 0.25)),
         (Reply(503, ModelLoading("the model is loading (3 %)").body()), Health(False, "the model is loading (3 %)")),
+        (Reply(503, ShuttingDown("ends").body()), Health(False, "ends")),
         (Reply(502, None), Health(False, "HTTP 502 without an error the protocol knows: is this a verifier?")),
         (LOST, AWAY),
         (VerifierUnreachable("nobody"), AWAY),
