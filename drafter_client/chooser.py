@@ -64,8 +64,9 @@ class Chooser:
         will be drafted for with this drafter; `clock` in seconds. Raises what the drafter does."""
         if self._timed.acquire(blocking=False):
             milliseconds = _step_ms(drafter, text, clock)
-            with self._lock:
-                self._choice.drafts_in(milliseconds)
+            if milliseconds is not None:
+                with self._lock:
+                    self._choice.drafts_in(milliseconds)
 
     def next(self, left: int, mode: Mode | None = None, written: int = 0) -> Mode:
         """The mode to go on with, as `Choice.next` says."""
@@ -132,13 +133,14 @@ class Chooser:
         return ({}, 0.0) if self._memory is None else self._memory.recall(self._setting, link_ms)
 
 
-def _step_ms(drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> float:
+def _step_ms(drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> float | None:
     """Milliseconds of a draft step behind the beginning of a text: the least of some, since the first may prepare what
-    later ones use."""
+    later ones use. None where no step reads a single token."""
     head, tail, took = text[:_HEAD], list[int](), []
     for _ in range(_STEPS_TIMED):
         began = clock()
         expansion = drafter.expand(head, [tail], False)
-        took.append(1e3 * (clock() - began))
+        if expansion.read <= 1:
+            took.append(1e3 * (clock() - began))
         tail = [*tail, expansion.predictions[0].token]
-    return min(took)
+    return min(took, default=None)
