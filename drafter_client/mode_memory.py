@@ -127,10 +127,10 @@ class ModeMemory:
             entries = self._read()
             entry = _nearest(entries, setting, link_ms)
             if entry is None:
-                entry = _Entry(setting, link_ms)
+                entry = _Entry(setting, round(link_ms, 3))
             else:
                 entries.remove(entry)
-                entry.setting, entry.link_ms = setting, link_ms
+                entry.setting, entry.link_ms = setting, round(link_ms, 3)
             entry.modes |= fresh
             entry.written = round(written)
             self._write([*entries, entry][-_MOST:])
