@@ -20,6 +20,7 @@ from drafter_client.errors import DrafterError
 from drafter_client.generation import Event, Finished, Generation, Token, Tokens
 from drafter_client.options import Mode, Options
 from drafter_client.origin import Origin
+from drafter_client.outages import Outage
 from drafter_client.pair import Pair
 from drafter_client.replies import ModelInfo
 from drafter_client.sources import Custom, DraftModel, Lookup, Source
@@ -48,6 +49,7 @@ __all__ = [
     "ModelInfo",
     "Options",
     "Origin",
+    "Outage",
     "Pair",
     "Prediction",
     "Sampling",

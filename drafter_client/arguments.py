@@ -12,7 +12,7 @@ from speculation.acceptance import Strategy
 _OF_AN_ENGINE = ("--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile", "--tensor-parallel")
 _OF_A_MODEL = ("--draft-model", *_OF_AN_ENGINE, "--translate", "--no-lookup")
 SOLO = ("target", "draft", "server")  # what 'drafter solo' may run
-_HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key")
+_HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key", "--patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
 _OF_MANY = ("--concurrency", "--output")
 

@@ -5,29 +5,30 @@ mode. Under the others it is another in each, and where one follows on another i
 seed may give another text: under `probabilistic` still a sample of the target; under `threshold` it leans to whichever
 model drafted, and not at all where none did.
 
-A stretch goes on where the last one ended, while that one's session is still held: its keys and values are copied, not
-computed again.
+A stretch takes over the session of the last one, and goes on where that ended: nothing is computed again.
 """
 
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from itertools import cycle
 
 from drafter_client.client import VerifierClient
+from drafter_client.errors import DrafterError
 from drafter_client.observer import Committed
 from drafter_client.options import Mode, Options
 from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
+from drafter_client.text_session import TextSession
 from speculation.choice import WARM_UP, Choice
 
 _LOOK = 0.5  # seconds after which the link is measured again
 _LOOKS = 2  # in a row that have to say that it has changed: one may have met a hiccup
 
 Run = Generator[Committed, None, None]
-Begin = Callable[[VerifierClient, list[int], Options, Stats], Run]
+Begin = Callable[[VerifierClient, Options, Stats], Run]
 
 
 class Chooser:
@@ -103,64 +104,97 @@ def automatic(
     chooser: Chooser,
     look: Callable[[], None],
     bounds: Bounds,
-    prompt_ids: list[int],
+    text: TextSession,
     options: Options,
     stats: Stats,
     clock: Callable[[], float],
 ) -> Run:
-    """Write a text; fills `stats`. `begin(client, tokens, options, stats)` begins to continue `tokens` in a mode.
+    """Write a text; fills `stats`. `begin(client, options, stats)` begins to continue `text` in a mode.
 
     `look` is called between tokens, to see to the link where that is due; it should not wait. `bounds`: of the text,
     its prompt included. `clock` in seconds.
     """
     began = clock()
-    stats.prompt_tokens = len(prompt_ids)
+    stats.prompt_tokens = len(text.prompt_ids)
     stretches: list[_Stretch] = []
     with ExitStack() as stack:
         stack.callback(lambda: _conclude(stats, stretches, 1e3 * (clock() - began), chooser.why()))
-        # By turns: the connection of a stretch is in use until the next one has begun.
+        # By turns, since a stretch that is left may leave its connection in the middle of an answer.
         clients = cycle([client, stack.enter_context(closing(client.another()))])
-        runs = stack.enter_context(ExitStack())
-        # To close one takes an exchange with the verifier, in which the next one goes on.
-        closer = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="closing"))
-        shut: Future[None] | None = None
+        connecting = stack.enter_context(_Connecting())
         look()
         following = chooser.next()
-        while stats.finish_reason is None:
-            if shut is not None:
-                shut.result()  # the last but one is closed, and its connection free
-            mode, own = following, next(clients)
+        own = next(clients)
+        while stats.finish_reason is None and not text.stop.is_set():
+            mode, spare = following, next(clients)
+            if chooser.settled is None:
+                connecting.begin(spare)
             part = Stats(mode=mode)
             own.round_trip_ms = chooser.link_ms
-            how = replace(options, mode=mode, max_tokens=options.max_tokens - len(stats.token_ids))
-            stretch = _Stretch(begin(own, prompt_ids + stats.token_ids, how, part), part)
+            stretch = _Stretch(begin(own, replace(options, mode=mode), part), part)
             stretches.append(stretch)
-            runs.callback(stretch.run.close)
-            asked = clock()
-            warm = False
-            for committed in stretch.run:
-                now, tokens = clock(), [token for token, _ in committed.tokens]
-                if not stretch.tokens:
-                    stats.ttft_ms = stats.ttft_ms or 1e3 * (now - began)
-                    for before in stretches[-2:-1]:
-                        shut = closer.submit(before.run.close)  # what its session holds was of use until here
-                stats.token_ids += tokens
-                stats.decisions += committed.decisions or ()
-                stats.origins.update(origin for _, origin in committed.tokens)
-                stretch.tokens += len(tokens)
-                if warm:
-                    chooser.measured(mode, len(tokens), now - asked)
-                warm = stretch.tokens >= WARM_UP
+            with closing(stretch.run):
+                asked, resumed = clock(), 0
+                warm = False
+                for committed in stretch.run:
+                    now = clock()
+                    if not stats.token_ids:
+                        stats.ttft_ms = 1e3 * (now - began)
+                    _take(committed, stretch, stats)
+                    if warm and len(part.resumed) == resumed:  # an outage is not the mode's
+                        chooser.measured(mode, len(committed.tokens), now - asked)
+                    warm, resumed = stretch.tokens >= WARM_UP, len(part.resumed)
+                    yield committed
+                    look()
+                    following = chooser.next()  # asked once: other texts may make it another at any time
+                    if following is not mode and bounds.finish_reason(text.known) is None:
+                        break
+                    asked = clock()  # whatever the reader did meanwhile, it did not wait for tokens
+                else:
+                    stats.finish_reason = part.finish_reason
+            while text.held_back:
+                committed = text.held_back.popleft()
+                text.passed_on(committed)
+                _take(committed, stretch, stats)
                 yield committed
-                look()
-                following = chooser.next()  # asked once: other texts may make it another at any time
-                if following is not mode and bounds.finish_reason(prompt_ids + stats.token_ids) is None:
-                    break
-                asked = clock()  # whatever the reader did meanwhile, it did not wait for tokens
-            else:
-                stats.finish_reason = part.finish_reason
-        if shut is not None:
-            shut.result()
+                stats.finish_reason = bounds.finish_reason(text.known)
+            own = spare
+            connecting.wait()
+
+
+def _take(committed: Committed, stretch: _Stretch, stats: Stats) -> None:
+    """Count tokens of a stretch."""
+    stats.token_ids += [token for token, _ in committed.tokens]
+    stats.decisions += committed.decisions or ()
+    stats.origins.update(origin for _, origin in committed.tokens)
+    stretch.tokens += len(committed.tokens)
+
+
+class _Connecting:
+    """Connects beside what is written, one connection at a time, so that the next stretch need not wait for it."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="connecting")
+        self._under_way: Future[None] | None = None
+
+    def __enter__(self) -> "_Connecting":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def begin(self, client: VerifierClient) -> None:
+        self._under_way = self._thread.submit(self._connect, client)
+
+    def wait(self) -> None:
+        """Return when that is over."""
+        if self._under_way is not None:
+            self._under_way.result()
+
+    @staticmethod
+    def _connect(client: VerifierClient) -> None:
+        with suppress(DrafterError):  # whoever writes over it meets it, too, and says so
+            client.transport.connect()
 
 
 def _conclude(stats: Stats, stretches: list[_Stretch], milliseconds: float, why: str) -> None:

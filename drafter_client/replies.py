@@ -1,5 +1,6 @@
 """What a verifier answers, as types. Reading one raises BadReply for what no verifier says."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +79,8 @@ def decisions_on(reply: Fields, tokens: list[int]) -> list[Decision] | None:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session after its prefill: the prompt's ids and the tokens generated so far, at least one."""
+    """A session after its prefill: the prompt's ids, and the tokens behind those that were known, at least one unless
+    the text has ended."""
 
     session_id: str
     prompt_ids: list[int]
@@ -90,19 +92,23 @@ class Opened:
     decisions: list[Decision] | None = None  # on each of `tokens`, where asked for
 
     @classmethod
-    def read(cls, reply: Fields, session_id: str, prompt_ids: list[int]) -> "Opened":
-        """Id and prompt are what was sent: what comes back of them belongs nowhere unchecked."""
+    def read(cls, reply: Fields, session_id: str, prompt_ids: list[int], known: Sequence[int] = ()) -> "Opened":
+        """Id and prompt are what was sent: what comes back of them belongs nowhere unchecked. So do the `known` tokens,
+        behind which those of the reply stand."""
         if reply.ids("prompt_ids") != prompt_ids:
             raise reply.wrong("prompt_ids", "is not what was sent")
+        due = len(prompt_ids) + len(known)
+        if known and reply.count("position") != due:
+            raise reply.wrong("position", f"is {reply.count('position')} where {due} is due")
         tokens, timing = reply.ids("tokens"), reply.part("timing")
-        if not tokens:
+        if not tokens and not (known and reply.has("finish_reason")):
             raise reply.wrong("tokens", "is empty")
         return cls(
             session_id=session_id,
             prompt_ids=prompt_ids,
             tokens=tokens,
             finish_reason=reply.finish_reason(),
-            sampling=reply.anything("sampling"),
+            sampling=reply.settings("sampling"),
             queue_ms=timing.milliseconds("queue_ms"),
             forward_ms=timing.milliseconds("forward_ms"),
             decisions=decisions_on(reply, tokens),
@@ -215,9 +221,15 @@ class Summary:
     forward_ms: float
     speculation: "Speculation | None"  # where it drafted, too
 
+    @property
+    def milliseconds(self) -> float:
+        """All that the verifier accounts for."""
+        drafting = 0.0 if self.speculation is None else self.speculation.drafting_ms
+        return self.queue_ms + self.forward_ms + drafting
+
     @classmethod
     def read(cls, event: Fields, streamed: list[int]) -> "Summary":
-        """`streamed`: the tokens of the events before it."""
+        """`streamed`: the tokens of the events before it, and those that were known before."""
         finish_reason, timing = event.finish_reason(), event.part("timing")
         if event.ids("token_ids") != streamed:
             raise event.wrong("token_ids", "is not what was streamed")
@@ -225,7 +237,7 @@ class Summary:
             raise event.wrong("finish_reason", "is null at the end")
         return cls(
             finish_reason=finish_reason,
-            sampling=event.anything("sampling"),
+            sampling=event.settings("sampling"),
             queue_ms=timing.milliseconds("queue_ms"),
             forward_ms=timing.milliseconds("forward_ms"),
             speculation=Speculation.read(event) if event.has("speculation") else None,
@@ -250,7 +262,7 @@ class Speculation:
             looked_up=fields.count("looked_up"),
             looked_up_accepted=fields.count("looked_up_accepted"),
             drafting_ms=fields.milliseconds("drafting_ms"),
-            draft_failure=fields.text("draft_failure") if fields.has("draft_failure") else None,
+            draft_failure=fields.line("draft_failure") if fields.has("draft_failure") else None,
         )
 
 

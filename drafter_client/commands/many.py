@@ -55,7 +55,7 @@ class _Run:
         self._found = [result for result in found.values() if not result.failed]
         self._new: list[Result] = []
         self._order: InOrder[Result] = InOrder()
-        self._out = Console(highlight=False, soft_wrap=True)
+        self._out = Console(markup=False, highlight=False, soft_wrap=True)
         if file is not None and found:
             again = len(found) - len(self._found)
             note = f"drafter: {file.name} holds {len(self._found)} of {len(prompts)} texts already"
@@ -68,7 +68,7 @@ class _Run:
         stop = threading.Event()
         failure: Exception | None = None
         began = time.monotonic()
-        with writing(len(self._prompts), len(done)) as progress, _interrupts(stop) as interrupted:
+        with writing(len(self._prompts), len(done)) as progress, _interrupts(stop, pair) as interrupted:
             results = side_by_side(todo, lambda prompt: write(pair, prompt, progress, stop), texts, stop)
             try:
                 with closing(results):
@@ -82,7 +82,7 @@ class _Run:
             self._file.put_in_order()
         totals = Totals.of(len(self._prompts), self._found, self._new, seconds)
         if totals.finished:
-            show_totals(totals, Console(stderr=True, highlight=False))
+            show_totals(totals, Console(stderr=True, markup=False, highlight=False))
         return self._conclude(interrupted.is_set(), failure)
 
     def _take(self, result: Result, progress: Writing) -> None:
@@ -162,7 +162,7 @@ def _is_of_one_prompt(error: Exception) -> bool:
 
 
 @contextmanager
-def _interrupts(stop: threading.Event) -> Iterator[threading.Event]:
+def _interrupts(stop: threading.Event, pair: Pair) -> Iterator[threading.Event]:
     """Ctrl-C sets `stop` and what is yielded, so that texts under way end in order; a second one ends the program."""
     interrupted = threading.Event()
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
@@ -173,6 +173,7 @@ def _interrupts(stop: threading.Event) -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         interrupted.set()
         stop.set()
+        pair.wait_no_more()
         with suppress(OSError):  # not `print`, which this may have come into the middle of
             os.write(2, b"drafter: ending what is under way; Ctrl-C again does not wait for it\n")
 

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from drafter_client.observer import Committed
 from drafter_client.origin import Origin
 from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
+from drafter_client.text_session import TextSession
 from tests.drafter_client.fake_transports import Canned
 from tests.drafter_client.support import Ticks, Verifier
 
@@ -35,6 +37,8 @@ class World:
         self.open: list[Mode] = []
         self.most_open = 0
         self.ends_at: int | None = None
+        self.texts: list[TextSession] = []
+        self.used: list[Any] = []  # connections
 
     def clock(self) -> float:
         return self.now
@@ -42,16 +46,20 @@ class World:
     def token(self, position: int) -> int:
         return END if position == self.ends_at else position * 7 % 100
 
-    def begin(self, _client: Any, text: list[int], options: Options, stats: Stats) -> Run:
-        assert options.max_tokens > 0 and END not in text
-        self.begun.append((options.mode, len(text)))
+    def begin(self, text: TextSession, options: Options, stats: Stats) -> Run:
+        known, end = text.known, len(text.prompt_ids) + options.max_tokens
+        assert len(known) < end and END not in known
+        self.begun.append((options.mode, len(known)))
         self.open.append(options.mode)
         self.most_open = max(self.most_open, len(self.open))
+        self.texts.append(text)
         try:
-            for at in range(len(text), len(text) + options.max_tokens):
+            for at in range(len(known), end):
                 self.now += 1 / self.rates(self, options.mode)
                 stats.rounds += 1
-                yield Committed([(self.token(at), Origin.FREE)])
+                committed = Committed([(self.token(at), Origin.FREE)])
+                text.passed_on(committed)
+                yield committed
                 if self.token(at) == END:
                     stats.finish_reason = "stop"
                     return
@@ -64,9 +72,17 @@ class Connection:
     """What `automatic` needs of a client: further connections, and a place to say what the round trip is."""
 
     round_trip_ms = 0.0
+    connected = 0
 
     def another(self) -> "Connection":
         return Connection()
+
+    @property
+    def transport(self) -> "Connection":
+        return self
+
+    def connect(self) -> None:
+        self.connected += 1
 
     def close(self) -> None:
         pass
@@ -84,8 +100,13 @@ def _begin(world: World, tokens: int, chooser: Chooser, client: Any = None) -> t
         if chooser.look_is_due(world.now):
             chooser.looked(world.link(world.now), world.now)
 
-    client = client or Connection()
-    run = automatic(client, world.begin, chooser, look, bounds, PROMPT, options, stats, world.clock)
+    client, text = client or Connection(), TextSession(PROMPT)
+
+    def begin(own: Any, how: Options, part: Stats) -> Run:
+        world.used.append(own)
+        return world.begin(text, how, part)
+
+    run = automatic(client, begin, chooser, look, bounds, text, options, stats, world.clock)
     return stats, run
 
 
@@ -123,10 +144,73 @@ def test_nothing_is_begun_behind_the_end(at: int) -> None:
     assert stats.finish_reason == "stop"
 
 
-def test_a_session_is_held_until_the_next_one_has_begun() -> None:
+def test_a_mode_takes_over_the_session_of_the_one_before_when_that_has_ended() -> None:
     world = World(lambda _, mode: 10.0)
     _write(world, 400)
-    assert world.most_open == 2 and not world.open
+    assert len(world.begun) >= 3 and world.most_open == 1 and not world.open
+    assert len(set(map(id, world.texts))) == 1, "one session"
+
+
+def test_a_mode_is_left_with_its_connection_and_the_next_one_has_another() -> None:
+    """Which is there by then."""
+    world, client = World(lambda _, mode: 10.0), Connection()
+    _, run = _begin(world, 400, _chooser(world), client)
+    for _ in run:
+        pass
+    assert world.used[0] is client and len(world.used) >= 3
+    assert all(one is not other for one, other in pairwise(world.used))
+    assert all(each.connected for each in world.used[1:])
+
+
+def test_what_was_known_when_a_mode_was_left_is_part_of_the_text() -> None:
+    """A mode may know more than it was asked for by then; what the next one gets is all of it."""
+    world = World(lambda _, mode: 10.0)
+    begin = world.begin
+
+    def leaving_more(text: TextSession, options: Options, stats: Stats) -> Run:
+        try:
+            yield from begin(text, options, stats)
+        finally:
+            at = len(text.known)
+            more = range(at, min(at + 3, len(PROMPT) + options.max_tokens))
+            text.held_back.extend(Committed([(world.token(place), Origin.OWN)]) for place in more)
+
+    world.begin = leaving_more  # type: ignore[method-assign]
+    stats, written = _write(world, 400)
+    assert written == stats.token_ids == [world.token(at) for at in range(3, 403)]
+    assert stats.finish_reason == "length" and sum(turn.tokens for turn in stats.turns) == 400
+    assert stats.origins[Origin.OWN] >= 6 and len(world.begun) >= 3
+
+
+def test_an_outage_is_not_held_against_a_mode() -> None:
+    world = World(lambda _, mode: 50.0 if mode is Mode.REMOTE else 10.0)
+    begin = world.begin
+
+    def interrupted(text: TextSession, options: Options, stats: Stats) -> Run:
+        for number, committed in enumerate(begin(text, options, stats)):
+            if options.mode is Mode.REMOTE and number == 25:
+                world.now += 60.0
+                stats.resumed.append(number)
+            yield committed
+
+    world.begin = interrupted  # type: ignore[method-assign]
+    stats, _ = _write(world, 400)
+    assert "remote 50.0" in stats.why and stats.resumed
+
+
+def test_waiting_that_was_stopped_is_the_end_of_it() -> None:
+    world = World(lambda _, mode: 10.0)
+    begin = world.begin
+
+    def stopped(text: TextSession, options: Options, stats: Stats) -> Run:
+        with closing(begin(text, options, stats)) as run:
+            for _ in range(10):
+                yield next(run)
+        text.stop.set()
+
+    world.begin = stopped  # type: ignore[method-assign]
+    stats, written = _write(world, 400)
+    assert len(written) == 10 and stats.finish_reason is None and len(world.begun) == 1
 
 
 def test_another_link_is_another_choice() -> None:
@@ -185,7 +269,7 @@ def test_a_choice_that_is_turned_back_meanwhile_begins_nothing_anew() -> None:
     stats, _ = _write(world, 40, Turning(MODES, 1.0, 0.0))
     modes = [turn.mode for turn in stats.turns]
     assert modes == [Mode.REMOTE, Mode.TARGET, Mode.REMOTE, Mode.TARGET]
-    assert world.most_open == 2
+    assert world.most_open == 1
 
 
 def test_two_texts_that_meet_one_hiccup_have_seen_it_once() -> None:
@@ -243,20 +327,14 @@ def test_where_there_is_nothing_to_choose_nobody_looks() -> None:
 
 def test_a_text_of_one_mode_is_written_over_the_connection_that_is_there() -> None:
     world = World(lambda _, mode: 50.0 if mode is Mode.FUSED else 10.0)
-    chooser, client, used = _chooser(world), Connection(), []
+    chooser, client = _chooser(world), Connection()
     _write(world, 400, chooser)
-    begin = world.begin
-
-    def noting(client: Any, *told: Any) -> Run:
-        used.append(client)
-        return begin(client, *told)
-
-    world.begin = noting  # type: ignore[method-assign]
+    world.used.clear()
     threads = threading.active_count()
     _, run = _begin(world, 100, chooser, client)
     for _ in run:
         assert threading.active_count() == threads
-    assert used == [client]
+    assert world.used == [client]
 
 
 def test_the_time_that_the_reader_takes_is_no_modes() -> None:

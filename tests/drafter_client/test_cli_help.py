@@ -47,6 +47,7 @@ output:
 VERIFIER = """verifier:
 --verifier URL (default: http://127.0.0.1:8000)
 --api-key KEY its key, if it wants one (or DRAFTER_API_KEY)
+--patience SECONDS how long to wait for a verifier that went away; the text goes on when it is back (default: 300)
 """
 DRAFTER = f"""
 Generate text with a verifier: a small model here drafts, the large one there decides.
