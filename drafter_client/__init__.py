@@ -18,6 +18,7 @@ from backends.vocabulary import Vocabulary
 from drafter_client.asynchronous import AsyncGeneration, AsyncPair
 from drafter_client.errors import DrafterError
 from drafter_client.generation import Event, Finished, Generation, Token, Tokens
+from drafter_client.mode_memory import memory_file
 from drafter_client.options import Mode, Options
 from drafter_client.origin import Origin
 from drafter_client.outages import Outage
@@ -60,4 +61,5 @@ __all__ = [
     "Token",
     "Tokens",
     "Vocabulary",
+    "memory_file",
 ]

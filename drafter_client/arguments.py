@@ -23,6 +23,8 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
     _check_strategy(parser, options)
+    if options.mode is not Mode.AUTO and not options.remember:
+        parser.error(f"--no-remember: only --mode auto remembers, leave it out with --mode {options.mode}")
     if options.mode in (Mode.FUSED, Mode.TARGET):
         _refuse(parser, options, _OF_DRAFTING, f"with --mode {options.mode} nothing drafts here")
         if options.mode is Mode.TARGET:
@@ -96,6 +98,7 @@ def drafter_parser() -> argparse.ArgumentParser:
         default=str(Mode.REMOTE),
         help="who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto",
     )
+    flags.memory_flags(parser)
     draft = flags.draft_flags(parser)
     draft.add_argument(
         "--draft-n", metavar="auto|N", type=flags.draft_n, default="auto", help="drafts a round (default: auto)"
@@ -157,6 +160,7 @@ def compare_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     flags.verifier_flags(parser)
+    flags.memory_flags(parser)
     flags.draft_flags(parser).add_argument(
         "--lengths",
         type=flags.lengths,

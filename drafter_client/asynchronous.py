@@ -33,6 +33,7 @@ class AsyncPair:
         branches: int = BRANCHES,
         texts: int = 1,
         profile: Path | None = None,
+        memory: Path | None = None,
         patience: float = PATIENCE,
         on_outage: Callable[[Outage], None] | None = None,
     ) -> None:
@@ -46,6 +47,7 @@ class AsyncPair:
             branches=branches,
             texts=texts,
             profile=profile,
+            memory=memory,
             patience=patience,
             on_outage=on_outage,
         )

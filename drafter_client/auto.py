@@ -1,6 +1,7 @@
-"""Mode `auto`: each mode writes a stretch of the text, the fastest the rest; and again when the link has changed.
+"""Mode `auto`: the mode that should be the fastest writes the text, until another should be; and again when the link
+has changed (`speculation.choice`).
 
-Nothing of what is written to measure is lost. Under the strategies in `DRAFTER_INVARIANT` the text is that of every
+Nothing is written twice. Under the strategies in `DRAFTER_INVARIANT` the text is that of every
 mode. Under the others it is another in each, and where one follows on another is a matter of timing, so that the same
 seed may give another text: under `probabilistic` still a sample of the target; under `threshold` it leans to whichever
 model drafted, and not at all where none did.
@@ -8,85 +9,25 @@ model drafted, and not at all where none did.
 A stretch takes over the session of the last one, and goes on where that ended: nothing is computed again.
 """
 
-import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from itertools import cycle
 
+from drafter_client.chooser import Chooser
 from drafter_client.client import VerifierClient
 from drafter_client.errors import DrafterError
 from drafter_client.observer import Committed
 from drafter_client.options import Mode, Options
+from drafter_client.origin import Origin
 from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
-from speculation.choice import WARM_UP, Choice
-
-_LOOK = 0.5  # seconds after which the link is measured again
-_LOOKS = 2  # in a row that have to say that it has changed: one may have met a hiccup
+from speculation.choice import WARM_UP
 
 Run = Generator[Committed, None, None]
 Begin = Callable[[VerifierClient, Options, Stats], Run]
-
-
-class Chooser:
-    """A `Choice` that all texts of a pair share, from any thread; and when the link is to be looked at. Times are
-    seconds."""
-
-    def __init__(self, modes: Sequence[Mode], link_ms: float, now: float) -> None:
-        """`link_ms`: the round trip at present."""
-        self._lock = threading.Lock()
-        self._choice = Choice([str(mode) for mode in modes], link_ms)
-        self._changed = 0  # looks in a row that found another link
-        self._looking, self._looked = False, now
-
-    def next(self) -> Mode:
-        """The mode to go on with."""
-        with self._lock:
-            return Mode(self._choice.next())
-
-    @property
-    def settled(self) -> Mode | None:
-        """The fastest mode, once that is clear."""
-        with self._lock:
-            return None if self._choice.settled is None else Mode(self._choice.settled)
-
-    @property
-    def link_ms(self) -> float:
-        """The round trip of the link that the choice is made for."""
-        with self._lock:
-            return self._choice.link_ms
-
-    def measured(self, mode: Mode, tokens: int, seconds: float) -> None:
-        """So much was written in a mode."""
-        with self._lock:
-            self._choice.measured(str(mode), tokens, seconds)
-
-    def look_is_due(self, now: float) -> bool:
-        """Whether the caller is to measure the link, and to say `looked` after: one at a time, with a pause between."""
-        with self._lock:
-            if self._looking or now - self._looked < _LOOK or len(self._choice.ways) == 1:
-                return False
-            self._looking = True
-            return True
-
-    def looked(self, round_trip_ms: float | None, now: float) -> None:
-        """The link was measured; None: that failed, and says nothing."""
-        with self._lock:
-            self._looking, self._looked = False, now
-            if round_trip_ms is None:
-                return
-            self._changed = self._changed + 1 if self._choice.differs(round_trip_ms) else 0
-            if self._changed >= _LOOKS:
-                self._changed = 0
-                self._choice.begin(round_trip_ms)
-
-    def why(self) -> str:
-        """What was measured, in words."""
-        with self._lock:
-            return self._choice.why()
 
 
 @dataclass(slots=True)
@@ -96,6 +37,20 @@ class _Stretch:
     run: Run
     stats: Stats
     tokens: int = 0
+    _accepted: int = 0
+    _compared: int = 0
+
+    def compared(self) -> tuple[int, int]:
+        """Draft tokens accepted, and compared with the target's choice, since the last time."""
+        if self.stats.mode == Mode.REMOTE:  # where all that is committed was foreseen, or was not
+            compared = len(self.stats.token_ids)
+            accepted = compared - self.stats.misses
+        else:
+            accepted = self.stats.origins[Origin.ACCEPTED]
+            compared = accepted + self.stats.origins[Origin.CORRECTION]
+        news = max(0, accepted - self._accepted), max(0, compared - self._compared)
+        self._accepted, self._compared = max(accepted, self._accepted), max(compared, self._compared)
+        return min(news), news[1]
 
 
 def automatic(
@@ -123,7 +78,7 @@ def automatic(
         clients = cycle([client, stack.enter_context(closing(client.another()))])
         connecting = stack.enter_context(_Connecting())
         look()
-        following = chooser.next()
+        following = chooser.next(options.max_tokens)
         own = next(clients)
         while stats.finish_reason is None and not text.stop.is_set():
             mode, spare = following, next(clients)
@@ -141,12 +96,13 @@ def automatic(
                     if not stats.token_ids:
                         stats.ttft_ms = 1e3 * (now - began)
                     _take(committed, stretch, stats)
-                    if warm and len(part.resumed) == resumed:  # an outage is not the mode's
-                        chooser.measured(mode, len(committed.tokens), now - asked)
+                    timed = warm and len(part.resumed) == resumed  # an outage is not the mode's
+                    chooser.measured(mode, len(committed.tokens), now - asked if timed else 0.0, *stretch.compared())
                     warm, resumed = stretch.tokens >= WARM_UP, len(part.resumed)
                     yield committed
                     look()
-                    following = chooser.next()  # asked once: other texts may make it another at any time
+                    # Asked once: other texts may make it another at any time.
+                    following = chooser.next(options.max_tokens - len(stats.token_ids), mode, stretch.tokens)
                     if following is not mode and bounds.finish_reason(text.known) is None:
                         break
                     asked = clock()  # whatever the reader did meanwhile, it did not wait for tokens

@@ -39,6 +39,15 @@ def verifier_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def memory_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--no-remember",
+        dest="remember",
+        action="store_false",
+        help="auto: neither use nor keep what each mode came to on earlier runs",
+    )
+
+
 def draft_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     draft = parser.add_argument_group("draft model")
     draft.add_argument(

@@ -11,14 +11,16 @@ from types import TracebackType
 from typing import NamedTuple
 from weakref import WeakSet
 
-from drafter_client.auto import Chooser, automatic
+from drafter_client.auto import Begin, automatic
 from drafter_client.chat import chat_ids
+from drafter_client.chooser import Chooser
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.failsafe import Failsafe
 from drafter_client.generation import Generation
 from drafter_client.looks import Looks
 from drafter_client.loop import speculate
+from drafter_client.mode_memory import ModeMemory
 from drafter_client.observer import Observer
 from drafter_client.options import Mode, Options
 from drafter_client.outages import PATIENCE, Outage, Outages
@@ -36,6 +38,7 @@ from speculation.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
+_PINGS = 2  # at the start, beside that of the handshake
 _MISSING = {
     Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
     "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode",
@@ -65,6 +68,7 @@ class Pair:
         branches: int = BRANCHES,
         texts: int = 1,
         profile: Path | None = None,
+        memory: Path | None = None,
         patience: float = PATIENCE,
         on_wait: Callable[[float | None], None] | None = None,
         on_outage: Callable[[Outage], None] | None = None,
@@ -74,9 +78,11 @@ class Pair:
 
         `draft`: None leaves the drafting to the verifier. `branches`: continuations that may be followed at once, to
         be ready for corrections. `profile`: a folder in which each text leaves what happened while it was written
-        (docs/profile.md). `patience`: seconds to wait, from here on, for a verifier that went away; texts go on when it
-        is back, and else raise what showed that it is gone. `on_wait` hears the progress of a verifier that loads its
-        model, 0 to 1; `on_outage` hears about once a second that it is waited for. `clock` is in seconds.
+        (docs/profile.md). `memory`: a file in which mode `auto` remembers what each mode came to (`memory_file()` is
+        that of the command line); None: nothing is remembered. `patience`: seconds to wait, from here on, for a
+        verifier that went away; texts go on when it is back, and else raise what showed that it is gone. `on_wait`
+        hears the progress of a verifier that loads its model, 0 to 1; `on_outage` hears about once a second that it is
+        waited for. `clock` is in seconds.
         Raises SpecPairError, DrafterError or BackendError with what stands in the way.
         """
         for name, count in (("branches", branches), ("texts", texts)):
@@ -101,8 +107,15 @@ class Pair:
                 own.transport.connect()
                 self._seats.put(_Seat(own, drafter))
             self._texts = self._seats.qsize()
-            self._link_ms = client.round_trip_ms
-            self._chooser = Chooser(self.modes, self._link_ms, clock())
+            self._link_ms = min(client.round_trip_ms, client.least_round_trip_ms(_PINGS))
+            self._chooser = Chooser(
+                self.modes,
+                self.target,
+                self._drafting.name,
+                self._link_ms,
+                clock(),
+                None if memory is None else ModeMemory(memory),
+            )
             self._look = stack.enter_context(closing(Looks(client.another(), self._chooser, clock)))
             self._open = stack.pop_all()
 
@@ -191,7 +204,7 @@ class Pair:
 
     @property
     def fastest(self) -> Mode | None:
-        """What mode `auto` has settled on; None while it tries the modes out."""
+        """The mode that `auto` holds for the fastest; None while that one was not measured."""
         return self._chooser.settled
 
     def _write(self, text: TextSession, options: Options, stats: Stats) -> Run:
@@ -211,13 +224,29 @@ class Pair:
 
             with released(seat.client, text):
                 if options.mode is Mode.AUTO:
-                    yield from automatic(
-                        seat.client, begin, self._chooser, self._look, bounds, text, options, stats, self._clock
-                    )
+                    yield from self._automatic(seat.client, drafter, begin, bounds, text, options, stats)
                 else:
                     yield from begin(seat.client, options, stats)
                 if isinstance(drafter, Failsafe):
                     stats.draft_failure = drafter.failure or stats.draft_failure
+
+    def _automatic(
+        self,
+        client: VerifierClient,
+        drafter: Drafter | None,
+        begin: Begin,
+        bounds: Bounds,
+        text: TextSession,
+        options: Options,
+        stats: Stats,
+    ) -> Run:
+        if drafter is not None:
+            self._chooser.know(drafter, text.prompt_ids, self._clock)
+        try:
+            yield from automatic(client, begin, self._chooser, self._look, bounds, text, options, stats, self._clock)
+        finally:
+            if not options.in_turns and options.draft_n is None:  # others are no measure for what is usual
+                self._chooser.keep()
 
     def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:
         return nullcontext() if self._profile is None else self._profile.run(stats, asdict(options))

@@ -24,6 +24,8 @@ class ModelInfo:
     chat_template: str | None
     modes: tuple[str, ...] = ("target",)  # in which it writes texts by itself
     draft_model: str | None = None  # what drafts there, in mode fused
+    draft_pass_ms: float | None = None  # what a step of it takes
+    engine: str | None = None  # that runs the target
 
     @classmethod
     def read(cls, reply: Fields, below: int | None) -> "ModelInfo":
@@ -38,6 +40,8 @@ class ModelInfo:
             chat_template=reply.text_or_null("chat_template"),
             modes=tuple(reply.texts("modes")) if reply.has("modes") else ("target",),
             draft_model=reply.line("draft_model") if reply.has("draft_model") else None,
+            draft_pass_ms=reply.milliseconds_if_any("draft_pass_ms"),
+            engine=reply.line("backend") if reply.has("backend") else None,
         )
 
 

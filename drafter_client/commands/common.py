@@ -10,6 +10,7 @@ from backends.contract import BackendError, LoadOptions
 from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
 from drafter_client.flags import NGRAM
 from drafter_client.generation import Generation, Tokens
+from drafter_client.mode_memory import memory_file
 from drafter_client.options import Mode, Options
 from drafter_client.outages import Outage
 from drafter_client.pair import Pair
@@ -33,6 +34,7 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
         branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
         texts=texts,
         profile=options.profile,
+        memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
         patience=options.patience,
         on_wait=wait_for(),
         on_outage=say_outage(),

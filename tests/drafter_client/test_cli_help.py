@@ -55,6 +55,7 @@ options:
 -h, --help show this help message and exit
 --mode {{remote,fused,target,auto}}
 who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto
+--no-remember auto: neither use nor keep what each mode came to on earlier runs
 --max-tokens N (default: 128)
 --chat apply the target's chat template to the prompt
 --system TEXT system message, with --chat
