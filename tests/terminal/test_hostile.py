@@ -47,7 +47,7 @@ def obeyed(screen: Terminal) -> list[str]:
 
 
 def own_removed(raw: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[mKAhlJG]", "", raw)
+    return re.sub(r"\x1b(?:\[[0-9;?]*[mABGJKhl]|[78D])", "", raw)
 
 
 @pytest.mark.parametrize(
