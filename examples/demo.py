@@ -3,8 +3,8 @@
 import subprocess
 import sys
 
+from backends.shipped import DEFAULT_TWIN
 from benchmarks.harness import ROOT, padded_target, step_ms, verifier
-from models import DEFAULT_TWIN
 
 STEP_MS = 40
 PROMPT = "import unittest\n\n\nclass TestQueue(unittest.TestCase):\n    def test_put(self):\n"
