@@ -25,7 +25,7 @@ def run_solo_command(options: argparse.Namespace) -> int:
     """Exit status."""
     prompt = read_prompt(options)
     chosen = replace(drawing_options(options), mode=Mode.TARGET).settled()
-    readout = Readout(as_json=options.json, stream=not options.no_stream)
+    readout = Readout(as_json=options.json, stream=not options.no_stream, stats=options.stats)
     if options.which == "server":
         with Pair(options.verifier, None, api_key=options.api_key, on_wait=wait_for()) as pair:
             return show(pair.generate(prompt, chosen), readout)

@@ -1,0 +1,88 @@
+"""The drafter in a terminal, as a person sees it: the text, then the figures, and nothing that was to be wiped."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.drafter_client.screen import Screen, drafter, run_in_terminal
+from tests.drafter_client.support import Verifier, running
+from tests.end_to_end.reference import CONTEXT
+from verifier_server.settings import Settings
+
+CONTROL = "\x1b"
+PROMPT = ["--prompt", "def f(x):", "--max-tokens", "90", "--seed", "1", "--threads", "1"]
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+
+
+@pytest.fixture(scope="module")
+def exact() -> Iterator[Verifier]:
+    """One without near-ties, so that a text can be compared to the letter."""
+    with running(Settings(rows=3, context=CONTEXT, threads=1, deterministic=True)) as started:
+        yield started
+
+
+def _command(exact: Verifier, *more: str) -> list[str]:
+    return drafter("--verifier", exact.url, *PROMPT, *more)
+
+
+def _piped(exact: Verifier, *more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(_command(exact, *more), capture_output=True, text=True, check=True)
+
+
+def _seen(exact: Verifier, columns: int, *more: str) -> tuple[list[str], str]:
+    """What is on the screen in the end, and what went there."""
+    status, written = run_in_terminal(_command(exact, *more), columns)
+    assert status == 0, written
+    screen = Screen(columns)
+    screen.feed(written)
+    return screen.lines, written
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("more", [[], ["--temperature", "0.8"], ["--lockstep"]], ids=["greedy", "drawn", "lockstep"])
+def test_the_screen_holds_the_text_and_the_main_figures(exact: Verifier, columns: int, more: list[str]) -> None:
+    (legend, *lines), written = _seen(exact, columns, *more)
+    assert legend == "■ accepted   ■ recovered   ■ bonus   ■ target-decoded"
+    top = next(at for at, line in enumerate(lines) if line.startswith("╭"))
+    text = Screen(columns)
+    text.feed(_piped(exact, *more).stdout.expandtabs(8))
+    assert "\n".join(lines[:top]).rstrip("\n") == "\n".join(text.lines)
+    panel = lines[top:]
+    assert re.fullmatch("╭─+ stdlib-draft-q8_0 drafts for stdlib-target-q8_0 ─+╮", panel[0])
+    assert 3 <= len(panel) <= 5 and panel[-1].endswith("all: --stats ─╯")
+    assert re.search(r"90 tokens   [0-9.]+ tokens/s   TTFT \d+ ms   acceptance rate", " ".join(panel))
+    assert "drafter: 90 tokens, " in written, "while it was written"
+    assert "drafter: " not in "\n".join(lines), "and no longer"
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_with_a_baseline_the_speed_up_stands_there_and_with_stats_all(exact: Verifier, columns: int) -> None:
+    lines, written = _seen(exact, columns, "--baseline", "--no-stream")
+    assert re.search(r"\d\.\d\dx the target", "\n".join(lines))
+    assert "measuring the target alone" in written and "measuring" not in "\n".join(lines)
+    lines, written = _seen(exact, columns, "--stats")
+    assert any("mean acceptance length" in line for line in lines)
+    assert any("what the text waited for" in line for line in lines)
+
+
+def test_a_dumb_terminal_gets_no_control_codes_and_no_color_no_colours(exact: Verifier) -> None:
+    status, written = run_in_terminal(_command(exact), 80, TERM="dumb")
+    assert status == 0 and CONTROL not in written and "drafts for" in written
+    status, written = run_in_terminal(_command(exact), 80, NO_COLOR="1")
+    colours = [code for codes in re.findall(r"\x1b\[([0-9;]*)m", written) for code in codes.split(";")]
+    assert status == 0 and not {code for code in colours if code.isdecimal() and int(code) >= 30}
+
+
+def test_through_a_pipe_there_is_one_line_and_no_control_code(exact: Verifier) -> None:
+    ran = _piped(exact, "--baseline")
+    assert CONTROL not in ran.stdout + ran.stderr
+    assert re.fullmatch(
+        r"drafter: 90 tokens, [0-9.]+ tokens/s, TTFT \d+ ms, acceptance rate (-|[0-9.]+%), ended by max_tokens, "
+        r"[0-9.]+x the target\n",
+        ran.stderr,
+    )
+    ran = _piped(exact, "--stats")
+    assert CONTROL not in ran.stdout + ran.stderr and "mean acceptance length" in ran.stderr
