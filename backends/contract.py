@@ -43,6 +43,10 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), repr(error))
 
 
+class EngineCrash(ModelLoadError):
+    """The engine kills its process on this machine, as a trial in another process showed; nothing was loaded."""
+
+
 class BadEntry(BackendError):
     """A row, start, token or logits range that the contract does not allow. Nothing was changed."""
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from backends import llama_selfcheck
 from backends.contract import (
     ROWS_AT_MOST,
     Backend,
@@ -40,7 +41,8 @@ class LlamaBackend(Backend):
 
     name = "llama_cpp"
 
-    def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
+    def __init__(self, options: LoadOptions, progress: Progress | None = None, *, extra_buffers: bool = True) -> None:
+        """`extra_buffers`: whether weights may be repacked for the processor (AMX, wider vectors), which is faster."""
         path = check_gguf(options.model)
         if options.kv_type not in KV_TYPES:
             raise ModelLoadError(f"kv_type {options.kv_type!r} is unknown: choose one of {', '.join(KV_TYPES)}")
@@ -48,7 +50,7 @@ class LlamaBackend(Backend):
         self._context: Any = None
         lib.llama_backend_init()
         try:
-            self._model = _load_model(path, options, progress)
+            self._model = _load_model(path, options, progress, extra_buffers)
             self.model_name = path.stem
             self.vocabulary = LlamaVocabulary(self._model)
             self.chat_template = chat_template(self._model)
@@ -199,13 +201,15 @@ class LlamaBackend(Backend):
 
 
 def load(options: LoadOptions, progress: Progress | None = None) -> LlamaBackend:
-    """Load a GGUF file. Raises ModelLoadError with the reason the library gave."""
+    """Load a GGUF file. Raises ModelLoadError with the reason the library gave, EngineCrash where it cannot run."""
     options.refuse("llama_cpp", "device", "dtype", "compile", "tensor_parallel")
-    return LlamaBackend(options, progress)
+    check_gguf(options.model)  # before the trial, which can take seconds
+    return LlamaBackend(options, progress, extra_buffers=llama_selfcheck.extra_buffers())
 
 
-def _load_model(path: Path, options: LoadOptions, progress: Progress | None) -> Any:
+def _load_model(path: Path, options: LoadOptions, progress: Progress | None, extra_buffers: bool) -> Any:
     params = lib.llama_model_default_params()
+    params.use_extra_bufts = extra_buffers
     params.n_gpu_layers = options.gpu_layers
     params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if options.mmap else lib.LLAMA_LOAD_MODE_NONE
 

@@ -43,8 +43,9 @@ from benchmarks.capacity_model import (
     tokens_per_round,
 )
 from benchmarks.capacity_virtual import FORMS, Setting
+from benchmarks.extras import need
 from benchmarks.paced import DRAFTER_8, TARGET_25
-from benchmarks.report import RESULTS, Report, plot
+from benchmarks.report import Report, add_save, plot
 
 SETTING = Setting(TARGET_25, DRAFTER_8)
 CHUNK, PROMPT = 128, 2000
@@ -65,16 +66,18 @@ def main() -> None:
     parser.add_argument("--real-seconds", type=float, default=2.0)
     parser.add_argument("--dilation", type=float, default=8.0)
     parser.add_argument("--file", default="capacity", help="name of the results")
+    add_save(parser)
     options = parser.parse_args()
+    need("matplotlib")
     report = Report("capacity", options, options.file)
     rows: list[Row] = []
     for form in options.forms:
         rows += _MEASURE[form](options, report)
     report.save()
     lines = [json.dumps(row) + "\n" for row in rows]
-    (RESULTS / f"{options.file}.jsonl").write_text("".join(lines), encoding="utf-8")
+    report.beside(".jsonl").write_text("".join(lines), encoding="utf-8")
     if _of(rows, "virtual", "ours"):
-        figure(rows, RESULTS / f"{options.file}.png")
+        figure(rows, report.beside(".png"))
 
 
 def _virtual(options: argparse.Namespace, report: Report) -> list[Row]:

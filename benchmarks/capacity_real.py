@@ -24,7 +24,7 @@ from typing import Any
 from backends.machine import cores
 from benchmarks.capacity_model import Figures, Part, Text
 from benchmarks.capacity_virtual import Setting
-from benchmarks.harness import Server, serve
+from benchmarks.serving import Server, serve
 from drafter_client.client import VerifierClient
 
 _BUSY, _LATE = 0.5, 1.03

@@ -51,7 +51,14 @@ class Setting:
         return self.rtt_ms + self.k * self.drafter.decode_ms
 
 
-class Client(Protocol):
+class Starting(Protocol):
+    """Somebody who begins when told to."""
+
+    def start(self) -> None:
+        """Begin."""
+
+
+class Client(Starting, Protocol):
     """Somebody with a text."""
 
     text: Text
@@ -60,9 +67,6 @@ class Client(Protocol):
     @property
     def times(self) -> list[float]:
         """When each token behind the first was known here, in seconds."""
-
-    def start(self) -> None:
-        """Begin."""
 
 
 class Meter:
@@ -197,9 +201,9 @@ class Outcome:
 
 def measure(form: Form, clients: int, setting: Setting) -> Outcome:
     """So many clients of this form. Raises RuntimeError when one of them writes another text than the target's."""
-    world, meter = _world(setting, clients, one_by_one=form.one_by_one)
+    world, meter = virtual_world(setting, clients, one_by_one=form.one_by_one)
     crowd = [form.client(world, Text(number), setting, f"session-{number}") for number in range(clients)]
-    _start(world, crowd)
+    start_all(world, crowd)
     world.run(until=setting.warm_up)
     before, known = len(meter.passes), [len(each.times) for each in crowd]
     world.run(until=setting.warm_up + setting.seconds)
@@ -267,9 +271,9 @@ Rounds = list[list[tuple[float, float]]]
 
 def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[Rounds, tuple[float, float]]:
     """The rounds of all clients, and when a prompt of so many tokens (0: none) came and was read."""
-    world, _ = _world(setting, clients + 1, chunk=chunk)
+    world, _ = virtual_world(setting, clients + 1, chunk=chunk)
     crowd = [Replayed(world, Text(number), setting, f"session-{number}") for number in range(clients)]
-    _start(world, crowd)
+    start_all(world, crowd)
     read: list[float] = []
 
     def enter() -> None:
@@ -287,17 +291,17 @@ def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[
     return [each.rounds for each in crowd], (setting.warm_up, read[0] if read else setting.warm_up)
 
 
-def _world(setting: Setting, clients: int, *, one_by_one: bool = False, chunk: int = 128) -> tuple[World, Meter]:
+def virtual_world(setting: Setting, clients: int, *, one_by_one: bool = False, chunk: int = 128) -> tuple[World, Meter]:
     meter, backend = Meter(setting.target), Target(rows=clients, context_length=_CONTEXT)
     hold = 0.0 if one_by_one else LONGEST
     world = World(backend, meter, pass_ms=_known(setting.target), prefill_chunk=chunk, hold=hold)
     if one_by_one:
         scheduler = world.scheduler
-        scheduler._composer = OneByOne(backend, scheduler._rows, scheduler._queue, chunk, scheduler.max_drafts)
+        scheduler._composer = OneByOne(backend, scheduler._rows, scheduler._queue, chunk, scheduler.max_drafts, 1.0)
     return world, meter
 
 
-def _start(world: World, crowd: Iterable[Client]) -> None:
+def start_all(world: World, crowd: Iterable[Starting]) -> None:
     rng = random.Random(0)
     for client in crowd:
         world.at(rng.uniform(0.0, _WITHIN), client.start)

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.drafters import load_drafter
 from benchmarks.harness import held_out_prompts, padded_target, step_ms, verifier
-from benchmarks.report import Report
+from benchmarks.report import Report, add_save
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
     parser.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 0.8])
     parser.add_argument("--lengths", nargs="+", type=int, default=list(range(1, 9)), help="fixed draft lengths")
+    add_save(parser)
     options = parser.parse_args()
     narrowed = ("drafters", "temperatures", "lengths", "skip")
     partly = any(getattr(options, name) != parser.get_default(name) for name in narrowed)

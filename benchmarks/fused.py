@@ -19,10 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import httpx
-
+from benchmarks.extras import need
 from benchmarks.harness import held_out_prompts, padded_target, verifier
-from benchmarks.report import Report
+from benchmarks.report import Report, add_save
 from drafter_client.client import VerifierClient
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 
@@ -40,7 +39,9 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, default=40.0)
     parser.add_argument("--target", type=Path, help="a padded target of your own making")
     parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
+    add_save(parser)
     options = parser.parse_args()
+    need("httpx")
     report = Report("fused", options)
     target = options.target or padded_target(options.step_ms)
     for name in options.drafters:
@@ -80,6 +81,8 @@ def _write(
     url: str, mode: str, prompts: list[str], at_once: int, seed: int, options: argparse.Namespace
 ) -> tuple[float, list[Any]]:
     """All texts by one mode: tokens per second, and the replies."""
+
+    import httpx
 
     def write(number: int) -> Any:
         body = {"prompt": prompts[number], "mode": mode, "seed": seed + number, "temperature": options.temperature}

@@ -1,19 +1,15 @@
 """What several measurements need: a target that costs what a large one does, prompts, a verifier as a process."""
 
-import os
-import re
-import subprocess
-import sys
 import sysconfig
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import median
 
 from backends.contract import Entry, LoadOptions
 from backends.registry import load
+from benchmarks.serving import Server, serve
 from models import DEFAULT_TARGET
 from models.corpus import HELD_OUT
 from models.export import pad_layers
@@ -77,69 +73,6 @@ def held_out_prompts(count: int) -> list[str]:
     texts = [(library / name).read_text(encoding="utf-8").splitlines(keepends=True) for name in HELD_OUT_FILES]
     places = [(lines, (part * len(lines)) // 7) for part in range(1, 7) for lines in texts]
     return ["".join(lines[at : at + 4]) for lines, at in places[:count]]
-
-
-class Server:
-    """A verifier in a process of its own, on a free loopback port."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self.process = process
-        self.url = ""
-        self._lines: list[str] = []
-        self._ready = threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        try:
-            if not self._ready.wait(60) or not self.url:
-                raise RuntimeError("the verifier did not start:\n" + "".join(self._lines))
-        except BaseException:  # Ctrl-C, too
-            self.stop()
-            raise
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self._lines.append(line)
-            if found := re.search(r"running on (http://\S+)", line):
-                self.url = found.group(1)
-                self._ready.set()
-        self._ready.set()
-
-    def stop(self) -> None:
-        """End the process, and let go of the pipe that its log came through."""
-        self.process.terminate()
-        self.process.wait(30)
-        self._reader.join()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-
-
-@contextmanager
-def serve(application: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
-    """Serve `module:attribute` with uvicorn on a free loopback port while the block lasts.
-
-    With the settings given and no others: what the user's own environment sets for a verifier is left out.
-    """
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("VERIFIER_")}
-    command = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        application,
-        "--port",
-        "0",
-        "--no-access-log",
-        "--timeout-keep-alive",
-        "75",
-    ]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=inherited | (environment or {}), stderr=subprocess.PIPE, text=True
-    )
-    server = Server(process)
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def verifier(**settings: object) -> AbstractContextManager[Server]:

@@ -19,9 +19,9 @@ Rates count from the first token known here to the last, the time to the first s
 all but the first as multiples of what the target streams. A run is repeated, at most twice, where the machine lost
 more than 10 % of the time meanwhile (`benchmarks.quiet`; 2 % in the first two columns, which others are measured by);
 what was lost is kept with all figures, and the report leaves out what is over 10 % all the same. Each cell is written
-to `results/latency_sweep.jsonl` as it ends, and a cell that is there already is not measured again, so that a sweep
-can be taken up where it was left. `results/latency_sweep.txt` and `.png` are made of that file (`--report` makes them
-without measuring).
+to `latency_sweep.jsonl` as it ends, and a cell that is there already is not measured again, so that a sweep can be
+taken up where it was left. `latency_sweep.txt` and `.png` are made of that file (`--report` makes them without
+measuring). All lie in `.cache/results/`, with `--save` in `benchmarks/results/`.
 
 With `--dilate N` a step, a draft and the round trip take N times as long, and what the machine and the interpreter add
 counts for an Nth: what policy is worth, apart from how fast it is carried out here. Its results are in
@@ -42,12 +42,14 @@ from typing import Any
 
 from benchmarks import paced, sweep_report
 from benchmarks.drafters import CONTEXT, NAMES, Stable, stable
-from benchmarks.harness import held_out_prompts, serve
+from benchmarks.extras import need
+from benchmarks.harness import held_out_prompts
 from benchmarks.paced import Cost
 from benchmarks.quiet import Watch, watch
 from benchmarks.reference import Times, Trace, best, upper_bound
 from benchmarks.relay import Link, relay
-from benchmarks.report import RESULTS
+from benchmarks.report import add_save, results
+from benchmarks.serving import serve
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
@@ -101,8 +103,12 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=1)
     parser.add_argument("--dilate", type=float, default=1.0, metavar="N", help="make all times N times as long")
     parser.add_argument("--report", action="store_true", help="measure nothing, report what was measured")
+    add_save(parser)
     options = parser.parse_args()
-    file = RESULTS / ("latency_sweep.jsonl" if options.dilate == 1.0 else f"latency_sweep_x{options.dilate:g}.jsonl")
+    need("matplotlib")
+    file = results(options) / (
+        "latency_sweep.jsonl" if options.dilate == 1.0 else f"latency_sweep_x{options.dilate:g}.jsonl"
+    )
     if not options.report:
         _measure(options, file)
     sweep_report.write(sweep_report.read(file), file)
@@ -128,7 +134,6 @@ def cell_key(cell: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _keep(cell: dict[str, Any], file: Path) -> None:
-    RESULTS.mkdir(exist_ok=True)
     with file.open("a", encoding="utf-8") as lines:
         lines.write(json.dumps(cell) + "\n")
     figures = "  ".join(f"{name} {value:.2f}" for name, value in cell["ratios"].items())

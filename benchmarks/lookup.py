@@ -33,10 +33,11 @@ from typing import Any
 
 from backends.vocabulary import Vocabulary
 from benchmarks.drafters import BRANCHES, CONTEXT, load_drafter
-from benchmarks.harness import HELD_OUT_FILES, serve
+from benchmarks.harness import HELD_OUT_FILES
 from benchmarks.paced import DRAFTER_8, TARGET_25, Cost, Paced
 from benchmarks.relay import Link, relay
-from benchmarks.report import Report
+from benchmarks.report import Report, add_save
+from benchmarks.serving import serve
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
@@ -121,6 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rtt", type=float, default=5.0, help="milliseconds (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=200, help="of a text, at most (default: %(default)s)")
+    add_save(parser)
     options = parser.parse_args()
     sys.setswitchinterval(SWITCH_INTERVAL)
     report = Report("lookup", options)

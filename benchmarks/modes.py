@@ -14,8 +14,6 @@ second over whole texts, prompts included.
 
 import argparse
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,9 +21,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.harness import ROOT, held_out_prompts, padded_target, verifier
+from benchmarks.children import output
+from benchmarks.extras import need
+from benchmarks.harness import held_out_prompts, padded_target, verifier
 from benchmarks.relay import Link, relay
-from benchmarks.report import RESULTS, Report
+from benchmarks.report import Report, add_save
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair, Tokens
 from drafter_client.comparing.table import Way, shuffled
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
@@ -48,7 +48,9 @@ def main() -> None:
     parser.add_argument("--check-tokens", type=int, default=160)
     parser.add_argument("--change-tokens", type=int, default=1200)
     parser.add_argument("--alike", type=float, default=0.05)
+    add_save(parser)
     options = parser.parse_args()
+    need("matplotlib")
     name = f"modes_{options.target}"
     report = Report("modes", options, name)
     target = DEFAULT_TARGET if options.target == "default" else padded_target(options.step_ms)
@@ -57,7 +59,7 @@ def main() -> None:
     ) as server:
         for rtt in options.rtt_ms:
             with relay(server.url, Link(rtt_ms=rtt)) as url:
-                picture = RESULTS / f"{name}_{rtt:g}ms.png"
+                picture = report.beside(f"_{rtt:g}ms.png")
                 compared = _compare(url, options, picture)
                 rates = _check(url, options)
             _tell(report, rtt, compared, rates, options.alike)
@@ -68,10 +70,10 @@ def main() -> None:
 
 def _compare(url: str, options: argparse.Namespace, picture: Path) -> Any:
     """What `drafter compare --json` says."""
-    command = [sys.executable, "-m", "drafter_client", "compare", "--verifier", url, "--threads", "1", "--json"]
+    command = ["-m", "drafter_client", "compare", "--verifier", url, "--threads", "1", "--json"]
     command += ["--draft-model", str(DRAFTERS[options.here]), "--runs", str(options.runs), "--lengths", options.lengths]
     command += ["--max-tokens", str(options.tokens), "--png", str(picture), "--seed", "1"]
-    return json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
+    return json.loads(output(*command))
 
 
 def _check(url: str, options: argparse.Namespace) -> dict[str, float]:

@@ -45,7 +45,8 @@ def watch() -> Iterator[Watch]:
 
 
 def _beat(lost: "Synchronized[float]") -> None:
-    while True:
+    parent = multiprocessing.parent_process()
+    while parent is None or parent.is_alive():  # not beyond it, even where it is killed
         began = time.perf_counter()
         time.sleep(_MOMENT)
         over = time.perf_counter() - began - _MOMENT - _USUAL

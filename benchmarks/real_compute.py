@@ -30,8 +30,9 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from backends.contract import Backend
 from benchmarks.drafters import CONTEXT, load_drafter
+from benchmarks.extras import need
 from benchmarks.harness import held_out_prompts, padded_target, verifier
-from benchmarks.report import RESULTS, Report, plot
+from benchmarks.report import Report, add_save, plot
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
@@ -52,7 +53,9 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=4)
     parser.add_argument("--step-ms", type=float, default=30.0)
     parser.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 0.8])
+    add_save(parser)
     options = parser.parse_args()
+    need("matplotlib")
     sys.setswitchinterval(SWITCH_INTERVAL)
     report = Report("real_compute", options)
     target = padded_target(options.step_ms)
@@ -71,7 +74,7 @@ def main() -> None:
         prompts = [encode(prompt) for prompt in held_out_prompts(options.prompts)]
         multiples = {t: _compare(report, runs, prompts, t) for t in options.temperatures}
     report.save()
-    _figure(multiples, RESULTS / "real_compute.png")
+    _figure(multiples, report.beside(".png"))
 
 
 def _compare(report: Report, runs: dict[str, Run], prompts: list[list[int]], temperature: float) -> dict[str, float]:

@@ -28,14 +28,13 @@ import selectors
 import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from urllib.parse import urlsplit
 
-_ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.children import child
+
 _BLOCK = 64 * 1024  # bytes
 _ROOM = 4 * 1024 * 1024  # bytes waiting in one direction of a connection, after which no more is read
 _EARLY = 4e-4  # seconds; sleeping ends up to 0.3 ms late, so the loop turns without sleeping for the last of a wait
@@ -224,16 +223,13 @@ def relay(to: str | int, link: Link, port: int = 0) -> Iterator[str]:
     `port`: where it listens; 0: on a free one.
     """
     there = urlsplit(to if isinstance(to, str) else f"http://127.0.0.1:{to}")
-    command = [sys.executable, "-m", "benchmarks.relay", "--to", there.netloc, "--listen", str(port), *_flags(link)]
-    with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            listens = process.stdout.readline().strip()
-            if not listens:
-                raise RuntimeError(f"the relay did not start: {' '.join(command)}")
-            yield there._replace(netloc=f"127.0.0.1:{listens}").geturl()
-        finally:
-            process.terminate()
+    command = ["-m", "benchmarks.relay", "--to", there.netloc, "--listen", str(port), *_flags(link)]
+    with child(*command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        listens = process.stdout.readline().strip()
+        if not listens:
+            raise RuntimeError(f"the relay did not start: python {' '.join(command)}")
+        yield there._replace(netloc=f"127.0.0.1:{listens}").geturl()
 
 
 def _flags(link: Link) -> list[str]:

@@ -27,8 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import paced
 from benchmarks.drafters import CONTEXT, stable
-from benchmarks.harness import held_out_prompts, serve
-from benchmarks.report import RESULTS, Report, plot
+from benchmarks.extras import need
+from benchmarks.harness import held_out_prompts
+from benchmarks.report import Report, add_save, plot
+from benchmarks.serving import serve
 from drafter_client import conductor, crew, loop
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
@@ -54,7 +56,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=257)
     parser.add_argument("--prompts", type=int, default=2)
+    add_save(parser)
     options = parser.parse_args()
+    need("matplotlib")
     sys.setswitchinterval(SWITCH_INTERVAL)
     report = Report("round_profile", options)
     ways: dict[str, list[float]] = defaultdict(list)
@@ -83,7 +87,7 @@ def main() -> None:
     for name, (p50, p90) in figures.items():
         report.line(f"{name:44} {len(ways[name]):5} times  p50 {p50:6.2f}  p90 {p90:6.2f}")
     report.save()
-    figure(figures, RESULTS / "round_profile.png")
+    figure(figures, report.beside(".png"))
 
 
 def figure(figures: dict[str, tuple[float, float]], file: Path) -> None:

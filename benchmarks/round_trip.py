@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
-from benchmarks.harness import serve, verifier
-from benchmarks.report import Report
+from benchmarks.harness import verifier
+from benchmarks.report import Report, add_save
+from benchmarks.serving import serve
 from drafter_client.client import VerifierClient
 
 DRAFTS = [1, 2, 3, 4]
@@ -48,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--passes", type=int, default=5)
+    add_save(parser)
     options = parser.parse_args()
     report = Report("round_trip", options)
     context = (options.rounds + 400) * options.passes * 2

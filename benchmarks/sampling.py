@@ -19,7 +19,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.report import Report
+from benchmarks.report import Report, add_save
 from speculation.head import Head, head_of
 from speculation.sampling import Logits, Sampling, choose, choose_reference
 
@@ -38,6 +38,7 @@ CASES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passes", type=int, default=9)
+    add_save(parser)
     options = parser.parse_args()
     report = Report("sampling", options)
     for size in (32_000, 152_000):

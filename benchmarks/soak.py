@@ -25,8 +25,9 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.harness import Server, serve
-from benchmarks.report import RESULTS, Report, plot
+from benchmarks.extras import need
+from benchmarks.report import Report, add_save, plot
+from benchmarks.serving import Server, serve
 from benchmarks.soak_caller import CONTEXT, MAX_BODY, MAX_DRAFTS, Soak
 from benchmarks.soak_drafters import drafter
 from benchmarks.soak_truth import Tally
@@ -34,7 +35,7 @@ from benchmarks.soak_verifier import SCRIPT, WholeContext
 from benchmarks.soak_wire import Wire, request
 
 GROWTH = 2.0  # MiB
-SETTLED = 75.0  # seconds; the keep-alive time of `benchmarks.harness.serve`
+SETTLED = 75.0  # seconds; the keep-alive time of `benchmarks.serving.serve`
 _AT_REST = 30.0  # seconds that may pass until nothing is left, beyond the sessions' time to live
 
 
@@ -185,9 +186,9 @@ def _tell(report: Report, outcome: Outcome) -> bool:
     return (flat or not settled) and not tally.faults
 
 
-def _draw(outcome: Outcome) -> None:
+def _draw(outcome: Outcome, picture: Path) -> None:
     times = [sample.at for sample in outcome.samples]
-    with plot(RESULTS / "soak.png", rows=2, columns=2) as ((memory, held), (waiting, files)):
+    with plot(picture, rows=2, columns=2) as ((memory, held), (waiting, files)):
         resident = [sample.memory for sample in outcome.samples]
         memory.plot(times, resident)
         memory.set(title="resident memory of the verifier", ylabel="MiB", ylim=(0, 1.2 * max(resident)))
@@ -206,12 +207,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--drafters", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
+    add_save(parser)
     options = parser.parse_args()
+    need("matplotlib")
     report = Report("soak", options)
     outcome = soak(options.seconds, options.drafters, options.seed)
     well = _tell(report, outcome)
     report.save()
-    _draw(outcome)
+    _draw(outcome, report.beside(".png"))
     if not well:
         raise SystemExit(1)
 

@@ -10,16 +10,14 @@ a Python loop. The whole is repeated `--repeats` times; printed is the median.
 
 import argparse
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 
 from backends.machine import cores
-from benchmarks.harness import ROOT, padded_target
-from benchmarks.report import Report
+from benchmarks.children import child, output
+from benchmarks.harness import padded_target
+from benchmarks.report import Report, add_save
 from models import DEFAULT_TARGET
 
 WAITING = {
@@ -33,12 +31,13 @@ WIDTHS = (1, 4)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
+    add_save(parser)
     options = parser.parse_args()
     report = Report("threads", options)
     for name, model in (("shipped target", DEFAULT_TARGET), ("padded target", padded_target(30.0))):
         for busy in (False, True):
             beside = "beside a busy process" if busy else "alone"
-            with _busy_process() if busy else nullcontext():
+            with child("-c", "while True: pass") if busy else nullcontext():
                 _line(report, f"{name}, {beside}, 1 thread", model, 1, WAITING["ours"], options.repeats)
                 for waiting, settings in WAITING.items():
                     what = f"{name}, {beside}, {cores()} threads, {waiting}"
@@ -58,19 +57,8 @@ def _measured(model: Path, threads: int, settings: dict[str, str]) -> list[float
         f"print(*step_ms(Path(sys.argv[1]), widths={WIDTHS}, threads={threads}, repeats=15).values())"
     )
     inherited = {key: value for key, value in os.environ.items() if key not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
-    command = [sys.executable, "-c", code, str(model)]
-    done = subprocess.run(command, cwd=ROOT, env=inherited | settings, capture_output=True, text=True, check=True)
-    return [float(figure) for figure in done.stdout.split()]
-
-
-@contextmanager
-def _busy_process() -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
+    said = output("-c", code, str(model), environment=inherited | settings)
+    return [float(figure) for figure in said.split()]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from backends.contract import Backend, Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness import held_out_prompts
-from benchmarks.report import Report
+from benchmarks.report import Report, add_save
 from benchmarks.vocabularies import renumbered
 from drafter_client.translating import TranslatingDrafter
 from drafting.contract import Drafter
@@ -71,9 +71,10 @@ def _line(name: str, backend: Backend, target: Backend, texts: list[tuple[int, l
 
 
 def main() -> None:
-    """Run the comparison and write it to benchmarks/results."""
+    """Run the comparison and write it down."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tokens", type=int, default=128, help="of each text (default: %(default)s)")
+    add_save(parser)
     options = parser.parse_args()
     report = Report("translation", options)
     with TemporaryDirectory() as folder, _model(DEFAULT_TARGET) as target:

@@ -32,15 +32,17 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from backends.contract import DTYPES, Backend, BackendError, LoadOptions, ModelLoadError, head_for
+from backends.contract import DTYPES, Backend, BackendError, LoadOptions, head_for
 from backends.registry import load
-from benchmarks.report import RESULTS, Report, processor
+from benchmarks.extras import need
+from benchmarks.report import Report, add_save, processor
 from benchmarks.shapes import SHAPES
 from benchmarks.verify_cells import Cell, Figure, Passes, figures, grid, measure, table
 from speculation.sampling import Sampling
 
 ENGINES = ("torch", "llama_cpp")
 PACKAGES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama-cpp-python",)}
+MODULES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama_cpp",)}
 TABLES: dict[str, Callable[[Figure], str]] = {
     "milliseconds": lambda each: f"{each.ms:.2f}" if each.ms < 100 else f"{each.ms:.0f}",
     "times one decode step": lambda each: f"{each.ratio:.2f}",
@@ -54,6 +56,7 @@ LEAST_ROUNDS = 3
 
 def main(arguments: Sequence[str] | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
     options = _options(arguments)
+    need(*MODULES[options.backend])
     try:
         with _loaded(options) as backend:
             _measure(backend, options, clock)
@@ -84,7 +87,7 @@ def _write(options: argparse.Namespace, facts: dict[str, object], found: dict[Ce
             report.line(line)
     report.save()
     record = {**facts, "cells": [figure.record() for figure in found.values()]}
-    (options.out / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    report.beside(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def _file_name(facts: dict[str, object]) -> str:
@@ -170,12 +173,9 @@ def _loaded(options: argparse.Namespace) -> Iterator[Backend]:
 
 
 def _random(shape: str, settings: LoadOptions) -> Backend:
-    try:
-        from backends import torch_model
-        from benchmarks.random_model import model_folder, read_random
-    except ModuleNotFoundError as error:
-        needs = "pip install torch transformers"
-        raise ModelLoadError(f"--shape needs {error.name}, which is not installed: {needs}") from error
+    from backends import torch_model
+    from benchmarks.random_model import model_folder, read_random
+
     with model_folder(shape) as folder:
         return torch_model.load(replace(settings, model=folder), _progress, read=read_random)
 
@@ -201,7 +201,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch-tokens", type=_positive, default=512, help="in one pass: larger cells are left out")
     parser.add_argument("--temperature", type=float, default=0.8, help="what is asked of a row depends on it")
     parser.add_argument("--seconds", type=float, default=60.0, help="to measure for")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder for the results")
+    parser.add_argument("--out", type=Path, help="the folder for the results (default: as without and with --save)")
+    add_save(parser)
     options = parser.parse_args(arguments)
     if options.shape and options.backend != "torch":
         parser.error(f"--shape is for the torch engine: give {options.backend} a --model")

@@ -18,6 +18,7 @@ from drafter_client.comparing.command import run_compare
 from drafter_client.errors import DrafterError
 from drafter_client.profiles.command import run_report
 from speculation.errors import SpecPairError
+from speculation.terminal_text import several_lines
 
 SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a thread that computes holds answers back that long
 
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         with _ended_by_sigterm():
             return _run(arguments)
     except (SpecPairError, DrafterError, BackendError) as error:
-        print(f"drafter: {error}", file=sys.stderr)
+        print(f"drafter: {several_lines(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\ndrafter: interrupted", file=sys.stderr)

@@ -166,7 +166,7 @@ class Conductor:
         self._stats.round(verdict, flight, now)
         drafts, end = len(flight.drafts), flight.position + len(verdict.tokens)
         recorded = flight.position + verdict.recorded(drafts)
-        self._amend(self._origins.answered(flight, recorded, verdict.stood(drafts), end))
+        self._amend(self._origins.answered(flight, recorded, verdict.stood(drafts), end, verdict.unjudged))
 
     def _amend(self, changes: list[Change]) -> None:
         self._stats.amend(changes)

@@ -3,6 +3,7 @@
 from typing import Any, TypeVar
 
 from drafter_client.errors import BadReply
+from speculation.terminal_text import one_line
 
 FINISH_REASONS = ("stop", "length")
 _MOST = 2**53  # of anything that is counted: what comes after is no longer exact as a float, or is none at all
@@ -121,6 +122,10 @@ class Fields:
         except (AttributeError, UnicodeEncodeError):
             raise self.wrong(name, "is not text") from None
         return value
+
+    def line(self, name: str) -> str:
+        """A name, as one line that a terminal can show."""
+        return one_line(self.text(name))
 
     def texts(self, name: str) -> list[str]:
         """A list of them."""

@@ -49,11 +49,11 @@ class Origins:
         """A guess is under way."""
         self._under_way.append(guess)
 
-    def answered(self, guess: Flight, recorded: int, stood: int, end: int) -> list[Change]:
+    def answered(self, guess: Flight, recorded: int, stood: int, end: int, unjudged: int = 0) -> list[Change]:
         """Its answer came. Its pass brought the tokens from `recorded` up to `end` (none: they are equal), of which the
-        first `stood` are drafts."""
+        first `stood` are drafts. `unjudged`: drafts at its end that the pass left out."""
         self._under_way.remove(guess)
-        fell = Origin.CORRECTION if recorded + stood < guess.end else Origin.FREE
+        fell = Origin.CORRECTION if recorded + stood < guess.end - unjudged else Origin.FREE
         origins = {at: Origin.ACCEPTED if at < recorded + stood else fell for at in range(recorded, end)}
         return self._settle(origins)
 

@@ -24,12 +24,15 @@ _WAITS = "\nwhat the text waited for"
 _NOTHING = ("", "")
 
 
-def legend() -> Text:
-    """One line that explains the colours."""
-    line = Text()
+def legend(width: int = 100) -> Text:
+    """What explains the colours: one line, or more where the terminal has no room for that."""
+    text, used = Text(), 0
     for source, name in SOURCES.items():
-        line.append("■ ", STYLES[source]).append(f"{name}   ", "dim")
-    return line
+        size = len(name) + 2
+        gap = "" if not used else "   " if used + 3 + size <= width else "\n"
+        used = size if gap in ("", "\n") else used + 3 + size
+        text.append(gap).append("■ ", STYLES[source]).append(name, "dim")
+    return text
 
 
 def show(stats: Stats, console: Console) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from drafter_client.errors import BadOption, BadPromptFile
 from drafter_client.options import Options
+from speculation.terminal_text import one_line
 
 # Types are compared, not tested with isinstance: true is no number here.
 _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
@@ -44,8 +45,7 @@ def label(index: int, own: str | int | None) -> str:
     """What a person finds the prompt of this index and id by: the number of its line, and its id if it has one."""
     if own is None:
         return f"prompt {index + 1}"
-    name = str(own)
-    name = name if name.isprintable() else ascii(name)  # a name may hold what a terminal obeys
+    name = one_line(str(own))
     return f"prompt {index + 1} ({name if len(name) <= _LONGEST else name[: _LONGEST - 1] + '…'})"
 
 
@@ -128,7 +128,7 @@ def _object(line: str, where: str) -> dict[str, Any]:
 
 def _shown(name: str) -> str:
     """In a line on a terminal: neither escapes nor pages of it."""
-    printable = name if name.isprintable() else ascii(name)
+    printable = one_line(name)
     return printable if len(printable) <= _LONGEST else printable[: _LONGEST - 1] + "…"
 
 

@@ -13,6 +13,7 @@ from drafter_client.panel import STYLES, legend, show, show_main
 from drafter_client.stats import Stats
 from drafter_client.status_line import StatusLine, same_terminal
 from drafter_client.verbose import Reasons
+from speculation.terminal_text import several_lines
 
 _TAB = 8
 
@@ -40,7 +41,7 @@ class Readout:
     def begin(self) -> None:
         """Explain the colours where there are any."""
         if self._stream and self._out.is_terminal:
-            self._out.print(legend())
+            self._out.print(legend(self._out.width))
         self._status.begin()
 
     def add(self, news: Tokens) -> None:
@@ -77,7 +78,7 @@ class Readout:
     def _write(self, text: str, style: str) -> str:
         """Returns what the terminal got."""
         if self._out.is_terminal:
-            text = text.expandtabs(_TAB)
+            text = several_lines(text).expandtabs(_TAB)
             self._out.print(Text(text, style), end="")
         else:  # to the letter: rich would expand tabs and drop carriage returns
             self._out.file.write(text)

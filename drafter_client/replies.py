@@ -28,7 +28,7 @@ class ModelInfo:
     def read(cls, reply: Fields, below: int | None) -> "ModelInfo":
         """`below`: of how many ids fingerprints were asked for."""
         return cls(
-            name=reply.text("model"),
+            name=reply.line("model"),
             context_length=reply.count("context_length", least=1),
             max_drafts=reply.count("max_draft_tokens"),
             pass_ms=reply.all_milliseconds("pass_ms"),
@@ -36,7 +36,7 @@ class ModelInfo:
             vocabulary=_fingerprint(reply.part("vocabulary"), below),
             chat_template=reply.text_or_null("chat_template"),
             modes=tuple(reply.texts("modes")) if reply.has("modes") else ("target",),
-            draft_model=reply.text_or_null("draft_model") if reply.has("draft_model") else None,
+            draft_model=reply.line("draft_model") if reply.has("draft_model") else None,
         )
 
 
@@ -124,6 +124,7 @@ class Verdict:
     forward_ms: float
     sessions: int = 1  # that shared the pass
     decisions: list[Decision] | None = None  # on each of `tokens`, where asked for
+    unjudged: int = 0  # drafts at the end for which the session's credit did not suffice
 
     @property
     def ran(self) -> bool:
@@ -133,15 +134,19 @@ class Verdict:
     def recorded(self, drafts: int) -> int:
         """How many of the tokens had been committed without this guess, of so many drafts: all, if it never ran.
 
-        The drafts judged are the last ones, since none is sent for places beyond the target's last token.
+        The drafts judged are the last ones but those unjudged, since none is sent for places beyond the target's last
+        token.
         """
         if self.judged:
-            return drafts - self.judged
+            return drafts - self.unjudged - self.judged
         return len(self.tokens) - self.ran
 
     def stood(self, drafts: int) -> int:
-        """Of those judged, how many stood; `drafts` were guessed, and what was known of them was not judged again."""
-        return max(0, self.accepted - self.recorded(drafts)) if self.judged else 0
+        """Of those judged, how many stood; `drafts` were guessed, and what was known of them was not judged again.
+
+        Behind them the target's own token may equal a draft that was not judged.
+        """
+        return min(max(0, self.accepted - self.recorded(drafts)), self.judged)
 
     @classmethod
     def read(cls, reply: Fields, drafts: int) -> "Verdict":
@@ -158,6 +163,7 @@ class Verdict:
             forward_ms=timing.milliseconds("forward_ms"),
             sessions=timing.count("sessions"),
             decisions=decisions_on(reply, tokens),
+            unjudged=reply.count("unjudged", most=drafts) if reply.has("unjudged") else 0,
         )
 
 
@@ -239,7 +245,7 @@ class Speculation:
     def read(cls, summary: Fields) -> "Speculation":
         fields = summary.part("speculation")
         return cls(
-            draft_model=summary.text("draft_model"),
+            draft_model=summary.line("draft_model"),
             looked_up=fields.count("looked_up"),
             looked_up_accepted=fields.count("looked_up_accepted"),
             drafting_ms=fields.milliseconds("drafting_ms"),

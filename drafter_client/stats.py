@@ -120,7 +120,7 @@ class Stats:
             self.drafted += verdict.judged
             self.accepted += stood
             found = [True] * len(flight.drafts) if self.looks_up else flight.found
-            self.looked_up += sum(found[first:])
+            self.looked_up += sum(found[first : first + verdict.judged])
             self.looked_up_accepted += sum(found[first : first + stood])
         self.times.queue += verdict.queue_ms
         self.times.verify += verdict.forward_ms

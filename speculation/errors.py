@@ -2,16 +2,18 @@
 
 SpecPairError
 +-- RequestError                 what was asked cannot be answered
-|   +-- InvalidRequest, BodyTooLarge, Unauthorized, NotFound, MethodNotAllowed
+|   +-- InvalidRequest, BodyTooLarge, RequestTimeout, Unauthorized, NotFound, MethodNotAllowed
 |   +-- EmptyPrompt, PromptTooLong, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
 |   +-- FusedUnavailable, OverlapRefused
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
 +-- ServerError                  what was asked is fine, the verifier cannot do it now
-    +-- ModelLoading, ModelFailed, Overloaded, EngineError, InternalError
+    +-- ModelLoading, ModelFailed, Overloaded, ShuttingDown, EngineError, InternalError
 """
 
 from typing import Any, ClassVar
+
+from speculation.terminal_text import one_line
 
 
 class SpecPairError(Exception):
@@ -42,6 +44,10 @@ class InvalidRequest(RequestError):
 
 class BodyTooLarge(RequestError):
     code, status = "body_too_large", 413
+
+
+class RequestTimeout(RequestError):
+    code, status = "request_timeout", 408
 
 
 class Unauthorized(RequestError):
@@ -124,6 +130,10 @@ class Overloaded(ServerError):
     code, status = "overloaded", 503
 
 
+class ShuttingDown(ServerError):
+    code, status = "shutting_down", 503
+
+
 class EngineError(ServerError):
     code = "engine_error"
 
@@ -140,11 +150,14 @@ _BY_CODE = {cls.code: cls for cls in _tree(SpecPairError)}
 
 
 def from_body(status: int, body: Any) -> SpecPairError:
-    """The error a reply carries. Replies of another shape (a proxy's page, say) become a generic one."""
+    """The error a reply carries. Replies of another shape (a proxy's page, say) become a generic one.
+
+    The message is one line that a terminal can show: whatever answers may send anything.
+    """
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         kind = RequestError if 400 <= status < 500 else ServerError
         return kind(f"HTTP {status} without an error the protocol knows: is this a verifier?")
     details = {key: value for key, value in error.items() if key not in ("code", "type", "message")}
     known = _BY_CODE.get(str(error.get("code")), RequestError if status < 500 else ServerError)
-    return known(error["message"], **details)
+    return known(one_line(error["message"]), **details)

@@ -13,8 +13,8 @@ from speculation.sampling import Sampling
 
 TokenId = Annotated[int, Field(strict=True)]  # range is checked against the model's vocabulary
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]  # to name all that is wrong in a long one would take seconds
-_SESSION_ID = r"^[A-Za-z0-9._:-]{1,128}$"
-SessionId = Annotated[str, Field(pattern=_SESSION_ID)]
+SESSION_ID = r"^[A-Za-z0-9._:-]{1,128}$"
+SessionId = Annotated[str, Field(pattern=SESSION_ID)]
 # Milliseconds from the moment the answer leaves until the next guess arrives, as the client expects, should this one
 # fall. Behind a guess that stands the next is expected at once: a client that says this is one that drafts on.
 NextInMs = Annotated[float, Field(strict=True, ge=0.0, le=1e7, allow_inf_nan=False)]
@@ -139,7 +139,7 @@ def _read(validate: Callable[[Any], M], given: Any) -> M:
 
 def check_session_id(session_id: str, field: str) -> None:
     """Raise InvalidRequest naming `field` for an id that a body could not carry either."""
-    if not re.fullmatch(_SESSION_ID, session_id):
+    if not re.fullmatch(SESSION_ID, session_id):
         raise InvalidRequest(f"{field}: not a session id: 1 to 128 of A-Z a-z 0-9 . _ : -", param=field)
 
 

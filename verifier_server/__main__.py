@@ -9,9 +9,11 @@ from contextlib import suppress
 import uvicorn
 
 from verifier_server.app import create_app
+from verifier_server.heads import with_head_deadline
 from verifier_server.settings import SettingsError, from_flags
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that they close first
+HEAD_PATIENCE = 10.0  # seconds in which the head of a request must be there
 PATIENCE = 5  # seconds that requests under way are given at the end; a stream of tokens may go on for ever
 
 
@@ -28,6 +30,7 @@ def main() -> int:
         app,
         host=options.host,
         port=options.port,
+        http=with_head_deadline(HEAD_PATIENCE),
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=PATIENCE,
         access_log=False,

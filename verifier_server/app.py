@@ -25,11 +25,14 @@ from speculation.errors import (
     NotFound,
     Overloaded,
     RequestError,
+    RequestTimeout,
+    ShuttingDown,
     SpecPairError,
 )
-from verifier_server import routes
+from verifier_server import docs_page, openapi, routes
 from verifier_server.service import Service
 from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers
+from verifier_server.stopping import EndsQuietly, heard
 
 if TYPE_CHECKING:
     app: FastAPI
@@ -44,32 +47,40 @@ def create_app(
     on_failure: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
     draft: Backend | None = None,
+    after_failure: Callable[[], None] | None = None,
 ) -> FastAPI:
     """A verifier with `settings`; with a `backend` already loaded, or loading its own in the background.
 
-    `clock`, in seconds, is what the scheduler goes by. `draft`: a draft model already loaded, for texts drafted here.
+    `on_failure` is called, from another thread, when the model could not be loaded, and has the process told to stop;
+    `after_failure` is the last thing that the application does then. `clock`, in seconds, is what the scheduler goes
+    by. `draft`: a draft model already loaded, for texts drafted here.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
-        service: Service = app.state.service
         service.outbox.attach(asyncio.get_running_loop())
         service.start(on_failure)
         try:
-            yield
+            with heard(asyncio.get_running_loop(), service.begin_stop):
+                yield
         finally:
+            service.stopping = True
             service.stop()
+            if service.failure is not None:
+                _log.error("the verifier ends, for the model could not be loaded: %s", service.failure)
+                if after_failure is not None:
+                    after_failure()
 
-    app = FastAPI(
-        title="specpair verifier",
-        description="Verifies token drafts against the target model; only token ids travel.",
-        lifespan=lifespan,
-        redirect_slashes=False,
-    )
-    app.state.service = Service(settings, backend, clock, draft)
+    # Unlike FastAPI's own pages, ours load nothing from other hosts.
+    app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
+    keyed = settings.api_key is not None
+    app.openapi = lambda: openapi.document(keyed)  # type: ignore[method-assign]
+    app.state.service = service = Service(settings, backend, clock, draft)
     routes.add_to(app)
+    docs_page.add_to(app)
     app.add_middleware(ShortCut)
+    app.add_middleware(EndsQuietly, stopping=lambda: service.stopping)
     app.add_exception_handler(SpecPairError, _reply_error)
     app.add_exception_handler(HTTPException, _reply_http)
     app.add_exception_handler(Exception, _reply_unexpected)
@@ -100,8 +111,10 @@ class ShortCut:
 async def _reply_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, SpecPairError)
     headers = None
-    if isinstance(error, ModelLoading | Overloaded):
+    if isinstance(error, ModelLoading | Overloaded | ShuttingDown):
         headers = {"Retry-After": str(error.details.get("retry_after", 1))}  # whole seconds
+    elif isinstance(error, RequestTimeout):  # what is still to come of the body belongs to no request
+        headers = {"Connection": "close"}
     return JSONResponse(error.body(), status_code=error.status, headers=headers)
 
 
@@ -125,12 +138,23 @@ def _stop_process() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def _end_process() -> None:
+    """With a status that supervisors take for a failure.
+
+    uvicorn ends with the signal that it was told to stop by, which systemd, for one, takes for an end in good order.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(STARTUP_FAILURE)
+
+
 def _from_command_line() -> FastAPI:
     """The application by the environment; a bad setting ends the process with one line that names it."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s:     %(message)s")
     try:
         refuse_workers()
-        return create_app(from_environment(), on_failure=_stop_process)
+        return create_app(from_environment(), on_failure=_stop_process, after_failure=_end_process)
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         raise SystemExit(STARTUP_FAILURE) from None  # of any other status, --workers would start it again and again

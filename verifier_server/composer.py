@@ -8,10 +8,12 @@ gets a pass without one, so that prompts hold no guess up for longer than one ch
 from math import inf
 
 from backends.contract import Backend
+from speculation.acceptance import DRAFTER_INVARIANT
 from verifier_server.plan import Part, Plan
 from verifier_server.queue import Queue
 from verifier_server.rows import RowPool
 from verifier_server.seats import Seat
+from verifier_server.sessions import Session
 
 _TURN = 16  # answers that a session gets out of its row before another that waits may have it: recomputing is dear
 _PATIENCE = 8  # passes without prompts after which they go first
@@ -20,8 +22,17 @@ _PATIENCE = 8  # passes without prompts after which they go first
 class Composer:
     """Fills passes. `chunk`: tokens of prompts in a pass while other sessions are active."""
 
-    def __init__(self, backend: Backend, rows: RowPool, queue: Queue, chunk: int, max_drafts: int) -> None:
-        self._backend, self._rows, self._queue = backend, rows, queue
+    def __init__(
+        self,
+        backend: Backend,
+        rows: RowPool,
+        queue: Queue,
+        chunk: int,
+        max_drafts: int,
+        price: float,
+    ) -> None:
+        """`price`: what a judged draft costs, as `allowance` counts."""
+        self._backend, self._rows, self._queue, self._price = backend, rows, queue, price
         self._chunk, self._max_drafts = min(chunk, backend.max_batch_tokens), max_drafts
         self._left_out = 0  # passes since a prompt that waits was fed
         self.chunk_over = -inf  # when the last pass ended that held one beside other sessions
@@ -35,9 +46,12 @@ class Composer:
         plan = Plan(self._backend.max_batch_tokens)
         guesses: list[Part] = []
         prompts: list[Part] = []
+        shared = len(self._active()) > 1
         for seat in self._after_turns(waiting):
             run, jobs = seat.choose(self._max_drafts)
-            (guesses if seat.lacking == 1 else prompts).append(Part(seat, run, jobs, run.fresh, run.fresh_proposals))
+            most = self._allowed(seat, shared)
+            part = Part(seat, run, jobs, run.fresh[:most], run.fresh_proposals[:most])
+            (guesses if seat.lacking == 1 else prompts).append(part)
         if prompts and self._left_out >= _PATIENCE:
             self._add_prompts(plan, prompts)
             self._add_guesses(plan, guesses)
@@ -51,6 +65,14 @@ class Composer:
             if plan.room and seat.session.row is not None:  # a guess may just have taken it
                 plan.add(Part(seat, None, [], []), plan.room)
         return plan
+
+    def price(self, session: Session) -> float:
+        """What a judged draft costs a session.
+
+        Where the text depends on which drafts are judged, that must not depend on what others do, nor on what passes
+        take: such a session pays the full price, and goes by its credit also while it is alone.
+        """
+        return self._price if session.strategy in DRAFTER_INVARIANT else 1.0
 
     def width(self, seats: list[Seat]) -> int:
         """Tokens that a pass over these feeds, roughly."""
@@ -77,9 +99,17 @@ class Composer:
 
     def _alone(self, parts: list[Part]) -> bool:
         """Whether these are of a single session, and no other one is active."""
-        active = {seat for seat in self._queue.recent if seat.session.finish_reason is None}
-        active.update(self._queue.waiting)
-        return len(active) == 1 and len(parts) == 1
+        return len(parts) == 1 and len(self._active()) == 1
+
+    def _active(self) -> set[Seat]:
+        """Sessions that wait, or whose next guess may come while a pass is under way."""
+        return {seat for seat in self._queue.recent if seat.session.finish_reason is None}.union(self._queue.waiting)
+
+    def _allowed(self, seat: Seat, shared: bool) -> int | None:
+        """Drafts of `seat` that the next pass may judge; None: all there are."""
+        if not shared and seat.session.strategy in DRAFTER_INVARIANT:
+            return None
+        return seat.allowance.drafts(self.price(seat.session))
 
     def _seated(self, seat: Seat) -> bool:
         """Whether `seat` has a row, or gets one: a free one, or that of a session for which nothing waits.

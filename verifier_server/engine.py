@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from backends.contract import Backend, BackendError, EngineLost
-from speculation.errors import EngineError, SpecPairError
+from speculation.errors import EngineError, ShuttingDown, SpecPairError
 from verifier_server.jobs import Answer, Job
 from verifier_server.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session
 
 __all__ = ["Answer", "Engine", "Job"]
 _log = logging.getLogger("specpair.engine")
+_SHUTTING_DOWN = "the verifier is shutting down: ask again when it is back"
 
 
 class Engine:
@@ -43,17 +44,28 @@ class Engine:
         self._deliver = deliver
         self._wake = threading.Condition()
         self._inbox: list[Callable[[], None]] = []  # what is to be done between passes, in order
-        self._stopping = False
+        self._stopping = self._shutting_down = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def ended(self) -> SpecPairError | None:
+        """What is answered since there are no more passes; None while there are."""
+        if self.failure is not None:
+            return EngineError(self.failure)
+        return ShuttingDown(_SHUTTING_DOWN) if self._shutting_down else None
+
+    def shut_down(self) -> None:
+        """Answer what waits with an error after the pass under way; there will be no other. From any thread."""
+        with self._wake:
+            self._stopping = self._shutting_down = True
+            self._wake.notify()
+
     def stop(self) -> None:
         """End the thread after the pass under way and free the model; what waits is answered with an error."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
+        self.shut_down()
         self._thread.join()
         self.backend.close()
 
@@ -61,7 +73,7 @@ class Engine:
         """Queue a job. From any thread. What is wrong with it, an overload too, comes as its answer."""
         now = self._clock()
         if not self._between_passes(lambda: self._take_in(job, now)):
-            job.done(EngineError("the engine has stopped: the verifier is shutting down or has failed"))
+            job.done(self.ended or EngineError("the engine has stopped: restart the verifier"))
             self._deliver()
 
     def forget(self, session: Session) -> None:
@@ -124,19 +136,18 @@ class Engine:
             job.done(error)
 
     def _run(self) -> None:
-        reason = "the verifier is shutting down"
         try:
             while not self._stopping:
                 if not self.step():
                     self._sleep()
         except Exception:
             _log.exception("the engine thread died")
-            self.failure = reason = "the engine thread died: see the verifier's log, and restart it"
+            self.failure = "the engine thread died: see the verifier's log, and restart it"
         with self._wake:
             self._stopping = True
         for do in self._inbox:
             do()
-        self._scheduler.abandon(EngineError(reason))
+        self._scheduler.abandon(self.ended or ShuttingDown(_SHUTTING_DOWN))
         self._deliver()
 
     def _sleep(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from speculation.errors import EngineError, SpecPairError, UnknownSession
+from speculation.errors import SpecPairError, UnknownSession
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 
@@ -93,15 +93,15 @@ class CommittedStream(Response):
         """The events that are due now, and whether more may follow."""
         session = self._session
         # Read before the tokens, which the engine's thread appends first: an end that is seen has all its tokens here.
-        finish_reason, gone, failure = session.finish_reason, session.gone, self._service.engine.failure
+        finish_reason, gone, ended = session.finish_reason, session.gone, self._service.engine.ended
         events = b"".join(self._tokens())
         if finish_reason is not None:
             return events + event("end", {"total_tokens": self._sent, "finish_reason": finish_reason}), False
         error: SpecPairError | None = None
         if gone:
             error = UnknownSession(f"session {session.id} was deleted, or expired, while it was streamed")
-        elif failure is not None:
-            error = EngineError(failure)
+        else:
+            error = ended
         return (events, True) if error is None else (events + event("error", error.body()), False)
 
     def _tokens(self) -> Iterator[bytes]:

@@ -45,11 +45,12 @@ class DraftCounts:
         """Count a guess. `found`: of each of its drafts, whether it was looked up."""
         self.rounds += 1
         self.drafted += answer.judged
-        self.accepted += answer.accepted
+        accepted = min(answer.accepted, answer.judged)  # a bonus token may equal a draft that was not judged
+        self.accepted += accepted
         self.looked_up += sum(found[: answer.judged])
-        self.looked_up_accepted += sum(found[: answer.accepted])
-        self.per_position += [0] * (answer.accepted - len(self.per_position))
-        for place in range(answer.accepted):
+        self.looked_up_accepted += sum(found[:accepted])
+        self.per_position += [0] * (accepted - len(self.per_position))
+        for place in range(accepted):
             self.per_position[place] += 1
 
     def body(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class Answer:
     forward_ms: float  # in passes that ran this very guess; 0: the model never did
     sessions: int = 0  # that shared the last of them
     decisions: list[dict[str, Any]] | None = None  # on each of `tokens`, as replies carry them, where asked for
+    unjudged: int = 0  # drafts at the end of those that were new, for which the session's credit did not suffice
 
     @property
     def timing(self) -> dict[str, float]:
@@ -105,6 +106,7 @@ class Job:
             forward_ms=1e3 * self.forward if ran else 0.0,
             sessions=self.sessions if ran else 0,
             decisions=session.decided(self.position, len(session.tokens)),
+            unjudged=len(self.fresh) - judged if judged is not None else 0,
         )
 
 

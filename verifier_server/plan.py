@@ -16,7 +16,7 @@ class Part:
     seat: Seat
     run: Job | None  # the guess whose drafts are run
     jobs: list[Job]  # all that are answered with it
-    fresh: list[int]  # drafts to judge
+    fresh: list[int]  # drafts to judge: those of `run` that go beyond the record, as far as its session's credit goes
     proposals: Sequence[Weights] = ()  # what each was drawn from, or nothing
 
 

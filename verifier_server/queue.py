@@ -37,8 +37,11 @@ class Queue:
 
     @property
     def waiting(self) -> list[Seat]:
-        """Sessions with a guess, by the arrival of their first."""
-        return sorted(self._waiting, key=lambda seat: seat.jobs[0].number)
+        """Sessions with a guess, the one first that has been waiting for a pass the longest.
+
+        Not by the arrival of their guesses: a session with many of them waiting would always be the first.
+        """
+        return sorted(self._waiting, key=lambda seat: seat.turn)
 
     @property
     def recent(self) -> Iterable[Seat]:
@@ -70,6 +73,8 @@ class Queue:
         if job.session.strategy not in DRAFTER_INVARIANT:
             self._check_overlap(seat, job)
         self._line_up(job, now)
+        if not seat.jobs:
+            seat.turn = job.number
         seat.hear(job, now)
         self._count += 1
         self._waiting[seat] = None
@@ -86,7 +91,11 @@ class Queue:
             del self._recent[seat]
 
     def settle(self, seat: Seat, now: float, ran: Job | None = None, judged: int = 0) -> None:
-        """Answer, in order of arrival, what the record answers: `ran` too, if a pass has just judged its drafts."""
+        """Answer, in order of arrival, what the record answers: `ran` too, if a pass has just judged `judged` drafts
+        of it. Then its session queues anew."""
+        if ran is not None:
+            self._arrivals += 1
+            seat.turn = self._arrivals
         for job in list(seat.jobs):
             if job.cancelled:
                 self._remove(seat, [job])
@@ -175,7 +184,7 @@ class Queue:
 def _expect_next(seat: Seat, job: Job, answer: Answer, now: float) -> None:
     """What an answered guess says of the next one."""
     fell = answer.accepted < len(job.drafts)
-    if fell and not answer.judged:
+    if fell and not (answer.judged or answer.unjudged):
         seat.rhythm.overtaken()
     elif fell or not job.drafts or job.next_in is None:
         seat.rhythm.answered(now, job.next_in)

@@ -2,7 +2,6 @@
 
 import ipaddress
 import secrets
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -10,7 +9,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from speculation import wire
 from speculation.errors import (
-    BodyTooLarge,
     ImplicitSessionRefused,
     InvalidRequest,
     SessionMismatch,
@@ -18,6 +16,7 @@ from speculation.errors import (
     Unauthorized,
 )
 from speculation.positions import check_position
+from verifier_server.bodies import read_body
 from verifier_server.events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream, encode
 from verifier_server.jobs import Answer
 from verifier_server.service import Service
@@ -28,23 +27,22 @@ SESSION_HEADER = "X-Session-Id"
 
 
 def add_to(app: FastAPI) -> None:
-    """Register every endpoint, with and without the trailing slash."""
-    for path, method, endpoint, schema in (
-        ("/prefill", "POST", prefill, wire.PrefillRequest),
-        ("/verify", "POST", verify, wire.VerifyRequest),
-        ("/verify/batch", "POST", verify_batch, wire.BatchRequest),
-        ("/generate", "POST", generate, wire.GenerateRequest),
-        ("/tokenize", "POST", tokenize, wire.TokenizeRequest),
-        ("/health", "GET", health, None),
-        ("/model", "GET", model, None),
-        ("/vocabulary", "GET", vocabulary, None),
-        ("/sessions", "GET", list_sessions, None),
-        ("/sessions/{session_id}", "DELETE", delete_session, None),
-        ("/sessions/{session_id}/stream", "GET", stream, None),
+    """Register every endpoint, with and without the trailing slash. `openapi.OPERATIONS` describes them."""
+    for path, method, endpoint in (
+        ("/prefill", "POST", prefill),
+        ("/verify", "POST", verify),
+        ("/verify/batch", "POST", verify_batch),
+        ("/generate", "POST", generate),
+        ("/tokenize", "POST", tokenize),
+        ("/health", "GET", health),
+        ("/model", "GET", model),
+        ("/vocabulary", "GET", vocabulary),
+        ("/sessions", "GET", list_sessions),
+        ("/sessions/{session_id}", "DELETE", delete_session),
+        ("/sessions/{session_id}/stream", "GET", stream),
     ):
-        described = _body_schema(schema) if schema is not None else None
-        app.add_api_route(path, endpoint, methods=[method], openapi_extra=described, summary=endpoint.__doc__)
-        app.add_api_route(path + "/", endpoint, methods=[method], include_in_schema=False)
+        app.add_api_route(path, endpoint, methods=[method])
+        app.add_api_route(path + "/", endpoint, methods=[method])
 
 
 async def prefill(request: Request) -> Response:
@@ -177,8 +175,9 @@ def _verdict(answer: Answer) -> str:
     tokens = ",".join(map(str, answer.tokens))
     ended = "null" if answer.finish_reason is None else f'"{answer.finish_reason}"'
     decisions = "" if answer.decisions is None else f'"decisions":{encode(answer.decisions)},'
+    unjudged = f'"unjudged":{answer.unjudged},' if answer.unjudged else ""
     return (
-        f'{{"position":{answer.position},"accepted_prefix_len":{answer.accepted},"judged":{answer.judged},'
+        f'{{"position":{answer.position},"accepted_prefix_len":{answer.accepted},"judged":{answer.judged},{unjudged}'
         f'"tokens":[{tokens}],"preds":[{tokens}],{decisions}"total_tokens":{answer.total_tokens},'
         f'"finish_reason":{ended},"timing":{{"queue_ms":{answer.queue_ms:.3f},"forward_ms":{answer.forward_ms:.3f},'
         f'"sessions":{answer.sessions}}}}}'
@@ -205,20 +204,8 @@ def _service(request: Request) -> Service:
 
 
 async def _body(request: Request) -> bytes:
-    limit = request.app.state.service.settings.max_body_bytes
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
-        raise BodyTooLarge(f"the body has {declared} bytes, this verifier takes at most {limit}", limit=limit)
-    body, more = bytearray(), True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":  # nobody is left to read this, but nothing is wrong here either
-            raise InvalidRequest("the connection was closed before the body was complete")
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise BodyTooLarge(f"the body is larger than the {limit} bytes this verifier takes", limit=limit)
-        more = message.get("more_body", False)
-    return bytes(body)
+    settings = request.app.state.service.settings
+    return await read_body(request, settings.max_body_bytes, settings.body_timeout)
 
 
 def _session_id(request: Request, in_body: str | None) -> str | None:
@@ -254,7 +241,3 @@ def _allow_implicit(request: Request) -> None:
 
 def _json(body: str, session: Session) -> Response:
     return Response(body.encode(), media_type="application/json", headers={SESSION_HEADER: session.id})
-
-
-def _body_schema(schema: type[wire.Message]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema.model_json_schema()}}}}

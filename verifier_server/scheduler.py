@@ -17,6 +17,7 @@ from backends.contract import Backend, BackendError, Rows
 from speculation.acceptance import judge
 from speculation.decisions import Decision, explain
 from speculation.errors import EngineError, Overloaded, SpecPairError
+from verifier_server.allowance import price
 from verifier_server.composer import Composer
 from verifier_server.hold import LONGEST, hold_until
 from verifier_server.jobs import Job
@@ -56,7 +57,7 @@ class Scheduler:
         self._step_time = StepTime(pass_ms)
         self._queue = Queue(self.max_drafts, max_queue)
         self._rows = RowPool(backend)
-        self._composer = Composer(backend, self._rows, self._queue, prefill_chunk, self.max_drafts)
+        self._composer = Composer(backend, self._rows, self._queue, prefill_chunk, self.max_drafts, price(pass_ms))
         self._running: Plan | None = None
         self._passes = 0
         self._opened: float | None = None  # when the next pass could first have started
@@ -183,6 +184,8 @@ class Scheduler:
         session.commit(tokens, ends, own=part.run is None, forward_ms=1e3 * (ended - began), decisions=decisions)
         if part.run is not None:
             session.judged_at = ended
+            accepted = sum(ruling.stands for ruling in rulings)
+            part.seat.allowance.judged(len(part.fresh), accepted, self._composer.price(session))
         part.seat.answers += part.run is not None
         rejected = session.held - (len(session.tokens) - 1)
         session.held -= rejected

@@ -1,5 +1,6 @@
 """A session as the scheduler sees it: which guesses of it wait, when it was heard of, what a pass would feed for it."""
 
+from verifier_server.allowance import Allowance
 from verifier_server.jobs import Job
 from verifier_server.rhythm import Rhythm
 from verifier_server.sessions import Session
@@ -14,7 +15,9 @@ class Seat:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.jobs: list[Job] = []  # waiting, in order of arrival
+        self.turn = 0  # its place in the order of those that wait
         self.rhythm = Rhythm()
+        self.allowance = Allowance()
         self.heard = 0.0  # arrival of the last request
         self.waits = False  # for guesses, as its client asked for in the latest: no steps of its own
         self.acknowledged = session.prompt_len  # the highest position its client has sent

@@ -1,5 +1,6 @@
 """The verifier without HTTP: the model, its sessions, and what guesses and writes with them."""
 
+import asyncio
 import json
 import logging
 import threading
@@ -32,6 +33,7 @@ from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")
 _PATIENCE = 2.0  # seconds that loading may take without a word
+_GRACE = 2.0  # seconds that requests under way are given when the process is told to stop
 _DRAFT_SHARE = 0.1  # of loading: a draft model is a small one
 
 
@@ -62,11 +64,22 @@ class Service:
         self._whole_vocabulary: bytes | None = None
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._on_failure: Callable[[], None] | None = None
+        self.stopping = False
 
     def start(self, on_failure: Callable[[], None] | None = None) -> None:
         """Begin to load the model; `on_failure` is called from the loader's thread when that fails."""
         self._on_failure = on_failure
         self._loader.start()
+
+    def begin_stop(self) -> None:
+        """The process was told to stop: what is under way is given a moment, then it is answered with an error."""
+        if not self.stopping:
+            self.stopping = True
+            asyncio.get_running_loop().call_later(_GRACE, self._shut_down)
+
+    def _shut_down(self) -> None:
+        if self._engine is not None:
+            self._engine.shut_down()
 
     def stop(self) -> None:
         """Wait for a load under way, end the engine, free the models."""

@@ -93,6 +93,9 @@ class Settings(BaseModel):
     max_drafts: Annotated[int, Field(ge=1, description="drafts judged in one verify")] = 64
     max_queue: Annotated[Positive, Field(description="guesses waiting at once; beyond, 503 with Retry-After")] = 256
     max_body_bytes: Annotated[int, Field(ge=1024, description="size of a request body")] = 4 * 1024 * 1024
+    body_timeout: Annotated[
+        float, Field(gt=0, description="seconds in which a request body must be there, plus one for each 32 KiB of it")
+    ] = 10.0
     max_sessions: Annotated[Positive, Field(description="sessions remembered at once")] = 1024
     session_ttl: Annotated[float, Field(gt=0, description="seconds after which an idle session is forgotten")] = 900.0
     api_key: Annotated[str | None, Field(min_length=1, description="bearer key that every request must carry")] = None

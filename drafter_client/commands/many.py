@@ -26,6 +26,7 @@ from drafter_client.results_file import ResultsFile
 from drafter_client.side_by_side import InOrder, side_by_side
 from drafter_client.totals import Totals, show_totals
 from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
+from speculation.terminal_text import several_lines
 
 
 def run_many(options: argparse.Namespace) -> int:
@@ -104,7 +105,7 @@ class _Run:
             elif not result.failed:
                 if self._out.is_terminal:
                     self._out.rule(Text(self._prompts[result.index].label), style="dim", align="left")
-                    self._out.print(Text(result.line["text"]))
+                    self._out.print(Text(several_lines(result.line["text"])))
                 else:  # to the letter: rich would expand tabs and drop carriage returns
                     print(result.line["text"], flush=True)
 
@@ -183,4 +184,4 @@ def _interrupts(stop: threading.Event) -> Iterator[threading.Event]:
 
 
 def _say(note: str) -> None:
-    print(note, file=sys.stderr)
+    print(several_lines(note), file=sys.stderr)

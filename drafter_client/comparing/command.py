@@ -134,9 +134,9 @@ def _show(tables: list[Table], last: Stats, fastest: Mode | None, name: str) -> 
             )
             grid.add_row(*cells[: len(shown)], style="bold green" if row.way == each.best else "")
         out.print(grid)
-        out.print(verdict(each) + "\n", soft_wrap=True)
+        out.print(verdict(each) + "\n", soft_wrap=not out.is_terminal)
     took = "has not settled yet" if fastest is None else f"took {fastest}"
-    out.print(f"auto {took}: {last.why}", soft_wrap=True)
+    out.print(f"auto {took}: {last.why}", soft_wrap=not out.is_terminal)
 
 
 def _rate(value: float) -> str:

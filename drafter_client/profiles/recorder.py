@@ -102,7 +102,9 @@ class Recorder:
             "judged": verdict.judged,
             "accepted": verdict.stood(count),
             "ran": verdict.ran,
-            "looked_up": sum(flight.found[verdict.recorded(count) :]) if verdict.judged else 0,
+            "looked_up": sum(flight.found[(first := verdict.recorded(count)) : first + verdict.judged])
+            if verdict.judged
+            else 0,
             "rtt_ms": round(rtt, _DIGITS),
             "network_ms": round(max(0.0, rtt - verdict.queue_ms - verdict.forward_ms), _DIGITS),
             "queue_ms": verdict.queue_ms,

@@ -278,9 +278,17 @@ def test_a_model_name_in_brackets_is_shown_as_it_is() -> None:
 
 def test_the_legend_names_every_colour_once() -> None:
     text = legend().plain
+    assert "\n" not in text
     assert text.count("■") == len(Origin)
     for meaning in ("accepted", "recovered", "bonus", "target-decoded"):
         assert text.count(meaning) == 1
+
+
+@pytest.mark.parametrize("width", [20, 30, 52])
+def test_the_legend_has_lines_that_the_terminal_has_room_for(width: int) -> None:
+    lines = legend(width).plain.split("\n")
+    assert len(lines) > 1 and all(line.startswith("■ ") and len(line) <= width for line in lines)
+    assert "   ".join(lines) == legend().plain
 
 
 LOSSY = {"strategy": "threshold", "threshold": 0.2}

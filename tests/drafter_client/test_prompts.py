@@ -102,6 +102,6 @@ def test_an_object_that_is_no_prompt(line: str, complaint: str) -> None:
 
 def test_a_name_does_nothing_to_a_terminal() -> None:
     (prompt,) = _parse(b'{"prompt": "a", "id": "\\u001b[31m\\nx"}', "p.jsonl")
-    assert prompt.label == "prompt 1 ('\\x1b[31m\\nx')"
+    assert prompt.label == r"prompt 1 (\x1b[31m\nx)"
     (long,) = _parse(b'{"prompt": "a", "id": "' + b"y" * 4000 + b'"}', "p.jsonl")
     assert len(long.label) < 80

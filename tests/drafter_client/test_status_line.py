@@ -9,8 +9,8 @@ from hypothesis import strategies as some
 from rich.console import Console
 
 from drafter_client.status_line import StatusLine, same_terminal
-from tests.drafter_client.screen import Screen
 from tests.drafter_client.support import Ticks
+from tests.terminal.screen import Screen
 
 WIDTH = 20
 signs = some.sampled_from("ab \n漢é")

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -52,10 +52,13 @@ def test_workers_end_uvicorn_instead_of_being_started_over_and_over() -> None:
 def test_a_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF and nothing else")
-    done = run([*MODULE, "--port", "0", "--model", str(path)])
-    assert done.returncode == 1
-    assert f"the model could not be loaded: llama.cpp could not load {path}" in done.stderr
-    assert "Traceback" not in done.stderr
+    for command, status in (([*MODULE, "--model", str(path)], 1), (UVICORN, 3)):
+        done = run([*command, "--port", "0"], VERIFIER_MODEL=str(path))
+        assert done.returncode == status, "none that a supervisor takes for an end in good order"
+        reason = f"for the model could not be loaded: llama.cpp could not load {path}"
+        last = [line for line in done.stderr.splitlines() if "INFO" not in line][-1]
+        assert reason in last
+        assert "Traceback" not in done.stderr
 
 
 @contextmanager
@@ -90,3 +93,68 @@ def test_it_serves_until_it_is_told_to_stop(command: list[str], ending: signal.S
         assert process.wait(20) in (0, -ending, 128 + ending)
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_prints_no_traceback_though_a_stream_is_open(command: list[str], times: int) -> None:
+    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed)}
+    with serving([*command, "--port", "0"], **settings) as (process, http):
+        while http.get("/health").status_code == 503:
+            pass
+        http.post("/prefill", json={"prompt_ids": [1, 2], "session_id": "a"})
+        with http.stream("GET", "/sessions/a/stream") as pushed:
+            lines = pushed.iter_lines()
+            assert next(lines) == "event: tokens"
+            assert process.stderr is not None
+            process.send_signal(signal.SIGINT)
+            said = ""
+            while "Shutting down" not in said:
+                said += process.stderr.readline()
+            if times == 1:
+                assert '"code":"shutting_down"' in "".join(lines)
+            else:
+                process.send_signal(signal.SIGINT)
+            assert process.wait(20) in (0, -signal.SIGINT, 128 + signal.SIGINT)
+        said += process.stderr.read()
+        assert "Traceback" not in said and "Error" not in said
+
+
+def test_a_text_under_way_ends_with_an_error_when_the_verifier_stops() -> None:
+    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}
+    with serving([*UVICORN, "--port", "0"], **settings) as (process, http):
+        while http.get("/health").status_code == 503:
+            pass
+        body = {"prompt_ids": [1, 2], "stream": True, "temperature": 1.0}
+        with http.stream("POST", "/generate", json=body) as written:
+            lines = written.iter_lines()
+            assert next(lines) == "event: tokens"
+            process.send_signal(signal.SIGTERM)
+            assert '"code":"shutting_down"' in list(lines)[-2]
+        assert process.wait(20) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_in_a_terminal_prints_no_traceback_while_the_model_loads_either(command: list[str], times: int) -> None:
+    shown, terminal = os.openpty()
+    settings = environment(VERIFIER_CONTEXT="256", VERIFIER_THREADS="1")
+    process = subprocess.Popen(
+        [*command, "--port", "0"], cwd=ROOT, env=settings, stdin=terminal, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    said = b""
+    try:
+        while b"Waiting for application startup" not in said:
+            said += os.read(shown, 65536)
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # on Linux: the other end was closed
+            while part := os.read(shown, 65536):
+                said += part
+        assert process.wait(30) in (0, -signal.SIGINT, 128 + signal.SIGINT)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(shown)
+    assert b"Traceback" not in said

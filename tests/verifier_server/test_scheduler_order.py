@@ -157,7 +157,7 @@ def test_a_prompt_that_finds_no_room_goes_first_in_the_end() -> None:
         session = opened(at, [256, number])
 
         def again(_answer: Answer | None = None, session: Session = session) -> None:
-            at.ask(session, None, [0] * 15, again)
+            at.ask(session, None, plain(SCRIPT, session.tokens, 15), again)
 
         again()
     late = at.open([256, 9] + [9] * 20)

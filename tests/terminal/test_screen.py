@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.drafter_client.screen import Screen, drafter, run_in_terminal
 from tests.drafter_client.support import Verifier, running
 from tests.end_to_end.reference import CONTEXT
+from tests.terminal.pseudo import python, terminal
+from tests.terminal.screen import Screen
 from verifier_server.settings import Settings
 
 CONTROL = "\x1b"
 PROMPT = ["--prompt", "def f(x):", "--max-tokens", "90", "--seed", "1", "--threads", "1"]
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +26,23 @@ def exact() -> Iterator[Verifier]:
 
 
 def _command(exact: Verifier, *more: str) -> list[str]:
-    return drafter("--verifier", exact.url, *PROMPT, *more)
+    return python("-m", "drafter_client", "--verifier", exact.url, *PROMPT, *more)
 
 
 def _piped(exact: Verifier, *more: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(_command(exact, *more), capture_output=True, text=True, check=True)
 
 
+def _written(exact: Verifier, columns: int, *more: str, **variables: str) -> str:
+    """What went to the terminal."""
+    with terminal(_command(exact, *more), columns, **variables) as shown:
+        assert shown.wait() == 0, shown.raw
+        return shown.raw
+
+
 def _seen(exact: Verifier, columns: int, *more: str) -> tuple[list[str], str]:
     """What is on the screen in the end, and what went there."""
-    status, written = run_in_terminal(_command(exact, *more), columns)
-    assert status == 0, written
+    written = _written(exact, columns, *more)
     screen = Screen(columns)
     screen.feed(written)
     return screen.lines, written
@@ -69,11 +76,11 @@ def test_with_a_baseline_the_speed_up_stands_there_and_with_stats_all(exact: Ver
 
 
 def test_a_dumb_terminal_gets_no_control_codes_and_no_color_no_colours(exact: Verifier) -> None:
-    status, written = run_in_terminal(_command(exact), 80, TERM="dumb")
-    assert status == 0 and CONTROL not in written and "drafts for" in written
-    status, written = run_in_terminal(_command(exact), 80, NO_COLOR="1")
+    written = _written(exact, 80, TERM="dumb")
+    assert CONTROL not in written and "drafts for" in written
+    written = _written(exact, 80, NO_COLOR="1")
     colours = [code for codes in re.findall(r"\x1b\[([0-9;]*)m", written) for code in codes.split(";")]
-    assert status == 0 and not {code for code in colours if code.isdecimal() and int(code) >= 30}
+    assert not {code for code in colours if code.isdecimal() and int(code) >= 30}
 
 
 def test_through_a_pipe_there_is_one_line_and_no_control_code(exact: Verifier) -> None:

@@ -1,0 +1,93 @@
+"""A drafter beside somebody else on one verifier, in virtual time: the real scheduler, the rest made up.
+
+The texts, the link and what everything takes are those of `benchmarks.capacity_virtual`. The neighbour is one of its
+forms; beside it is one of
+
+    plain       asks for one token after another, each as soon as the last one is known: never a draft
+    junk        sends 64 random drafts in place of none
+    junk, 16    the same with 16 requests under way at all times
+    honest      another of the neighbour's form
+
+whose messages take no time: it is as fast as can be.
+"""
+
+import random
+from collections.abc import Callable
+
+from benchmarks.capacity_model import Text
+from benchmarks.capacity_virtual import FORMS, Client, Setting, start_all, virtual_world
+from benchmarks.virtual import World
+from speculation.acceptance import Strategy
+from speculation.errors import SpecPairError
+from speculation.sampling import Sampling
+from verifier_server.jobs import Answer, Job
+from verifier_server.sessions import Session
+
+DRAFTS = 64
+_MANY = 16  # requests of one session that may wait
+_TEXT = 4096  # tokens
+
+
+class Sender:
+    """Sends `drafts` random ids at a time, or none, from where it knows the text to be, with `at_once` under way."""
+
+    def __init__(self, world: World, drafts: int, at_once: int) -> None:
+        self._world, self._drafts, self._at_once = world, drafts, at_once
+        self._rng = random.Random(1)
+        self._texts = 0
+        self._session = self._open()
+
+    def start(self) -> None:
+        """Begin."""
+        for _ in range(self._at_once):
+            self._submit()
+
+    def _open(self) -> Session:
+        self._texts += 1
+        prompt = list(Text(1000 + self._texts).prompt)
+        return Session(f"sender-{self._texts}", prompt, len(prompt), Sampling(), Strategy.COUPLED, _TEXT)
+
+    def _submit(self) -> None:
+        session = self._session
+        drafts = [self._rng.randrange(256) for _ in range(self._drafts)]
+        job = Job(session, len(session.tokens), drafts, lambda answer: self._answered(session, answer))
+        self._world.scheduler.submit(job, self._world.now)
+
+    def _answered(self, session: Session, answer: Answer | SpecPairError) -> None:
+        if isinstance(answer, SpecPairError):
+            raise answer
+        if answer.finish_reason is not None and session is self._session:
+            self._session = self._open()
+        self._world.at(self._world.now, self._submit)
+
+
+def _sender(drafts: int, at_once: int) -> Callable[[World, str, Setting], Client | Sender]:
+    return lambda world, _form, _setting: Sender(world, drafts, at_once)
+
+
+def _honest(world: World, form: str, setting: Setting) -> Client | Sender:
+    return FORMS[form].client(world, Text(1), setting, "honest")
+
+
+BESIDE: dict[str, Callable[[World, str, Setting], Client | Sender]] = {
+    "plain": _sender(0, 1),
+    "junk": _sender(DRAFTS, 1),
+    "junk, 16": _sender(DRAFTS, _MANY),
+    "honest": _honest,
+}
+
+
+def rate(form: str, beside: str, setting: Setting) -> float:
+    """Tokens per second of a neighbour of that form while it is watched.
+
+    Raises RuntimeError where it writes another text than the target's.
+    """
+    world, _ = virtual_world(setting, 2)
+    neighbour = FORMS[form].client(world, Text(0), setting, "neighbour")
+    start_all(world, [neighbour, BESIDE[beside](world, form, setting)])
+    world.run(until=setting.warm_up)
+    before = len(neighbour.times)
+    world.run(until=setting.warm_up + setting.seconds)
+    if neighbour.session.tokens != neighbour.text.tokens(0, len(neighbour.session.tokens)):
+        raise RuntimeError(f"beside {beside}, the neighbour's text is not the target's")
+    return (len(neighbour.times) - before) / setting.seconds

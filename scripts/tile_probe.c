@@ -1,0 +1,66 @@
+/* Does this compiler keep what is written into a tile configuration? Exit status: 0 kept, 3 dropped.
+ *
+ * GCC 12 declares that ldtilecfg reads 8 bytes. It reads 64, so at -O2 and -O3 the optimiser takes the stores into the
+ * other 56 for dead and drops them. What llama.cpp then loads on a processor with AMX is rubbish, and the process dies
+ * by SIGSEGV. To be compiled as llama.cpp is, as C or as C++: -O3 -mamx-tile.
+ *
+ * It gives the same answer on every x86-64 processor: without AMX, or without the kernel's leave to use it, ldtilecfg
+ * ends in a signal, which is caught. What counts is what lies on the stack then. */
+#include <immintrin.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TILES = 8, BELOW = 16384, KEPT = 0, UNKNOWN = 1, DROPPED = 3 };
+
+struct configuration { uint8_t palette, start_row, reserved[14]; uint16_t row_bytes[16]; uint8_t rows[16]; };
+
+static sigjmp_buf back;
+
+static void leave(int number) { siglongjmp(back, number); }
+
+static __attribute__((noinline)) void configure(void) {
+    struct configuration tiles __attribute__((aligned(64)));
+    memset(&tiles, 0, sizeof tiles);
+    tiles.palette = 1;
+    for (int i = 0; i < TILES; ++i) { tiles.rows[i] = 16; tiles.row_bytes[i] = 64; }
+    _tile_loadconfig(&tiles);
+}
+
+/* So far below main's frame that nothing which main calls afterwards writes over it. */
+static __attribute__((noinline)) int configure_far_below(void) {
+    volatile char between[4096];
+    between[0] = 0;
+    configure();
+    return between[0];
+}
+
+static int is_whole(const volatile uint8_t *at) {
+    for (int i = 0; i < 64; ++i) {
+        int of_row_bytes = i >= 16 && i < 16 + 2 * TILES, of_rows = i >= 48 && i < 48 + TILES;
+        int wanted = i == 0 ? 1 : of_row_bytes ? 64 * (i % 2 == 0) : of_rows ? 16 : 0;
+        if (at[i] != wanted) return 0;
+    }
+    return 1;
+}
+
+int main(void) {
+    stack_t other; /* for the handler, which would write over the configuration */
+    struct sigaction action;
+    memset(&other, 0, sizeof other);
+    memset(&action, 0, sizeof action);
+    other.ss_size = 65536;
+    other.ss_sp = malloc(other.ss_size);
+    action.sa_handler = leave;
+    action.sa_flags = SA_ONSTACK;
+    if (!other.ss_sp || sigaltstack(&other, NULL) || sigaction(SIGILL, &action, NULL) ||
+        sigaction(SIGSEGV, &action, NULL))
+        return UNKNOWN;
+    if (!sigsetjmp(back, 1)) configure_far_below();
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0) / 64 * 64;
+    for (uintptr_t at = here - BELOW; at < here; at += 64)
+        if (is_whole((const volatile uint8_t *)at)) return KEPT;
+    return DROPPED;
+}

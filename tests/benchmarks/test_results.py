@@ -1,0 +1,87 @@
+"""Where results go, and what a measurement says when a package is missing."""
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import report
+from benchmarks.harness import ROOT
+from benchmarks.report import Report, add_save
+
+MODULES = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if "add_save(parser)" in path.read_text())
+
+
+def _options(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_save(parser)
+    return parser.parse_args(arguments)
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "tracked")
+    monkeypatch.setattr(report, "UNSAVED", tmp_path / "cache")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "folder"), [([], "cache"), (["--save"], "tracked")])
+def test_results_go_to_the_tracked_folder_only_when_asked(
+    folders: Path, arguments: list[str], folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Report("sampling", _options(*arguments))
+    made.line("a figure")
+    made.save()
+    made.beside(".png").touch()
+    assert sorted(path.relative_to(folders).as_posix() for path in folders.rglob("*.*")) == [
+        f"{folder}/sampling.png",
+        f"{folder}/sampling.txt",
+    ]
+    said = capsys.readouterr()
+    assert said.out == (folders / folder / "sampling.txt").read_text() and said.out.endswith("a figure\n")
+    assert said.err == f"written to {folders / folder / 'sampling.txt'}\n"
+
+
+def test_what_is_not_saved_is_not_tracked() -> None:
+    ignored = subprocess.run(["git", "check-ignore", "-q", str(report.UNSAVED / "x.txt")], cwd=ROOT)
+    assert ignored.returncode in (0, 128)  # 128: not a checkout
+    assert report.RESULTS == ROOT / "benchmarks" / "results"
+
+
+def test_every_measurement_that_writes_results_asks_where() -> None:
+    writing = [
+        path.stem
+        for path in (ROOT / "benchmarks").glob("*.py")
+        if re.search(r"Report\(\"|results\(opt", path.read_text())
+    ]
+    assert sorted(set(writing) - {"report"}) == MODULES and len(MODULES) > 10
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("fused", "httpx"),
+        ("soak", "matplotlib"),
+        ("capacity", "matplotlib"),
+        ("modes", "matplotlib"),
+        ("real_compute", "matplotlib"),
+        ("round_profile", "matplotlib"),
+        ("latency_sweep", "matplotlib"),
+        ("verify_curve", "torch"),
+    ],
+)
+def test_a_missing_package_is_named_in_one_line_before_anything_is_measured(module: str, package: str) -> None:
+    code = f"""
+import sys
+sys.modules[{package!r}] = None
+sys.argv = [{module!r}] + (["--shape", "tiny"] if {module!r} == "verify_curve" else [])
+import benchmarks.{module} as run
+run.main()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    [line] = ran.stderr.splitlines()
+    assert line.startswith("not installed: ") and package in line and " -m pip install -r requirements-" in line

@@ -1,0 +1,98 @@
+"""scripts/setup in a copy of the tree, with a stand-in for the environment's Python: what it would install, and how."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STAND_IN = """#!/bin/sh
+echo "$*" >> calls
+case "$*" in
+    *selfcheck*) [ ! -e check-fails ] || { echo "setup: it died" >&2; exit 1; } ;;
+    *pip\\ install\\ -v*)
+        echo "$CMAKE_ARGS" > cmake_args
+        [ ! -e build-fails ] || { echo "no compiler" >&2; exit 1; } ;;
+esac
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """With a .venv whose programs only note how they were called, and a finding in place of the compiler's trial."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "setup", tmp_path / "scripts")
+    for name in ("requirements.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("pip", "python"):
+        program = tmp_path / ".venv" / "bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(STAND_IN, encoding="utf-8")
+        program.chmod(0o755)
+    found(tree=tmp_path)
+    return tmp_path
+
+
+def found(tree: Path, cmake: str = "", pip: str = "") -> None:
+    """What the trial of the compiler comes to."""
+    text = f"print('cmake {cmake}'.strip())\nprint('pip {pip}'.strip())\n"
+    (tree / "scripts" / "compiler_options.py").write_text(text, encoding="utf-8")
+
+
+def set_up(tree: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    here = {key: value for key, value in os.environ.items() if key not in ("CMAKE_ARGS", "CFLAGS", "CXXFLAGS")}
+    command = [str(tree / "scripts" / "setup")]
+    here |= {"PYTHON": sys.executable, **variables}
+    return subprocess.run(command, cwd=tree, env=here, capture_output=True, text=True, timeout=60)
+
+
+def calls(tree: Path) -> list[str]:
+    return (tree / "calls").read_text(encoding="utf-8").splitlines()
+
+
+def test_a_sound_compiler_changes_nothing(tree: Path) -> None:
+    ran = set_up(tree)
+    assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.splitlines()[-1] == "setup: done"
+    assert calls(tree) == [
+        "-m pip install -v -r requirements.txt",
+        "-m pip install --quiet --no-deps --editable .",
+        "-m backends.llama_selfcheck",
+    ]
+    assert set_up(tree).stdout == "" and len(calls(tree)) == 3  # a second run has nothing to do
+
+
+def test_the_cure_stands_beside_what_the_user_put_into_cmake_args(tree: Path) -> None:
+    found(tree, "-DSPECPAIR_CXX_OPTIONS=-fno-dse")
+    assert set_up(tree, CMAKE_ARGS="-DGGML_CUDA=on").returncode == 0
+    words = (tree / "cmake_args").read_text(encoding="utf-8").split()
+    assert words[0] == "-DLLAVA_BUILD=OFF" and words[-2:] == ["-DSPECPAIR_CXX_OPTIONS=-fno-dse", "-DGGML_CUDA=on"]
+    assert calls(tree)[0] == "-m pip install -v -r requirements.txt"
+
+
+def test_only_llama_cpp_is_built_without_pips_cache(tree: Path) -> None:
+    found(tree, "-DSPECPAIR_CXX_OPTIONS=-fno-dse", "--no-cache-dir")
+    assert set_up(tree).returncode == 0
+    [pin] = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("llama-cpp-")]
+    assert calls(tree)[:2] == [
+        f"-m pip install -v --no-cache-dir {pin}",
+        "-m pip install -v -r requirements.txt",
+    ]
+
+
+def test_without_a_compiler_it_says_what_to_install(tree: Path) -> None:
+    (tree / "build-fails").touch()
+    ran = set_up(tree)
+    assert ran.returncode == 1
+    assert "no compiler" in ran.stderr and "setup: apt install build-essential, or xcode-select --install" in ran.stderr
+    assert not any("selfcheck" in call for call in calls(tree))
+
+
+def test_an_engine_that_dies_fails_the_setup_until_it_is_mended(tree: Path) -> None:
+    (tree / "check-fails").touch()
+    ran = set_up(tree)
+    assert (ran.returncode, ran.stderr) == (1, "setup: it died\n") and "setup: done" not in ran.stdout
+    (tree / "check-fails").unlink()
+    assert set_up(tree).stdout.endswith("setup: done\n")

@@ -1,0 +1,63 @@
+"""`make demo` before a person: its own programs and processes, with a cheap target so that it is quick."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.terminal.pseudo import Terminal, check, python, terminal
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
+COLUMNS = 100
+DEMO = python("-m", "examples.demo", "--step-ms", "2", "--max-tokens", "16")
+
+
+def _demo(*more: str) -> Iterator[Terminal]:
+    with terminal([*DEMO, *more], COLUMNS) as screen:
+        yield screen
+
+
+@pytest.fixture
+def demo() -> Iterator[Terminal]:
+    yield from _demo()
+
+
+@pytest.fixture
+def long_demo() -> Iterator[Terminal]:
+    yield from _demo("--max-tokens", "900")
+
+
+def test_it_shows_a_text_and_what_was_measured(demo: Terminal) -> None:
+    status = demo.wait()
+    check(demo, COLUMNS)
+    assert status == 0, demo.text
+    assert demo.coloured
+    words = " ".join(demo.text.split())
+    assert words.index("demo: looking for the size") < words.index("demo: the drafter is the same model")
+    assert "stdlib-target-q4_0 drafts for padded-2ms" in words and " 16 tokens " in words
+    assert "x the target" in words
+    demo.wait_until_alone()
+
+
+def test_ctrl_c_in_the_middle_of_the_text_leaves_nothing_behind(long_demo: Terminal) -> None:
+    long_demo.wait_for(r"target-decoded\s+(\S+\s+){3}")  # words of the text
+    long_demo.type("\x03")
+    assert long_demo.wait() == 130, long_demo.text
+    assert "Traceback" not in long_demo.text and "interrupt" in long_demo.text
+    long_demo.wait_until_alone()
+
+
+def test_ctrl_c_again_and_again_leaves_nothing_behind_either(long_demo: Terminal) -> None:
+    long_demo.wait_for(r"target-decoded\s+(\S+\s+){3}")
+    for _ in range(3):
+        long_demo.type("\x03")
+    assert long_demo.wait() == 130, long_demo.text
+    long_demo.wait_until_alone()
+
+
+def test_ctrl_c_while_it_looks_for_the_size_is_told_without_a_traceback(demo: Terminal) -> None:
+    demo.wait_for("looking for the size")
+    demo.type("\x03")
+    assert demo.wait() == 130, demo.text
+    assert "Traceback" not in demo.text and "interrupted" in demo.text
+    demo.wait_until_alone()

@@ -1,0 +1,129 @@
+"""The README's commands as a person sees them: in a terminal of 100 or 80 columns, with colours."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.drafter_client.support import Verifier, running
+from tests.terminal.pseudo import Terminal, check, python, terminal
+from verifier_server.settings import Settings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
+DRAFTER = python("-m", "drafter_client")
+TEXT = ["--prompt", "def main():", "--max-tokens", "16", "--temperature", "0.8", "--seed", "7"]
+SERVERS = {
+    "uvicorn": python("-m", "uvicorn", "verifier_server.app:app", "--port", "0"),
+    "flags": python("-m", "verifier_server", "--port", "0"),
+}
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[Verifier]:
+    """The target that ships, with a draft model beside it."""
+    draft = Path(__file__).resolve().parents[2] / "models" / "stdlib-draft-q8_0.gguf"
+    with running(Settings(rows=4, context=512, threads=1, draft_model=draft, draft_threads=1)) as started:
+        yield started
+
+
+@contextmanager
+def shown(*arguments: str, columns: int = 100, **variables: str) -> Iterator[Terminal]:
+    """What a drafter's command has left on the screen at its end, if all is well."""
+    with terminal([*DRAFTER, *arguments], columns, **variables) as screen:
+        status = screen.wait()
+        check(screen, columns)
+        assert status == 0, screen.text
+        yield screen
+
+
+def _panel(screen: Terminal) -> list[str]:
+    return [line for line in screen.lines if line.startswith(("│", "╭", "╰"))]
+
+
+@pytest.mark.parametrize("columns", [100, 80])
+@pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto"])
+def test_the_drafter_shows_the_text_and_its_panel(verifier: Verifier, mode: str, columns: int) -> None:
+    arguments = ["--verifier", verifier.url, "--mode", mode, *TEXT, *["--baseline"] * (mode != "target")]
+    with shown(*arguments, columns=columns) as screen:
+        assert screen.coloured
+        panel = _panel(screen)
+        assert panel[0].startswith("╭") and panel[-1].startswith("╰") and len({len(line) for line in panel}) == 1
+        words = " ".join(screen.text.split())
+        assert "stdlib-target-q8_0" in panel[0] and "16 tokens" in words
+        assert ("x the target" in words) == (mode != "target")
+        assert screen.text.partition("╭")[0].strip()  # the text
+
+
+def test_the_decision_on_each_token_is_shown_in_colour(verifier: Verifier) -> None:
+    with shown("--verifier", verifier.url, *TEXT, "--verbose") as screen:
+        assert screen.coloured and _panel(screen)
+
+
+def test_no_colours_where_they_are_not_wanted(verifier: Verifier) -> None:
+    with shown("--verifier", verifier.url, *TEXT, NO_COLOR="1") as screen:
+        assert not re.search(r"\x1b\[(?:\d+;)*3[0-7]m", screen.raw)
+
+
+@pytest.mark.parametrize("columns", [100, 80])
+@pytest.mark.parametrize("which", [[], ["draft"], ["server"]], ids=["target", "draft", "server"])
+def test_one_model_alone(verifier: Verifier, which: list[str], columns: int) -> None:
+    more = ["--verifier", verifier.url] if which == ["server"] else ["--threads", "1"]
+    arguments = ["solo", *which, *more, "--prompt", "import os", "--max-tokens", "20"]
+    with shown(*arguments, columns=columns) as screen:
+        assert screen.coloured
+        panel = " ".join(" ".join(_panel(screen)).split())
+        assert "alone" in panel and "20 tokens" in panel and "TPOT" in panel
+
+
+@pytest.mark.parametrize("columns", [100, 80])
+def test_compare_says_which_way_is_the_fastest(verifier: Verifier, tmp_path: Path, columns: int) -> None:
+    case = tmp_path / "cases.txt"
+    case.write_text("def main():\n", encoding="utf-8")
+    arguments = ["--lengths", "2", "--runs", "1", "--max-tokens", "12", "--seed", "1", "--no-png", "--threads", "1"]
+    arguments += ["--verifier", verifier.url, "--prompt-file", str(case)]
+    with shown("compare", *arguments, columns=columns) as screen:
+        assert screen.coloured
+        assert "x target" in screen.text and re.search(r"^fastest: \w+", screen.text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("columns", [100, 80])
+def test_a_report_of_what_happened(verifier: Verifier, tmp_path: Path, columns: int) -> None:
+    runs = str(tmp_path / "runs")
+    with shown("--verifier", verifier.url, *TEXT, "--lockstep", "--draft-n", "3", "--profile", runs):
+        pass
+    with shown("report", runs, "--no-png", columns=columns) as screen:
+        assert screen.coloured
+        assert (
+            "acceptance by depth" in screen.text and "timeline" in screen.text and "tokens/s over time" in screen.text
+        )
+
+
+def test_many_prompts_show_how_far_they_are(verifier: Verifier, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("def main():\nimport os\n", encoding="utf-8")
+    arguments = ["--prompt-file", str(prompts), "--output", str(tmp_path / "results.jsonl"), "--max-tokens", "12"]
+    with shown("--verifier", verifier.url, *arguments, "--threads", "1") as screen:
+        assert "2" in screen.text and (tmp_path / "results.jsonl").read_text(encoding="utf-8").count("\n") == 2
+
+
+@pytest.mark.parametrize("columns", [100, 80])
+def test_a_wrong_port_is_told_in_a_line(columns: int) -> None:
+    with terminal([*DRAFTER, "--verifier", "http://127.0.0.1:9", *TEXT], columns) as screen:
+        assert screen.wait() == 1
+        assert "no verifier answers at http://127.0.0.1:9" in screen.text and "Traceback" not in screen.text
+
+
+@pytest.mark.parametrize("command", SERVERS.values(), ids=SERVERS)
+def test_the_verifier_runs_until_ctrl_c(command: list[str]) -> None:
+    """And a drafter, in a terminal of its own, has a text from it."""
+    with terminal(command, VERIFIER_CONTEXT="512", VERIFIER_THREADS="1", VERIFIER_ROWS="2") as server:
+        url = server.wait_for(r"running on (http://127\.0\.0\.1:\d+)").group(1)
+        with shown("--verifier", url, *TEXT) as screen:
+            assert _panel(screen)
+        server.type("\x03")
+        assert server.wait() in (0, 130)
+        assert server.coloured and "Traceback" not in server.text
+        server.wait_until_alone()

@@ -1,0 +1,260 @@
+"""The OpenAPI document is valid, covers every route, and says what the endpoints answer."""
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from pydantic import BaseModel
+
+from backends.scripted import Script, ScriptedBackend
+from speculation import errors, responses, wire
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from verifier_server.app import create_app
+from verifier_server.openapi import document
+from verifier_server.openapi_examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
+from verifier_server.openapi_operations import OPERATIONS
+from verifier_server.settings import Settings
+
+PROMPT_IDS = [256, 1, 2]
+TEXT = plain(SCRIPT, PROMPT_IDS, 60)
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LiveServer]:
+    """A verifier that drafts, too."""
+    backend, draft = ScriptedBackend(SCRIPT, rows=2), ScriptedBackend(Script(seed=2, agreement=0.7), rows=2)
+    server = LiveServer(Settings(backend="scripted"), backend, draft=draft)
+    server.wait_until_ready()
+    yield server
+    server.close()
+
+
+def test_the_document_is_valid() -> None:
+    OpenAPIV31SpecValidator(document()).validate()
+    OpenAPIV31SpecValidator(document(keyed=True)).validate()
+
+
+def test_every_reference_leads_somewhere() -> None:
+    text = json.dumps(document())
+    references = set(re.findall(r'"\$ref": "([^"]*)"', text))
+    assert len(references) > 20
+    for reference in references:
+        found: Any = document()
+        for step in reference.removeprefix("#/").split("/"):
+            found = found[step]
+    assert "$defs" not in text
+
+
+def test_the_document_lists_every_route_and_no_other() -> None:
+    app = create_app(Settings(backend="scripted"))
+    served = {
+        (method.lower(), route.path)
+        for route in app.router.routes
+        for method in getattr(route, "methods", None) or ()
+        if getattr(route, "include_in_schema", False) and not route.path.endswith("/")
+    }
+    assert served == {(operation.method, operation.path) for operation in OPERATIONS}
+    assert app.openapi() == document()
+
+
+def test_every_operation_is_described_in_full() -> None:
+    names = set()
+    for path, methods in document()["paths"].items():
+        for operation in methods.values():
+            names.add(operation["operationId"])
+            assert {"200", "401", "500"} <= operation["responses"].keys(), path
+            for status, response in operation["responses"].items():
+                assert response["description"]
+                for content in response["content"].values():
+                    assert "example" in content or content["examples"], (path, status)
+                    assert content["schema"]
+            if "requestBody" in operation:
+                assert {"413", "422"} <= operation["responses"].keys(), path
+                assert operation["requestBody"]["content"]["application/json"]["examples"]
+            assert re.findall("{(.*?)}", path) == [
+                name for name in _parameters(operation) if _parameters(operation)[name]["in"] == "path"
+            ]
+    assert names == {operation.name for operation in OPERATIONS}
+    assert len(names) == len(OPERATIONS)
+    assert all(re.fullmatch("[a-z]+(_[a-z]+)*", name) for name in names)
+
+
+def _parameters(operation: Json) -> dict[str, Json]:
+    found = [each["$ref"].rpartition("/")[2] for each in operation.get("parameters", ())]
+    return {name: document()["components"]["parameters"][name] for name in found}
+
+
+def test_the_key_is_a_bearer_token() -> None:
+    scheme = document()["components"]["securitySchemes"]["bearer"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    assert document(keyed=True)["security"] == [{"bearer": []}]
+    assert document(keyed=False)["security"] == []
+
+
+def test_every_error_is_told_of_somewhere() -> None:
+    told = {error for operation in OPERATIONS for error in operation.errors}
+    raised = {cls for base in (errors.RequestError, errors.ServerError) for cls in base.__subclasses__()}
+    assert raised - told == {errors.NotFound, errors.MethodNotAllowed}  # which no operation gives
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_request_examples_are_requests(name: str) -> None:
+    schema = getattr(wire, name)
+    for example in REQUESTS[name].values():
+        wire.parse(schema, json.dumps(example).encode())
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_response_examples_are_responses(name: str) -> None:
+    checked(getattr(responses, name), RESPONSES[name])
+
+
+@pytest.mark.parametrize("path", EVENTS)
+def test_event_examples_are_events(path: str) -> None:
+    models = dict(_operation(path).events)
+    for name, data in EVENTS[path]:
+        checked(models[name], json.loads(data))
+
+
+@pytest.mark.parametrize("example", [LOADING, FAILED], ids=["loading", "failed"])
+def test_health_examples(example: Json) -> None:
+    checked(responses.HealthResponse, example)
+
+
+def checked(model: type[BaseModel], body: Any) -> Any:
+    """`body`, which is of this model to the letter: no other keys, no number for a text."""
+    model.model_validate_json(json.dumps(body), strict=True)
+    return body
+
+
+def reply(response: httpx.Response, model: type[BaseModel], status: int = 200) -> Any:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    return checked(model, response.json())
+
+
+@pytest.mark.parametrize("explain", [False, True])
+def test_replies_are_as_described(live: LiveServer, explain: bool) -> None:
+    http = live.http
+    for body in ({"prompt": "x"}, {"prompt_ids": PROMPT_IDS, "temperature": 0.5, "seed": 3}):
+        opened = http.post("/prefill", json={**body, "max_tokens": 40, "explain": explain})
+        assert ("decisions" in reply(opened, responses.PrefillResponse)) == explain
+        session = {"session_id": opened.json()["session_id"]}
+        for drafts in ([], TEXT[:3], [1, 2, 3]):
+            judged = http.post(
+                "/verify", json={**session, "position": opened.json()["position"], "draft_tokens": drafts}
+            )
+            assert ("decisions" in reply(judged, responses.VerifyResponse)) == explain
+            assert judged.headers["x-session-id"] == opened.headers["x-session-id"] == session["session_id"]
+        items = [{**session, "position": 4, "draft_tokens": []}, {"session_id": "none", "draft_tokens": []}]
+        reply(http.post("/verify/batch", json={"items": items}), responses.BatchResponse)
+
+
+def test_the_strategies_are_as_described(live: LiveServer) -> None:
+    """Each of them explained, with what it alone tells."""
+    for own in (
+        {"strategy": "probabilistic", "temperature": 0.7},
+        {"strategy": "threshold", "threshold": 0.2},
+        {"strategy": "greedy"},
+    ):
+        opened = live.post("/prefill", {"prompt": "x", "explain": True, **own})
+        checked(responses.PrefillResponse, opened)
+        body = {"session_id": opened["session_id"], "position": opened["total_tokens"], "draft_tokens": [5]}
+        if own["strategy"] == "probabilistic":
+            body["draft_probs"] = [{"5": 1.0}]
+        checked(responses.VerifyResponse, live.post("/verify", body))
+
+
+@pytest.mark.parametrize("mode", ["target", "fused"])
+@pytest.mark.parametrize("explain", [False, True])
+def test_texts_are_as_described(live: LiveServer, mode: str, explain: bool) -> None:
+    body = {"prompt": "x", "max_tokens": 12, "mode": mode, "explain": explain}
+    reply(live.http.post("/generate", json=body), responses.GenerateResponse)
+    events = dict(_operation("/generate").events)
+    with live.http.stream("POST", "/generate", json={**body, "stream": True}) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        told = list(_events(response))
+    assert [name for name, _ in told][-1] == "end" and len(told) > 2
+    for name, data in told:
+        checked(events[name], data)
+
+
+@pytest.mark.parametrize("explain", [False, True])
+def test_session_streams_are_as_described(live: LiveServer, explain: bool) -> None:
+    body = {"prompt_ids": PROMPT_IDS, "max_tokens": 5, "self_continue": True, "explain": explain}
+    session = live.post("/prefill", body)["session_id"]
+    events = dict(_operation("/sessions/{session_id}/stream").events)
+    with live.http.stream("GET", f"/sessions/{session}/stream") as response:
+        told = list(_events(response))
+    assert [name for name, _ in told][-1] == "end" and len(told) >= 2
+    for name, data in told:
+        checked(events[name], data)
+
+
+def _operation(path: str) -> Any:
+    return next(each for each in OPERATIONS if each.path == path)
+
+
+def _events(response: httpx.Response) -> Iterator[tuple[str, Any]]:
+    name = ""
+    for line in response.iter_lines():
+        field, _, value = line.partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            yield name, json.loads(value)
+
+
+def test_the_rest_is_as_described(live: LiveServer) -> None:
+    http = live.http
+    session = live.post("/prefill", {"prompt": "x"})["session_id"]
+    reply(http.get("/health"), responses.HealthResponse)
+    reply(http.get("/model"), responses.ModelResponse)
+    reply(http.get("/model?below=5"), responses.ModelResponse)
+    reply(http.get("/vocabulary"), responses.VocabularyResponse)
+    assert reply(http.get("/sessions"), responses.SessionsResponse)["sessions"]
+    reply(http.post("/tokenize", json={"text": "x"}), responses.TokenizeResponse)
+    reply(http.delete(f"/sessions/{session}"), responses.DeletedResponse)
+    reply(http.delete(f"/sessions/{session}"), responses.ErrorResponse, 404)
+
+
+def test_a_verifier_without_its_model_is_as_described(serve: Serve) -> None:
+    live = serve()
+    live.service.failure = "no such file"
+    reply(live.http.get("/health"), responses.HealthResponse, 503)
+    reply(live.http.get("/model"), responses.ErrorResponse, 503)
+
+
+@pytest.mark.parametrize("key", [None, "secret"])
+def test_document_and_page_need_no_key_and_no_other_host(serve: Serve, key: str | None) -> None:
+    live = serve(api_key=key, wait=key is None)
+    assert live.http.get("/openapi.json").json() == document(keyed=key is not None)
+    page = live.http.get("/docs")
+    assert page.status_code == 200
+    addresses = _Addresses()
+    addresses.feed(page.text)
+    assert len(addresses.found) == 3
+    for address in addresses.found:
+        asset = live.http.get(httpx.URL(live.url + "/docs").join(address).raw_path.decode())
+        assert not re.match("[a-z]+:|//", address) and asset.status_code == 200 and asset.content
+    assert "http" not in re.sub(r"<[^>]*>", "", page.text).replace("openapi.json", "")
+    assert "'self'" in page.headers["content-security-policy"] and "http" not in page.headers["content-security-policy"]
+    assert live.http.get("/docs/other.js").json()["error"]["code"] == "not_found"
+
+
+class _Addresses(HTMLParser):
+    """What a page loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value for name, value in attrs if name in ("src", "href") and value is not None]

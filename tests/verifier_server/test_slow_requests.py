@@ -1,0 +1,143 @@
+"""Requests that do not come to an end: slow bodies, slow heads, connections on which nothing is said."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from backends.scripted import ScriptedBackend
+from tests.verifier_server.conftest import SCRIPT, Serve
+from verifier_server.app import create_app
+from verifier_server.heads import with_head_deadline
+from verifier_server.settings import Settings
+
+HEAD = b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def answer(connection: socket.socket) -> bytes:
+    """All that comes until the connection is closed at the other end."""
+    connection.settimeout(20)
+    parts = list(iter(lambda: connection.recv(65536), b""))
+    return b"".join(parts)
+
+
+def one_answer(connection: socket.socket) -> bytes:
+    """An answer with a Content-Length."""
+    connection.settimeout(20)
+    read = b""
+    while b"\r\n\r\n" not in read:
+        read += connection.recv(1)
+    head = read.decode().lower()
+    length = int(head.split("content-length: ")[1].split("\r\n")[0])
+    while length > 0:
+        length -= len(connection.recv(length))
+    return read
+
+
+@pytest.mark.parametrize("sent", [b"", b"{", b'{"draft_tokens"'])
+@pytest.mark.parametrize("length", [b"Content-Length: 100\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
+def test_a_body_that_does_not_come_is_cut_off(serve: Serve, sent: bytes, length: bytes) -> None:
+    live = serve(body_timeout=0.05)
+    with socket.create_connection(live.address) as connection:
+        chunked = b"%x\r\n%s\r\n" % (len(sent), sent) if sent and length.startswith(b"T") else sent
+        connection.sendall(HEAD + length + chunked)
+        head, _, body = answer(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408")
+    error = json.loads(body)["error"]
+    assert (error["code"], error["type"]) == ("request_timeout", "invalid_request_error")
+    assert f"({len(sent)} bytes had come): send it in 0.05 s, or at 32 KiB a second" in error["message"]
+    assert live.http.get("/health").status_code == 200
+
+
+def test_bodies_that_drip_do_not_gain_time(serve: Serve) -> None:
+    live = serve(body_timeout=0.2)
+    over = threading.Event()
+    with socket.create_connection(live.address) as connection:
+        connection.sendall(HEAD + b"Content-Length: 100000\r\n\r\n")
+
+        def drip() -> None:
+            while not over.wait(0.02):
+                try:
+                    connection.sendall(b" ")
+                except OSError:  # it is closed
+                    return
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            connection.settimeout(20)
+            assert connection.recv(100).startswith(b"HTTP/1.1 408")
+        finally:
+            over.set()
+            dripping.join()
+
+
+def test_the_path_past_the_router_and_the_others_are_alike(serve: Serve) -> None:
+    live = serve(body_timeout=0.05)
+    for path in (b"/verify", b"/prefill", b"/generate", b"/tokenize", b"/verify/batch"):
+        with socket.create_connection(live.address) as connection:
+            connection.sendall(HEAD.replace(b"/verify", path) + b"Content-Length: 9\r\n\r\n{")
+            assert answer(connection).startswith(b"HTTP/1.1 408")
+
+
+@contextmanager
+def heads_within(seconds: float, base: type) -> Iterator[tuple[str, int]]:
+    """The address of a verifier that closes connections on which no head is complete in time."""
+    app = create_app(Settings(backend="scripted"), ScriptedBackend(SCRIPT))
+    http = with_head_deadline(seconds, base)
+    server = uvicorn.Server(uvicorn.Config(app, http=http, log_config=None, access_log=False, ws="none"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield listening.getsockname()[:2]
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+PROTOCOLS = pytest.mark.parametrize("base", [HttpToolsProtocol, H11Protocol], ids=["httptools", "h11"])
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("sent", [b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+def test_a_head_that_is_not_completed_is_cut_off(base: type, sent: bytes) -> None:
+    with heads_within(0.05, base) as address, socket.create_connection(address) as connection:
+        connection.sendall(sent)
+        head, _, body = answer(connection).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 408 Request Timeout")
+        assert json.loads(body)["error"]["code"] == "request_timeout"
+
+
+@PROTOCOLS
+def test_a_connection_on_which_nothing_is_said_is_closed(base: type) -> None:
+    with heads_within(0.05, base) as address, socket.create_connection(address) as connection:
+        assert answer(connection) == b""
+
+
+@PROTOCOLS
+def test_the_second_head_has_as_long_as_the_first_and_silence_between_them_is_fine(base: type) -> None:
+    with heads_within(0.3, base) as address, socket.create_connection(address) as connection:
+        silent = threading.Event()
+        for _ in range(2):
+            connection.sendall(HEALTH)
+            assert one_answer(connection).startswith((b"HTTP/1.1 200", b"HTTP/1.1 503"))
+            silent.wait(0.4)  # longer than a head may take
+        connection.sendall(b"GET /hea")
+        assert answer(connection) == b""
+
+
+@PROTOCOLS
+def test_a_request_that_takes_long_is_not_cut_off(base: type) -> None:
+    with heads_within(0.05, base) as address, socket.create_connection(address) as connection:
+        connection.sendall(HEAD + b"Content-Length: 20\r\n\r\n{")
+        threading.Event().wait(0.15)  # the head is there: the rest is the application's affair
+        connection.sendall(b" " * 19)
+        assert one_answer(connection).startswith((b"HTTP/1.1 422", b"HTTP/1.1 503"))

@@ -1,0 +1,56 @@
+"""`/docs`: the OpenAPI document as a page to read and to try. All of it is served from here, nothing from elsewhere."""
+
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.requests import Request
+from starlette.responses import Response
+
+from speculation.errors import NotFound
+
+_ASSETS = {  # of Swagger UI, as the package fastapi-offline ships them
+    "swagger-ui-bundle.js": "text/javascript",
+    "swagger-ui.css": "text/css",
+    "favicon.png": "image/png",
+}
+# The browser itself refuses whatever would come from, or go to, another host. Swagger UI writes scripts and styles into
+# the page, and draws with images that are data.
+_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+)
+
+
+def add_to(app: FastAPI) -> None:
+    """Register the page and its files. They need no key: they hold no secrets."""
+    app.add_api_route("/docs", page, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/docs/{name}", asset, methods=["GET"], include_in_schema=False)
+
+
+async def page(request: Request) -> Response:
+    """Swagger UI on the document."""
+    # Addresses are relative, so that the page works below a prefix that a proxy adds.
+    html = get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title=request.app.title,
+        swagger_js_url="docs/swagger-ui-bundle.js",
+        swagger_css_url="docs/swagger-ui.css",
+        swagger_favicon_url="docs/favicon.png",
+        swagger_ui_parameters={"validatorUrl": None},  # else it asks a public service to check the document
+    )
+    html.headers["Content-Security-Policy"] = _POLICY
+    return html
+
+
+async def asset(request: Request) -> Response:
+    """One of the page's files. Raises NotFound."""
+    name = request.path_params["name"]
+    if name not in _ASSETS:
+        raise NotFound(f"there is nothing at {request.url.path}: see /docs for what there is")
+    headers = {"Cache-Control": "max-age=86400"}  # seconds
+    return Response(_folder().joinpath(name).read_bytes(), media_type=_ASSETS[name], headers=headers)
+
+
+def _folder() -> Traversable:
+    return files("fastapi_offline").joinpath("static")

@@ -1,0 +1,189 @@
+"""The OpenAPI document: every endpoint with its replies, errors, parameters and examples.
+
+It is made here and not by FastAPI, since the endpoints read and write bodies by hand. Tests hold it against the routes
+and against what the endpoints answer.
+"""
+
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+from pydantic import BaseModel
+
+from speculation import responses, wire
+from speculation.errors import SpecPairError
+from verifier_server.openapi_examples import ERRORS, EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
+from verifier_server.openapi_operations import OPERATIONS, Operation
+from verifier_server.openapi_schemas import PREFIX, Json, schemas
+
+TITLE = "specpair verifier"
+_DESCRIPTION = """Verifies draft tokens against the target model; only token ids travel.
+
+Every path works with and without a trailing slash. An unknown path is a 404 (`not_found`), another method a 405
+(`method_not_allowed`, with the header Allow). Errors have one shape, and a stable `code` each."""
+
+_PARAMETERS: dict[str, Json] = {
+    "session_id": {
+        "name": "session_id",
+        "in": "path",
+        "required": True,
+        "description": "Id of a session, as the reply to its prefill told it.",
+        "schema": {"type": "string", "pattern": wire.SESSION_ID},
+        "example": "demo",
+    },
+    "X-Session-Id": {
+        "name": "X-Session-Id",
+        "in": "header",
+        "description": "The session's id, for routers that hash on a header. It may stand in for `session_id` in the "
+        "body, and must not contradict it.",
+        "schema": {"type": "string", "pattern": wire.SESSION_ID},
+    },
+    "from": {
+        "name": "from",
+        "in": "query",
+        "description": "The position of the first token to be sent; left out, the end of the prompt.",
+        "schema": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**9},
+        "example": 5,
+    },
+    "below": {
+        "name": "below",
+        "in": "query",
+        "description": "Fingerprints over the first so many token ids; left out, over all.",
+        "schema": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**9},
+        "example": 4096,
+    },
+}
+
+_SESSION = "$response.body#/session_id"
+_LINKS: Json = {  # what comes after a prefill
+    "verify": {
+        "operationId": "verify",
+        "requestBody": {"session_id": _SESSION, "position": "$response.body#/total_tokens", "draft_tokens": []},
+    },
+    "stream": {"operationId": "stream_session", "parameters": {"path.session_id": _SESSION}},
+    "delete": {"operationId": "delete_session", "parameters": {"path.session_id": _SESSION}},
+}
+
+
+@cache
+def document(keyed: bool = False) -> Json:
+    """The document of a verifier, which asks for a key or does not. The same each time, and not to be changed."""
+    paths: dict[str, Json] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": TITLE, "description": _DESCRIPTION, "version": _version()},
+        "security": [{"bearer": []}] if keyed else [],
+        "paths": paths,
+        "components": {
+            "schemas": schemas(_models()),
+            "parameters": _PARAMETERS,
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The key of VERIFIER_API_KEY. A verifier that has none asks for none.",
+                }
+            },
+        },
+    }
+
+
+def _operation(operation: Operation) -> Json:
+    described: Json = {"operationId": operation.name, "tags": [operation.tag], "summary": operation.summary}
+    if operation.parameters:
+        described["parameters"] = [{"$ref": f"#/components/parameters/{name}"} for name in operation.parameters]
+    if operation.request is not None:
+        name = operation.request.__name__
+        examples = {key: {"value": value} for key, value in REQUESTS[name].items()}
+        content = {"application/json": {"schema": {"$ref": PREFIX + name}, "examples": examples}}
+        described["requestBody"] = {"required": True, "content": content}
+    described["responses"] = {"200": _success(operation)} | _refusals(operation)
+    return described
+
+
+def _success(operation: Operation) -> Json:
+    content: Json = {}
+    if operation.response is not None:
+        name = operation.response.__name__
+        content["application/json"] = {"schema": {"$ref": PREFIX + name}, "example": RESPONSES[name]}
+    description = "Success."
+    if operation.events:
+        written = "".join(f"event: {name}\ndata: {data}\n\n" for name, data in EVENTS[operation.path])
+        description = (
+            "Server-sent events; the last one is `end` or `error`. In silence a comment (`:`) comes now and then.\n\n"
+            f"```\n{written}```"
+        )
+        if operation.response is not None:
+            description = f"JSON; with `stream` the same text as it is written.\n\n{description}"
+        name, data = EVENTS[operation.path][0]
+        content["text/event-stream"] = {
+            "schema": {"description": "One event.", "oneOf": [_event(*each) for each in operation.events]},
+            "example": {"event": name, "data": data},
+        }
+    success: Json = {"description": description, "content": content}
+    if operation.request is wire.PrefillRequest:
+        success["links"] = _LINKS
+    if operation.names_session:
+        success["headers"] = {
+            "X-Session-Id": {"description": "The session's id.", "required": True, "schema": {"type": "string"}}
+        }
+    return success
+
+
+def _event(name: str, data: type[BaseModel]) -> Json:
+    content = {"contentMediaType": "application/json", "contentSchema": {"$ref": PREFIX + data.__name__}}
+    return {
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {"event": {"const": name}, "data": {"type": "string", **content}},
+    }
+
+
+def _refusals(operation: Operation) -> Json:
+    """The responses other than 200, by status."""
+    by_status: dict[int, list[type[SpecPairError]]] = {}
+    for error in operation.errors:
+        by_status.setdefault(error.status, []).append(error)
+    refusals = {str(status): _refusal(status, by_status[status]) for status in sorted(by_status)}
+    if operation.response is responses.HealthResponse:
+        examples = {"loading": {"value": LOADING}, "failed": {"value": FAILED}}
+        content = {"application/json": {"schema": {"$ref": PREFIX + "HealthResponse"}, "examples": examples}}
+        refusals["503"] = {"description": "The model is loading, or has failed.", "content": content}
+    return refusals
+
+
+def _refusal(status: int, kinds: list[type[SpecPairError]]) -> Json:
+    codes = [kind.code for kind in kinds]
+    schema = {
+        "allOf": [
+            {"$ref": PREFIX + "ErrorResponse"},
+            {"type": "object", "properties": {"error": {"properties": {"code": {"enum": codes}}}}},
+        ]
+    }
+    examples = {kind.code: {"value": ERRORS[kind]} for kind in kinds}
+    described: Json = {
+        "description": f"The error {' or '.join(codes)}.",
+        "content": {"application/json": {"schema": schema, "examples": examples}},
+    }
+    if status == 503:
+        described["headers"] = {
+            "Retry-After": {
+                "description": "Seconds until it is worth asking again; not with model_failed.",
+                "schema": {"type": "integer", "minimum": 0},
+            }
+        }
+    return described
+
+
+def _models() -> set[type[BaseModel]]:
+    """All that are referred to."""
+    models = {model for operation in OPERATIONS for model in (operation.request, operation.response) if model}
+    return models | {data for operation in OPERATIONS for _, data in operation.events} | {responses.ErrorResponse}
+
+
+def _version() -> str:
+    try:
+        return version("specpair")
+    except PackageNotFoundError:  # run from a checkout that was not installed
+        return "0"
