@@ -7,6 +7,7 @@ from drafter_client.stats import Stats
 from drafter_client.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
 from speculation.acceptance import Strategy
 from speculation.operation import Operation
+from speculation.terminal_text import one_line
 
 SOLO = "solo"  # as a mode: a model of this machine by itself
 
@@ -35,6 +36,10 @@ _SPEED_UP = "{:.2f}x the target"
 
 def title(stats: Stats) -> str:
     """Who wrote the text."""
+    return one_line(_title(stats))  # names of files, among others
+
+
+def _title(stats: Stats) -> str:
     if stats.mode == SOLO:
         return f"{stats.model} alone, on this machine"
     if stats.mode == Mode.TARGET:
@@ -176,6 +181,8 @@ def headline(stats: Stats) -> list[str]:
 def notes(stats: Stats) -> list[str]:
     """What a reader would otherwise be puzzled by."""
     told = []
+    if stats.draft_failure is not None:
+        told.append(f"the draft model failed, the target wrote the rest alone: {one_line(stats.draft_failure)}")
     if lossy(stats):
         told.append(
             f"lossy: draft tokens were accepted that the target gave more than {stats.sampling.get('threshold')}; "

@@ -15,6 +15,7 @@ from drafter_client.auto import Chooser, Run, automatic
 from drafter_client.chat import chat_ids
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
+from drafter_client.failsafe import Failsafe
 from drafter_client.generation import Generation
 from drafter_client.looks import Looks
 from drafter_client.loop import speculate
@@ -195,6 +196,8 @@ class Pair:
                 )
             else:
                 yield from begin(seat.client, prompt_ids, options, stats)
+            if isinstance(drafter, Failsafe):
+                stats.draft_failure = drafter.failure or stats.draft_failure
 
     def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:
         return nullcontext() if self._profile is None else self._profile.run(stats, asdict(options))

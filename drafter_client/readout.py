@@ -30,8 +30,8 @@ class Readout:
     ) -> None:
         """`piece`: the text of a token, to show the decision on each instead of streaming the text."""
         self._json, self._stream, self._all = as_json, stream and not as_json and piece is None, stats
-        self._out = Console(highlight=False, soft_wrap=True)
-        self._notes = Console(stderr=True, highlight=False)
+        self._out = Console(markup=False, highlight=False, soft_wrap=True)
+        self._notes = Console(stderr=True, markup=False, highlight=False)
         self._reasons = None if piece is None or as_json else Reasons(piece, self._notes)
         self._shown = 0  # characters of the text
         together = self._stream and self._out.is_terminal and same_terminal(sys.stdout, sys.stderr)

@@ -88,6 +88,7 @@ class Stats:
     baseline: Baseline | None = None
     turns: list[Turn] = field(default_factory=list)  # in mode auto: who wrote what
     why: str = ""  # and what the choice was made by
+    draft_failure: str | None = None  # why drafting ended before the text did: what the draft model's engine said
 
     def opened(self, opened: Opened, began_ms: float, now: float) -> None:
         """Count the prefill, from the beginning of all until `now`, milliseconds."""
@@ -133,7 +134,7 @@ class Stats:
         self.times.queue, self.times.verify = summary.queue_ms, summary.forward_ms
         speculation = summary.speculation
         if speculation is not None:
-            self.draft_model = speculation.draft_model
+            self.draft_model, self.draft_failure = speculation.draft_model, speculation.draft_failure
             self.looked_up, self.looked_up_accepted = speculation.looked_up, speculation.looked_up_accepted
             self.times.drafting = speculation.drafting_ms
 
@@ -145,6 +146,7 @@ class Stats:
         """Count a stretch of the text, of which so many tokens are part of it; these and the whole time aside."""
         self.turns.append(Turn(part.mode, tokens))
         self.draft_model = self.draft_model or part.draft_model
+        self.draft_failure = self.draft_failure or part.draft_failure
         self.sampling = part.sampling or self.sampling  # which the verifier has told
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(part, name))
@@ -278,6 +280,7 @@ class Stats:
             "speed_up": _rounded(self.speed_up, 3),
             "turns": [turn._asdict() for turn in self.turns],
             "why": self.why,
+            "draft_failure": self.draft_failure,
             "decisions": [each.body() for each in self.decisions] or None,
         }
 

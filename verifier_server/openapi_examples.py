@@ -140,6 +140,9 @@ EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # a stream each, by path: na
 _RAISED: tuple[errors.SpecPairError, ...] = (
     errors.InvalidRequest("draft_tokens.0: Input should be a valid integer", param="draft_tokens.0"),
     errors.BodyTooLarge("the body has 67108865 bytes, this verifier takes at most 67108864", limit=67108864),
+    errors.RequestTimeout(
+        "the body was not complete after 10.0 s (6 bytes had come): send it in 10 s, or at 32 KiB a second"
+    ),
     errors.Unauthorized("this verifier wants its key: send the header Authorization: Bearer <key>"),
     errors.EmptyPrompt("the prompt is empty: give at least one token to continue"),
     errors.PromptTooLong(
@@ -172,6 +175,7 @@ _RAISED: tuple[errors.SpecPairError, ...] = (
     errors.ModelLoading("the model is loading (40%): wait and ask again", progress=0.4),
     errors.ModelFailed("the model could not be loaded: there is no file models/none.gguf"),
     errors.Overloaded("256 guesses wait already: try again later", retry_after=2),
+    errors.ShuttingDown("the verifier is shutting down: ask again when it is back"),
     errors.EngineError("the engine failed: out of memory"),
     errors.InternalError("a fault of the verifier (ZeroDivisionError): see its log"),
 )
