@@ -18,7 +18,7 @@ _OF_A_MODEL = ("--draft-model", *_OF_AN_ENGINE, "--translate", "--no-lookup")
 COMMANDS = ("solo", "compare", "report")
 SOLO = ("target", "draft", "server")  # what 'drafter solo' may run
 _VARIABLES = ("API_KEY",)  # behind `flags.PREFIX`
-_HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key")
+_HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key", "--patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
 _OF_MANY = ("--concurrency", "--output")
 
@@ -29,6 +29,8 @@ def drafter_options(arguments: Sequence[str], environment: Mapping[str, str] = o
     options = _parsed(parser, arguments, environment)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
     _check_strategy(parser, options)
+    if options.mode is not Mode.AUTO and not options.remember:
+        parser.error(f"--no-remember: only --mode auto remembers, leave it out with --mode {options.mode}")
     if options.mode in (Mode.FUSED, Mode.TARGET):
         _refuse(parser, options, _OF_DRAFTING, f"with --mode {options.mode} nothing drafts here")
         if options.mode is Mode.TARGET:
@@ -207,7 +209,9 @@ def compare_parser() -> Parser:
         "--max-tokens", type=flags.at_least(1), default=96, metavar="N", help="tokens at most (default: %(default)s)"
     )
     flags.verifier_flags(parser)
-    flags.draft_flags(parser).add_argument(
+    drafting = flags.draft_flags(parser)
+    flags.memory_flag(drafting)
+    drafting.add_argument(
         "--lengths",
         type=flags.lengths,
         default=flags.lengths("1-8"),

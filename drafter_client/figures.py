@@ -119,6 +119,8 @@ def lines(stats: Stats) -> list[Row]:
         told += [("tokens", ", ".join(sources)), ("operation", _operations(stats))]
     if stats.turns:
         told += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
+    if stats.resumed:
+        told.append(("resumed", f"at token {', '.join(map(str, stats.resumed))}"))
     return told
 
 
@@ -183,6 +185,9 @@ def notes(stats: Stats) -> list[str]:
     told = []
     if stats.draft_failure is not None:
         told.append(f"the draft model failed, the target wrote the rest alone: {one_line(stats.draft_failure)}")
+    if stats.resumed:
+        at = ", ".join(map(str, stats.resumed))
+        told.append(f"the verifier went away, and the text was taken up again at token {at}")
     if lossy(stats):
         told.append(
             f"lossy: draft tokens were accepted that the target gave more than {stats.sampling.get('threshold')}; "

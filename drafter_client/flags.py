@@ -10,6 +10,7 @@ from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped import DEFAULT_DRAFT
 from command_line.parser import OneOf
 from drafter_client.options import Mode
+from drafter_client.outages import PATIENCE
 from drafter_client.pair import BRANCHES, VERIFIER
 from speculation import noise
 from speculation.acceptance import Strategy
@@ -26,6 +27,22 @@ def verifier_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("verifier")
     group.add_argument("--verifier", metavar="URL", default=VERIFIER, help="its address (default: %(default)s)")
     group.add_argument("--api-key", metavar="KEY", help=f"its key, if it wants one (or {PREFIX}API_KEY)")
+    group.add_argument(
+        "--patience",
+        metavar="SECONDS",
+        type=between(0.0, 1e6),
+        default=PATIENCE,
+        help="how long to wait for a verifier that went away; the text goes on when it is back (default: %(default)g)",
+    )
+
+
+def memory_flag(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--no-remember",
+        dest="remember",
+        action="store_false",
+        help="auto: neither use nor keep what each mode came to on earlier runs",
+    )
 
 
 def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argparse._ArgumentGroup:
@@ -38,6 +55,7 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
             default=str(Mode.REMOTE),
             help="who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto",
         )
+        memory_flag(draft)
     draft.add_argument(
         "--draft-model", type=path, metavar="PATH", default=DEFAULT_DRAFT, help="model file (default: the small one)"
     )

@@ -60,9 +60,13 @@ class Readout:
         """The text is whole, and something else is under way."""
         self._status.busy(what)
 
+    def close(self) -> None:
+        """Whatever happened: no line of progress stays behind."""
+        self._status.end()
+
     def end(self, stats: Stats, text: str) -> None:
         """Show the rest of `text`, then the figures."""
-        self._status.wipe()
+        self._status.end()
         if self._json:
             print(json.dumps(stats.report(text)))
             return

@@ -5,6 +5,8 @@ the text goes on, in the middle of a line or not. It is wiped before anything el
 """
 
 import os
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +19,18 @@ _WINDOW = 2.0  # seconds that the live rate is taken over
 _WIPE_BELOW = "\x1b[J"  # from the cursor to the end of the screen
 _ROW_BELOW = "\x1bD\x1b[A"  # make sure that there is one: down, where the screen may scroll, and up, in the same column
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
+_lock = threading.RLock()  # over what is drawn: the text's thread draws, any thread may have something to say
+_shown: "StatusLine | None" = None
+
+
+def say(line: str) -> None:
+    """Write a line to standard error, from any thread; where a text is being written there, in a row of its own."""
+    with _lock:
+        if _shown is not None:
+            _shown.make_room()
+        elif sys.stdout is not None and sys.stdout.isatty():  # where a text may have broken off
+            print(file=sys.stderr)
+        print(line, file=sys.stderr, flush=True)
 
 
 class StatusLine:
@@ -37,14 +51,33 @@ class StatusLine:
 
     def begin(self) -> None:
         """The request is on its way."""
+        global _shown
         self._began = self._clock()
+        if self._on:
+            _shown = self
         self._draw("waiting for the first token")
 
     def wipe(self) -> None:
-        """Take the line away: something else is about to be written, or all is over."""
-        if self._drawn:
-            self._drawn = False
-            self._write(_WIPE_BELOW if self._below_text else f"\r{_WIPE_BELOW}")
+        """Take the line away: something else is about to be written."""
+        with _lock:
+            if self._drawn:
+                self._drawn = False
+                self._write(_WIPE_BELOW if self._below_text else f"\r{_WIPE_BELOW}")
+
+    def end(self) -> None:
+        """All is over."""
+        global _shown
+        with _lock:
+            self.wipe()
+            _shown = None
+
+    def make_room(self) -> None:
+        """Put the cursor at the beginning of a row, for a line that is no part of the text."""
+        with _lock:
+            self.wipe()
+            if self._below_text and self._column:
+                self._write("\n")
+                self._column = 0
 
     def wrote(self, tokens: int, text: str) -> None:
         """So many more tokens, and what they wrote to the terminal, if anything."""
@@ -72,6 +105,10 @@ class StatusLine:
     def _draw(self, said: str) -> None:
         if not self._on:
             return
+        with _lock:
+            self._draw_now(said)
+
+    def _draw_now(self, said: str) -> None:
         width = self._console.width
         self.wipe()
         if self._below_text and self._column >= width:

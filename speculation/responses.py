@@ -62,7 +62,10 @@ class DecisionReport(Response):
     verdict: Annotated[Verdict, Field(description="On the draft token; own: there was none.")]
 
 
-Decisions = Annotated[list[DecisionReport] | None, Field(description="One a token, where `explain` was asked for.")]
+Decisions = Annotated[
+    list[DecisionReport | None] | None,
+    Field(description="One a token, where `explain` was asked for; null for tokens of an earlier request."),
+]
 
 
 class VocabularyFingerprint(Response):
@@ -77,7 +80,7 @@ class VocabularyFingerprint(Response):
 
 
 class PrefillResponse(Response):
-    """An open session with its first token."""
+    """An open session with its tokens behind what was committed before."""
 
     session_id: SessionId
     prompt_len: Annotated[int, Field(ge=1)]
@@ -100,9 +103,6 @@ class VerifyResponse(Response):
     position: Position
     accepted_prefix_len: Annotated[int, Field(ge=0, description="Leading draft tokens that equal committed tokens.")]
     judged: Annotated[int, Field(ge=0, description="Draft tokens that the model ran for this answer.")]
-    unjudged: Annotated[
-        int | None, Field(ge=0, description="Draft tokens at the end that a shared pass had no room for.")
-    ] = None
     tokens: Annotated[list[Count], Field(description="Committed tokens from `position` on.")]
     preds: Annotated[list[Count], Field(description="The target's choices at these places.")]
     total_tokens: TotalTokens
@@ -160,8 +160,9 @@ class SpeculationReport(Response):
 
 
 class GenerateResponse(Response):
-    """A whole text."""
+    """A whole text, what was committed before included."""
 
+    session_id: SessionId
     text: str
     token_ids: Tokens
     prompt_tokens: Annotated[int, Field(ge=1)]
@@ -174,6 +175,15 @@ class GenerateResponse(Response):
     draft_model: Annotated[str | None, Field(description="In mode fused.")] = None
     speculation: Annotated[SpeculationReport | None, Field(description="In mode fused.")] = None
     decisions: Decisions = None
+
+
+class GenerateOpenEvent(Response):
+    """Data of the event `open` of `/generate`, the first: what a request needs to go on if the stream is cut."""
+
+    session_id: SessionId
+    prompt_len: Annotated[int, Field(ge=1)]
+    position: Position
+    sampling: SamplingReport
 
 
 class GenerateTokensEvent(Response):
@@ -226,6 +236,10 @@ class HealthResponse(Response):
     ] = None
     progress: Annotated[Probability | None, Field(description="How much is loaded, while loading.")] = None
     reason: Annotated[str | None, Field(description="When failed.")] = None
+    access: Annotated[
+        Literal["unauthorized", "forbidden"] | None,
+        Field(description="Why this caller is served nothing else, and hears status and progress only."),
+    ] = None
 
 
 class ModelResponse(Response):
@@ -261,7 +275,7 @@ class VocabularyResponse(Response):
 class SessionInfo(Response):
     """A session that is held."""
 
-    session_id: SessionId
+    session_id: Annotated[SessionId | None, Field(description="With a key only.")] = None
     prompt_len: Annotated[int, Field(ge=1)]
     total_tokens: TotalTokens
     finish_reason: OrNotYet
@@ -269,7 +283,7 @@ class SessionInfo(Response):
 
 
 class SessionsResponse(Response):
-    """The sessions that are held."""
+    """The sessions of the key; without a key all that are held, but not their ids."""
 
     sessions: list[SessionInfo]
 

@@ -4,7 +4,16 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from speculation import noise
 from speculation.acceptance import DRAFTER_INVARIANT, Strategy
@@ -30,8 +39,19 @@ M = TypeVar("M", bound=Message)
 
 
 class _Prompted(Message):
-    """A prompt and how to continue it."""
+    """A prompt and how to continue it.
 
+    `committed_ids` are the tokens that an earlier request brought, sent with the same session id, prompt, `max_tokens`
+    and seed: they stand and count as generated, and the reply begins behind them, at `position` = prompt_len +
+    len(committed_ids). A verifier that knows the session goes on with it where its tokens begin with these, and else
+    opens it anew with these; one that does not know it makes it. Only `self_continue`, `next_in_ms`, `explain`, and
+    what says how `/generate` writes may differ from the earlier request. Of the committed tokens no decisions are known
+    (null, where a reply carries these tokens); who asks to `explain` a session that was opened without, or without a
+    session that was opened so, has it opened anew. The latest request has the session: a text of `/generate` that is
+    still being written ends with `session_conflict`.
+    """
+
+    session_id: SessionId | None = None
     prompt: str | None = None
     prompt_ids: TokenIds | None = None
     max_tokens: Annotated[int, Field(strict=True, ge=1)] | None = None
@@ -42,6 +62,14 @@ class _Prompted(Message):
     strategy: Strategy = Strategy.COUPLED
     threshold: Annotated[float, Field(strict=True, ge=0.0, lt=1.0)] | None = None  # with the strategy of that name
     explain: Annotated[bool, Field(strict=True)] = False  # replies carry the decision on each token
+    committed_ids: TokenIds = []  # behind the seed, which its check looks at
+
+    @field_validator("committed_ids")
+    @classmethod
+    def _seed_of_what_is_committed(cls, ids: list[int], info: ValidationInfo) -> list[int]:
+        if ids and info.data.get("seed", 0) is None:
+            raise ValueError("give the seed, too, that the tokens were drawn with (`sampling.seed` of the first reply)")
+        return ids
 
     @model_validator(mode="after")
     def _one_prompt(self) -> "_Prompted":
@@ -63,7 +91,6 @@ class _Prompted(Message):
 
 
 class PrefillRequest(_Prompted):
-    session_id: SessionId | None = None
     self_continue: Annotated[bool, Field(strict=True)] = False
     next_in_ms: NextInMs | None = None
 

@@ -80,6 +80,10 @@ class Engine:
         """Give up the row of a session that is gone. From any thread."""
         self._between_passes(lambda: self._scheduler.forget(session, self._clock()))
 
+    def replace(self, old: Session, new: Session) -> None:
+        """Give up `old`, and let `new` have its row with what it holds of their common beginning. From any thread."""
+        self._between_passes(lambda: self._scheduler.replace(old, new, self._clock()))
+
     def check_integrity(self) -> None:
         """Raises Inconsistent when sessions, rows and jobs do not add up between two passes. From any thread."""
         checked: Future[None] = Future()

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
 from backends.contract import BackendError
@@ -20,6 +21,7 @@ from speculation.ngram import NgramIndex
 from speculation.operation import LOCKSTEP
 from speculation.pilot import Pilot
 from speculation.timing import Times
+from verifier_server.departures import hung_up
 from verifier_server.draft_model import DraftModel
 from verifier_server.engine import Engine
 from verifier_server.jobs import Answer, Job, Told
@@ -83,13 +85,23 @@ class Fusion:
         self._threads = ThreadPoolExecutor(draft.rows, thread_name_prefix="fused")
 
     def start(
-        self, engine: Engine, session: Session, length: int | None, counts: DraftCounts, told: Told
+        self,
+        engine: Engine,
+        session: Session,
+        length: int | None,
+        counts: DraftCounts,
+        told: Told,
+        position: int | None = None,
     ) -> Callable[[], None]:
-        """Write a text when its turn comes, and have `told` each answer. Returns what calls it off.
+        """Write a text when its turn comes, and have `told` each answer. Returns what calls it off, for good: the
+        session can be written by somebody else from then on.
 
-        `length`: drafts a guess, None for as many as pay. Whoever calls it off has `engine` forget the session, too.
+        `length`: drafts a guess, None for as many as pay. `position`: where the first answer begins; None: the prompt's
+        end.
         """
-        text = _FusedText(engine, self.draft, session, length, Times(self._pass_ms), self._clock, counts, self._clock())
+        began, times = self._clock(), Times(self._pass_ms)
+        position = session.prompt_len if position is None else position
+        text = _FusedText(engine, self.draft, session, length, times, self._clock, counts, began, position)
 
         def write() -> None:
             for result in text.results():
@@ -99,7 +111,7 @@ class Fusion:
         writing = self._threads.submit(write)
 
         def call_off() -> None:
-            text.cancelled = True
+            text.call_off()
             writing.cancel()
 
         return call_off
@@ -112,7 +124,7 @@ class Fusion:
 
 @dataclass(eq=False, slots=True)
 class _FusedText:
-    """The draft loop of one text. Used by one thread, but for `cancelled`."""
+    """The draft loop of one text. Used by one thread, but for `call_off`."""
 
     engine: Engine
     draft: DraftModel
@@ -122,7 +134,11 @@ class _FusedText:
     clock: Callable[[], float]
     counts: DraftCounts
     began: float  # when it was asked for, on that clock
+    position: int  # up to where all tokens were told
     cancelled: bool = False
+    _let_in: bool = False  # it has had an answer
+    _asked: Job | None = None  # the latest
+    _asking: Lock = field(default_factory=Lock)
     _answers: SimpleQueue[Answer | SpecPairError] = field(default_factory=SimpleQueue)
     _queue_ms: float = 0.0  # of the wait for a row of the draft model, and of all guesses so far
     _forward_ms: float = 0.0
@@ -139,10 +155,19 @@ class _FusedText:
                     self._forward_ms += answer.forward_ms
                     yield replace(answer, queue_ms=self._queue_ms, forward_ms=self._forward_ms)
         except SpecPairError as error:
-            yield error
+            if not self.cancelled:
+                yield error
         except Exception as error:
             _log.exception("the thread of a text died")
             yield InternalError(f"a fault of the verifier ({type(error).__name__}): see its log")
+
+    def call_off(self) -> None:
+        """Have the thread end, and the engine judge no further guess of it. From any thread."""
+        with self._asking:
+            self.cancelled = True
+            if self._asked is not None:
+                self._asked.cancelled = True
+        self._answers.put(hung_up())  # the engine drops the guess without an answer
 
     def _written(self) -> Generator[Answer]:
         if self.cancelled:  # while it waited for its turn
@@ -151,7 +176,7 @@ class _FusedText:
         self._ask()
         index = None if self.draft.looks_up else NgramIndex()
         if index is not None:
-            index.extend(self.session.tokens[: self.session.prompt_len])  # while the engine reads the prompt
+            index.extend(self.session.tokens[: self.position])  # while the engine reads it
         yield self._answer()
         try:
             yield from self._drafted(index)
@@ -170,7 +195,7 @@ class _FusedText:
         ends, most = self.engine.backend.vocabulary.ends, self.engine.max_drafts
         times.drafted(1, self.draft.step_ms)
         pilot = Pilot(
-            session.tokens,
+            session.tokens[: self.position],
             session.limit,
             ends,
             times,
@@ -182,7 +207,7 @@ class _FusedText:
             now=self._now(),
         )
         with self.draft.drafter(session.sampling, session.strategy) as drafter:
-            while session.finish_reason is None and not self.cancelled:
+            while not (self._ended or self.cancelled):
                 now = self._now()
                 flight = pilot.next_guess(now)
                 if flight is None:
@@ -207,26 +232,34 @@ class _FusedText:
 
     def _plain(self) -> Iterator[Answer]:
         """Step by step, to the end of the text."""
-        while self.session.finish_reason is None and not self.cancelled:
+        while not (self._ended or self.cancelled):
             self._ask()
             answer = self._answer()
             self.counts.round(answer, [])
             yield answer
 
     def _ask(self, flight: Flight | None = None) -> None:
-        """Hand a guess to the engine; without one, ask for one token."""
-        position = len(self.session.tokens)
+        """Hand a guess to the engine; without one, ask for one token. Raises SpecPairError when it was called off."""
         drafts, proposals = ([], []) if flight is None else (flight.drafts, flight.probs or [])
-        let_in = position > self.session.prompt_len
-        guess = position, drafts, self._answers.put
-        self.engine.submit(Job(self.session, *guess, resumes=let_in, proposals=proposals))
+        job = Job(self.session, self.position, drafts, self._answers.put, resumes=self._let_in, proposals=proposals)
+        with self._asking:
+            if self.cancelled:
+                raise hung_up()
+            self._asked = job
+        self.engine.submit(job)
 
     def _answer(self) -> Answer:
         """Wait for it. Raises what the engine answers, which is an error when the session was forgotten meanwhile."""
         result = self._answers.get()
         if isinstance(result, SpecPairError):
             raise result
+        self._let_in, self.position = True, result.position + len(result.tokens)
         return result
+
+    @property
+    def _ended(self) -> bool:
+        """Whether the last answer told the end."""
+        return self.session.finish_reason is not None and self.position >= len(self.session.tokens)
 
     def _now(self) -> float:
         return 1e3 * self.clock()

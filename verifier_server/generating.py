@@ -1,17 +1,17 @@
-"""Texts that the server writes by itself, from prompt to end: each with one request, and a session of no table."""
+"""Texts that the server writes by itself, to their end, each at the request of a client and in a session."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from weakref import WeakSet
+from weakref import WeakValueDictionary, finalize
 
 from starlette.types import Receive
 
-from speculation.errors import FusedUnavailable, InvalidRequest, SpecPairError
+from speculation.errors import FusedUnavailable, InvalidRequest, SessionConflict, SpecPairError
 from speculation.wire import GenerateRequest
+from verifier_server.access import Caller
 from verifier_server.departures import Departures, Waiting, hung_up
 from verifier_server.engine import Engine
 from verifier_server.fused import DraftCounts, Fusion
@@ -20,36 +20,52 @@ from verifier_server.outbox import Outbox
 from verifier_server.prompts import make_session
 from verifier_server.sessions import Session, SessionTable
 
+GRACE = 60.0  # seconds that a session whose id was made here stays for a client whose stream was cut
 Start = Callable[[Told], Callable[[], None]]  # begins a text and has each answer told; returns what calls it off
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Writing:
     """A text to be written."""
 
     engine: Engine
     session: Session
+    position: int  # where the first answer begins
     start: Start
-    counts: DraftCounts | None = None  # of a text that is drafted here, too
+    counts: DraftCounts | None  # of a text that is drafted here, too
+    leave: Callable[[], object] = lambda: None  # has it count no more as a request under way
+    end: Callable[[SpecPairError], None] | None = None  # ends it with an error, while it is written
+    failure: SpecPairError | None = None  # it was called off before it was begun
 
 
 class Generating:
-    """Writes texts, which count as sessions meanwhile. Used in the event loop."""
+    """Writes texts. Used in the event loop."""
 
     def __init__(self, outbox: Outbox, sessions: SessionTable) -> None:
         """`outbox`: the way that answers take."""
         self._outbox, self._sessions = outbox, sessions
         self._departures = Departures()
-        self._open: WeakSet[Writing] = WeakSet()  # one that nobody comes to write, as its client has left, drops out
+        self._latest: WeakValueDictionary[Session, Writing] = WeakValueDictionary()  # what is to be written, or is
 
     @property
     def under_way(self) -> int:
         """How many texts there are, those included that wait for a row of the draft model."""
-        return len(self._open)
+        return len(self._latest)
 
-    def open(self, request: GenerateRequest, engine: Engine, fusion: Fusion | None) -> Writing:
-        """A text as it was asked for. Raises FusedUnavailable without a `fusion`, Overloaded, and for its prompt what
-        `make_session` does."""
+    def open(
+        self,
+        request: GenerateRequest,
+        session_id: str | None,
+        caller: Caller,
+        engine: Engine,
+        fusion: Fusion | None,
+    ) -> Writing:
+        """A text as it was asked for; one that an earlier request is writing in this session ends. It counts as a
+        request under way until it is written, or dropped.
+
+        Raises FusedUnavailable without a `fusion`, Overloaded, SessionConflict, and for its prompt what `make_session`
+        does.
+        """
         if request.mode == "fused" and fusion is None:
             raise FusedUnavailable(
                 "mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
@@ -61,15 +77,39 @@ class Generating:
                 "at once",
                 param="draft_n",
             )
-        self._sessions.check_room(self.under_way)
-        session = make_session(engine.backend, secrets.token_hex(16), request)
+
+        def make(new_id: str) -> Session:
+            session = make_session(engine.backend, new_id, request)
+            session.grace = GRACE if session_id is None else None
+            return session
+
+        request = request.model_copy(update={"session_id": None})
+        session = self._sessions.open(session_id, caller, request, make, latest=False)
+        self.call_off(session)
+        self._sessions.use(session)
+        position = session.prompt_len + len(request.committed_ids)
         if request.mode == "fused" and fusion is not None:
             counts = DraftCounts(fusion.draft.name)
-            text = Writing(engine, session, partial(fusion.start, engine, session, request.draft_n, counts), counts)
+            start = partial(fusion.start, engine, session, request.draft_n, counts, position=position)
+            text = Writing(engine, session, position, start, counts)
         else:
-            text = Writing(engine, session, partial(_decode, engine, session))
-        self._open.add(text)
+            text = Writing(engine, session, position, partial(_decode, engine, session, position), None)
+        self._latest[session] = text
+        text.leave = leave = finalize(
+            text, self._sessions.leave, session
+        )  # one that nobody comes to write, as its client left
+        leave.atexit = False
         return text
+
+    def call_off(self, session: Session, error: SpecPairError | None = None) -> None:
+        """End what is being written in `session`, if anything is: by default as its text goes on elsewhere."""
+        text = self._latest.pop(session, None)
+        if text is not None:
+            text.failure = error or SessionConflict(
+                f"session {session.id} goes on with a later request, which has the rest of its text"
+            )
+            if text.end is not None:
+                text.end(text.failure)
 
     async def last(self, text: Writing, receive: Receive) -> Answer:
         """Write `text`: the last answer. It is given up when the client hangs up, as `receive` tells."""
@@ -83,8 +123,11 @@ class Generating:
             if isinstance(result, SpecPairError) or result.finish_reason is not None:
                 self._outbox.put(partial(settle, result))
 
-        with Waiting(self._departures, receive, lambda: settle(hung_up())), self._written(text, told):
-            result = await future
+        try:
+            with Waiting(self._departures, receive, lambda: settle(hung_up())), self._written(text, told):
+                result = await future
+        finally:
+            self._forget(text.session)  # finished or not: who has had no reply does not know an id that was made here
         if isinstance(result, SpecPairError):
             raise result
         return result
@@ -95,38 +138,57 @@ class Generating:
         Closing the iterator gives it up.
         """
         results: asyncio.Queue[Answer | SpecPairError] = asyncio.Queue()
-        with self._written(text, lambda result: self._outbox.put(partial(results.put_nowait, result))):
-            finished = False
-            while not finished:
-                result = None
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(silence):
-                        result = await results.get()
-                if isinstance(result, SpecPairError):
-                    raise result
-                finished = result is not None and result.finish_reason is not None
-                yield result
-                if not results.empty():  # an engine faster than this stream must not keep the loop from all else
-                    await asyncio.sleep(0)
+        finished = False
+        try:
+            with self._written(text, lambda result: self._outbox.put(partial(results.put_nowait, result))):
+                while not finished:
+                    result = None
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(silence):
+                            result = await results.get()
+                    if isinstance(result, SpecPairError):
+                        raise result
+                    finished = result is not None and result.finish_reason is not None
+                    yield result
+                    if not results.empty():  # an engine faster than this stream must not keep the loop from all else
+                        await asyncio.sleep(0)
+        finally:
+            if finished:
+                self._forget(text.session)
 
     @contextmanager
     def _written(self, text: Writing, told: Told) -> Iterator[None]:
-        """While this block runs, `text` is written and counts as a session; then its row is free, and what waits of it
-        is dropped."""
+        """While this block runs, `text` is written. Raises why it is not, if it was called off before."""
         try:
+            if text.failure is not None:
+                raise text.failure
             call_off = text.start(told)
+
+            def end(error: SpecPairError) -> None:
+                call_off()
+                told(error)
+                self._outbox.deliver()
+
             try:
+                text.end = end
                 yield
             finally:
+                text.end = None
                 call_off()
         finally:
-            self._open.discard(text)
-            text.engine.forget(text.session)
+            if self._latest.get(text.session) is text:
+                del self._latest[text.session]
+            text.leave()
+
+    def _forget(self, session: Session) -> None:
+        """Let go of a session whose id was made here, and which nobody has asked for by that id."""
+        if session.grace is not None:
+            self._sessions.discard(session)
 
 
-def _decode(engine: Engine, session: Session, told: Told) -> Callable[[], None]:
+def _decode(engine: Engine, session: Session, position: int, told: Told) -> Callable[[], None]:
     """Write a text by the target alone, as `Fusion.start` does with drafts."""
-    job = Job(session, session.prompt_len, [], told, until_end=True)
+    job = Job(session, position, [], told, until_end=True)
     engine.submit(job)
 
     def call_off() -> None:

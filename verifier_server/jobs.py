@@ -24,7 +24,7 @@ class Answer:
     queue_ms: float  # all of the wait, where another guess's pass brought the answer
     forward_ms: float  # in passes that ran this very guess; 0: the model never did
     sessions: int = 0  # that shared the last of them
-    decisions: list[dict[str, Any]] | None = None  # on each of `tokens`, as replies carry them, where asked for
+    decisions: list[dict[str, Any] | None] | None = None  # on each of `tokens`, as replies carry them, where asked for
     unjudged: int = 0  # drafts at the end of those that were new, for which the session's credit did not suffice
 
     @property

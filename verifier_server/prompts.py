@@ -9,7 +9,10 @@ from verifier_server.sessions import Session
 
 
 def make_session(backend: Backend, session_id: str, request: wire.PrefillRequest | wire.GenerateRequest) -> Session:
-    """A new session. Raises EmptyPrompt, PromptTooLong, TokenOutOfRange, and InvalidRequest for what is no text."""
+    """A new session, with what is committed of it.
+
+    Raises EmptyPrompt, PromptTooLong, TokenOutOfRange, and InvalidRequest for what is no text or cannot be committed.
+    """
     if request.prompt_ids is not None:
         ids = request.prompt_ids
         check_ids(backend, "prompt_ids", ids)
@@ -29,7 +32,7 @@ def make_session(backend: Backend, session_id: str, request: wire.PrefillRequest
     if request.max_tokens is not None:
         limit = min(limit, len(ids) + request.max_tokens)
     goes_on = isinstance(request, wire.PrefillRequest) and request.self_continue
-    return Session(
+    session = Session(
         session_id,
         list(ids),
         len(ids),
@@ -40,6 +43,10 @@ def make_session(backend: Backend, session_id: str, request: wire.PrefillRequest
         decisions=[] if request.explain else None,
         self_continue=goes_on,
     )
+    if request.committed_ids:
+        _check_committed(backend, request.committed_ids, limit - len(ids))
+        session.resume(request.committed_ids, backend.vocabulary.ends)
+    return session
 
 
 def encode_text(
@@ -62,6 +69,23 @@ def encode_text(
         return backend.vocabulary.encode(text, add_begin=add_begin, parse_control=parse_control)
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"{field}: not valid Unicode text: {error.reason}", param=field) from None
+
+
+def _check_committed(backend: Backend, ids: list[int], most: int) -> None:
+    """Raise TokenOutOfRange, or InvalidRequest for more than `most` ids and for what stands behind an end."""
+    field = "committed_ids"
+    if len(ids) > most:
+        raise InvalidRequest(
+            f"{field}: {len(ids)} tokens are more than the {most} that max_tokens and the context leave room for",
+            param=field,
+        )
+    check_ids(backend, field, ids)
+    ends = backend.vocabulary.ends
+    at = next((at for at, token in enumerate(ids[:-1]) if token in ends), None)
+    if at is not None:
+        raise InvalidRequest(
+            f"{field}.{at}: token {ids[at]} ends the text, and others follow it", param=f"{field}.{at}"
+        )
 
 
 def check_ids(backend: Backend, field: str, ids: list[int]) -> None:

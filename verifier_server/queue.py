@@ -48,6 +48,11 @@ class Queue:
         """Sessions heard of within the last seconds, as of the last `drop_silent`."""
         return self._recent
 
+    @property
+    def full(self) -> bool:
+        """Whether as many guesses wait as may."""
+        return self._count >= self._max_queue
+
     def has_room(self, session: Session) -> bool:
         """Whether one more guess of `session` may wait."""
         seat = self._seats.get(session)
@@ -66,9 +71,7 @@ class Queue:
         """
         if job.session.gone:
             raise UnknownSession(f"session {job.session.id} was deleted before its guess came")
-        seat = self._seats.get(job.session)
-        if seat is None:
-            seat = self._seats[job.session] = Seat(job.session)
+        seat = self._seat(job.session)
         job.submitted = now
         if job.session.strategy not in DRAFTER_INVARIANT:
             self._check_overlap(seat, job)
@@ -81,6 +84,10 @@ class Queue:
         self._recent[seat] = None
         self._recent.move_to_end(seat)
         return seat
+
+    def succeed(self, old: Session, new: Session) -> None:
+        """Let `new` be known from here on, with the credit of `old`."""
+        self._seat(new).allowance = self._seat(old).allowance
 
     def drop_silent(self, now: float) -> None:
         """Let sessions that nothing was heard of for a while count as recent no more."""
@@ -140,6 +147,12 @@ class Queue:
         for seat in [*self._waiting, *self._recent]:
             if self._seats.get(seat.session) is not seat:
                 yield f"session {seat.session.id} is unknown, and waits or counts as recent"
+
+    def _seat(self, session: Session) -> Seat:
+        seat = self._seats.get(session)
+        if seat is None:
+            seat = self._seats[session] = Seat(session)
+        return seat
 
     def _check_overlap(self, seat: Seat, job: Job) -> None:
         """One guess at a time; but the same one may come again, and what the record answers waits for nothing."""

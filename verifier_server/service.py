@@ -16,7 +16,8 @@ from backends.contract import Backend, BackendError
 from backends.registry import load
 from speculation import noise, wire
 from speculation.acceptance import Strategy
-from speculation.errors import ModelFailed, ModelLoading
+from speculation.errors import ModelFailed, ModelLoading, UnknownSession
+from verifier_server.access import ANYONE, Access, Caller
 from verifier_server.asking import Asking
 from verifier_server.draft_model import load_draft_model
 from verifier_server.engine import Engine
@@ -50,9 +51,17 @@ class Service:
     ) -> None:
         """`clock`: the engine's, in seconds. `backend`, `draft`: target and draft model, if they are loaded already."""
         self.settings = settings
+        self.access = Access(settings.api_key, settings.insecure)
         self.outbox = Outbox()
         self._asking = Asking(self.outbox)
-        self.sessions = SessionTable(time.monotonic, settings.session_ttl, settings.max_sessions, self._removed)
+        self.sessions = SessionTable(
+            time.monotonic,
+            settings.session_ttl,
+            settings.max_sessions,
+            self._removed,
+            self._replaced,
+            quota=settings.quota,
+        )
         self.progress = 0.0
         self._said = time.monotonic()  # when the progress was last told
         self.failure: str | None = None
@@ -176,25 +185,28 @@ class Service:
         )
 
     async def prefill(
-        self, request: wire.PrefillRequest, session_id: str | None, caller: str, receive: Receive
+        self, request: wire.PrefillRequest, session_id: str | None, caller: Caller, receive: Receive
     ) -> tuple[Session, Answer]:
-        """Open a session (or find the one this very request opened) and generate its first token.
+        """Open a session, or go on with one, and generate a token behind what is committed unless there is one.
 
-        A client that hangs up (`receive` says so) is waited for no more; its session stays.
+        A client that hangs up (`receive` says so) is waited for no more; its session stays if it has a token.
         """
         engine, backend = self.engine, self.engine.backend
         request = request.model_copy(update={"session_id": None})
         session = self.sessions.open(session_id, caller, request, lambda new_id: make_session(backend, new_id, request))
+        self.texts.call_off(session)
+        position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
-            pending = self._asking.ask(engine, session, session.prompt_len, next_in=seconds(request.next_in_ms))
+            next_in, goes_on = seconds(request.next_in_ms), request.self_continue or None
+            pending = self._asking.ask(engine, session, position, next_in=next_in, goes_on=goes_on)
             return session, await self._asking.answer(pending, receive)
 
-    def session(self, session_id: str) -> Session:
-        """The session of this id. Raises UnknownSession."""
+    def session(self, session_id: str, caller: Caller) -> Session:
+        """The caller's session of this id. Raises UnknownSession."""
         _ = self.engine  # while the model loads there are no sessions yet, and that is the better answer
-        return self.sessions.get(session_id)
+        return self.sessions.get(session_id, caller.owner)
 
-    def latest(self, caller: str) -> Session:
+    def latest(self, caller: Caller) -> Session:
         """The caller's most recent session. Raises UnknownSession, and SelfContinueRefused: it must be named."""
         _ = self.engine
         session = self.sessions.latest(caller)
@@ -202,13 +214,21 @@ class Service:
             raise implicit("session_id")
         return session
 
-    def open_text(self, request: wire.GenerateRequest) -> Writing:
+    def open_text(
+        self, request: wire.GenerateRequest, session_id: str | None = None, caller: Caller = ANYONE
+    ) -> Writing:
         """A text for `texts` to write. Raises what `Generating.open` does."""
-        return self.texts.open(request, self.engine, self._fusion)
+        return self.texts.open(request, session_id, caller, self.engine, self._fusion)
 
     def _removed(self, session: Session) -> None:
+        self.texts.call_off(session, UnknownSession(f"session {session.id} was deleted while its text was written"))
         if self._engine is not None:
             self._engine.forget(session)
+
+    def _replaced(self, old: Session, new: Session) -> None:
+        self.texts.call_off(old)
+        if self._engine is not None:
+            self._engine.replace(old, new)
 
     def _load(self) -> None:
         try:

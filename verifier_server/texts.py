@@ -10,6 +10,7 @@ from speculation.errors import SpecPairError
 from verifier_server.events import COMMENT, event
 from verifier_server.generating import Writing
 from verifier_server.jobs import Answer
+from verifier_server.sessions import Session
 
 
 def summary(text: Writing, last: Answer) -> dict[str, Any]:
@@ -17,6 +18,7 @@ def summary(text: Writing, last: Answer) -> dict[str, Any]:
     session, backend, counts = text.session, text.engine.backend, text.counts
     generated = session.tokens[session.prompt_len :]
     body = {
+        "session_id": session.id,
         "text": backend.vocabulary.decode(generated).decode(errors="replace"),
         "token_ids": generated,
         "prompt_tokens": session.prompt_len,
@@ -24,7 +26,7 @@ def summary(text: Writing, last: Answer) -> dict[str, Any]:
         "finish_reason": session.finish_reason,
         "model": backend.model_name,
         "mode": "target" if counts is None else "fused",
-        "sampling": wire.sampling_body(session.sampling, session.strategy, session.threshold),
+        "sampling": _sampling(session),
         "timing": last.timing,
     }
     if counts is not None:
@@ -34,13 +36,17 @@ def summary(text: Writing, last: Answer) -> dict[str, Any]:
 
 
 async def text_events(text: Writing, answers: AsyncGenerator[Answer | None]) -> AsyncIterator[bytes]:
-    """The events of a stream: tokens with their text, then the summary, or an error; where None comes, a comment that
-    keeps proxies from closing the connection. Closes `answers`."""
+    """The events of a stream: the session, tokens with their text, then the summary, or an error; where None comes, a
+    comment that keeps proxies from closing the connection. Closes `answers`."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    vocabulary = text.engine.backend.vocabulary
+    session, vocabulary = text.session, text.engine.backend.vocabulary
+    # A character whose first bytes are committed comes whole with the last of them.
+    decoder.decode(vocabulary.decode(session.tokens[session.prompt_len : text.position]))
     last: Answer | None = None
     try:
         async with aclosing(answers):  # a reader who leaves stops the decoding at once
+            opened = {"session_id": session.id, "prompt_len": session.prompt_len, "position": text.position}
+            yield event("open", opened | {"sampling": _sampling(session)})
             async for answer in answers:
                 if answer is None:
                     yield COMMENT
@@ -56,3 +62,7 @@ async def text_events(text: Writing, answers: AsyncGenerator[Answer | None]) -> 
         return
     assert last is not None
     yield event("end", summary(text, last))
+
+
+def _sampling(session: Session) -> dict[str, Any]:
+    return wire.sampling_body(session.sampling, session.strategy, session.threshold)

@@ -10,16 +10,20 @@ from backends.contract import BackendError, LoadOptions
 from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
 from drafter_client.flags import NGRAM
 from drafter_client.generation import Generation, Tokens
+from drafter_client.mode_memory import memory_file
 from drafter_client.options import Mode, Options
+from drafter_client.outages import Outage
 from drafter_client.pair import Pair
 from drafter_client.progress import loading
 from drafter_client.prompts import Prompt, parse_prompts
 from drafter_client.readout import Readout
 from drafter_client.sources import DraftModel, Lookup, Source
+from drafter_client.status_line import say as say_line
 from speculation.acceptance import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
+_OUTAGE_LINES = 10.0  # seconds between lines that say that the verifier is waited for
 
 
 def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
@@ -31,7 +35,10 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
         branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
         texts=texts,
         profile=options.profile,
+        memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
+        patience=options.patience,
         on_wait=wait_for(),
+        on_outage=say_outage(),
     )
 
 
@@ -100,6 +107,8 @@ def show(generation: Generation, readout: Readout, then: Callable[[], None] | No
         if not generation.stats.token_ids:
             raise
         failure = error
+    finally:
+        readout.close()
     readout.end(generation.stats, generation.text)
     if failure is not None:
         raise failure
@@ -159,5 +168,25 @@ def wait_for() -> Callable[[float | None], None]:
         if tenth > said:
             said = tenth
             print(f"drafter: the verifier is loading its model … {10 * tenth} %", file=sys.stderr)
+
+    return say
+
+
+def say_outage() -> Callable[[Outage], None]:
+    """Something that says on standard error that a verifier which went away is waited for: at once, and then seldom."""
+    last = due = 0.0
+
+    def say(outage: Outage) -> None:
+        nonlocal last, due
+        if outage.seconds + 1.0 < last:  # another one
+            due = 0.0
+        last = outage.seconds
+        if last >= due:
+            due = last + _OUTAGE_LINES
+            far = "" if outage.progress is None else f", {outage.progress:.0%}"
+            say_line(
+                f"drafter: waiting for the verifier ({outage.why}{far}) … {outage.seconds:.0f} s "
+                f"of {outage.patience:.0f} (--patience)"
+            )
 
     return say

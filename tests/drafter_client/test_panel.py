@@ -181,6 +181,7 @@ def everything(mode: str = "remote") -> Stats:
         else Counter(),
         turns=[Turn("remote", 16), Turn("target", 12), Turn("remote", 72)] if mode == "auto" else [],
         why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
+        resumed=[] if mode == "solo" else [9, 78],
         origins=Counter(dict(zip(Origin, (30, 30, 20, 20), strict=True))),
         sampling={"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
         times=Times(40.0, 4000.0, 99999.0, 60.0, 7000.0),
@@ -251,6 +252,7 @@ def test_the_main_figures_are_few() -> None:
 def test_what_would_puzzle_stands_with_the_main_figures_too() -> None:
     shown = " ".join(_main(_stats(context=112, baseline=Baseline(20.0, 39.0, 100, False))))
     assert "the context (112 tokens) is full" in shown and "the text differs, most likely after a near-tie" in shown
+    assert "the text was taken up again at token 7, 31" in " ".join(_main(_stats(resumed=[7, 31])))
     assert "lossy: draft tokens were accepted that the target gave more than 0.2" in " ".join(
         _main(_stats(sampling=LOSSY))
     )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from rich.console import Console
 
-from drafter_client.status_line import StatusLine, same_terminal
+from drafter_client.status_line import StatusLine, same_terminal, say
 from tests.drafter_client.support import Ticks
 from tests.terminal.screen import Screen
 
@@ -67,6 +67,27 @@ def test_it_stands_below_the_text_and_the_text_goes_on_where_it_was() -> None:
     assert told[0] == ["one", "drafter: 2 tokens, TTFT 100 ms"]
     assert told[1] == ["one two", "", "drafter: 4 tokens, 20.0 tokens/s, TTFT 100 ms"]
     assert told[-1] == ["one two", "three four", "five six", "drafter: 12 tokens, 20.0 tokens/s, TTFT 100 ms"]
+
+
+def test_what_is_said_meanwhile_has_a_row_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    console, screen = _console(60), Screen(60, 4)
+    monkeypatch.setattr("sys.stderr", console.file)
+    line = StatusLine(console, below_text=True, clock=Ticks())
+    line.begin()
+    for piece in ("one\n", "two"):
+        line.wipe()
+        console.file.write(piece)
+        line.wrote(1, piece)
+    say("drafter: waiting for the verifier")
+    say("drafter: still waiting")
+    line.wipe()
+    console.file.write(" three")
+    line.wrote(1, " three")
+    line.end()
+    screen.feed(_written(console))
+    assert screen.lines == ["one", "two", "drafter: waiting for the verifier", "drafter: still waiting", " three"]
+    say("drafter: on its own")
+    assert _written(console) == "drafter: on its own\n"
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:

@@ -38,6 +38,7 @@ def test_everything_given() -> None:
         "top_k": 40,
         "top_p": 0.5,
         "seed": 2**53 - 1,
+        "committed_ids": [7],
         "strategy": "deterministic",
         "self_continue": True,
         "explain": True,
@@ -145,7 +146,6 @@ def test_a_batch_holds_something_and_not_too_much(bad: Any) -> None:
         (wire.PrefillRequest, {"prompt": "x", "temprature": 0.5}, "temprature"),
         (wire.PrefillRequest, {"prompt": "x", "stream": True}, "stream"),
         (wire.VerifyRequest, {"draft_tokens": [1], "draft_token": [2]}, "draft_token"),
-        (wire.GenerateRequest, {"prompt": "x", "session_id": "a"}, "session_id"),
         (wire.GenerateRequest, {"prompt": "x", "self_continue": True}, "self_continue"),
     ],
 )

@@ -75,6 +75,16 @@ def test_with_a_baseline_the_speed_up_stands_there_and_with_stats_all(exact: Ver
     assert any("what the text waited for" in line for line in lines)
 
 
+def test_a_failure_before_the_first_token_leaves_one_line_alone() -> None:
+    command = python("-m", "drafter_client", "solo", "draft", "--context", "16", "--prompt", "one, two, " * 20)
+    with terminal(command, 80) as shown:
+        assert shown.wait() == 1
+        screen = Screen(80)
+        screen.feed(shown.raw)
+    assert "waiting for the first token" in shown.raw
+    assert len([line for line in screen.lines if line.startswith("drafter: ")]) == 1
+
+
 def test_a_dumb_terminal_gets_no_control_codes_and_no_color_no_colours(exact: Verifier) -> None:
     written = _written(exact, 80, TERM="dumb")
     assert CONTROL not in written and "drafts for" in written

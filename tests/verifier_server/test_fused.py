@@ -118,7 +118,7 @@ def test_the_stream_says_what_the_reply_says(fused: LiveServer, sampling: Sampli
     reply = fused.post("/generate", body)
     *parts, (last, summary) = events(fused, body)
     assert last == "end" and {name for name, _ in parts} == {"tokens"}
-    passing = {"timing": None, "speculation": None}
+    passing = {"timing": None, "speculation": None, "session_id": None}
     assert {**summary, **passing} == {**reply, **passing}
     timeless = [{**each["speculation"], "drafting_ms": None} for each in (summary, reply)]
     assert timeless[0] == timeless[1]
@@ -360,6 +360,8 @@ def test_a_stream_that_waits_for_its_turn_says_that_it_lives(serve: Serve, monke
             request = other.build_request("POST", "/generate", json=body_of(WARM, stream=True))
             waiting = other.send(request, stream=True)
             lines = waiting.iter_lines()
+            opened = [next(lines) for _ in range(3)]
+            assert opened[0] == "event: open"
             assert [next(lines) for _ in range(6)] == [":", ""] * 3
         told = [line for line in lines if line.startswith("data: ")]
         waiting.close()
@@ -532,4 +534,4 @@ def test_a_burst_of_streams_keeps_to_the_bound(serve: Serve) -> None:
         del texts
         return most, live.service.texts.under_way
 
-    assert asyncio.run(burst()) == (2, 0), "and one that is never begun takes no room"
+    assert asyncio.run(burst()) == (2, 0), "and one that is never begun is not under way"

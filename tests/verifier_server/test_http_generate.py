@@ -13,15 +13,16 @@ from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling import Sampling
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.test_departures import until
 from tests.verifier_server.test_http_concurrency import Gated
-from verifier_server import routes
+from verifier_server import generating, routes
 
 PROMPT = "x = "
 PROMPT_IDS = [256, *PROMPT.encode()]
 
 
 def events(live: LiveServer, body: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The events of a stream, read to its end."""
+    """The events of a stream behind the first, which names the session, read to its end."""
     with live.http.stream("POST", "/generate", json={**body, "stream": True}) as response:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -30,12 +31,17 @@ def events(live: LiveServer, body: dict[str, Any]) -> list[tuple[str, Any]]:
     for block in text.split("\n\n")[:-1]:
         name, data = block.split("\n")
         found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
-    return found
+    opened, *rest = found
+    assert opened[0] == "open"
+    assert opened[1].keys() == {"session_id", "prompt_len", "position", "sampling"}
+    return rest
 
 
 def without_times(summary: dict[str, Any]) -> dict[str, Any]:
+    """Without what differs between two requests for one text."""
     assert summary["timing"].keys() == {"queue_ms", "forward_ms", "sessions"}
-    return {**summary, "timing": None}
+    assert len(summary["session_id"]) == 32
+    return {**summary, "timing": None, "session_id": None}
 
 
 BODIES = [
@@ -88,6 +94,8 @@ def test_silence_is_filled_with_comments(serve: Serve, monkeypatch: pytest.Monke
     backend.close_gate()
     with live.client() as client, client.stream("POST", "/generate", json={**BODIES[0], "stream": True}) as response:
         lines = response.iter_lines()
+        opened = [next(lines) for _ in range(3)]
+        assert opened[0] == "event: open"
         assert [next(lines) for _ in range(6)] == [":", ""] * 3
         backend.gate.set()
         assert json.loads(list(lines)[-2].removeprefix("data: "))["generated_tokens"] == 30
@@ -119,14 +127,20 @@ class Watched(ScriptedBackend):
         self.released.clear()
 
 
-def test_leaving_a_stream_early_stops_the_decoding_and_frees_the_row(serve: Serve) -> None:
+def test_leaving_a_stream_early_stops_the_decoding_and_keeps_the_session_for_a_while(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generating, "GRACE", 0.0)
     backend = Watched()
     live = serve(backend)
     backend.forget()
     with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
         lines = response.iter_lines()
         assert "event: tokens" in [next(lines) for _ in range(30)]
-        assert not backend.released.is_set()
+        assert [session.requests for session in live.service.sessions.all()] == [1], "it is no idle one meanwhile"
+    until(live, lambda: live.service.texts.under_way == 0)
+    assert not backend.released.is_set()
+    assert live.http.get("/sessions").json() == {"sessions": []}, "the time that it was kept for is over"
     assert backend.released.wait(20), "the row was never given back"
     passes = backend.passes
     assert passes < 100_000

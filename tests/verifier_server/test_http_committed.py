@@ -1,0 +1,372 @@
+"""`committed_ids`: a text goes on behind what its reader has, whether the verifier knows its session or not."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from backends.contract import Entry, Logits
+from backends.scripted import END, Script, ScriptedBackend
+from speculation.sampling import Sampling
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import LiveServer, Serve, settings
+from tests.verifier_server.test_departures import until
+from tests.verifier_server.test_http_stream import read
+
+SCRIPT = Script(seed=2, support=40)
+PROMPT = [256, *range(30)]
+LENGTH = 30
+WARM = Sampling(seed=5, temperature=0.8)
+TEXT = plain(SCRIPT, PROMPT, LENGTH, WARM)
+ARGMAX = plain(SCRIPT, PROMPT, LENGTH)
+BODY = {"prompt_ids": PROMPT, "max_tokens": LENGTH, "seed": WARM.seed, "temperature": WARM.temperature}
+CUTS = range(LENGTH + 1)
+
+
+class Slow(ScriptedBackend):
+    """Waits behind so many passes until it is let go on, and says when it does."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.stops_at = -1
+        self.stopped, self.gate = threading.Event(), threading.Event()
+        super().__init__(SCRIPT, **limits)
+
+    def stop_in(self, passes: int) -> None:
+        self.stopped.clear()
+        self.gate.clear()
+        self.stops_at = self.passes + passes
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self.passes == self.stops_at:
+            self.stopped.set()
+            assert self.gate.wait(20)
+        return super()._forward(batch)
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[LiveServer]:
+    """Two rows for all, so that sessions have to share."""
+    draft = ScriptedBackend(Script(seed=2, agreement=0.6, support=40), rows=2)
+    live = LiveServer(settings(), ScriptedBackend(SCRIPT, rows=2, max_batch_tokens=64), draft=draft)
+    live.wait_until_ready()
+    yield live
+    live.http.get("/health")
+    live.service.engine.check_integrity()
+    live.close()
+
+
+def finish(live: LiveServer, session_id: str, position: int, prompt_len: int = len(PROMPT)) -> list[int]:
+    """The rest of a text, guess by guess; some of them right."""
+    tokens: list[int] = []
+    while True:
+        at = position - prompt_len
+        drafts = [*TEXT[at : at + position % 4], 0]
+        reply = live.post("/verify", {"session_id": session_id, "position": position, "draft_tokens": drafts})
+        tokens += reply["tokens"]
+        position += len(reply["tokens"])
+        if reply["finish_reason"] is not None:
+            return tokens
+
+
+@pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_a_prefill_goes_on_at_every_cut(live: LiveServer, strategy: str, known: bool) -> None:
+    text = TEXT if strategy == "coupled" else ARGMAX
+    assert len(text) == LENGTH
+    for cut in CUTS:
+        name = f"{strategy}-{known}-{cut}"
+        body = {**BODY, "strategy": strategy}
+        if known:
+            live.post("/prefill", body, headers={"X-Session-Id": name})
+            ahead = text[: max(1, cut - 1)]  # of what the reader has by then, of less, and of more
+            live.post("/verify", {"session_id": name, "position": len(PROMPT), "draft_tokens": ahead})
+        reply = live.post("/prefill", {**body, "session_id": name, "committed_ids": text[:cut]})
+        assert (reply["prompt_len"], reply["position"]) == (len(PROMPT), len(PROMPT) + cut)
+        assert reply["prompt_ids"] == PROMPT
+        assert reply["total_tokens"] == reply["position"] + len(reply["tokens"])
+        assert reply["tokens"] or cut == LENGTH
+        written = text[:cut] + reply["tokens"]
+        if reply["finish_reason"] is None:
+            written += finish(live, name, reply["total_tokens"])
+        else:
+            assert (cut, reply["finish_reason"]) in [(LENGTH, "length"), (LENGTH - 1, "length")]
+        assert written == text
+        live.http.delete(f"/sessions/{name}")
+
+
+@pytest.mark.parametrize("mode", ["target", "fused"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_generate_goes_on_at_every_cut(live: LiveServer, mode: str, known: bool) -> None:
+    """What a session of /prefill began, /generate ends."""
+    for cut in CUTS:
+        name = f"{mode}-{known}-{cut}"
+        if known:
+            live.post("/prefill", {**BODY, "session_id": name, "self_continue": True})
+        reply = live.post("/generate", {**BODY, "session_id": name, "mode": mode, "committed_ids": TEXT[:cut]})
+        assert (reply["session_id"], reply["token_ids"]) == (name, TEXT)
+        assert (reply["prompt_tokens"], reply["generated_tokens"]) == (len(PROMPT), LENGTH)
+        assert reply["finish_reason"] == "length"
+        again = live.post("/prefill", {**BODY, "session_id": name, "committed_ids": TEXT})
+        assert (again["tokens"], again["finish_reason"]) == ([], "length"), "it is held behind its end"
+        assert live.http.delete(f"/sessions/{name}").status_code == 200
+
+
+@pytest.mark.parametrize("mode", ["target", "fused"])
+def test_a_stream_that_is_cut_goes_on(live: LiveServer, mode: str) -> None:
+    """Read a little, leave, ask for the rest by the id that the first event names."""
+    for events in (1, 2, 4, 9):
+        body = {**BODY, "mode": mode, "draft_n": 2 if mode == "fused" else None, "stream": True}
+        text, told = "", []
+        with live.client() as client, client.stream("POST", "/generate", json=body) as response:
+            stream = read(response)
+            name, opened = next(stream)
+            assert name == "open"
+            assert (opened["prompt_len"], opened["position"]) == (len(PROMPT), len(PROMPT))
+            assert opened["sampling"]["seed"] == WARM.seed
+            assert response.headers["x-session-id"] == opened["session_id"]
+            for _, data in (next(stream) for _ in range(events)):
+                text, told = text + data["text"], told + data["tokens"]
+        body |= {"session_id": opened["session_id"], "committed_ids": told}
+        with live.client() as client, client.stream("POST", "/generate", json=body) as response:
+            (_, reopened), *parts, (last, summary) = read(response)
+        assert reopened == {**opened, "position": len(PROMPT) + len(told)}
+        assert parts[0][1]["position"] == reopened["position"]
+        assert told + [token for _, part in parts for token in part["tokens"]] == TEXT
+        assert (last, summary["token_ids"], summary["generated_tokens"]) == ("end", TEXT, LENGTH)
+        assert text + "".join(part["text"] for _, part in parts) == summary["text"]
+
+
+def test_characters_that_a_cut_parts_arrive_whole(serve: Serve) -> None:
+    script = Script(seed=11, support=256, sharpness=9.0)
+    live = serve(ScriptedBackend(script))
+    body = {"prompt_ids": [256, *"é".encode()], "max_tokens": 200, "seed": 1, "stream": True}
+    text = plain(script, body["prompt_ids"], 200)  # type: ignore[arg-type]
+    whole = bytes(text).decode(errors="replace")
+    inside = next(at for at in range(1, 200) if text[at] & 0xC0 == 0x80 and text[at - 1] & 0xE0 == 0xC0)
+    with live.client() as client, client.stream("POST", "/generate", json=body) as response:
+        first = [data for name, data in read(response) if name == "tokens"][:inside]
+    with live.client() as client:
+        body |= {"committed_ids": text[:inside]}
+        with client.stream("POST", "/generate", json=body) as response:
+            rest = [data for name, data in read(response) if name == "tokens"]
+    assert "".join(part["text"] for part in first + rest) == whole
+
+
+def test_modes_change_within_one_session(live: LiveServer) -> None:
+    name = "changing"
+    told: list[int] = []
+    for turn, count in enumerate((4, 9, 5, 20)):
+        body = {**BODY, "session_id": name, "committed_ids": list(told)}
+        if turn % 2:
+            body |= {"mode": "fused", "stream": True, "draft_n": 2}
+            with live.client() as client, client.stream("POST", "/generate", json=body) as response:
+                for event, data in read(response):
+                    told += data["tokens"] if event == "tokens" else []
+                    if len(told) > count:
+                        break
+        else:
+            reply = live.post("/prefill", {**body, "self_continue": turn == 0})
+            assert reply["self_continue"] == (turn == 0)
+            assert reply["position"] == len(PROMPT) + len(told)
+            told += reply["tokens"]
+            if reply["finish_reason"] is None:
+                position = len(PROMPT) + len(told)
+                told += live.post("/verify", {"session_id": name, "position": position, "draft_tokens": []})["tokens"]
+        assert told == TEXT[: len(told)]
+    told += finish(live, name, len(PROMPT) + len(told))
+    assert told == TEXT
+
+
+def test_what_a_session_holds_is_not_computed_again(serve: Serve) -> None:
+    """In its own row, where the session goes on and where it is opened anew; by a copy where another begins alike."""
+    backend = ScriptedBackend(SCRIPT, rows=2)
+    live = serve(backend)
+    body = {**BODY, "session_id": "s"}
+    live.post("/prefill", body)
+    live.post("/verify", {"session_id": "s", "position": len(PROMPT), "draft_tokens": TEXT[:10]})
+    fed = backend.fed
+    goes_on = live.post("/prefill", {**body, "committed_ids": TEXT[:11]})
+    assert (goes_on["tokens"], backend.fed - fed) == (TEXT[11:12], 1)
+    fed = backend.fed
+    further = live.post("/prefill", {**body, "committed_ids": TEXT[:15]})
+    assert (further["tokens"], backend.fed - fed) == (TEXT[15:16], 4)
+    fed = backend.fed
+    other = live.post("/prefill", {**body, "session_id": "t", "committed_ids": TEXT[:15]})
+    assert (other["tokens"], backend.fed - fed) == (TEXT[15:16], 1)
+    live.service.engine.check_integrity()
+
+
+def test_what_the_reader_has_stands_where_the_session_holds_something_else(live: LiveServer) -> None:
+    """Near-ties may have parted them; the session goes on from the reader's text."""
+    name = "parted"
+    live.post("/prefill", {**BODY, "session_id": name})
+    live.post("/verify", {"session_id": name, "position": len(PROMPT), "draft_tokens": TEXT[:10]})
+    seen = [*TEXT[:5], (TEXT[5] + 1) % 40]
+    expected = plain(SCRIPT, PROMPT + seen, LENGTH - len(seen), WARM)
+    reply = live.post("/prefill", {**BODY, "session_id": name, "committed_ids": seen})
+    assert reply["tokens"] == expected[:1]
+    rest = live.post("/generate", {**BODY, "session_id": name, "committed_ids": seen})
+    assert rest["token_ids"] == seen + expected
+
+
+def test_a_text_that_ended_before_its_reader_knew(live: LiveServer) -> None:
+    script = Script(seed=2, end_bias=9.0)
+    text = plain(script, PROMPT, 300)
+    assert text[-1] == END
+    ending = LiveServer(settings(), ScriptedBackend(script))
+    try:
+        ending.wait_until_ready()
+        body = {"prompt_ids": PROMPT, "seed": 1}
+        for name, cut in (("whole", len(text)), ("short", len(text) - 1)):
+            for path in ("/prefill", "/generate"):
+                reply = ending.post(path, {**body, "session_id": name + path[1:], "committed_ids": text[:cut]})
+                assert reply["finish_reason"] == "stop"
+                assert reply.get("tokens", text[cut:]) == text[cut:]
+                assert reply.get("token_ids", text) == text
+    finally:
+        ending.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "param", "words"),
+    [
+        ({"seed": None}, "invalid_request", "committed_ids", "give the seed, too"),
+        ({"committed_ids": [1, END, 2]}, "invalid_request", "committed_ids.1", "token 257 ends the text"),
+        ({"committed_ids": [1] * (LENGTH + 1)}, "invalid_request", "committed_ids", "31 tokens are more than the 30"),
+        ({"committed_ids": [1, 258]}, "token_out_of_range", "committed_ids.1", "258"),
+        ({"committed_ids": [1, -1]}, "token_out_of_range", "committed_ids.1", "-1"),
+        ({"committed_ids": [True]}, "invalid_request", "committed_ids.0", "valid integer"),
+    ],
+    ids=["no seed", "behind the end", "too many", "too large", "negative", "no token"],
+)
+@pytest.mark.parametrize("path", ["/prefill", "/generate"])
+def test_what_cannot_have_been_committed_is_refused(
+    live: LiveServer, path: str, change: dict[str, Any], code: str, param: str, words: str
+) -> None:
+    before = len(live.service.sessions)
+    response = live.http.post(path, json={**BODY, "session_id": "wrong", "committed_ids": TEXT[:3], **change})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (422, code, param)
+    assert words in error["message"]
+    assert len(live.service.sessions) == before
+
+
+@pytest.mark.parametrize("path", ["/prefill", "/generate"])
+@pytest.mark.parametrize("change", [{"prompt_ids": [256, 9]}, {"seed": 6}, {"max_tokens": 29}, {"top_k": 3}], ids=str)
+def test_another_text_under_the_id_is_a_conflict(live: LiveServer, path: str, change: dict[str, Any]) -> None:
+    live.post("/prefill", {**BODY, "session_id": "mine"})
+    body = {**BODY, "session_id": "mine", **change}
+    for committed in ([], TEXT[:1]):
+        response = live.http.post(path, json={**body, "committed_ids": committed})
+        assert (response.status_code, response.json()["error"]["code"]) == (409, "session_conflict")
+    assert live.post("/prefill", {**BODY, "session_id": "mine"})["tokens"] == TEXT[:1]
+
+
+def test_a_deleted_session_is_made_again_and_its_first_stream_ends(live: LiveServer) -> None:
+    name = "deleted"
+    live.post("/prefill", {**BODY, "session_id": name})
+    live.http.delete(f"/sessions/{name}")
+    reply = live.post("/prefill", {**BODY, "session_id": name, "committed_ids": TEXT[:7]})
+    assert reply["tokens"] == TEXT[7:8]
+    assert finish(live, name, reply["total_tokens"]) == TEXT[8:]
+
+
+def test_decisions_are_of_the_tokens_that_a_reply_carries(live: LiveServer) -> None:
+    body = {**BODY, "session_id": "explained", "explain": True}
+    whole = live.post("/generate", {**BODY, "explain": True})["decisions"]
+    assert len(whole) == LENGTH
+    live.post("/prefill", {**BODY, "session_id": "explained"})
+    reply = live.post("/prefill", {**body, "committed_ids": TEXT[:7]})
+    assert reply["decisions"] == whole[7:8], "though the session was opened without"
+    guess = {"session_id": "explained", "position": len(PROMPT) + 8, "draft_tokens": []}
+    assert live.post("/verify", guess)["decisions"] == whole[8:9]
+    summary = live.post("/generate", {**body, "committed_ids": TEXT[:8]})
+    assert summary["decisions"] == [None] * 7 + whole[7:], "those of the request before are known"
+    assert "decisions" not in live.post("/prefill", {**BODY, "session_id": "explained", "committed_ids": TEXT[:3]})
+
+
+@pytest.mark.parametrize("mode", ["target", "fused"])
+@pytest.mark.parametrize("path", ["/prefill", "/generate"])
+def test_a_later_request_has_the_text_of_one_that_is_being_written(serve: Serve, mode: str, path: str) -> None:
+    backend = Slow()
+    draft = ScriptedBackend(Script(seed=2, agreement=0.6, support=40), rows=2)
+    live = serve(backend, draft=draft)
+    backend.stop_in(6)
+    body = {**BODY, "session_id": "s", "mode": mode, "stream": True}
+    with live.client() as client, client.stream("POST", "/generate", json=body) as response:
+        stream = read(response)
+        next(stream)
+        _, first = next(stream)
+        assert backend.stopped.wait(20)
+        with ThreadPoolExecutor(1) as thread:
+            told = {**BODY, "session_id": "s", "committed_ids": first["tokens"]}
+            later = thread.submit(live.post, path, told)
+            *_, (name, last) = stream
+            assert (name, last["error"]["code"]) == ("error", "session_conflict")
+            assert not later.done()
+            backend.gate.set()
+            reply = later.result(20)
+    known = first["tokens"] + reply["tokens"] if path == "/prefill" else reply["token_ids"]
+    assert known == TEXT[: len(known)]
+    until(live, lambda: live.service.texts.under_way == 0)
+    assert finish(live, "s", len(PROMPT) + len(known)) == TEXT[len(known) :]
+    live.service.engine.check_integrity()
+    assert [draft.length(row) for row in range(2)] == [0, 0], "nothing drafts for it any more"
+
+
+def test_requests_that_race_for_one_session(live: LiveServer) -> None:
+    """Whoever comes last has it; each reply, and the session in the end, is the text."""
+
+    def ask(number: int) -> list[int]:
+        path = ("/prefill", "/generate")[number % 2]
+        body = {**BODY, "session_id": "raced", "committed_ids": TEXT[: number % 7]}
+        response = live.http.post(path, json=body | ({"mode": "fused"} if number % 4 == 1 else {}))
+        reply = response.json()
+        if response.status_code != 200:
+            assert reply["error"]["code"] in ("session_conflict", "unknown_session")
+            return []
+        return TEXT[: number % 7] + reply["tokens"] if path == "/prefill" else list(reply["token_ids"])
+
+    with ThreadPoolExecutor(8) as threads:
+        for known in threads.map(ask, range(40)):
+            assert known == TEXT[: len(known)]
+    assert live.post("/generate", {**BODY, "session_id": "raced"})["token_ids"] == TEXT
+    live.service.engine.check_integrity()
+
+
+def test_a_session_of_generate_is_held_under_the_id_that_its_client_gave(live: LiveServer) -> None:
+    before = [session.id for session in live.service.sessions.all()]
+    live.post("/generate", BODY)
+    assert [session.id for session in live.service.sessions.all()] == before, "without an id it is gone with its reply"
+    reply = live.post("/generate", BODY, headers={"X-Session-Id": "given"})
+    assert reply["session_id"] == "given"
+    held = live.service.sessions.all()[-1]
+    assert (held.id, len(held.tokens)) == ("given", len(PROMPT) + LENGTH)
+    assert live.post("/generate", {**BODY, "session_id": "given"})["token_ids"] == TEXT, "and answered from the record"
+    response = live.http.post("/generate", json={**BODY, "session_id": "given"}, headers={"X-Session-Id": "other"})
+    assert response.json()["error"]["code"] == "session_mismatch"
+    assert live.http.delete("/sessions/given").status_code == 200
+
+
+def test_deleting_a_session_ends_the_text_that_is_written_in_it(serve: Serve) -> None:
+    backend = Slow()
+    live = serve(backend)
+    backend.stop_in(3)
+    body = {**BODY, "session_id": "s", "stream": True}
+    with live.client() as client, client.stream("POST", "/generate", json=body) as response:
+        stream = read(response)
+        next(stream)
+        assert backend.stopped.wait(20)
+        live.http.delete("/sessions/s")
+        *_, (name, last) = stream
+        backend.gate.set()
+    assert (name, last["error"]["code"]) == ("error", "unknown_session")
+
+
+def test_generate_is_nobody_s_latest_session(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT))
+    live.post("/prefill", BODY)
+    live.post("/generate", {**BODY, "session_id": "other", "max_tokens": 3})
+    assert live.post("/verify", {"draft_tokens": []})["tokens"] == TEXT[:1]
