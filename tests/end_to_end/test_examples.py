@@ -75,6 +75,14 @@ def test_the_custom_drafter_is_right_the_second_time(exact: Verifier) -> None:
 
 
 @pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
+@pytest.mark.parametrize("arguments", [(), ("http://127.0.0.1:8000",)], ids=["nothing", "no prompt"])
+def test_without_arguments_each_says_how_it_is_used(name: str, arguments: tuple[str, ...]) -> None:
+    ran = _example(name, *arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith(f"usage: {name}.py URL PROMPT") and ran.stderr.count("\n") <= 2
+
+
+@pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
 def test_a_key_is_taken_from_the_environment(name: str) -> None:
     with running(Settings(rows=2, context=CONTEXT, threads=1, api_key="sesame")) as locked:
         ran = _example(name, locked.url, PROMPTS[1], KEY="sesame")

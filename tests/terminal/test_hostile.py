@@ -43,12 +43,13 @@ def verifier() -> Iterator[Verifier]:
 
 
 def obeyed(screen: Terminal) -> list[str]:
-    """The control characters that the terminal got, without rich's own: colours, and lines that are drawn anew."""
+    """The control characters that the terminal got, without our own: colours, and lines that are drawn anew."""
     return re.findall(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]", own_removed(screen.raw))
 
 
 def own_removed(raw: str) -> str:
-    return re.sub(r"\x1b(?:\[[0-9;?]*[mABGJKhl]|[78D])", "", raw)
+    below = re.sub(r"\x1bD\x1b\[A\x1b7\r\x1b\[B(.*?)\x1b8", r"\1", raw, flags=re.DOTALL)  # the line below a text
+    return re.sub(r"\x1b\[[0-9;?]*[mKAhlJG]", "", below)
 
 
 @pytest.mark.parametrize(
