@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from drafter_client.errors import BadReply, BadUrl, ConnectionLost, VerifierTimeout, VerifierUnreachable
+from drafter_client.read_limit import ReadLimit
 from drafter_client.traffic import CountedSocket, Traffic
 
 CONNECT_TIMEOUT = 5.0  # seconds
@@ -93,7 +94,7 @@ class HttpTransport:
         self._begun: bytes | None = None  # the body of a request that was sent ahead
         self._last_used = 0.0
         self._aborted = False
-        self._traffic = Traffic()
+        self._traffic, self._limit = Traffic(), ReadLimit()
 
     @property
     def sent(self) -> int:
@@ -118,7 +119,7 @@ class HttpTransport:
             self.close()
         with self._guarded(path, timeout):
             if begun is not None and self._connection is not None:
-                response = self._receive(self._connection, method)
+                response = self._receive(self._connection, method, path, timeout)
             else:
                 response = self._send(method, path, body, headers, timeout)
             data = response.read()
@@ -135,6 +136,7 @@ class HttpTransport:
             response = self._send("GET" if body is None else "POST", path, body, headers, timeout)
             if response.status != 200:
                 refused = self._reply(response, response.read())
+            self._limit.next_event(path)
             line = b""
             for line in response:  # nothing is left of a refusal
                 field, _, value = line.rstrip(b"\r\n").partition(b": ")
@@ -142,6 +144,7 @@ class HttpTransport:
                     name = value.decode(errors="replace")
                 elif field == b"data":
                     yield name, self._parsed(value)
+                    self._limit.next_event(path)
             # http.client takes a stream that was cut between two chunks for a whole one.
             if response.chunked and (response.chunk_left is not None or not line) and refused is None:
                 raise http.client.IncompleteRead(b"")
@@ -189,7 +192,7 @@ class HttpTransport:
     ) -> http.client.HTTPResponse:
         connection = self._connected()
         self._write(connection, method, path, body, headers, timeout)
-        return self._receive(connection, method)
+        return self._receive(connection, method, path, timeout)
 
     def _write(
         self,
@@ -204,11 +207,15 @@ class HttpTransport:
         # Head and body in one packet: http.client would send two, and checks every header anew each time.
         connection.sock.sendall(self._head(method, path, headers, body) + (body or b""))
 
-    def _receive(self, connection: http.client.HTTPConnection, method: str) -> http.client.HTTPResponse:
+    def _receive(
+        self, connection: http.client.HTTPConnection, method: str, path: str, timeout: float
+    ) -> http.client.HTTPResponse:
+        self._limit.begin(self._url + path, path, timeout)
         self._response = response = http.client.HTTPResponse(connection.sock, method=method)
         response.begin()
         if response.will_close:
             connection.close()  # the response keeps the socket until it is read
+        self._limit.head(path, response.status, response.length)
         self._last_used = time.monotonic()
         return response
 
@@ -244,7 +251,7 @@ class HttpTransport:
                 raise VerifierUnreachable(
                     f"no verifier answers at {self._url}{through} ({error}): is it running, and is the port right?"
                 ) from error
-            self._socket = CountedSocket(connection.sock, self._traffic)
+            self._socket = CountedSocket(connection.sock, self._traffic, self._limit)
             connection.sock = cast(socket.socket, self._socket)
             self._connection = connection
             if self._aborted:

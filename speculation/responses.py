@@ -103,12 +103,19 @@ class VerifyResponse(Response):
     position: Position
     accepted_prefix_len: Annotated[int, Field(ge=0, description="Leading draft tokens that equal committed tokens.")]
     judged: Annotated[int, Field(ge=0, description="Draft tokens that the model ran for this answer.")]
+    unjudged: Annotated[
+        int | None, Field(ge=0, description="Draft tokens at the end that a shared pass had no room for.")
+    ] = None
     tokens: Annotated[list[Count], Field(description="Committed tokens from `position` on.")]
     preds: Annotated[list[Count], Field(description="The target's choices at these places.")]
     total_tokens: TotalTokens
     finish_reason: OrNotYet
     timing: Timing
     decisions: Decisions = None
+    unjudged: Annotated[
+        int | None,
+        Field(ge=1, description="The last draft tokens, where the session's credit did not suffice for them."),
+    ] = None
 
 
 class ErrorDetail(Response):
@@ -150,6 +157,9 @@ class SpeculationReport(Response):
     looked_up: Annotated[int, Field(ge=0, description="Draft tokens looked up in the text in place of drafted.")]
     looked_up_accepted: Count
     drafting_ms: Milliseconds
+    draft_failure: Annotated[
+        str | None, Field(description="Why the draft model failed, and the target wrote the rest by itself.")
+    ] = None
 
 
 class GenerateResponse(Response):
@@ -223,6 +233,9 @@ class HealthResponse(Response):
     sessions: Annotated[int | None, Field(ge=0, description="That are held, when ready.")] = None
     draft_model_failure: Annotated[
         str | None, Field(description="Why texts of mode fused are written by the target alone.")
+    ] = None
+    warning: Annotated[
+        str | None, Field(description="A model file was written to while it is in use: restart the verifier.")
     ] = None
     progress: Annotated[Probability | None, Field(description="How much is loaded, while loading.")] = None
     reason: Annotated[str | None, Field(description="When failed.")] = None

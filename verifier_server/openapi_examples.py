@@ -152,7 +152,7 @@ _RAISED: tuple[errors.SpecPairError, ...] = (
     errors.InvalidRequest("draft_tokens.0: Input should be a valid integer", param="draft_tokens.0"),
     errors.BodyTooLarge("the body has 67108865 bytes, this verifier takes at most 67108864", limit=67108864),
     errors.RequestTimeout(
-        "the body was not complete after 10.0 s (512 bytes had come): send it in 10 s, or at 16 KiB a second"
+        "the body was not complete after 10.0 s (6 bytes had come): send it in 10 s, or at 32 KiB a second"
     ),
     errors.Unauthorized("this verifier wants its key: send the header Authorization: Bearer <key>"),
     errors.EmptyPrompt("the prompt is empty: give at least one token to continue"),

@@ -10,10 +10,10 @@ from speculation.errors import SpecPairError
 Errors = tuple[type[SpecPairError], ...]
 
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # until the model is there
-_ALWAYS: Errors = (errors.Unauthorized, errors.InternalError)
-_BODY: Errors = (errors.BodyTooLarge, errors.RequestTimeout, errors.InvalidRequest)
+_ALWAYS: Errors = (errors.Unauthorized, errors.InternalError, errors.ShuttingDown)
+_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout)
 _PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
-_ENGINE: Errors = (errors.EngineError, errors.Overloaded, errors.ShuttingDown)
+_ENGINE: Errors = (errors.EngineError, errors.Overloaded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from verifier_server.generating import Generating, Writing
 from verifier_server.guesses import Guessing, implicit, seconds
 from verifier_server.hold import LONGEST
 from verifier_server.jobs import Answer
+from verifier_server.model_files import MappedFiles, parts
 from verifier_server.outbox import Outbox
 from verifier_server.pass_cost import pass_cost
 from verifier_server.prompts import encode_text, make_session
@@ -67,10 +68,13 @@ class Service:
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._on_failure: Callable[[], None] | None = None
         self.stopping = False
+        self._files = MappedFiles(())
 
     def start(self, on_failure: Callable[[], None] | None = None) -> None:
         """Begin to load the model; `on_failure` is called from the loader's thread when that fails."""
         self._on_failure = on_failure
+        mapped = self.settings.mapped_files if self._backend is None else []
+        self._files = MappedFiles(part for path in mapped for part in parts(path))
         self._loader.start()
 
     def begin_stop(self) -> None:
@@ -86,6 +90,7 @@ class Service:
     def stop(self) -> None:
         """Wait for a load under way, end the engine, free the models."""
         self._loader.join()
+        self._files.close()
         if self._engine is not None:
             self._engine.stop()
             self._engine = None
@@ -112,9 +117,14 @@ class Service:
             return {"status": "loading", "progress": round(self.progress, 3)}
         if self._engine.failure is not None:
             return {"status": "failed", "reason": self._engine.failure}
+        changed = self._files.change()
+        if changed is not None and changed.lost:
+            return {"status": "failed", "reason": changed.reason}
         body = {"status": "ready", "model": self._engine.backend.model_name, "sessions": len(self.sessions)}
         if self._fusion is not None and self._fusion.draft.failure is not None:
             body["draft_model_failure"] = self._fusion.draft.failure  # texts of mode fused go on without it
+        if changed is not None:
+            body["warning"] = changed.reason
         return body
 
     def model(self, below: int | None = None) -> dict[str, Any]:

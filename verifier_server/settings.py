@@ -136,6 +136,15 @@ class Settings(BaseModel):
         """Whether texts can be drafted here."""
         return self.draft_model is not None or self.draft_engine == NGRAM
 
+    @property
+    def mapped_files(self) -> list[Path]:
+        """Model files that engines map into memory, and so read from as long as they run."""
+        target = self.backend == "llama_cpp" and self.mmap
+        draft = self.draft_model is not None and self.draft_engine == "llama_cpp"
+        draft = draft and (self.mmap or self.draft_engine != self.backend)
+        found = [self.model_path] if target else []
+        return [*found, self.draft_model] if draft and self.draft_model is not None else found
+
     def draft_rows_beside(self, rows: int) -> int:
         """Texts that are drafted for at once beside a target of so many rows."""
         return min(rows, _DRAFT_ROWS) if self.draft_rows == "auto" else self.draft_rows
