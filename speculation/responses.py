@@ -103,9 +103,6 @@ class VerifyResponse(Response):
     position: Position
     accepted_prefix_len: Annotated[int, Field(ge=0, description="Leading draft tokens that equal committed tokens.")]
     judged: Annotated[int, Field(ge=0, description="Draft tokens that the model ran for this answer.")]
-    unjudged: Annotated[
-        int | None, Field(ge=0, description="Draft tokens at the end that a shared pass had no room for.")
-    ] = None
     tokens: Annotated[list[Count], Field(description="Committed tokens from `position` on.")]
     preds: Annotated[list[Count], Field(description="The target's choices at these places.")]
     total_tokens: TotalTokens
