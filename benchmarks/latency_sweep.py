@@ -55,7 +55,9 @@ from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
 from drafter_client.origin import Origin
 from drafter_client.replies import ModelInfo
+from drafter_client.resuming import released
 from drafter_client.stats import Stats
+from drafter_client.text_session import TextSession
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
 
@@ -263,10 +265,11 @@ def _alone(client: VerifierClient, prompt_ids: list[int], number: int) -> Sample
     began = time.perf_counter()
     moments: list[float] = []
     tokens: list[int] = []
-    for name, data in client.generate(prompt_ids, _request(number)):
-        if name == "tokens":
-            moments.append(time.perf_counter())
-            tokens += data["tokens"]
+    with released(client, TextSession(prompt_ids)) as text:
+        for name, data in client.generate(text, _request(number)):
+            if name == "tokens":
+                moments.append(time.perf_counter())
+                tokens += data["tokens"]
     return Sample(tokens, 1e3 * (moments[0] - began), moments[-1] - moments[0], Stats())
 
 
@@ -280,18 +283,19 @@ def _ours(
     length: int | None,
 ) -> Sample:
     stats = Stats()
-    run = speculate(
-        client,
-        drafter,
-        prompt_ids,
-        _request(number),
-        info,
-        stats,
-        time.perf_counter,
-        length=length,
-        mechanisms=mechanisms,
-    )
-    moments = [time.perf_counter() for _ in run]
+    with released(client, TextSession(prompt_ids)) as text:
+        run = speculate(
+            client,
+            drafter,
+            text,
+            _request(number),
+            info,
+            stats,
+            time.perf_counter,
+            length=length,
+            mechanisms=mechanisms,
+        )
+        moments = [time.perf_counter() for _ in run]
     return Sample(stats.token_ids, stats.ttft_ms, moments[-1] - moments[0], stats)
 
 

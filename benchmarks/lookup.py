@@ -41,7 +41,9 @@ from benchmarks.serving import serve
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
+from drafter_client.resuming import released
 from drafter_client.stats import Stats
+from drafter_client.text_session import TextSession
 from drafting.contract import Drafter
 from drafting.model import ModelDrafter
 from drafting.ngram import NgramDrafter
@@ -179,17 +181,19 @@ def _request(task: Task) -> dict[str, Any]:
 def _alone(client: VerifierClient, task: Task) -> tuple[list[int], list[float]]:
     tokens: list[int] = []
     moments = []
-    for name, data in client.generate(task.prompt, _request(task)):
-        if name == "tokens":
-            tokens += data["tokens"]
-            moments.append(time.perf_counter())
+    with released(client, TextSession(task.prompt)) as text:
+        for name, data in client.generate(text, _request(task)):
+            if name == "tokens":
+                tokens += data["tokens"]
+                moments.append(time.perf_counter())
     return tokens, moments
 
 
 def _drafted(client: VerifierClient, task: Task, drafter: Drafter, lookup: bool, stats: Stats) -> Iterator[float]:
     info = client.model()
-    run = speculate(client, drafter, task.prompt, _request(task), info, stats, time.perf_counter, lookup=lookup)
-    return (time.perf_counter() for _ in run)
+    with released(client, TextSession(task.prompt)) as text:
+        for _ in speculate(client, drafter, text, _request(task), info, stats, time.perf_counter, lookup=lookup):
+            yield time.perf_counter()
 
 
 if __name__ == "__main__":

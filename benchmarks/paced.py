@@ -4,7 +4,8 @@
 is left of that time is slept, which releases the interpreter as llama.cpp does while it computes. `time.sleep` ended
 0.11 to 0.18 ms late in the median and 0.26 ms at p95 where this was written (2 virtual cores, sleeps of 4 to 80 ms).
 
-The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as `str(Cost(…))` is:
+The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as `str(Cost(…))` is;
+with `PACED_DRAFT` the draft model of mode fused is paced, too:
 
     PACED_TARGET=80,1.6,0.6 .venv/bin/uvicorn benchmarks.paced:app --port 8000
 """
@@ -151,7 +152,12 @@ def application() -> FastAPI:
     """A verifier by the environment, its target paced to `PACED_TARGET`."""
     settings = from_environment()
     backend = load(settings.backend, settings.load_options())
-    return create_app(settings, Paced(backend, Cost.parse(os.environ["PACED_TARGET"])))
+    target = Paced(backend, Cost.parse(os.environ["PACED_TARGET"]))
+    draft: Backend | None = None
+    if "PACED_DRAFT" in os.environ:
+        options = settings.draft_options(target.rows, target.context_length)
+        draft = Paced(load(settings.draft_engine, options), Cost.parse(os.environ["PACED_DRAFT"]))
+    return create_app(settings, target, draft=draft)
 
 
 def __getattr__(name: str) -> FastAPI:

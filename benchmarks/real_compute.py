@@ -36,7 +36,9 @@ from benchmarks.report import Report, add_save, plot
 from drafter_client.__main__ import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
+from drafter_client.resuming import released
 from drafter_client.stats import Stats
+from drafter_client.text_session import TextSession
 from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from speculation.sampling import Sampling
@@ -107,9 +109,10 @@ def _request(tokens: int, temperature: float, seed: int) -> dict[str, Any]:
 
 
 def _alone(client: VerifierClient, tokens: int, prompt: list[int], temperature: float, seed: int) -> Iterator[int]:
-    for name, data in client.generate(prompt, _request(tokens, temperature, seed)):
-        if name == "tokens":
-            yield from data["tokens"]
+    with released(client, TextSession(prompt)) as text:
+        for name, data in client.generate(text, _request(tokens, temperature, seed)):
+            if name == "tokens":
+                yield from data["tokens"]
 
 
 def _pair(client: VerifierClient, backend: Backend, count: int) -> Run:
@@ -117,8 +120,9 @@ def _pair(client: VerifierClient, backend: Backend, count: int) -> Run:
         info = client.check_vocabulary(backend.vocabulary, backend.model_name)
         drafter = ModelDrafter(backend, Sampling(seed, temperature), info.vocabulary.size)
         request = _request(count, temperature, seed)
-        for committed in speculate(client, drafter, prompt, request, info, Stats(), time.perf_counter, lookup=True):
-            yield from (token for token, _ in committed.tokens)
+        with released(client, TextSession(prompt)) as text:
+            for committed in speculate(client, drafter, text, request, info, Stats(), time.perf_counter, lookup=True):
+                yield from (token for token, _ in committed.tokens)
 
     return run
 

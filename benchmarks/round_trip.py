@@ -23,6 +23,7 @@ from benchmarks.harness import verifier
 from benchmarks.report import Report, add_save
 from benchmarks.serving import serve
 from drafter_client.client import VerifierClient
+from drafter_client.text_session import TextSession
 
 DRAFTS = [1, 2, 3, 4]
 REPLY = {
@@ -79,7 +80,7 @@ def main() -> None:
 def _alternate(
     client: VerifierClient, connection: http.client.HTTPConnection, rounds: int, warm_up: int = 200
 ) -> tuple[list[float], list[float]]:
-    opened = client.prefill([1, 2, 3], {"seed": 1, "temperature": 0.0})
+    opened = client.prefill(TextSession([1, 2, 3]), {"seed": 1, "temperature": 0.0})
     position = len(opened.prompt_ids) + len(opened.tokens)
     body = json.dumps({"position": 1234, "draft_tokens": DRAFTS}, separators=(",", ":")).encode()
     headers = {"Content-Type": "application/json", "X-Session-Id": opened.session_id}

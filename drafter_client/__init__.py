@@ -18,8 +18,10 @@ from backends.vocabulary import Vocabulary
 from drafter_client.asynchronous import AsyncGeneration, AsyncPair
 from drafter_client.errors import DrafterError
 from drafter_client.generation import Event, Finished, Generation, Token, Tokens
+from drafter_client.mode_memory import memory_file
 from drafter_client.options import Mode, Options
 from drafter_client.origin import Origin
+from drafter_client.outages import Outage
 from drafter_client.pair import Pair
 from drafter_client.replies import ModelInfo
 from drafter_client.sources import Custom, DraftModel, Lookup, Source
@@ -48,6 +50,7 @@ __all__ = [
     "ModelInfo",
     "Options",
     "Origin",
+    "Outage",
     "Pair",
     "Prediction",
     "Sampling",
@@ -58,4 +61,5 @@ __all__ = [
     "Token",
     "Tokens",
     "Vocabulary",
+    "memory_file",
 ]

@@ -12,7 +12,7 @@ from speculation.acceptance import Strategy
 _OF_AN_ENGINE = ("--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile", "--tensor-parallel")
 _OF_A_MODEL = ("--draft-model", *_OF_AN_ENGINE, "--translate", "--no-lookup")
 SOLO = ("target", "draft", "server")  # what 'drafter solo' may run
-_HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key")
+_HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key", "--patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
 _OF_MANY = ("--concurrency", "--output")
 
@@ -23,6 +23,8 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
     _check_strategy(parser, options)
+    if options.mode is not Mode.AUTO and not options.remember:
+        parser.error(f"--no-remember: only --mode auto remembers, leave it out with --mode {options.mode}")
     if options.mode in (Mode.FUSED, Mode.TARGET):
         _refuse(parser, options, _OF_DRAFTING, f"with --mode {options.mode} nothing drafts here")
         if options.mode is Mode.TARGET:
@@ -96,6 +98,7 @@ def drafter_parser() -> argparse.ArgumentParser:
         default=str(Mode.REMOTE),
         help="who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto",
     )
+    flags.memory_flags(parser)
     draft = flags.draft_flags(parser)
     draft.add_argument(
         "--draft-n", metavar="auto|N", type=flags.draft_n, default="auto", help="drafts a round (default: auto)"
@@ -157,6 +160,7 @@ def compare_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     flags.verifier_flags(parser)
+    flags.memory_flags(parser)
     flags.draft_flags(parser).add_argument(
         "--lengths",
         type=flags.lengths,

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from drafter_client.generation import Event, Finished, Generation
 from drafter_client.options import Options
+from drafter_client.outages import PATIENCE, Outage
 from drafter_client.pair import BRANCHES, VERIFIER, Pair
 from drafter_client.replies import ModelInfo
 from drafter_client.sources import DraftModel, Source
@@ -32,9 +33,24 @@ class AsyncPair:
         branches: int = BRANCHES,
         texts: int = 1,
         profile: Path | None = None,
+        memory: Path | None = None,
+        patience: float = PATIENCE,
+        on_outage: Callable[[Outage], None] | None = None,
     ) -> None:
-        """As for `Pair`, but that what stands in the way is raised where the block begins."""
-        self._make = partial(Pair, verifier, draft, api_key=api_key, branches=branches, texts=texts, profile=profile)
+        """As for `Pair`, but that what stands in the way is raised where the block begins. `on_outage` is called by a
+        thread that is not the event loop's."""
+        self._make = partial(
+            Pair,
+            verifier,
+            draft,
+            api_key=api_key,
+            branches=branches,
+            texts=texts,
+            profile=profile,
+            memory=memory,
+            patience=patience,
+            on_outage=on_outage,
+        )
         self._threads = ThreadPoolExecutor(max(1, texts), thread_name_prefix="pair")  # of our own: texts take long
         self._pair: Pair | None = None
         self._why_none = "this pair is not open yet: use it in an `async with` block"
@@ -55,6 +71,7 @@ class AsyncPair:
     ) -> None:
         pair = self._opened()
         self._pair, self._why_none = None, "this pair is closed"
+        pair.wait_no_more()  # at once: the threads may be busy waiting
         try:
             await asyncio.shield(self._run(lambda: self._close(pair)))
         finally:
@@ -120,6 +137,11 @@ class _Work:
                 self.generation = self._begin()
             return next(self.generation, None)
 
+    def wait_no_more(self) -> None:
+        """As `Generation` has it. At once."""
+        if self.generation is not None:
+            self.generation.wait_no_more()
+
     def close(self) -> None:
         """Wait for the step under way, and end the generation."""
         with self._lock:
@@ -132,7 +154,8 @@ class AsyncGeneration:
     """A `Generation`, awaited event by event; for one task at a time.
 
     It ends early when it is closed, or its `async with` block left, or the task that awaits an event is cancelled; also
-    when nothing refers to it any more. To end it takes as long as the exchange under way with the verifier.
+    when nothing refers to it any more. To end it takes as long as the exchange under way with the verifier; one that
+    went away is waited for no more.
     """
 
     def __init__(self, work: "_Work", threads: ThreadPoolExecutor) -> None:
@@ -156,6 +179,7 @@ class AsyncGeneration:
 
     async def aclose(self) -> None:
         """End it: nothing more is drafted or asked for, and the verifier forgets its session."""
+        self._work.wait_no_more()
         await self._events.aclose()
 
     async def read(self) -> Finished:
@@ -182,5 +206,6 @@ async def _follow(work: _Work, threads: ThreadPoolExecutor) -> AsyncGenerator[Ev
         while not work.closed and (event := await asyncio.wrap_future(threads.submit(work.step))) is not None:
             yield event
     finally:
+        work.wait_no_more()  # at once: the thread that would close it may be busy waiting
         if not work.closed:  # as it is where the pair was closed before
             await asyncio.shield(asyncio.wrap_future(threads.submit(work.close)))

@@ -1,91 +1,33 @@
-"""Mode `auto`: each mode writes a stretch of the text, the fastest the rest; and again when the link has changed.
+"""Mode `auto`: the mode that should be the fastest writes the text, until another should be; and again when the link
+has changed (`speculation.choice`).
 
-Nothing of what is written to measure is lost. Under the strategies in `DRAFTER_INVARIANT` the text is that of every
+Nothing is written twice. Under the strategies in `DRAFTER_INVARIANT` the text is that of every
 mode. Under the others it is another in each, and where one follows on another is a matter of timing, so that the same
 seed may give another text: under `probabilistic` still a sample of the target; under `threshold` it leans to whichever
 model drafted, and not at all where none did.
 
-A stretch goes on where the last one ended, while that one's session is still held: its keys and values are copied, not
-computed again.
+A stretch takes over the session of the last one, and goes on where that ended: nothing is computed again.
 """
 
-import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from itertools import cycle
 
+from drafter_client.chooser import Chooser
 from drafter_client.client import VerifierClient
+from drafter_client.errors import DrafterError
 from drafter_client.observer import Committed
 from drafter_client.options import Mode, Options
+from drafter_client.origin import Origin
 from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
-from speculation.choice import WARM_UP, Choice
-
-_LOOK = 0.5  # seconds after which the link is measured again
-_LOOKS = 2  # in a row that have to say that it has changed: one may have met a hiccup
+from drafter_client.text_session import TextSession
+from speculation.choice import WARM_UP
 
 Run = Generator[Committed, None, None]
-Begin = Callable[[VerifierClient, list[int], Options, Stats], Run]
-
-
-class Chooser:
-    """A `Choice` that all texts of a pair share, from any thread; and when the link is to be looked at. Times are
-    seconds."""
-
-    def __init__(self, modes: Sequence[Mode], link_ms: float, now: float) -> None:
-        """`link_ms`: the round trip at present."""
-        self._lock = threading.Lock()
-        self._choice = Choice([str(mode) for mode in modes], link_ms)
-        self._changed = 0  # looks in a row that found another link
-        self._looking, self._looked = False, now
-
-    def next(self) -> Mode:
-        """The mode to go on with."""
-        with self._lock:
-            return Mode(self._choice.next())
-
-    @property
-    def settled(self) -> Mode | None:
-        """The fastest mode, once that is clear."""
-        with self._lock:
-            return None if self._choice.settled is None else Mode(self._choice.settled)
-
-    @property
-    def link_ms(self) -> float:
-        """The round trip of the link that the choice is made for."""
-        with self._lock:
-            return self._choice.link_ms
-
-    def measured(self, mode: Mode, tokens: int, seconds: float) -> None:
-        """So much was written in a mode."""
-        with self._lock:
-            self._choice.measured(str(mode), tokens, seconds)
-
-    def look_is_due(self, now: float) -> bool:
-        """Whether the caller is to measure the link, and to say `looked` after: one at a time, with a pause between."""
-        with self._lock:
-            if self._looking or now - self._looked < _LOOK or len(self._choice.ways) == 1:
-                return False
-            self._looking = True
-            return True
-
-    def looked(self, round_trip_ms: float | None, now: float) -> None:
-        """The link was measured; None: that failed, and says nothing."""
-        with self._lock:
-            self._looking, self._looked = False, now
-            if round_trip_ms is None:
-                return
-            self._changed = self._changed + 1 if self._choice.differs(round_trip_ms) else 0
-            if self._changed >= _LOOKS:
-                self._changed = 0
-                self._choice.begin(round_trip_ms)
-
-    def why(self) -> str:
-        """What was measured, in words."""
-        with self._lock:
-            return self._choice.why()
+Begin = Callable[[VerifierClient, Options, Stats], Run]
 
 
 @dataclass(slots=True)
@@ -95,6 +37,20 @@ class _Stretch:
     run: Run
     stats: Stats
     tokens: int = 0
+    _accepted: int = 0
+    _compared: int = 0
+
+    def compared(self) -> tuple[int, int]:
+        """Draft tokens accepted, and compared with the target's choice, since the last time."""
+        if self.stats.mode == Mode.REMOTE:  # where all that is committed was foreseen, or was not
+            compared = len(self.stats.token_ids)
+            accepted = compared - self.stats.misses
+        else:
+            accepted = self.stats.origins[Origin.ACCEPTED]
+            compared = accepted + self.stats.origins[Origin.CORRECTION]
+        news = max(0, accepted - self._accepted), max(0, compared - self._compared)
+        self._accepted, self._compared = max(accepted, self._accepted), max(compared, self._compared)
+        return min(news), news[1]
 
 
 def automatic(
@@ -103,64 +59,98 @@ def automatic(
     chooser: Chooser,
     look: Callable[[], None],
     bounds: Bounds,
-    prompt_ids: list[int],
+    text: TextSession,
     options: Options,
     stats: Stats,
     clock: Callable[[], float],
 ) -> Run:
-    """Write a text; fills `stats`. `begin(client, tokens, options, stats)` begins to continue `tokens` in a mode.
+    """Write a text; fills `stats`. `begin(client, options, stats)` begins to continue `text` in a mode.
 
     `look` is called between tokens, to see to the link where that is due; it should not wait. `bounds`: of the text,
     its prompt included. `clock` in seconds.
     """
     began = clock()
-    stats.prompt_tokens = len(prompt_ids)
+    stats.prompt_tokens = len(text.prompt_ids)
     stretches: list[_Stretch] = []
     with ExitStack() as stack:
         stack.callback(lambda: _conclude(stats, stretches, 1e3 * (clock() - began), chooser.why()))
-        # By turns: the connection of a stretch is in use until the next one has begun.
+        # By turns, since a stretch that is left may leave its connection in the middle of an answer.
         clients = cycle([client, stack.enter_context(closing(client.another()))])
-        runs = stack.enter_context(ExitStack())
-        # To close one takes an exchange with the verifier, in which the next one goes on.
-        closer = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="closing"))
-        shut: Future[None] | None = None
+        connecting = stack.enter_context(_Connecting())
         look()
-        following = chooser.next()
-        while stats.finish_reason is None:
-            if shut is not None:
-                shut.result()  # the last but one is closed, and its connection free
-            mode, own = following, next(clients)
+        following = chooser.next(options.max_tokens)
+        own = next(clients)
+        while stats.finish_reason is None and not text.stop.is_set():
+            mode, spare = following, next(clients)
+            if chooser.settled is None:
+                connecting.begin(spare)
             part = Stats(mode=mode)
             own.round_trip_ms = chooser.link_ms
-            how = replace(options, mode=mode, max_tokens=options.max_tokens - len(stats.token_ids))
-            stretch = _Stretch(begin(own, prompt_ids + stats.token_ids, how, part), part)
+            stretch = _Stretch(begin(own, replace(options, mode=mode), part), part)
             stretches.append(stretch)
-            runs.callback(stretch.run.close)
-            asked = clock()
-            warm = False
-            for committed in stretch.run:
-                now, tokens = clock(), [token for token, _ in committed.tokens]
-                if not stretch.tokens:
-                    stats.ttft_ms = stats.ttft_ms or 1e3 * (now - began)
-                    for before in stretches[-2:-1]:
-                        shut = closer.submit(before.run.close)  # what its session holds was of use until here
-                stats.token_ids += tokens
-                stats.decisions += committed.decisions or ()
-                stats.origins.update(origin for _, origin in committed.tokens)
-                stretch.tokens += len(tokens)
-                if warm:
-                    chooser.measured(mode, len(tokens), now - asked)
-                warm = stretch.tokens >= WARM_UP
+            with closing(stretch.run):
+                asked, resumed = clock(), 0
+                warm = False
+                for committed in stretch.run:
+                    now = clock()
+                    if not stats.token_ids:
+                        stats.ttft_ms = 1e3 * (now - began)
+                    _take(committed, stretch, stats)
+                    timed = warm and len(part.resumed) == resumed  # an outage is not the mode's
+                    chooser.measured(mode, len(committed.tokens), now - asked if timed else 0.0, *stretch.compared())
+                    warm, resumed = stretch.tokens >= WARM_UP, len(part.resumed)
+                    yield committed
+                    look()
+                    # Asked once: other texts may make it another at any time.
+                    following = chooser.next(options.max_tokens - len(stats.token_ids), mode, stretch.tokens)
+                    if following is not mode and bounds.finish_reason(text.known) is None:
+                        break
+                    asked = clock()  # whatever the reader did meanwhile, it did not wait for tokens
+                else:
+                    stats.finish_reason = part.finish_reason
+            while text.held_back:
+                committed = text.held_back.popleft()
+                text.passed_on(committed)
+                _take(committed, stretch, stats)
                 yield committed
-                look()
-                following = chooser.next()  # asked once: other texts may make it another at any time
-                if following is not mode and bounds.finish_reason(prompt_ids + stats.token_ids) is None:
-                    break
-                asked = clock()  # whatever the reader did meanwhile, it did not wait for tokens
-            else:
-                stats.finish_reason = part.finish_reason
-        if shut is not None:
-            shut.result()
+                stats.finish_reason = bounds.finish_reason(text.known)
+            own = spare
+            connecting.wait()
+
+
+def _take(committed: Committed, stretch: _Stretch, stats: Stats) -> None:
+    """Count tokens of a stretch."""
+    stats.token_ids += [token for token, _ in committed.tokens]
+    stats.decisions += committed.decisions or ()
+    stats.origins.update(origin for _, origin in committed.tokens)
+    stretch.tokens += len(committed.tokens)
+
+
+class _Connecting:
+    """Connects beside what is written, one connection at a time, so that the next stretch need not wait for it."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="connecting")
+        self._under_way: Future[None] | None = None
+
+    def __enter__(self) -> "_Connecting":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def begin(self, client: VerifierClient) -> None:
+        self._under_way = self._thread.submit(self._connect, client)
+
+    def wait(self) -> None:
+        """Return when that is over."""
+        if self._under_way is not None:
+            self._under_way.result()
+
+    @staticmethod
+    def _connect(client: VerifierClient) -> None:
+        with suppress(DrafterError):  # whoever writes over it meets it, too, and says so
+            client.transport.connect()
 
 
 def _conclude(stats: Stats, stretches: list[_Stretch], milliseconds: float, why: str) -> None:

@@ -1,10 +1,9 @@
 """The verifier's REST interface as methods: typed replies, typed errors, retries where they are safe."""
 
 import json
-import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -14,16 +13,20 @@ from drafter_client.errors import (
     BadReply,
     ConnectionLost,
     DrafterError,
+    VerifierTimeout,
     VerifierUnreachable,
     VocabularyMismatch,
 )
 from drafter_client.fields import Fields
+from drafter_client.outages import Health, Outages
 from drafter_client.replies import STREAM, Ended, ModelInfo, Opened, Pushed, Verdict
+from drafter_client.text_session import TextSession
 from drafter_client.transport import HttpTransport, Reply, Transport
 from speculation.errors import (
     NotFound,
     Overloaded,
     RequestError,
+    ServerError,
     SpecPairError,
     Unauthorized,
     UnknownSession,
@@ -33,9 +36,10 @@ from speculation.proposal import Weights
 
 # Seconds without an answer after which it will not come. A prefill may queue behind others and be long; asking
 # again would only double the load.
-_TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0, "/generate": 900.0}
-_STREAM_TIMEOUT = 60.0  # a verifier with nothing to say says so every 15 s
+_TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
+_SILENCE = 10.0  # seconds, of a stream; a verifier with nothing to say says so every 3 s
 _ATTEMPTS = 7  # at a broken connection: some 6 s of outage are bridged
+_FEW_ATTEMPTS = 4  # under a second, where the outages of a pair are waited for
 _OVERLOAD_PATIENCE = 60.0  # seconds of asking an overloaded verifier again, at the pace it names
 _FIRST_PAUSE = 0.1  # seconds, doubled with every attempt
 
@@ -46,7 +50,8 @@ _compact = json.JSONEncoder(separators=(",", ":")).encode
 class VerifierClient:
     """One connection to a verifier; used by one thread at a time.
 
-    `transport`, `connect`, `sleep` and `clock` are arguments so that tests need no network and no waiting.
+    `outages`: waits for a verifier that went away, before what can be asked at any time is asked again. None: nobody
+    waits. `transport`, `connect`, `sleep` and `clock` are arguments so that tests need no network and no waiting.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class VerifierClient:
         url: str,
         *,
         api_key: str | None = None,
+        outages: Outages | None = None,
         transport: Transport | None = None,
         connect: Callable[[str], Transport] = HttpTransport,
         sleep: Callable[[float], None] = time.sleep,
@@ -62,7 +68,7 @@ class VerifierClient:
         self.url = url
         self.transport: Transport = transport or connect(url)
         self._sleep, self._clock, self._connect = sleep, clock, connect
-        self._api_key = api_key
+        self._api_key, self._outages = api_key, outages
         self.round_trip_ms = 0.0  # of the least request, as of the last `ping`
         self._reached = False  # whether there ever was a connection
         self._aborted = threading.Event()
@@ -77,7 +83,9 @@ class VerifierClient:
 
     def another(self) -> "VerifierClient":
         """A further connection to the same verifier."""
-        other = VerifierClient(self.url, api_key=self._api_key, connect=self._connect, clock=self._clock)
+        other = VerifierClient(
+            self.url, api_key=self._api_key, outages=self._outages, connect=self._connect, clock=self._clock
+        )
         other._sleep = other._wait
         other._reached = True
         return other
@@ -102,11 +110,31 @@ class VerifierClient:
                 raise DrafterError(f"the verifier at {self.url} could not load its model: {reply.body.get('reason')}")
             if status != "loading":
                 raise self._refusal(reply)
+            if "access" in reply.body:  # it would load for minutes, and then refuse
+                raise self._refusal(self._exchange("GET", "/model", None))
             if self._clock() > deadline:
                 raise DrafterError(f"the verifier at {self.url} is still loading its model after {patience:.0f} s")
             if on_wait is not None:
                 on_wait(self.fields("/health", reply.body).share_if_any("progress"))
             self._sleep(0.25)
+
+    def health(self) -> Health:
+        """How the verifier is, asked once; never an error of the connection. Raises what stands in the way for good."""
+        try:
+            reply = self.transport.exchange("GET", "/health", None, self._headers, _TIMEOUTS["/health"])
+        except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
+            return Health(False, "nothing answers")
+        if reply.status == 200:
+            return Health(True)
+        body = reply.body if isinstance(reply.body, dict) else {}
+        if body.get("status") == "failed":
+            raise DrafterError(f"the verifier at {self.url} has failed: {body.get('reason')}")
+        if body.get("status") == "loading":
+            return Health(False, "it loads its model", self.fields("/health", body).share_if_any("progress"))
+        error = self._refusal(reply)
+        if isinstance(error, ServerError):  # of its own, as it ends, or of a proxy before it
+            return Health(False, error.message)
+        raise error
 
     def model(self, below: int | None = None) -> ModelInfo:
         """What is served; with `below`, vocabulary fingerprints over the first so many ids."""
@@ -136,17 +164,22 @@ class VerifierClient:
         self._exchange("GET", "/health", None)
         self.round_trip_ms = 1e3 * (self._clock() - began)
 
-    def prefill(self, prompt_ids: list[int], options: dict[str, Any]) -> Opened:
-        """Open a session. Its id is made here, so that a retry finds the session the lost reply had opened."""
-        session_id = secrets.token_hex(16)
-        body = json.dumps({"session_id": session_id, "prompt_ids": prompt_ids, **options}).encode()
-        try:
-            reply = self.call("POST", "/prefill", body, session_id)
-        except KeyboardInterrupt:  # a long prompt is when one changes one's mind: do not leave it computing
-            with suppress(SpecPairError, DrafterError):
-                self.release(session_id)
-            raise
-        return Opened.read(self.fields("/prefill", reply), session_id, prompt_ids)
+    def least_round_trip_ms(self, times: int) -> float:
+        """The least of so many, which is the link's own: a busy machine makes them longer."""
+        found = []
+        for _ in range(times):
+            self.ping()
+            found.append(self.round_trip_ms)
+        self.round_trip_ms = min(found)
+        return self.round_trip_ms
+
+    def prefill(self, text: TextSession, options: dict[str, Any]) -> Opened:
+        """Open the session of a text, or go on in it behind the tokens that are known. Safe to repeat.
+
+        Its id is made here, so that a retry finds the session the lost reply had opened.
+        """
+        reply = self.call("POST", "/prefill", json.dumps(text.request() | options).encode(), text.session_id)
+        return Opened.read(self.fields("/prefill", reply), text.session_id, text.prompt_ids, text.tokens)
 
     def verify(
         self, session_id: str, position: int, drafts: list[int], draft_probs: Sequence[Weights] | None = None
@@ -196,42 +229,18 @@ class VerifierClient:
                 position += len(pushed.tokens)
                 yield pushed
 
-    def generate(self, prompt_ids: list[int], options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Target-only decoding on the server: ("tokens", …) events, then ("end", summary)."""
-        body = json.dumps({"prompt_ids": prompt_ids, "stream": True, **options}).encode()
-        return self._events("/generate", body, self._headers)
+    def generate(self, text: TextSession, options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """A text written by the server: ("open", …), ("tokens", …) behind those that are known, ("end", summary)."""
+        body = json.dumps({"stream": True} | text.request() | options).encode()
+        return self._events("/generate", body, self._headers_of(text.session_id))
 
     def _events(self, path: str, body: bytes | None, headers: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        timeout = _TIMEOUTS.get(path, _STREAM_TIMEOUT)
-        for name, data in self.transport.stream(path, body, headers, timeout):
+        for name, data in self.transport.stream(path, body, headers, _SILENCE):
             if name == "reply":
                 raise self._refusal(data)
             if name == "error":
                 raise from_body(500, data)
             yield name, data
-
-    def followed(self, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
-        """What `begin()` yields. Where the connection breaks it is begun anew, to go on behind what was yielded.
-
-        Raises ConnectionLost when that has brought nothing for some six seconds.
-        """
-        items: Iterator[T] | None = None
-
-        def follow() -> T | None:
-            nonlocal items
-            items = items or begin()
-            try:
-                return next(items, None)
-            except (ConnectionLost, VerifierUnreachable):
-                items = None
-                raise
-
-        try:
-            while (item := self.persist(follow)) is not None:
-                yield item
-        finally:
-            if isinstance(items, Generator):
-                items.close()
 
     def release(self, session_id: str) -> None:
         """Tell the verifier that a session is done with. One that is gone already is no error."""
@@ -243,9 +252,14 @@ class VerifierClient:
         return Fields(self.url + path, body)
 
     def call_if_there(self, method: str, path: str, body: bytes | None, otherwise: str) -> Any:
-        """`call`, for what not all that answers has; `otherwise` says what to think then."""
+        """`call`, for what not all that answers has; `otherwise` says what to think then.
+
+        It can be asked at any time, so a verifier that went away is waited for.
+        """
         try:
-            return self.call(method, path, body)
+            if self._outages is None:
+                return self.call(method, path, body)
+            return self._outages.through(lambda: self.call(method, path, body), self.health)
         except RequestError as error:
             if type(error) not in (RequestError, NotFound):
                 raise
@@ -283,9 +297,12 @@ class VerifierClient:
         return {**self._headers, "X-Session-Id": session_id}
 
     def persist(self, exchange: Callable[[], T]) -> T:
-        """Try again while connections break, for some six seconds. What is tried must be safe to repeat."""
-        pause = _FIRST_PAUSE
-        for attempt in range(_ATTEMPTS):
+        """Try again while connections break, for some six seconds; for less than one where outages are waited for.
+
+        What is tried must be safe to repeat.
+        """
+        pause, attempts = _FIRST_PAUSE, _ATTEMPTS if self._outages is None else _FEW_ATTEMPTS
+        for attempt in range(attempts):
             if self._aborted.is_set():
                 raise ConnectionLost(f"the exchange with {self.url} was broken off")
             try:
@@ -294,10 +311,10 @@ class VerifierClient:
                 return result
             except ConnectionLost:
                 self._reached = True
-                if attempt + 1 == _ATTEMPTS:
+                if attempt + 1 == attempts:
                     raise
             except VerifierUnreachable:
-                if attempt + 1 == _ATTEMPTS or not self._reached:  # never there: say so at once
+                if attempt + 1 == attempts or not self._reached:  # never there: say so at once
                     raise
             self._sleep(pause)
             pause *= 2

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from drafter_client.crew import Answered, Crew, Drafted, Event, Failed, Streamed
@@ -45,8 +45,17 @@ class Conductor:
         self._in_time = False  # whether all was ordered that is due by now
         self._wakes_at: float | None = None  # when the caller's thread will look by itself, as far as the others know
 
-    def turn(self) -> list[Committed]:
-        """Wait for something to happen, and return what became known by it."""
+    def turn(self) -> None:
+        """Wait for something to happen, by which something may have become known. Raises what failed; nothing more
+        becomes known then."""
+        try:
+            self._turn()
+        except BaseException as error:
+            with self._lock:
+                self._failure = self._failure or error
+            raise
+
+    def _turn(self) -> None:
         if self._failure is not None:
             raise self._failure
         with self._lock:
@@ -57,11 +66,16 @@ class Conductor:
             now = 1e3 * self._clock()
             wake = self._wakes_at = self._pilot.wake_at(now)
         self._in_time = self._crew.wait(None if wake is None else max(0.0, wake - now) / 1e3)
-        return self.news()  # also what became known before something failed
 
-    def news(self) -> list[Committed]:
-        """What became known since the last time."""
-        return [self._news.popleft() for _ in range(len(self._news))]
+    def news(self) -> Iterator[Committed]:
+        """What became known since the last time, one by one: what is not taken stays."""
+        while self._news:
+            yield self._news.popleft()
+
+    @property
+    def known(self) -> int:
+        """Tokens of the text that are known, prompt included."""
+        return len(self._pilot.known)
 
     def settle(self) -> None:
         """The text has ended: wait for the answers that left together with its end, which say what came of what.
@@ -189,13 +203,15 @@ class Conductor:
         now: float,
     ) -> int:
         """Take in committed tokens from `position` on; returns how many of them are news."""
-        start = len(self._pilot.known)
+        start, text = len(self._pilot.known), self._pilot.text
+        misses, prepared = text.misses, text.prepared
         new = self._pilot.committed(position, tokens, finish_reason is not None, now)
         if new:
             why = self._with_odds(start, decisions[-len(new) :]) if decisions is not None else None
             told = list(zip(new, self._origins.tell(start, len(new)), strict=True))
             self._stats.committed(told, self._pilot.operation, why or ())
-            self._stats.misses, self._stats.prepared = self._pilot.text.misses, self._pilot.text.prepared
+            self._stats.misses += text.misses - misses
+            self._stats.prepared += text.prepared - prepared
             committed = Committed(told, why)
             self._news.append(committed)
             if self._observer is not None:

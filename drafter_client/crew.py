@@ -69,8 +69,8 @@ React = Callable[[Event], bool]  # says whether whoever waits should look
 class Crew(Protocol):
     """Carries out steps and guesses, and reacts to what comes of them."""
 
-    def read(self, prompt: list[int]) -> None:
-        """Have the drafter read the prompt while the verifier does."""
+    def read(self, text: list[int], held: int) -> None:
+        """Have the drafter read the text so far, of which it may hold so many tokens, while the verifier does."""
 
     def open(self, session_id: str, position: int, react: React) -> None:
         """The session to work for, from where on its stream is wanted, and what to do about events, in any thread."""
@@ -100,7 +100,7 @@ class Alone:
         self._events: deque[Event] = deque()
         self._react: React
 
-    def read(self, prompt: list[int]) -> None:
+    def read(self, text: list[int], held: int) -> None:
         pass  # it will with the first step
 
     def open(self, session_id: str, position: int, react: React) -> None:
@@ -148,6 +148,7 @@ class Threads:
         self._lanes = [_Lane(client.another()) for _ in range(lanes)]
         self._idle: SimpleQueue[_Lane] = SimpleQueue()
         self._session_id, self._position = "", 0
+        self._held = 0  # tokens of the text that the drafter may hold
         self._react: React
         self._opened = threading.Event()
         self._closed = False
@@ -161,8 +162,9 @@ class Threads:
         for thread in self._threads:
             thread.start()
 
-    def read(self, prompt: list[int]) -> None:
-        self._steps.put((None, prompt))
+    def read(self, text: list[int], held: int) -> None:
+        self._held = held
+        self._steps.put((None, text))
 
     def open(self, session_id: str, position: int, react: React) -> None:
         self._session_id, self._position, self._react = session_id, position, react
@@ -236,11 +238,11 @@ class Threads:
                 else:
                     self._take_in()
 
-    def _read(self, prompt: list[int]) -> Iterator[int]:
+    def _read(self, text: list[int]) -> Iterator[int]:
         """Tokens read, piece by piece: nobody waits for the rest of a prompt that is of no use any more."""
-        for end in (*range(_PIECE, len(prompt), _PIECE), len(prompt)):
+        for end in (*range(self._held + _PIECE, len(text), _PIECE), len(text)):
             if not self._closed:
-                yield self._drafter.expand(prompt[:end], [[]], False).read
+                yield self._drafter.expand(text[:end], [[]], False).read
 
     def _take_in_meanwhile(self) -> None:
         while self._going_on.get():

@@ -106,6 +106,8 @@ def lines(stats: Stats) -> list[Row]:
         told += [("tokens", ", ".join(origins)), ("operation", _operations(stats))]
     if stats.turns:
         told += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
+    if stats.resumed:
+        told.append(("resumed", f"at token {', '.join(map(str, stats.resumed))}"))
     return told
 
 

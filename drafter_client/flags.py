@@ -8,6 +8,7 @@ from pathlib import Path
 from backends.contract import DTYPES
 from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES
+from drafter_client.outages import PATIENCE
 from drafter_client.pair import BRANCHES, VERIFIER
 from models import DEFAULT_DRAFT
 from speculation import noise
@@ -29,6 +30,22 @@ def verifier_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--verifier", metavar="URL", default=VERIFIER, help="(default: %(default)s)")
     key = os.environ.get("DRAFTER_API_KEY")
     group.add_argument("--api-key", metavar="KEY", default=key, help="its key, if it wants one (or DRAFTER_API_KEY)")
+    group.add_argument(
+        "--patience",
+        metavar="SECONDS",
+        type=between(0.0, 1e6),
+        default=PATIENCE,
+        help="how long to wait for a verifier that went away; the text goes on when it is back (default: %(default)g)",
+    )
+
+
+def memory_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--no-remember",
+        dest="remember",
+        action="store_false",
+        help="auto: neither use nor keep what each mode came to on earlier runs",
+    )
 
 
 def draft_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

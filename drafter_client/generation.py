@@ -13,6 +13,7 @@ from drafter_client.options import Options
 from drafter_client.origin import Origin
 from drafter_client.stats import Stats
 from drafter_client.text import TextStream
+from drafter_client.text_session import Stop
 from speculation.decisions import Decision
 
 
@@ -87,11 +88,14 @@ class Generation:
         prompt_ids: list[int],
         options: Options,
         stats: Stats,
+        stop: Stop | None = None,
     ) -> None:
+        """`stop`: ends the waiting of `run` for a verifier that went away, and with it the text."""
+        self._stop = stop or Stop()
         self.options, self.prompt_ids, self.stats = options, prompt_ids, stats
         self._text, self._vocabulary = _Text(vocabulary), vocabulary
         # Must not refer to this object: in a circle, neither would end before the garbage collector comes.
-        self._events = _follow(run, self._text, len(prompt_ids), stats)
+        self._events = _follow(run, self._text, len(prompt_ids), stats, self._stop)
         self._stepping = threading.RLock()
 
     def __iter__(self) -> "Generation":
@@ -112,10 +116,15 @@ class Generation:
     def close(self) -> None:
         """End it: nothing more is drafted or asked for, and the verifier forgets its session.
 
-        Waits for the step that another thread is at.
+        Waits for the step that another thread is at, but not for a verifier that went away.
         """
+        self.wait_no_more()
         with self._stepping:
             self._events.close()
+
+    def wait_no_more(self) -> None:
+        """If it waits for a verifier that went away, now or later, it ends. From any thread, and at once."""
+        self._stop.set()
 
     def read(self) -> Finished:
         """Wait for the end of the text."""
@@ -135,7 +144,7 @@ class Generation:
 
 
 def _follow(
-    run: Generator[Committed, None, None], text: _Text, position: int, stats: Stats
+    run: Generator[Committed, None, None], text: _Text, position: int, stats: Stats, stop: Stop
 ) -> Generator[Event, None, None]:
     with closing(run):  # releases the session, whatever happens
         for committed in run:
@@ -143,5 +152,7 @@ def _follow(
             tokens = [Token(token, text.add(token), origin, next(why, None)) for token, origin in committed.tokens]
             yield Tokens(position, tokens)
             position += len(committed.tokens)
+    if stats.finish_reason is None and stop.is_set():
+        return
     assert stats.finish_reason is not None
     yield Finished(str(text), stats.token_ids, stats.finish_reason, stats)

@@ -2,17 +2,17 @@
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from typing import Any
 
 from drafter_client.client import VerifierClient
 from drafter_client.conductor import Conductor
 from drafter_client.crew import Alone, Crew, Threads
-from drafter_client.errors import DrafterError, StrategyRefused
+from drafter_client.errors import StrategyRefused
 from drafter_client.observer import Committed, Observer
 from drafter_client.origin import first_origins
-from drafter_client.replies import Bounds, ModelInfo
+from drafter_client.replies import Bounds, ModelInfo, Opened
 from drafter_client.stats import Stats
+from drafter_client.text_session import TextSession
 from drafting.contract import Drafter
 from speculation.acceptance import DRAFTER_INVARIANT, Strategy
 from speculation.errors import SpecPairError
@@ -25,7 +25,7 @@ from speculation.timing import Times
 def speculate(
     client: VerifierClient,
     drafter: Drafter,
-    prompt_ids: list[int],
+    text: TextSession,
     options: dict[str, Any],
     info: ModelInfo,
     stats: Stats,
@@ -36,7 +36,10 @@ def speculate(
     lookup: bool = False,
     observer: Observer | None = None,
 ) -> Generator[Committed, None, None]:
-    """Generate with one session, which is released at the end, also when the caller stops early.
+    """Generate what follows the tokens that `text` has, in its session, which is left to whoever has the text.
+
+    What became known and was not yielded any more is left in `text.held_back`, unless something failed: then it is
+    yielded before that is raised.
 
     `options` are the prefill's (max_tokens, strategy, …). `clock` is in seconds. `stats` is filled on the way.
     `length`: fixed drafts a guess; None: as many as pay. `lookup`: draft what followed in the text before, where that
@@ -60,7 +63,7 @@ def speculate(
     crew: Crew = Alone(client, drafter)
     if mechanisms.overlap:
         crew = Threads(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
-    session_id: str | None = None
+    run: Conductor | None = None
     ended: float | None = None
     try:
         times = Times(info.pass_ms)
@@ -69,25 +72,26 @@ def speculate(
         told = times.link
         if mechanisms.self_continue:
             options = {**options, "self_continue": True, "next_in_ms": told}
-        crew.read(prompt_ids)
+        known, at = text.known, len(text.known)
+        crew.read(known, text.read)
+        text.read = max(text.read, at)
         index = NgramIndex() if lookup else None
         indexing: threading.Thread | None = None
         if index is not None:
-            indexing = threading.Thread(target=index.extend, args=(prompt_ids,), daemon=True)
+            indexing = threading.Thread(target=index.extend, args=(known,), daemon=True)
             indexing.start()  # while the verifier reads the prompt
         asked = clock()
-        opened = client.prefill(prompt_ids, options)
-        session_id = opened.session_id
+        opened = _open(client, text, options)
         if indexing is not None:
             indexing.join()
         now = clock()
         times.exchanged(1e3 * (now - asked), opened.queue_ms, opened.forward_ms)
         limit = info.context_length
         if options.get("max_tokens"):
-            limit = min(limit, len(prompt_ids) + options["max_tokens"])
+            limit = min(limit, len(text.prompt_ids) + options["max_tokens"])
         bounds = Bounds(client.url, info.vocabulary.size, limit)
-        bounds.check("/prefill", len(prompt_ids), opened.tokens)
-        tokens = prompt_ids + opened.tokens
+        bounds.check("/prefill", at, opened.tokens)
+        tokens = known + opened.tokens
         stats.opened(opened, now - began)
         pilot = Pilot(
             tokens,
@@ -108,22 +112,42 @@ def speculate(
         first = Committed(list(zip(opened.tokens, origins, strict=True)), opened.decisions)
         if observer is not None:
             observer.opened(opened, 1e3 * asked, 1e3 * now)
-            observer.committed(len(prompt_ids), first, 1e3 * now)
+            observer.committed(at, first, 1e3 * now)
         run = Conductor(pilot, crew, bounds, stats, clock, opened.finish_reason, strategy, explained, observer)
-        crew.open(opened.session_id, len(tokens), run.react)
-        yield first
-        while run.finish_reason is None:
-            yield from run.turn()
+        crew.open(text.session_id, len(tokens), run.react)
+        if opened.tokens:
+            yield first
+        failure: Exception | None = None
+        while run.finish_reason is None and failure is None:
+            try:
+                run.turn()
+            except Exception as error:
+                failure = error
+            yield from run.news()
+        if failure is not None and run.finish_reason is None:
+            raise failure
         yield from run.news()
         stats.finish_reason = run.finish_reason
         ended = clock()
         run.settle()
     finally:
-        stats.total_ms = 1e3 * ((clock() if ended is None else ended) - began)
+        stats.total_ms += 1e3 * ((clock() if ended is None else ended) - began)
         crew.close()
+        if run is not None:
+            text.held_back.extend(run.news())
+            text.read = max(text.read, run.known)
         sent, received = crew.traffic()
-        stats.bytes_sent = sent + client.transport.sent - sent_before
-        stats.bytes_received = received + client.transport.received - received_before
-        if session_id is not None:
-            with suppress(SpecPairError, DrafterError):  # it expires by itself; the text is already here
-                client.release(session_id)
+        stats.bytes_sent += sent + client.transport.sent - sent_before
+        stats.bytes_received += received + client.transport.received - received_before
+
+
+def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> Opened:
+    try:
+        opened = client.prefill(text, options)
+    except SpecPairError:  # refused
+        raise
+    except BaseException:  # Ctrl-C, say: a long prompt is when one changes one's mind
+        text.opened = True
+        raise
+    text.opened = True
+    return opened

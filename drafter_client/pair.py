@@ -11,21 +11,26 @@ from types import TracebackType
 from typing import NamedTuple
 from weakref import WeakSet
 
-from drafter_client.auto import Chooser, Run, automatic
+from drafter_client.auto import Begin, automatic
 from drafter_client.chat import chat_ids
+from drafter_client.chooser import Chooser
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.failsafe import Failsafe
 from drafter_client.generation import Generation
 from drafter_client.looks import Looks
 from drafter_client.loop import speculate
+from drafter_client.mode_memory import ModeMemory
 from drafter_client.observer import Observer
 from drafter_client.options import Mode, Options
+from drafter_client.outages import PATIENCE, Outage, Outages
 from drafter_client.profiles.writing import Profile
 from drafter_client.replies import Bounds, ModelInfo
+from drafter_client.resuming import Run, released, resuming
 from drafter_client.served import served
 from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.stats import Stats
+from drafter_client.text_session import Stop, TextSession
 from drafting.contract import Drafter
 from speculation.acceptance import Strategy
 from speculation.operation import LOCKSTEP, Mechanisms
@@ -33,6 +38,7 @@ from speculation.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
+_PINGS = 2  # at the start, beside that of the handshake
 _MISSING = {
     Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
     "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode",
@@ -62,28 +68,37 @@ class Pair:
         branches: int = BRANCHES,
         texts: int = 1,
         profile: Path | None = None,
+        memory: Path | None = None,
+        patience: float = PATIENCE,
         on_wait: Callable[[float | None], None] | None = None,
+        on_outage: Callable[[Outage], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Load what drafts, wait until the verifier is ready, and make sure that ids mean the same to both.
 
         `draft`: None leaves the drafting to the verifier. `branches`: continuations that may be followed at once, to
         be ready for corrections. `profile`: a folder in which each text leaves what happened while it was written
-        (docs/profile.md). `on_wait` hears the progress of a verifier that loads its model, 0 to 1. `clock` is in
-        seconds.
+        (docs/profile.md). `memory`: a file in which mode `auto` remembers what each mode came to (`memory_file()` is
+        that of the command line); None: nothing is remembered. `patience`: seconds to wait, from here on, for a
+        verifier that went away; texts go on when it is back, and else raise what showed that it is gone. `on_wait`
+        hears the progress of a verifier that loads its model, 0 to 1; `on_outage` hears about once a second that it is
+        waited for. `clock` is in seconds.
         Raises SpecPairError, DrafterError or BackendError with what stands in the way.
         """
         for name, count in (("branches", branches), ("texts", texts)):
             if count < 1:
                 raise BadOption(f"{name} must be at least 1, got {count}")
+        if not patience >= 0:
+            raise BadOption(f"patience must be at least 0 seconds, got {patience!r}")
         self._clock = clock
         self._seats: SimpleQueue[_Seat] = SimpleQueue()
         self._encoding = threading.Lock()  # the verifier may do it, over one connection
         self._profile = None if profile is None else Profile(profile)
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
+        self._outages = Outages(patience, on_outage)
         with ExitStack() as stack:
-            client = stack.enter_context(closing(VerifierClient(verifier, api_key=api_key)))
+            client = stack.enter_context(closing(VerifierClient(verifier, api_key=api_key, outages=self._outages)))
             client.wait_until_ready(on_wait=on_wait)
             self._drafting: Drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
             for drafter in self._drafting.drafters:
@@ -92,8 +107,15 @@ class Pair:
                 own.transport.connect()
                 self._seats.put(_Seat(own, drafter))
             self._texts = self._seats.qsize()
-            self._link_ms = client.round_trip_ms
-            self._chooser = Chooser(self.modes, self._link_ms, clock())
+            self._link_ms = min(client.round_trip_ms, client.least_round_trip_ms(_PINGS))
+            self._chooser = Chooser(
+                self.modes,
+                self.target,
+                self._drafting.name,
+                self._link_ms,
+                clock(),
+                None if memory is None else ModeMemory(memory),
+            )
             self._look = stack.enter_context(closing(Looks(client.another(), self._chooser, clock)))
             self._open = stack.pop_all()
 
@@ -108,13 +130,19 @@ class Pair:
     def close(self) -> None:
         """End generations, close connections and free the draft model, whatever goes wrong with one of these.
 
-        Waits for the steps that other threads are at. Not to be called by what such a step waits for, as a drafter is.
+        Waits for the steps that other threads are at, but not for a verifier that went away. Not to be called by what
+        such a step waits for, as a drafter is.
         """
         self._closed = True
+        self.wait_no_more()
         with ExitStack() as stack:
             stack.callback(self._open.close)
             for generation in list(self._generations):
                 stack.callback(generation.close)
+
+    def wait_no_more(self) -> None:
+        """Wait no more for a verifier that went away: texts that do end as they are. From any thread, and at once."""
+        self._outages.stop.set()
 
     @property
     def round_trip_ms(self) -> float:
@@ -162,8 +190,9 @@ class Pair:
         stats = Stats(model=self.target.name, mode=options.mode, sampling=options.described())
         if len(prompt_ids) + options.max_tokens > self.target.context_length:
             stats.context = self.target.context_length
-        run = self._write(prompt_ids, options, stats)
-        generation = Generation(run, self._drafting.vocabulary, prompt_ids, options, stats)
+        text = TextSession(prompt_ids, stop=Stop(self._outages.stop))
+        run = self._write(text, options, stats)
+        generation = Generation(run, self._drafting.vocabulary, prompt_ids, options, stats, text.stop)
         self._generations.add(generation)
         return generation
 
@@ -175,29 +204,49 @@ class Pair:
 
     @property
     def fastest(self) -> Mode | None:
-        """What mode `auto` has settled on; None while it tries the modes out."""
+        """The mode that `auto` holds for the fastest; None while that one was not measured."""
         return self._chooser.settled
 
-    def _write(self, prompt_ids: list[int], options: Options, stats: Stats) -> Run:
+    def _write(self, text: TextSession, options: Options, stats: Stats) -> Run:
         with self._seat() as seat, self._observed(options, stats) as observer:
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
             drafter = seat.drafter(options.sampling, options.strategy) if may_draft else None
+            bounds = self._bounds(seat.client, text.prompt_ids, options)
 
-            def begin(client: VerifierClient, tokens: list[int], how: Options, part: Stats) -> Run:
-                if how.mode is not Mode.REMOTE:
-                    return self._served(client, tokens, how, part, observer)
-                assert drafter is not None
-                return self._remote(client, drafter, tokens, how, part, observer)
+            def begin(client: VerifierClient, how: Options, part: Stats) -> Run:
+                def attempt() -> Run:
+                    if how.mode is not Mode.REMOTE:
+                        return self._served(client, text, how, bounds, part, observer)
+                    assert drafter is not None
+                    return self._remote(client, drafter, text, how, part, observer)
 
-            if options.mode is Mode.AUTO:
-                bounds = self._bounds(seat.client, prompt_ids, options)
-                yield from automatic(
-                    seat.client, begin, self._chooser, self._look, bounds, prompt_ids, options, stats, self._clock
-                )
-            else:
-                yield from begin(seat.client, prompt_ids, options, stats)
-            if isinstance(drafter, Failsafe):
-                stats.draft_failure = drafter.failure or stats.draft_failure
+                return resuming(attempt, text, bounds, part, client, self._outages, self._clock)
+
+            with released(seat.client, text):
+                if options.mode is Mode.AUTO:
+                    yield from self._automatic(seat.client, drafter, begin, bounds, text, options, stats)
+                else:
+                    yield from begin(seat.client, options, stats)
+                if isinstance(drafter, Failsafe):
+                    stats.draft_failure = drafter.failure or stats.draft_failure
+
+    def _automatic(
+        self,
+        client: VerifierClient,
+        drafter: Drafter | None,
+        begin: Begin,
+        bounds: Bounds,
+        text: TextSession,
+        options: Options,
+        stats: Stats,
+    ) -> Run:
+        if drafter is not None:
+            self._chooser.know(drafter, text.prompt_ids, self._clock)
+        try:
+            yield from automatic(client, begin, self._chooser, self._look, bounds, text, options, stats, self._clock)
+        finally:
+            if not options.in_turns and options.draft_n is None:  # others are no measure for what is usual
+                self._chooser.keep()
 
     def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:
         return nullcontext() if self._profile is None else self._profile.run(stats, asdict(options))
@@ -206,7 +255,7 @@ class Pair:
         self,
         client: VerifierClient,
         drafter: Drafter,
-        prompt_ids: list[int],
+        text: TextSession,
         options: Options,
         stats: Stats,
         observer: Observer | None,
@@ -215,7 +264,7 @@ class Pair:
         return speculate(
             client,
             drafter,
-            prompt_ids,
+            text,
             options.request(),
             self.target,
             stats,
@@ -229,8 +278,9 @@ class Pair:
     def _served(
         self,
         client: VerifierClient,
-        prompt_ids: list[int],
+        text: TextSession,
         options: Options,
+        bounds: Bounds,
         stats: Stats,
         observer: Observer | None,
     ) -> Run:
@@ -239,8 +289,7 @@ class Pair:
             stats.draft_model = self.target.draft_model or ""
             if options.draft_n is not None:
                 request["draft_n"] = options.draft_n
-        bounds = self._bounds(client, prompt_ids, options)
-        return served(client, prompt_ids, request, bounds, stats, self._clock, observer)
+        return served(client, text, request, bounds, stats, self._clock, observer)
 
     def _bounds(self, client: VerifierClient, prompt_ids: list[int], options: Options) -> Bounds:
         most = min(self.target.context_length, len(prompt_ids) + options.max_tokens)

@@ -1,5 +1,6 @@
 """What a verifier answers, as types. Reading one raises BadReply for what no verifier says."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ class ModelInfo:
     chat_template: str | None
     modes: tuple[str, ...] = ("target",)  # in which it writes texts by itself
     draft_model: str | None = None  # what drafts there, in mode fused
+    draft_pass_ms: float | None = None  # what a step of it takes
+    engine: str | None = None  # that runs the target
 
     @classmethod
     def read(cls, reply: Fields, below: int | None) -> "ModelInfo":
@@ -37,6 +40,8 @@ class ModelInfo:
             chat_template=reply.text_or_null("chat_template"),
             modes=tuple(reply.texts("modes")) if reply.has("modes") else ("target",),
             draft_model=reply.line("draft_model") if reply.has("draft_model") else None,
+            draft_pass_ms=reply.milliseconds_if_any("draft_pass_ms"),
+            engine=reply.line("backend") if reply.has("backend") else None,
         )
 
 
@@ -78,7 +83,8 @@ def decisions_on(reply: Fields, tokens: list[int]) -> list[Decision] | None:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session after its prefill: the prompt's ids and the tokens generated so far, at least one."""
+    """A session after its prefill: the prompt's ids, and the tokens behind those that were known, at least one unless
+    the text has ended."""
 
     session_id: str
     prompt_ids: list[int]
@@ -90,12 +96,16 @@ class Opened:
     decisions: list[Decision] | None = None  # on each of `tokens`, where asked for
 
     @classmethod
-    def read(cls, reply: Fields, session_id: str, prompt_ids: list[int]) -> "Opened":
-        """Id and prompt are what was sent: what comes back of them belongs nowhere unchecked."""
+    def read(cls, reply: Fields, session_id: str, prompt_ids: list[int], known: Sequence[int] = ()) -> "Opened":
+        """Id and prompt are what was sent: what comes back of them belongs nowhere unchecked. So do the `known` tokens,
+        behind which those of the reply stand."""
         if reply.ids("prompt_ids") != prompt_ids:
             raise reply.wrong("prompt_ids", "is not what was sent")
+        due = len(prompt_ids) + len(known)
+        if known and reply.count("position") != due:
+            raise reply.wrong("position", f"is {reply.count('position')} where {due} is due")
         tokens, timing = reply.ids("tokens"), reply.part("timing")
-        if not tokens:
+        if not tokens and not (known and reply.has("finish_reason")):
             raise reply.wrong("tokens", "is empty")
         return cls(
             session_id=session_id,
@@ -215,9 +225,15 @@ class Summary:
     forward_ms: float
     speculation: "Speculation | None"  # where it drafted, too
 
+    @property
+    def milliseconds(self) -> float:
+        """All that the verifier accounts for."""
+        drafting = 0.0 if self.speculation is None else self.speculation.drafting_ms
+        return self.queue_ms + self.forward_ms + drafting
+
     @classmethod
     def read(cls, event: Fields, streamed: list[int]) -> "Summary":
-        """`streamed`: the tokens of the events before it."""
+        """`streamed`: the tokens of the events before it, and those that were known before."""
         finish_reason, timing = event.finish_reason(), event.part("timing")
         if event.ids("token_ids") != streamed:
             raise event.wrong("token_ids", "is not what was streamed")

@@ -84,17 +84,19 @@ class Stats:
     baseline: Baseline | None = None
     turns: list[Turn] = field(default_factory=list)  # in mode auto: who wrote what
     why: str = ""  # and what the choice was made by
+    resumed: list[int] = field(default_factory=list)  # tokens known when the text was taken up again
     draft_failure: str | None = None  # why drafting ended before the text did: what the draft model's engine said
 
     def opened(self, opened: Opened, seconds: float) -> None:
-        """Count the prefill, which took `seconds`."""
+        """Count the prefill, which took `seconds`: the first of the text, or one that takes it up again."""
         self.prompt_tokens = len(opened.prompt_ids)
-        self.token_ids = list(opened.tokens)
-        self.decisions = list(opened.decisions or ())
+        if not self.token_ids:
+            self.ttft_ms = self.total_ms + 1e3 * seconds
+        self.token_ids += opened.tokens
+        self.decisions += opened.decisions or ()
         self.origins.update(first_origins(len(opened.tokens)))
         self.sampling = opened.sampling
-        self.ttft_ms = 1e3 * seconds
-        self.times.prefill = opened.forward_ms
+        self.times.prefill += opened.forward_ms
         self.times.queue += opened.queue_ms
         self.times.network += max(0.0, 1e3 * seconds - opened.forward_ms - opened.queue_ms)
 
@@ -118,18 +120,22 @@ class Stats:
         self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
 
     def served(self, summary: Summary) -> None:
-        """Take over what the verifier says of a text that it wrote by itself."""
+        """Take over what the verifier says of a request for a text that it wrote by itself."""
         self.finish_reason, self.sampling = summary.finish_reason, summary.sampling
-        self.times.queue, self.times.verify = summary.queue_ms, summary.forward_ms
+        self.times.queue += summary.queue_ms
+        self.times.verify += summary.forward_ms
         speculation = summary.speculation
         if speculation is not None:
-            self.draft_model, self.draft_failure = speculation.draft_model, speculation.draft_failure
-            self.looked_up, self.looked_up_accepted = speculation.looked_up, speculation.looked_up_accepted
-            self.times.drafting = speculation.drafting_ms
+            self.draft_model = speculation.draft_model
+            self.draft_failure = speculation.draft_failure or self.draft_failure
+            self.looked_up += speculation.looked_up
+            self.looked_up_accepted += speculation.looked_up_accepted
+            self.times.drafting += speculation.drafting_ms
 
-    def exchanged(self, milliseconds: float) -> None:
-        """Such a text has ended, after so long: what the verifier does not account for is the way to it and back."""
-        self.times.network = max(0.0, milliseconds - self.times.queue - self.times.verify - self.times.drafting)
+    def exchanged(self, milliseconds: float, summary: Summary | None) -> None:
+        """Such a request is over, after so long: what the verifier does not account for is the way to it and back."""
+        told = 0.0 if summary is None else summary.milliseconds
+        self.times.network += max(0.0, milliseconds - told)
 
     def add(self, part: "Stats", tokens: int) -> None:
         """Count a stretch of the text, of which so many tokens are part of it; these and the whole time aside."""
@@ -142,6 +148,7 @@ class Stats:
         for each in fields(Times):
             setattr(self.times, each.name, getattr(self.times, each.name) + getattr(part.times, each.name))
         self.operations += part.operations
+        self.resumed += part.resumed
 
     def committed(
         self,
@@ -252,6 +259,7 @@ class Stats:
             "speed_up": _rounded(self.speed_up, 3),
             "turns": [turn._asdict() for turn in self.turns],
             "why": self.why,
+            "resumed": self.resumed,
             "draft_failure": self.draft_failure,
             "decisions": [each.body() for each in self.decisions] or None,
         }

@@ -1,11 +1,18 @@
-"""A socket that counts: what really went over the connection, framing included."""
+"""The socket of a connection: it counts what really went over it, framing included, and notices a peer that is gone."""
 
 import io
+import select
 import socket
+import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from drafter_client.read_limit import ReadLimit
+
+# Socket options by which the system notices a peer that is gone without a word, where it has them: the first probe
+# after so many seconds of silence, so many between probes, so many probes; milliseconds for what is sent.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 
 
 @dataclass(slots=True)
@@ -35,6 +42,16 @@ class CountedSocket:
     def settimeout(self, seconds: float) -> None:
         self._sock.settimeout(seconds)
 
+    def readable(self, seconds: float) -> bool:
+        """Whether there is something to read within so many seconds, an end or an error included."""
+        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+            return True
+        if not hasattr(select, "poll"):  # Windows
+            return bool(select.select([self._sock], [], [], seconds)[0])
+        poll = select.poll()  # `select` takes no descriptor beyond 1,024
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(1e3 * seconds))
+
     def shutdown(self, how: int) -> None:
         self._sock.shutdown(how)
 
@@ -58,3 +75,12 @@ class _CountedReader(io.RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Have the system find out within some 15 seconds that the peer is gone without a word."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if hasattr(socket, name):
+            with suppress(OSError):  # what a system has a name for it need not have
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

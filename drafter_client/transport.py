@@ -5,24 +5,32 @@ against a trivial route on loopback, httpx's client took 1.8 times as long and i
 """
 
 import http.client
-import ipaddress
 import json
 import socket
 import ssl
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
-from drafter_client.errors import BadReply, BadUrl, ConnectionLost, VerifierTimeout, VerifierUnreachable
+from drafter_client.address import authority_of, is_loopback, proxy_for
+from drafter_client.errors import (
+    BadReply,
+    BadUrl,
+    ConnectionLost,
+    DrafterError,
+    VerifierTimeout,
+    VerifierUnreachable,
+)
 from drafter_client.read_limit import ReadLimit
-from drafter_client.traffic import CountedSocket, Traffic
+from drafter_client.traffic import CountedSocket, Traffic, keep_alive
 
 CONNECT_TIMEOUT = 5.0  # seconds
 IDLE_LIMIT = 60.0  # seconds; the verifier keeps idle connections for 75, so ours is never the stale one
+_LOOK_AFTER, _LOOK_AGAIN = 5.0, 3.0  # seconds without an answer after which `/health` is asked beside
+_LOOK_TIMEOUT = 10.0  # seconds; a verifier at work on a slow machine may take some of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +58,18 @@ class Transport(Protocol):
         """
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
-        """One request and its answer. Raises a VerifierUnreachable, ConnectionLost, VerifierTimeout or BadReply."""
+        """One request and its answer. Raises a VerifierUnreachable, ConnectionLost, VerifierTimeout or BadReply.
+
+        An answer that takes long is waited for as long as something answers at `/health`; else the connection is lost.
+        """
 
     def stream(
         self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
     ) -> Iterator[tuple[str, Any]]:
         """POST (GET without a body), then server-sent events as (name, parsed data).
 
-        An error reply is one event ("reply", Reply).
+        An error reply is one event ("reply", Reply). Silence of `timeout` seconds is a lost connection: whoever has
+        nothing to say sends a comment now and then.
         """
 
     def connect(self) -> None:
@@ -83,15 +95,16 @@ class HttpTransport:
         if parts.scheme not in ("http", "https") or not parts.hostname or odd:
             raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
         self._url = url.rstrip("/")
-        self._authority = _authority(parts.hostname, port)
+        self._authority = authority_of(parts.hostname, port)
         self._secure = parts.scheme == "https"
         self._host, self._port = parts.hostname, port or (443 if self._secure else 80)
         self._prefix = parts.path.rstrip("/")
-        self._proxy = None if _is_loopback(self._host) else _proxy_for(parts.scheme, self._host)
+        self._proxy = None if is_loopback(self._host) else proxy_for(parts.scheme, self._host)
         self._connection: http.client.HTTPConnection | None = None
         self._response: http.client.HTTPResponse | None = None
         self._socket: CountedSocket | None = None  # the connection's, which gives it up when a last answer begins
         self._begun: bytes | None = None  # the body of a request that was sent ahead
+        self._beside: HttpTransport | None = None  # asks at `/health` while an answer takes long
         self._last_used = 0.0
         self._aborted = False
         self._traffic, self._limit = Traffic(), ReadLimit()
@@ -132,7 +145,7 @@ class HttpTransport:
     ) -> Iterator[tuple[str, Any]]:
         refused: Reply | None = None
         name = ""
-        with self._guarded(path, timeout):
+        with self._guarded(path, timeout, ConnectionLost):
             response = self._send("GET" if body is None else "POST", path, body, headers, timeout)
             if response.status != 200:
                 refused = self._reply(response, response.read())
@@ -157,10 +170,12 @@ class HttpTransport:
 
     def abort(self) -> None:
         self._aborted = True  # before a look at the socket: whoever is about to have one looks at this after
-        sock = self._socket
+        sock, beside = self._socket, self._beside
         if sock is not None:
             with suppress(OSError):  # it may just have been closed, or its last answer read to the end
                 sock.shutdown(socket.SHUT_RDWR)
+        if beside is not None:
+            beside.abort()
 
     def close(self) -> None:
         if self._response is not None:  # which may be read in part only
@@ -172,13 +187,16 @@ class HttpTransport:
         self._socket = self._begun = None
 
     @contextmanager
-    def _guarded(self, path: str, timeout: float) -> Iterator[None]:
-        """Errors of an exchange by our names, and no connection kept on which the rest of an answer may still come."""
+    def _guarded(self, path: str, timeout: float, silence: type[DrafterError] = VerifierTimeout) -> Iterator[None]:
+        """Errors of an exchange by our names, and no connection kept on which the rest of an answer may still come.
+
+        `silence`: the error for it.
+        """
         try:
             yield
         except TimeoutError:
             self.close()
-            raise VerifierTimeout(f"{self._url}{path} sent nothing for {timeout:g} s") from None
+            raise silence(f"{self._url}{path} sent nothing for {timeout:g} s") from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
             reason = str(error) or type(error).__name__
@@ -210,6 +228,7 @@ class HttpTransport:
     def _receive(
         self, connection: http.client.HTTPConnection, method: str, path: str, timeout: float
     ) -> http.client.HTTPResponse:
+        self._await_answer(path, timeout)
         self._limit.begin(self._url + path, path, timeout)
         self._response = response = http.client.HTTPResponse(connection.sock, method=method)
         response.begin()
@@ -218,6 +237,33 @@ class HttpTransport:
         self._limit.head(path, response.status, response.length)
         self._last_used = time.monotonic()
         return response
+
+    def _await_answer(self, path: str, timeout: float) -> None:
+        """Wait until the answer begins. Raises TimeoutError, and ConnectionLost where nothing answers beside."""
+        waited, pause = 0.0, min(_LOOK_AFTER, timeout)
+        while self._socket is not None and not self._socket.readable(pause):
+            waited += pause
+            if waited >= timeout:
+                raise TimeoutError
+            self._look_beside(path, waited)
+            pause = min(_LOOK_AGAIN, timeout - waited)
+
+    def _look_beside(self, path: str, waited: float) -> None:
+        """Raise ConnectionLost if nothing answers at `/health` over another connection."""
+        beside = self._beside = HttpTransport(self._url)
+        try:
+            if self._aborted:
+                beside.abort()
+            beside.exchange("GET", "/health", None, {}, _LOOK_TIMEOUT)
+        except BadReply:
+            pass  # whatever it said, it is there
+        except DrafterError as error:
+            raise ConnectionLost(
+                f"{self._url}{path} sent nothing for {waited:g} s, and nothing answers beside: {error}"
+            ) from error
+        finally:
+            self._beside = None
+            beside.close()
 
     def _head(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> bytes:
         target = self._prefix + path
@@ -251,6 +297,7 @@ class HttpTransport:
                 raise VerifierUnreachable(
                     f"no verifier answers at {self._url}{through} ({error}): is it running, and is the port right?"
                 ) from error
+            keep_alive(connection.sock)
             self._socket = CountedSocket(connection.sock, self._traffic, self._limit)
             connection.sock = cast(socket.socket, self._socket)
             self._connection = connection
@@ -278,30 +325,3 @@ class HttpTransport:
             return json.loads(data)
         except (ValueError, RecursionError):  # the latter for thousands of brackets
             raise BadReply(f"{self._url} answered with something that is not JSON: is it a verifier?") from None
-
-
-def _authority(host: str, port: int | None) -> str:
-    """What the Host header says."""
-    with suppress(UnicodeError):  # a name that cannot be one: connecting will say so
-        host = host.encode("idna").decode()
-    name = f"[{host}]" if ":" in host else host
-    return name if port is None else f"{name}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _proxy_for(scheme: str, host: str) -> tuple[str, int] | None:
-    """The proxy of the environment for a host beyond loopback."""
-    proxy = urllib.request.getproxies().get(scheme)
-    if not proxy or urllib.request.proxy_bypass(host):
-        return None
-    try:
-        parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
-        return (parts.hostname, parts.port or 8080) if parts.hostname else None
-    except ValueError as error:
-        raise BadUrl(f"the proxy {proxy!r} of the environment ({scheme}_proxy) has no valid address: {error}") from None

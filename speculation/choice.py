@@ -1,94 +1,281 @@
-"""Which of several ways to write a text is the fastest, found out while writing it.
+"""Which mode writes a text the fastest: foreseen before the first token, corrected by what is measured on the way.
 
-Each way writes a stretch of the text, and its rate is measured; the fastest writes the rest. Stretches differ in how
-well they can be foreseen, so where two ways are close, all have a second and a third turn. When the link has changed,
-what was measured over it says nothing any more, and the turns begin anew.
+The likeliest mode begins. Its rate and the share of its draft tokens that are accepted correct what is foreseen of the
+others, too. Another mode takes over where it should be faster by a clear margin and what is left of the text repays the
+change. A mode that is not known yet has a turn where it could be much faster at best, and either the text is long
+enough to repay a turn that brings nothing, or so much was written that trying costs a trifle of it. When the link has
+changed, what was measured over it says nothing any more.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import exp, log, sqrt
 
-WARM_UP = 8  # tokens at the beginning of a turn that are not timed
-_STRETCH, _SPAN = 24, 0.1  # tokens and seconds that a turn lasts at least: several guesses, whose tokens come in bursts
-_CLEAR = 1.2  # times the second best: no further turn would change it
-_TURNS = 3
+from speculation.mode_estimate import REMOTE, Agreement, Estimate, Machines, estimate, rate, spread
+
+WARM_UP = 8  # tokens at the beginning of a stretch that are not timed
+TURN, _SPAN = 24, 0.1  # tokens and seconds that make a measured rate: several rounds, whose tokens come in bursts
+_SOONEST = 12  # tokens of a stretch after which another mode may take over, by how its draft tokens fared
+_ENOUGH = 16  # timed tokens that are believed at all: fewer may have met a hiccup
+_LATEST = 256.0  # tokens of a mode that count: older ones fade
+_SHRINK = 12.0  # tokens that what is foreseen counts for beside what is measured
+_REMEMBERED = 16.0  # draft tokens that a remembered share accepted counts for
+_OFF = 3.0  # times the rate foreseen that is believed at most: tokens that nobody waited for come at any rate
+_CLEAR, _CLEAR_AT_BEST = 1.08, 1.2  # times the present rate: that pays a change, that would pay one if it came so well
+_CHANGE = 3.0  # passes, and round trips, that a change takes until tokens come as fast as they will
+_BEGINS = 1.5  # round trips until drafts from here are on their way as fast as they will be
+_TRIALS = 0.02  # share of all tokens that trying modes at the beginning of texts may cost, for the texts to come
+_SURPRISED = 3.0  # turns wanted for each further spread that a rate is away from what was foreseen
+_HOPE = 0.25  # how likely a mode is thought to come out as well as it can
 _CHANGED, _CHANGED_MS = 0.4, 5.0  # share of the round trip, and milliseconds (a busy machine is late by some)
 
 
+def links_differ(one_ms: float, other_ms: float) -> bool:
+    """Whether two round trips are those of two links."""
+    return abs(one_ms - other_ms) >= max(_CHANGED_MS, _CHANGED * one_ms)
+
+
 @dataclass(slots=True)
-class _Turns:
-    tokens: int = 0
+class Measured:
+    """What a mode came to over one link: tokens, the seconds that they took, and the draft tokens among them."""
+
+    tokens: float = 0.0
     seconds: float = 0.0
+    accepted: float = 0.0
+    compared: float = 0.0
+    remembered: bool = False  # whether it is of an earlier run, and of this one nothing
 
     @property
     def rate(self) -> float:
         return self.tokens / self.seconds if self.seconds > 0.0 else 0.0
 
     @property
-    def count(self) -> int:
-        """How many turns these make up."""
-        return min(self.tokens // _STRETCH, int(self.seconds / _SPAN))
+    def is_turn(self) -> bool:
+        """Whether it is enough to go by. Until then it may be of a burst, which came while nobody waited for it."""
+        return self.tokens >= TURN and (self.remembered or self.seconds >= _SPAN)
+
+    @property
+    def says_something(self) -> bool:
+        """Whether it is worth remembering: a rate, or how draft tokens fared."""
+        return (self.tokens >= _ENOUGH and self.seconds >= _SPAN) or self.compared >= WARM_UP
+
+    def learn(self, tokens: int, seconds: float, accepted: int, compared: int) -> None:
+        """Take in what was written."""
+        self.tokens += tokens
+        self.seconds += seconds
+        self.accepted += accepted
+        self.compared += compared
+        self.remembered = False
+        if self.tokens > _LATEST:
+            self.fade(_LATEST / self.tokens)
+
+    def fade(self, keep: float) -> None:
+        """Let what was seen count for less."""
+        self.tokens, self.seconds = keep * self.tokens, keep * self.seconds
+        self.accepted, self.compared = keep * self.accepted, keep * self.compared
 
 
 @dataclass(slots=True)
 class Choice:
-    """Asked before each stretch, told after it. `ways`: the names of what there is, at least one."""
+    """Asked before each stretch and on the way, told what was written. `modes`: what there is, at least one."""
 
-    ways: Sequence[str]
-    link_ms: float = 0.0  # the round trip over which they are measured
-    _turns: dict[str, _Turns] = field(default_factory=dict)
-    _settled: str | None = None
-    _latest: str | None = None
+    modes: Sequence[str]
+    machines: Machines
+    drafts: Mapping[str, str] = field(default_factory=dict)  # the draft model's name, by the modes that have one
+    priors: Mapping[str, float] = field(default_factory=dict)  # share of its draft tokens accepted, by draft model
+    measured_by_mode: dict[str, Measured] = field(default_factory=dict)
+    written: float = 0.0  # tokens over this link since a mode was last tried that need not be the fastest
+    _agreements: dict[str, Agreement] = field(default_factory=dict)  # by draft model
+    _trial: tuple[str, str] | None = None  # the mode whose turn it is, and the one that is thought to be faster
+    _weighed: dict[str, Estimate] | None = None
 
-    def __post_init__(self) -> None:
-        self.begin(self.link_ms)
+    @property
+    def link_ms(self) -> float:
+        """The round trip over which modes are measured."""
+        return self.machines.link_ms
 
     @property
     def settled(self) -> str | None:
-        """The way that is the fastest; None while the turns are not over."""
-        return self._settled
+        """The mode that is thought the fastest; None while it was not measured over this link."""
+        best = max(self.modes, key=lambda mode: self._estimates[mode].likely)
+        own = self._of(best)
+        return best if len(self.modes) == 1 or (own.is_turn and not own.remembered) else None
 
-    @property
-    def rates(self) -> dict[str, float]:
-        """Tokens per second that each way was measured at, the fastest first; without those whose turn is not over.
+    def next(self, left: int, mode: str | None = None, written: int = 0) -> str:
+        """The mode to write what comes next of a text that may have `left` more tokens.
 
-        Until then it may be of a burst of tokens, which came while nobody waited for them.
+        `mode`: in which its last `written` tokens were written; None: it begins.
         """
-        measured = {way: turns.rate for way, turns in self._turns.items() if turns.count}
-        return dict(sorted(measured.items(), key=lambda pair: pair[1], reverse=True))
+        if len(self.modes) == 1:
+            return self.modes[0]
+        if mode is None:
+            return self._first(left)
+        if written < _SOONEST or self._is_on_trial(mode):
+            return mode
+        others = [each for each in self.modes if each != mode]
+        faster = [each for each in others if self._pays(each, mode, left)]
+        if faster:
+            return min(faster, key=lambda each: self._seconds(each, left))
+        repaid = (each for each in others if self._repays_a_turn(each, mode, left))
+        return self._tried(next(repaid, mode), mode)
 
-    def next(self) -> str:
-        """The way to write what comes next, until told otherwise; for good once it is `settled`."""
-        # The one that had the last turn goes on, where it is as good as any: to change takes time.
-        return self._settled or min(self.ways, key=lambda way: (self._turns[way].count, way != self._latest))
+    def measured(self, mode: str, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
+        """So much was written, and of the draft tokens so many compared with the target's choice. Without `seconds`
+        it was not timed."""
+        self._weighed = None
+        self.written += tokens
+        if compared:
+            self._agreement(mode).learn(accepted, compared)
+        own = self.measured_by_mode.setdefault(mode, Measured())
+        if seconds > 0.0:
+            if own.remembered:
+                own.fade(min(1.0, TURN / max(1.0, own.tokens)))
+            own.learn(tokens, seconds, accepted, compared)
+        elif not own.remembered:
+            own.learn(0, 0.0, accepted, compared)
 
-    def measured(self, way: str, tokens: int, seconds: float) -> None:
-        """So much was written so. What was measured when the choice was made stays as it was, to be its reason."""
-        self._latest = way
-        if self._settled is not None:
-            return
-        turns = self._turns[way]
-        turns.tokens += tokens
-        turns.seconds += seconds
-        had = min(turns.count for turns in self._turns.values())
-        if had:
-            (first, best), (_, second), *_ = self.rates.items()
-            if best >= _CLEAR * second or had >= _TURNS:
-                self._settled = first
+    def drafts_in(self, milliseconds: float) -> None:
+        """A step of the draft model here takes so long."""
+        self.machines, self._weighed = replace(self.machines, draft_ms=milliseconds), None
 
     def differs(self, round_trip_ms: float) -> bool:
         """Whether this is another link than the one that was measured over."""
-        return abs(round_trip_ms - self.link_ms) >= max(_CHANGED_MS, _CHANGED * self.link_ms)
+        return links_differ(self.link_ms, round_trip_ms)
 
-    def begin(self, round_trip_ms: float) -> None:
-        """Begin the turns, over a link of this round trip."""
-        self.link_ms = round_trip_ms
-        self._turns = {way: _Turns() for way in self.ways}
-        self._settled = self.ways[0] if len(self.ways) == 1 else None
+    def begin(
+        self, round_trip_ms: float, remembered: Mapping[str, Measured] | None = None, written: float = 0.0
+    ) -> None:
+        """Forget what was measured: the link has this round trip. `remembered`: what modes came to over such a one,
+        with `written`."""
+        self.machines, self._weighed = replace(self.machines, link_ms=round_trip_ms), None
+        self.measured_by_mode, self.written = dict(remembered or {}), written
 
     def why(self) -> str:
-        """What was measured, in words."""
-        if not self.rates:
-            return "not measured yet" if len(self.ways) > 1 else f"there is only {self.ways[0]}"
-        rates = ", ".join(f"{way} {rate:.1f}" for way, rate in self.rates.items())
-        return f"{rates} tokens/s at a round trip of {self.link_ms:.1f} ms"
+        """What was measured and what is expected, in words."""
+        if len(self.modes) == 1:
+            return f"there is only {self.modes[0]}"
+        ranked = sorted(self.modes, key=lambda mode: self._estimates[mode].likely, reverse=True)
+        return f"{', '.join(map(self._said, ranked))} tokens/s at a round trip of {self.link_ms:.1f} ms"
+
+    def _said(self, mode: str) -> str:
+        own = self._of(mode)
+        if own.is_turn:
+            return f"{mode} {'remembered' if own.remembered else 'measured'} {own.rate:.1f}"
+        low, likely, high = self._estimates[mode]
+        return f"{mode} expected {likely:.1f} ({low:.0f} to {high:.0f})"
+
+    def _first(self, left: int) -> str:
+        """The mode to begin a text of so many tokens with."""
+        known = [each for each in self.modes if self._of(each).is_turn]
+        usual = min(known or self.modes, key=lambda each: self._seconds(each, left))
+        best = min(self.modes, key=lambda each: self._seconds(each, left))
+        if best != usual and _CLEAR * self._seconds(best, left) < self._seconds(usual, left):
+            return best
+        for other in self.modes:
+            if known and other != usual and self._could_win(other, usual):
+                rate_now, then = self._estimates[usual].likely, self._estimates[other].likely
+                lost = (WARM_UP + TURN) * max(0.0, rate_now / then - 1.0) + rate_now * self._change_seconds()
+                if lost <= _TRIALS * self.written:
+                    return self._tried(other, usual)
+        return usual
+
+    def _tried(self, other: str, usual: str) -> str:
+        """`other`, which has a turn now although `usual` is thought to be faster."""
+        if other != usual:
+            self.written, self._weighed, self._trial = 0.0, None, (other, usual)
+            self.measured_by_mode.pop(other, None)  # doubted, or it would not be tried
+        return other
+
+    def _is_on_trial(self, mode: str) -> bool:
+        """Whether its turn is not over, and may still show that it is the fastest."""
+        if self._trial is None or self._trial[0] != mode:
+            return False
+        if self._could_win(*self._trial):
+            return True
+        self._trial = None
+        return False
+
+    def _seconds(self, mode: str, left: int) -> float:
+        """What so many tokens should take from the beginning of a stretch on."""
+        begins = _BEGINS * self.machines.link_ms if mode == REMOTE else 0.0
+        return begins / 1e3 + left / self._estimates[mode].likely
+
+    def _pays(self, other: str, mode: str, left: int) -> bool:
+        """Whether `other` should take over from `mode`."""
+        now, change = self._estimates[mode], self._change_seconds()
+        # The present rate, should it have been measured in a slow moment.
+        doubted = now.likely * exp(spread(mode, self.machines) * self._unknown(mode) / 2)
+        return _CLEAR * (change + self._seconds(other, left)) < left / doubted
+
+    def _repays_a_turn(self, other: str, mode: str, left: int) -> bool:
+        """Whether so long a text repays a turn of `other`, which may bring nothing."""
+        if not self._of(mode).is_turn or not self._could_win(other, mode):
+            return False
+        now, then, change = self._estimates[mode], self._estimates[other], self._change_seconds()
+        lost = TURN * max(0.0, 1.0 / then.likely - 1.0 / now.likely) + 2.0 * change
+        return _HOPE * left * (1.0 / now.likely - 1.0 / then.high) > lost
+
+    def _could_win(self, other: str, mode: str) -> bool:
+        """Whether a turn of `other` could show that it is clearly faster than `mode`."""
+        return not self._is_known(other) and self._high(other) > _CLEAR_AT_BEST * self._estimates[mode].likely
+
+    def _is_known(self, mode: str) -> bool:
+        """Whether what was measured is enough to rule out more: the less it was foreseen, the more is wanted."""
+        own = self._of(mode)
+        if not own.is_turn:
+            return False
+        surprise = abs(log(self._off(mode))) / spread(mode, self.machines)
+        return own.tokens >= TURN * max(1.0, _SURPRISED * (surprise - 1.0))
+
+    def _high(self, mode: str) -> float:
+        """What a mode may make at best."""
+        foreseen = estimate(mode, self.machines, self._agreement(mode))
+        return self._estimates[mode].high if self._off(mode) >= 1.0 else foreseen.likely
+
+    def _change_seconds(self) -> float:
+        """What it takes to go on in another mode: it reads the text, and asks for it."""
+        a_pass = self.machines.pass_ms[0] if self.machines.pass_ms else 0.0
+        return _CHANGE * (self.machines.link_ms + a_pass) / 1e3
+
+    @property
+    def _estimates(self) -> dict[str, Estimate]:
+        """Of every mode, by all that is known by now."""
+        if self._weighed is None:
+            self._weighed = {mode: self._estimate(mode) for mode in self.modes}
+        return self._weighed
+
+    def _estimate(self, mode: str) -> Estimate:
+        """What is foreseen, times what came of it beside what was foreseen for it."""
+        agreement, own = self._agreement(mode), self._of(mode)
+        foreseen = estimate(mode, self.machines, agreement)
+        if own.tokens < _ENOUGH:
+            return foreseen
+        likely = self._off(mode) * foreseen.likely
+        unknown = self._unknown(mode)
+        low, high = ((bound / foreseen.likely) ** unknown for bound in (foreseen.low, foreseen.high))
+        return Estimate(likely * low, likely, likely * high)
+
+    def _off(self, mode: str) -> float:
+        """What came of a mode as a multiple of what was foreseen by the draft tokens that were accepted meanwhile."""
+        own = self._of(mode)
+        if own.tokens < _ENOUGH:
+            return 1.0
+        then = replace(self._agreement(mode), accepted=own.accepted, compared=own.compared)
+        foreseen = rate(mode, self.machines, then.likely)
+        shrink = _SHRINK / foreseen
+        return min(_OFF, max(1.0 / _OFF, (own.tokens / foreseen + shrink) / (own.seconds + shrink)))
+
+    def _unknown(self, mode: str) -> float:
+        """Share of the doubt about what is foreseen that measuring has left."""
+        tokens = self._of(mode).tokens
+        return sqrt(_SHRINK / (_SHRINK + tokens)) if tokens >= _ENOUGH else 1.0
+
+    def _of(self, mode: str) -> Measured:
+        return self.measured_by_mode.get(mode) or Measured()
+
+    def _agreement(self, mode: str) -> Agreement:
+        """Of the draft model of a mode: two modes with one model share it."""
+        name = self.drafts.get(mode, mode)
+        if name not in self._agreements:
+            self._agreements[name] = Agreement(self.priors[name], _REMEMBERED) if name in self.priors else Agreement()
+        return self._agreements[name]

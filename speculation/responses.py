@@ -236,6 +236,10 @@ class HealthResponse(Response):
     ] = None
     progress: Annotated[Probability | None, Field(description="How much is loaded, while loading.")] = None
     reason: Annotated[str | None, Field(description="When failed.")] = None
+    access: Annotated[
+        Literal["unauthorized", "forbidden"] | None,
+        Field(description="Why this caller is served nothing else, and hears status and progress only."),
+    ] = None
 
 
 class ModelResponse(Response):
@@ -271,7 +275,7 @@ class VocabularyResponse(Response):
 class SessionInfo(Response):
     """A session that is held."""
 
-    session_id: SessionId
+    session_id: Annotated[SessionId | None, Field(description="With a key only.")] = None
     prompt_len: Annotated[int, Field(ge=1)]
     total_tokens: TotalTokens
     finish_reason: OrNotYet
@@ -279,7 +283,7 @@ class SessionInfo(Response):
 
 
 class SessionsResponse(Response):
-    """The sessions that are held."""
+    """The sessions of the key; without a key all that are held, but not their ids."""
 
     sessions: list[SessionInfo]
 

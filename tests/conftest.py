@@ -1,7 +1,10 @@
 """What all tests share: property tests that try the same examples on every run, and engines that need an extra."""
 
 import importlib.util
+import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +20,19 @@ ENGINES = {  # what their tests import
     "torch": ("torch", "transformers", "tokenizers", "accelerate"),
     "mlx": ("mlx", "mlx_lm", "tokenizers"),
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_folder_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Whatever a test runs, in this process or in one of its own, leaves the user's cache folder alone."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -27,7 +27,9 @@ _VERIFIED = {
     "finish_reason": None,
     "timing": _TIMING,
 }
-_UNKNOWN = errors.UnknownSession("no session c: it was never prefilled, was deleted, or expired when idle").body()
+_UNKNOWN = errors.UnknownSession(
+    "no session c: it was never prefilled, was deleted, expired when idle, or made room for another one"
+).body()
 _TEXT = {
     "session_id": "text-1",
     "text": "string, text, 100",
@@ -155,6 +157,11 @@ _RAISED: tuple[errors.SpecPairError, ...] = (
         "the body was not complete after 10.0 s (6 bytes had come): send it in 10 s, or at 32 KiB a second"
     ),
     errors.Unauthorized("this verifier wants its key: send the header Authorization: Bearer <key>"),
+    errors.Forbidden(
+        "this verifier has no key, so it serves this machine and private networks only, and '203.0.113.7' is neither: "
+        "start it with VERIFIER_API_KEY=<key> and give the drafter the same with --api-key, or with "
+        "VERIFIER_INSECURE=1 to serve everybody without a key"
+    ),
     errors.EmptyPrompt("the prompt is empty: give at least one token to continue"),
     errors.PromptTooLong(
         "the prompt has 2048 tokens, the context holds 2048 with the answer: shorten the prompt, or start the verifier "
@@ -166,7 +173,9 @@ _RAISED: tuple[errors.SpecPairError, ...] = (
         "prompt_ids.1: token id 4096 is outside of the vocabulary of 4096 ids", param="prompt_ids.1"
     ),
     errors.TooManyDrafts("65 new drafts, this verifier judges at most 64 at once", limit=64),
-    errors.UnknownSession("no session demo: it was never prefilled, was deleted, or expired when idle"),
+    errors.UnknownSession(
+        "no session demo: it was never prefilled, was deleted, expired when idle, or made room for another one"
+    ),
     errors.SessionConflict("session demo was opened with another prefill: use a new session_id"),
     errors.SessionMismatch("X-Session-Id says other, the body says demo"),
     errors.ImplicitSessionRefused(

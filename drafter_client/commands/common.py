@@ -10,7 +10,9 @@ from backends.contract import BackendError, LoadOptions
 from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
 from drafter_client.flags import NGRAM
 from drafter_client.generation import Generation, Tokens
+from drafter_client.mode_memory import memory_file
 from drafter_client.options import Mode, Options
+from drafter_client.outages import Outage
 from drafter_client.pair import Pair
 from drafter_client.progress import loading
 from drafter_client.prompts import Prompt, parse_prompts
@@ -20,6 +22,7 @@ from speculation.acceptance import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
+_OUTAGE_LINES = 10.0  # seconds between lines that say that the verifier is waited for
 
 
 def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
@@ -31,7 +34,10 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
         branches=1 if options.lockstep or options.strategy not in DRAFTER_INVARIANT else options.branches,
         texts=texts,
         profile=options.profile,
+        memory=memory_file() if options.mode is Mode.AUTO and options.remember else None,
+        patience=options.patience,
         on_wait=wait_for(),
+        on_outage=say_outage(),
     )
 
 
@@ -159,5 +165,28 @@ def wait_for() -> Callable[[float | None], None]:
         if tenth > said:
             said = tenth
             print(f"drafter: the verifier is loading its model … {10 * tenth} %", file=sys.stderr)
+
+    return say
+
+
+def say_outage() -> Callable[[Outage], None]:
+    """Something that says on standard error that a verifier which went away is waited for: at once, and then seldom."""
+    last = due = 0.0
+
+    def say(outage: Outage) -> None:
+        nonlocal last, due
+        if outage.seconds + 1.0 < last:  # another one
+            due = 0.0
+        last = outage.seconds
+        if last >= due:
+            due = last + _OUTAGE_LINES
+            if sys.stdout is not None and sys.stdout.isatty():  # where the text breaks off
+                print(file=sys.stderr)
+            far = "" if outage.progress is None else f", {outage.progress:.0%}"
+            print(
+                f"drafter: waiting for the verifier ({outage.why}{far}) … {outage.seconds:.0f} s "
+                f"of {outage.patience:.0f} (--patience)",
+                file=sys.stderr,
+            )
 
     return say

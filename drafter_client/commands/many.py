@@ -68,7 +68,7 @@ class _Run:
         stop = threading.Event()
         failure: Exception | None = None
         began = time.monotonic()
-        with writing(len(self._prompts), len(done)) as progress, _interrupts(stop) as interrupted:
+        with writing(len(self._prompts), len(done)) as progress, _interrupts(stop, pair) as interrupted:
             results = side_by_side(todo, lambda prompt: write(pair, prompt, progress, stop), texts, stop)
             try:
                 with closing(results):
@@ -162,7 +162,7 @@ def _is_of_one_prompt(error: Exception) -> bool:
 
 
 @contextmanager
-def _interrupts(stop: threading.Event) -> Iterator[threading.Event]:
+def _interrupts(stop: threading.Event, pair: Pair) -> Iterator[threading.Event]:
     """Ctrl-C sets `stop` and what is yielded, so that texts under way end in order; a second one ends the program."""
     interrupted = threading.Event()
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
@@ -173,6 +173,7 @@ def _interrupts(stop: threading.Event) -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         interrupted.set()
         stop.set()
+        pair.wait_no_more()
         with suppress(OSError):  # not `print`, which this may have come into the middle of
             os.write(2, b"drafter: ending what is under way; Ctrl-C again does not wait for it\n")
 

@@ -5,7 +5,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 
-from drafter_client.commands.common import drawing_options, engine_of, read_prompt, show, wait_for
+from drafter_client.commands.common import drawing_options, engine_of, read_prompt, say_outage, show, wait_for
 from drafter_client.errors import BadPrompt
 from drafter_client.figures import SOLO
 from drafter_client.generation import Generation
@@ -27,7 +27,8 @@ def run_solo_command(options: argparse.Namespace) -> int:
     chosen = replace(drawing_options(options), mode=Mode.TARGET).settled()
     readout = Readout(as_json=options.json, stream=not options.no_stream)
     if options.which == "server":
-        with Pair(options.verifier, None, api_key=options.api_key, on_wait=wait_for()) as pair:
+        verifier = {"api_key": options.api_key, "patience": options.patience}
+        with Pair(options.verifier, None, **verifier, on_wait=wait_for(), on_outage=say_outage()) as pair:
             return show(pair.generate(prompt, chosen), readout)
     path = options.model or _SHIPPED[options.which]
     with closing(load_model(options.backend, engine_of(options), path, progress=loading)) as backend:

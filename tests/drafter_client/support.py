@@ -18,7 +18,9 @@ from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
 from drafter_client.observer import Committed, Observer
 from drafter_client.replies import ModelInfo
+from drafter_client.resuming import released
 from drafter_client.stats import Stats
+from drafter_client.text_session import TextSession
 from drafting.contract import Drafter, Expansion
 from drafting.model import ModelDrafter
 from speculation.operation import LOCKSTEP, Mechanisms
@@ -202,10 +204,11 @@ def generate(
     """Run the loop to its end. `length`: drafts a guess, None for automatic."""
     run = Run(stats or Stats(), [])
     clock = clock or (Ticks() if mechanisms is LOCKSTEP else time.perf_counter)
+    text = TextSession(list(prompt))
     loop = speculate(
         client,
         drafter,
-        list(prompt),
+        text,
         options,
         info or model_info(),
         run.stats,
@@ -214,15 +217,16 @@ def generate(
         mechanisms=mechanisms,
         observer=observer,
     )
-    with closing(loop):
+    with released(client, text), closing(loop):
         run.committed += loop
     return run
 
 
 def begun(client: VerifierClient, drafter: Any, stats: Stats, mechanisms: Mechanisms = ALL) -> Any:
     """A long generation, to be read piece by piece."""
-    options = {"max_tokens": 900}
-    return speculate(client, drafter, PROMPT, options, model_info(), stats, Ticks(), mechanisms=mechanisms)
+    options, text = {"max_tokens": 900}, TextSession(PROMPT)
+    with released(client, text):
+        yield from speculate(client, drafter, text, options, model_info(), stats, Ticks(), mechanisms=mechanisms)
 
 
 def options_of(sampling: Sampling, max_tokens: int) -> dict[str, Any]:

@@ -233,7 +233,7 @@ def test_a_baseline_that_fails_takes_nothing_of_the_text(
         raise ConnectionLost("the connection broke")
 
     monkeypatch.setattr(pair, "served", fail)
-    ran = drafter(*_flags(verifier, "--json", "--baseline"))
+    ran = drafter(*_flags(verifier, "--json", "--baseline", "--patience", "0"))
     assert (ran.status, ran.err) == (1, "drafter: the connection broke\n")
     told = json.loads(ran.out)
     assert (told["finish_reason"], told["baseline"]) == ("length", None)

@@ -47,6 +47,7 @@ output:
 VERIFIER = """verifier:
 --verifier URL (default: http://127.0.0.1:8000)
 --api-key KEY its key, if it wants one (or DRAFTER_API_KEY)
+--patience SECONDS how long to wait for a verifier that went away; the text goes on when it is back (default: 300)
 """
 DRAFTER = f"""
 Generate text with a verifier: a small model here drafts, the large one there decides.
@@ -54,6 +55,7 @@ options:
 -h, --help show this help message and exit
 --mode {{remote,fused,target,auto}}
 who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto
+--no-remember auto: neither use nor keep what each mode came to on earlier runs
 --max-tokens N (default: 128)
 --chat apply the target's chat template to the prompt
 --system TEXT system message, with --chat

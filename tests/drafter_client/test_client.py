@@ -9,6 +9,8 @@ import pytest
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.replies import Ended, Pushed
+from drafter_client.resuming import released
+from drafter_client.text_session import TextSession
 from drafter_client.transport import Reply
 from speculation.errors import (
     ModelLoading,
@@ -113,9 +115,11 @@ def test_the_key_is_sent_with_every_request_and_a_wrong_one_is_told() -> None:
     with serving(api_key="sesame") as verifier:
         with closing(VerifierClient(verifier.url, api_key="sesame")) as client:
             assert client.model().name == "scripted-1"
-            opened = client.prefill([1, 2], {"max_tokens": 3})
+            opened = client.prefill(TextSession([1, 2]), {"max_tokens": 3})
             client.verify(opened.session_id, 3, [])
-            assert [name for name, _ in client.generate([1, 2], {"max_tokens": 2})] == ["tokens", "tokens", "end"]
+            with released(client, TextSession([1, 2])) as text:
+                events = [name for name, _ in client.generate(text, {"max_tokens": 2})]
+            assert events == ["open", "tokens", "tokens", "end"]
             client.release(opened.session_id)
         for key, words in (("Sesame", "does not take this key"), (None, "wants its key")):
             client, refused = VerifierClient(verifier.url, api_key=key), pytest.raises(BadKey, match=words)
@@ -157,10 +161,10 @@ def test_an_overload_without_a_pace_and_other_refusals_are_final() -> None:
 
 def test_an_overloaded_real_verifier_takes_the_session_when_there_is_room() -> None:
     with serving(max_sessions=1) as verifier, closing(VerifierClient(verifier.url)) as first:
-        opened = first.prefill([1, 2], {"max_tokens": 3})
+        opened = first.prefill(TextSession([1, 2]), {"max_tokens": 3})
         second = VerifierClient(verifier.url, sleep=lambda _: first.release(opened.session_id))
         with closing(second):
-            assert len(second.prefill([1, 2], {"max_tokens": 3}).tokens) == 1
+            assert len(second.prefill(TextSession([1, 2]), {"max_tokens": 3}).tokens) == 1
         assert verifier.sessions == 1
 
 
@@ -197,14 +201,14 @@ def test_an_outage_that_lasts_is_told_after_some_seconds() -> None:
 def test_a_timeout_is_not_repeated_which_would_double_the_load() -> None:
     client, transport, time = _client(VerifierTimeout("sent nothing"))
     with pytest.raises(VerifierTimeout):
-        client.prefill([1], {})
+        client.prefill(TextSession([1]), {})
     assert len(transport.asked) == 1 and time.slept == []
 
 
 def test_a_prefill_may_take_its_time_and_health_may_not() -> None:
     client, transport, _ = _client(Reply(200, {"status": "ready"}), VerifierTimeout("x"), VerifierTimeout("x"))
     client.wait_until_ready()
-    for ask in (lambda: client.prefill([1], {}), lambda: client.verify("s", 1, [])):
+    for ask in (lambda: client.prefill(TextSession([1]), {}), lambda: client.verify("s", 1, [])):
         with pytest.raises(VerifierTimeout):
             ask()
     health, prefill, verify = transport.timeouts
@@ -216,7 +220,7 @@ def test_the_session_id_is_the_clients_own_long_and_in_the_header_from_the_first
     client, transport, _ = _client(*lost, Reply(200, VERDICT))
     for _ in lost:
         with pytest.raises(VerifierTimeout):
-            client.prefill([1], {})
+            client.prefill(TextSession([1]), {})
     client.verify("abc", 3, [])
     first, second, third = (headers["X-Session-Id"] for headers in transport.headers)
     assert first != second and len(first) == len(second) == 32 and third == "abc"
@@ -297,7 +301,7 @@ def test_breaking_off_ends_the_pause_between_two_attempts() -> None:
 
 def test_a_stream_tells_what_is_committed_from_a_position_on(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
-        opened = client.prefill([1, 2], {"max_tokens": 3})
+        opened = client.prefill(TextSession([1, 2]), {"max_tokens": 3})
         text = opened.tokens + client.verify(opened.session_id, 3, []).tokens
         text += client.verify(opened.session_id, 4, []).tokens
         for position in (2, 4):
@@ -314,7 +318,7 @@ def test_a_stream_tells_what_is_committed_from_a_position_on(verifier: Verifier)
 
 def test_an_error_in_the_stream_is_raised(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client, pytest.raises(RequestError, match="vocabulary"):
-        list(client.generate([999_999], {}))
+        list(client.generate(TextSession([999_999]), {}))
     body = json.dumps(Overloaded("full").body()).encode()
 
     class Breaking(Canned):
@@ -324,4 +328,4 @@ def test_an_error_in_the_stream_is_raised(verifier: Verifier) -> None:
 
     client = VerifierClient("http://v", transport=Breaking())
     with pytest.raises(Overloaded, match="full"):
-        list(client.generate([1], {}))
+        list(client.generate(TextSession([1]), {}))

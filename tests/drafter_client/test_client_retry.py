@@ -10,6 +10,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.errors import ConnectionLost
+from drafter_client.text_session import TextSession
 from drafting.model import ModelDrafter
 from speculation.sampling import Sampling
 from tests.drafter_client.fake_transports import Faulty
@@ -38,7 +39,7 @@ def _over(transport: Faulty, url: str) -> Iterator[VerifierClient]:
 def test_a_verify_whose_reply_was_lost_is_answered_from_the_record(verifier: Verifier) -> None:
     transport = Faulty(verifier.url, after=_Every(2))
     with _over(transport, verifier.url) as client:
-        opened = client.prefill(PROMPT, {"max_tokens": 20})
+        opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20})
         position = len(PROMPT) + 1
         verdict = client.verify(opened.session_id, position, [1, 2, 3])
         again = client.verify(opened.session_id, position, [1, 2, 3])
@@ -56,7 +57,7 @@ def test_a_prefill_whose_reply_was_lost_finds_the_session_it_had_opened(verifier
 
     transport = Faulty(verifier.url, after=lose_the_first)
     with _over(transport, verifier.url) as client:
-        opened = client.prefill(PROMPT, {"max_tokens": 20, "temperature": 1.0})
+        opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20, "temperature": 1.0})
         assert transport.asked == ["/prefill", "/prefill"] and transport.bodies[0] == transport.bodies[1]
         assert verifier.sessions == 1
         seed = opened.sampling["seed"]  # drawn by the verifier, for the first of the two

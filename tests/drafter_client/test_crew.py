@@ -122,7 +122,7 @@ def test_a_long_prompt_is_not_read_to_its_end_when_all_is_over(client: VerifierC
             return super().expand(text, tails, runners_up)
 
     threads = Threads(client, Slow(lambda tokens: 0), lanes=0, stream=False)
-    threads.read([1] * 5000)
+    threads.read([1] * 5000, 0)
     assert begun.wait(20)
     closing_down = threading.Thread(target=threads.close)
     closing_down.start()

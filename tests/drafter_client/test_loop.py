@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
+from drafter_client.resuming import released
 from drafter_client.stats import Stats
+from drafter_client.text_session import TextSession
 from drafting.model import ModelDrafter
 from speculation.operation import LOCKSTEP
 from speculation.sampling import Sampling
@@ -121,10 +123,12 @@ def test_the_session_is_released_at_the_end(client: VerifierClient, verifier: Ve
 def test_the_session_is_released_when_the_reader_stops_early(client: VerifierClient, verifier: Verifier) -> None:
     stats = Stats()
     drafter, info = Scenario(lambda tokens: 0), model_info()
-    run = speculate(client, drafter, PROMPT, {"max_tokens": 50}, info, stats, Ticks(), length=2, mechanisms=LOCKSTEP)
-    next(run)
-    assert verifier.sessions == 1
-    run.close()
+    options = {"max_tokens": 50}
+    with released(client, TextSession(PROMPT)) as text:
+        run = speculate(client, drafter, text, options, info, stats, Ticks(), length=2, mechanisms=LOCKSTEP)
+        next(run)
+        assert verifier.sessions == 1
+        run.close()
     assert verifier.sessions == 0
     assert stats.finish_reason is None and stats.total_ms > 0 and stats.generated_tokens == 1
 

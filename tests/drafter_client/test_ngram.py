@@ -11,6 +11,7 @@ from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.sources import Lookup
+from drafter_client.text_session import TextSession
 from drafting.ngram import NgramDrafter
 from speculation.operation import LOCKSTEP, Mechanisms
 from speculation.sampling import Sampling
@@ -44,7 +45,7 @@ def test_the_text_is_the_verifiers_own(verifier: Verifier, mechanisms: Mechanism
         info = client.model()
         prompt = RemoteVocabulary(client, info).encode("to be or not to be")
         options = options_of(sampling, 120)
-        alone = dict(client.generate(prompt, options))["end"]["token_ids"]
+        alone = dict(client.generate(TextSession(prompt), options))["end"]["token_ids"]
         length = 4 if mechanisms is LOCKSTEP else None
         run = generate(client, NgramDrafter(3), length, prompt, info=info, mechanisms=mechanisms, **options)
     assert run.tokens == alone

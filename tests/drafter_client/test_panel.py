@@ -172,6 +172,7 @@ def everything(mode: str = "remote") -> Stats:
         else Counter(),
         turns=[Turn("remote", 16), Turn("target", 12), Turn("remote", 72)] if mode == "auto" else [],
         why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
+        resumed=[] if mode == "solo" else [9, 78],
         origins=Counter(dict(zip(Origin, (30, 30, 20, 20), strict=True))),
         sampling={"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
         times=Times(40.0, 4000.0, 99999.0, 60.0, 7000.0),

@@ -14,6 +14,7 @@ from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.replies import Ended, Pushed
+from drafter_client.text_session import TextSession
 from drafter_client.transport import Reply
 from speculation.operation import LOCKSTEP, Mechanisms
 from tests.drafter_client.fake_transports import Canned
@@ -58,7 +59,7 @@ ASK: dict[str, Callable[[VerifierClient], Any]] = {
     "/model": lambda client: client.model(),
     "/vocabulary": lambda client: RemoteVocabulary(client, client.model()),
     "/tokenize": lambda client: RemoteVocabulary(client, client.model()).encode("AB"),
-    "/prefill": lambda client: client.prefill(PROMPT, {}),
+    "/prefill": lambda client: client.prefill(TextSession(PROMPT), {}),
     "/verify": lambda client: client.verify("s", 10, [65, 67]),
 }
 ROOM = [

@@ -1,7 +1,7 @@
 """Texts that the verifier writes by itself: timed here, checked as they come, and the baseline made of them."""
 
 import http.client
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -13,10 +13,11 @@ from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.origin import Origin
 from drafter_client.profiles.recorder import Recorder
 from drafter_client.replies import Bounds
+from drafter_client.resuming import released
 from drafter_client.served import served
 from drafter_client.stats import Baseline, Stats
+from drafter_client.text_session import TextSession
 from drafter_client.transport import HttpTransport
-from speculation.sampling import Sampling
 from tests.drafter_client.fake_transports import Canned
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
 
@@ -43,10 +44,11 @@ class Streaming(Canned):
             yield name, data
 
 
-def _read(transport: Streaming, limit: int = 1000, ids: int = 300) -> Stats:
+def _read(transport: Streaming, limit: int = 1000, ids: int = 300, known: Sequence[int] = ()) -> Stats:
     client, stats = VerifierClient("http://v", transport=transport), Stats()
     bounds, request = Bounds("http://v", ids, len(PROMPT) + limit), {"max_tokens": limit}
-    for _ in served(client, PROMPT, request, bounds, stats, lambda: transport.now):
+    text = TextSession(PROMPT, tokens=list(known))
+    for _ in served(client, text, request, bounds, stats, lambda: transport.now):
         pass
     return stats
 
@@ -61,7 +63,8 @@ def test_rate_and_first_token_are_timed_on_this_side() -> None:
 def test_the_text_is_the_targets(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         bounds, stats = Bounds(verifier.url, 258, len(PROMPT) + 8), Stats()
-        pieces = list(served(client, PROMPT, {"max_tokens": 8, "seed": 1}, bounds, stats, Ticks()))
+        with released(client, TextSession(PROMPT)) as text:
+            pieces = list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, stats, Ticks()))
         assert 0 < stats.bytes_sent < stats.bytes_received
     ids = plain(ScriptedBackend(Script(seed=1)), PROMPT, 8)
     assert [pair for piece in pieces for pair in piece.tokens] == [(token, Origin.FREE) for token in ids]
@@ -117,27 +120,11 @@ def test_an_observer_hears_of_each_token() -> None:
     transport, recorder = Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)]), Recorder()
     client, bounds = VerifierClient("http://v", transport=transport), Bounds("http://v", 300, 1000)
     transport.now = 7.0
-    for _ in served(client, PROMPT, {"max_tokens": 9}, bounds, Stats(), lambda: transport.now, recorder):
+    text = TextSession(PROMPT)
+    for _ in served(client, text, {"max_tokens": 9}, bounds, Stats(), lambda: transport.now, recorder):
         pass
     rows = [(row["position"], row["token"], row["committed_ms"]) for row in recorder.tokens()]
     assert rows == [(len(PROMPT), 5, 500.0), (len(PROMPT) + 1, 5, 1500.0)]
-
-
-class Breaking(HttpTransport):
-    """Its stream breaks after every so many events, and tells how often it was begun."""
-
-    def __init__(self, url: str, after: int) -> None:
-        super().__init__(url)
-        self.after, self.begun = after, 0
-
-    def stream(
-        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> Iterator[tuple[str, Any]]:
-        self.begun += 1
-        for number, event in enumerate(super().stream(path, body, headers, timeout)):
-            if number == self.after:
-                raise ConnectionLost("the cable was pulled")
-            yield event
 
 
 def test_one_connection_serves_text_after_text(verifier: Verifier) -> None:
@@ -153,22 +140,9 @@ def test_one_connection_serves_text_after_text(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url, transport=Counting(verifier.url))) as client:
         for _ in range(3):
             bounds = Bounds(verifier.url, 258, len(PROMPT) + 8)
-            assert list(served(client, PROMPT, {"max_tokens": 8, "seed": 1}, bounds, Stats(), Ticks()))
-    assert len(connected) == 3 and len(set(map(id, connected))) == 1
-
-
-def test_a_connection_that_breaks_behind_the_summary_costs_nothing() -> None:
-    class Cut(Streaming):
-        begun = 0
-
-        def stream(self, *asked: Any) -> Iterator[tuple[str, Any]]:
-            self.begun += 1
-            yield from super().stream(*asked)
-            raise ConnectionLost("the cable was pulled")
-
-    transport = Cut([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)])
-    stats = _read(transport)
-    assert (transport.begun, stats.finish_reason, stats.token_ids, stats.times.verify) == (1, "length", [5, 5], 20.0)
+            with released(client, TextSession(PROMPT)) as text:
+                assert list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, Stats(), Ticks()))
+    assert len(connected) == 6 and len(set(map(id, connected))) == 1
 
 
 def test_a_stream_that_goes_on_behind_its_summary_is_no_text() -> None:
@@ -178,47 +152,27 @@ def test_a_stream_that_goes_on_behind_its_summary_is_no_text() -> None:
 
 
 def test_what_a_broken_request_took_is_the_networks() -> None:
-    """Its summary is lost: the verifier's times are those of the request that ended the text, or none."""
+    """Its summary is lost, and with it the verifier's own times."""
 
     class Cut(Streaming):
-        def __init__(self, requests: list[list[tuple[float, str, Any]]]) -> None:
-            super().__init__([])
-            self._requests = requests
-
         def stream(self, *asked: Any) -> Iterator[tuple[str, Any]]:
-            self._events = self._requests.pop(0)
             yield from super().stream(*asked)
-            if self._requests:
-                raise ConnectionLost("the cable was pulled")
+            raise ConnectionLost("the cable was pulled")
 
-    stats = _read(Cut([[(0.5, "tokens", SOME)], [(1.0, "tokens", SOME), (0.5, "end", END | {"token_ids": [5]})]]))
-    assert (stats.times.queue, stats.times.verify, stats.token_ids) == (1.0, 20.0, [5, 5])
-    assert stats.times.network == pytest.approx(stats.total_ms - 21.0) and stats.total_ms >= 2000.0
-    stats = _read(Cut([[(0.5, "tokens", SOME), (1.0, "tokens", SOME)], []]), limit=2)
-    assert stats.finish_reason == "length" and stats.times.network == stats.total_ms >= 1500.0
-
-
-@pytest.mark.usefixtures("no_waiting")
-@pytest.mark.parametrize("after", [1, 3, 8, 20])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_stream_that_breaks_is_taken_up_where_it_was_left(verifier: Verifier, after: int, temperature: float) -> None:
-    """Also after the last token, when only the summary is missing."""
-    transport, request = Breaking(verifier.url, after), {"max_tokens": 8, "seed": 1, "temperature": temperature}
-    bounds, stats = Bounds(verifier.url, 258, len(PROMPT) + 8), Stats()
-    with closing(VerifierClient(verifier.url, transport=transport)) as client:
-        pieces = list(served(client, PROMPT, request, bounds, stats, Ticks()))
-    assert [token for piece in pieces for token, _ in piece.tokens] == stats.token_ids
-    assert stats.token_ids == plain(ScriptedBackend(Script(seed=1)), PROMPT, 8, Sampling(1, temperature))
-    assert stats.finish_reason == "length" and transport.begun == {1: 8, 3: 3, 8: 1, 20: 1}[after]
+    stats = Stats()
+    transport = Cut([(0.5, "tokens", SOME), (1.0, "tokens", SOME)])
+    client, bounds = VerifierClient("http://v", transport=transport), Bounds("http://v", 300, 1000)
+    with pytest.raises(ConnectionLost):
+        list(served(client, TextSession(PROMPT), {}, bounds, stats, lambda: transport.now))
+    assert stats.token_ids == [5, 5] and stats.times.network == stats.total_ms == 1500.0
 
 
-@pytest.mark.usefixtures("no_waiting")
-def test_a_stream_that_breaks_for_ever_is_given_up(verifier: Verifier) -> None:
-    transport = Breaking(verifier.url, 0)
-    bounds, stats = Bounds(verifier.url, 258, len(PROMPT) + 8), Stats()
-    with closing(VerifierClient(verifier.url, transport=transport)) as client, pytest.raises(ConnectionLost):
-        list(served(client, PROMPT, {"max_tokens": 8, "seed": 1}, bounds, stats, Ticks()))
-    assert transport.begun == 7 and not stats.token_ids
+def test_the_summary_is_of_the_whole_text_also_where_part_of_it_was_known() -> None:
+    events: list[tuple[float, str, Any]] = [(0.1, "open", {"session_id": "s"}), (0.1, "tokens", SOME)]
+    stats = _read(Streaming([*events, (0.1, "end", END | {"token_ids": [7, 8, 5]})]), known=[7, 8])
+    assert stats.token_ids == [5]
+    with pytest.raises(BadReply, match="token_ids is not what was streamed"):
+        _read(Streaming([*events, (0.1, "end", END | {"token_ids": [5]})]), known=[7, 8])
 
 
 def test_what_drafting_on_the_other_side_came_to_is_told() -> None:

@@ -6,6 +6,7 @@ from contextlib import closing, suppress
 import pytest
 
 from drafter_client import transport
+from drafter_client.address import authority_of
 from drafter_client.errors import BadUrl, ConnectionLost
 from drafter_client.traffic import CountedSocket
 from drafter_client.transport import HttpTransport
@@ -116,7 +117,7 @@ def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_the_host_is_named_as_http_wants_it(host: str, port: int | None, authority: str) -> None:
-    assert transport._authority(host, port) == authority
+    assert authority_of(host, port) == authority
 
 
 def test_every_byte_is_counted_in_both_directions() -> None:

@@ -4,12 +4,14 @@ import http.client
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from drafter_client import transport
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.transport import HttpTransport
 from tests.drafter_client.raw_server import CHUNKED, Peer, answering, chunk, echo
@@ -126,9 +128,10 @@ def test_silence_ends_at_the_limit_and_a_late_answer_reaches_nobody(said: bytes)
 
 
 @pytest.mark.parametrize("said", [b"", CHUNKED + chunk(b"event: tokens\ndata: 1\n\n")], ids=["nothing", "one event"])
-def test_a_stream_that_falls_silent_ends_at_the_limit(said: bytes) -> None:
+def test_a_stream_that_falls_silent_is_a_lost_connection(said: bytes) -> None:
+    """A verifier with nothing to say says so every few seconds."""
     with answering(_says(said, then_wait=True), echo) as server, closing(HttpTransport(server.url)) as sender:
-        with pytest.raises(VerifierTimeout, match=r"/generate sent nothing for 0\.05 s"):
+        with pytest.raises(ConnectionLost, match=r"/generate sent nothing for 0\.05 s"):
             _read(sender, timeout=0.05)
         assert _ask(sender, b"[7]") == [7]
 
@@ -281,6 +284,117 @@ def test_what_is_broken_off_asks_nothing_over_a_new_connection(when: str, monkey
         with pytest.raises(ConnectionLost, match="broken off"):
             _ask(sender, b"[8]")
     sender.abort()  # and again: nothing is left to break off
+
+
+class _Slow(ThreadingHTTPServer):
+    """Answers `/verify` when `/health` was asked so many times, or never; and `/health` as it is told to."""
+
+    daemon_threads = True
+
+    def __init__(self, looks: int | None, health: bytes) -> None:
+        self.asked, self.looks, self.health = threading.Semaphore(0), looks, health
+        self.broken_off = threading.Event()
+        super().__init__(("127.0.0.1", 0), _SlowHandler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _SlowHandler(BaseHTTPRequestHandler):
+    server: _Slow
+
+    def do_GET(self) -> None:
+        self.server.asked.release()
+        self.wfile.write(self.server.health)
+
+    def do_POST(self) -> None:
+        for _ in range(self.server.looks or 0):
+            assert self.server.asked.acquire(timeout=10)
+        if self.server.looks is None:
+            assert self.rfile.read(3) == b"[1]" and not self.rfile.read(1)
+            self.server.broken_off.set()
+        else:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n[7]")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def _slow(looks: int | None, health: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") -> Iterator[_Slow]:
+    with _Slow(looks, health) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "_LOOK_AFTER", 0.02)
+    monkeypatch.setattr(transport, "_LOOK_AGAIN", 0.01)
+
+
+@pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize(
+    "health", [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"]
+)
+def test_an_answer_that_takes_long_is_waited_for_while_something_answers_beside(health: bytes) -> None:
+    with _slow(3, health) as server, closing(HttpTransport(server.url)) as sender:
+        assert _ask(sender) == [7]
+
+
+@pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize("health", [b"", b"HTTP/1.1 2"])
+def test_an_answer_is_given_up_where_nothing_answers_beside(health: bytes) -> None:
+    with _slow(None, health) as server, closing(HttpTransport(server.url)) as sender:
+        with pytest.raises(ConnectionLost, match=r"/verify sent nothing for 0\.02 s, and nothing answers beside: "):
+            _ask(sender)
+        assert server.broken_off.wait(10)
+
+
+def test_what_is_asked_beside_is_broken_off_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server takes one connection at a time, so that the second waits."""
+    monkeypatch.setattr(transport, "_LOOK_AFTER", 0.02)
+    looking = threading.Event()
+    look = HttpTransport._look_beside
+
+    def noted(self: HttpTransport, path: str, waited: float) -> None:
+        looking.set()
+        look(self, path, waited)
+
+    monkeypatch.setattr(HttpTransport, "_look_beside", noted)
+    asked = threading.Event()
+    with (
+        answering(_silent_after(b"", asked)) as server,
+        closing(HttpTransport(server.url)) as sender,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        pending = pool.submit(_ask, sender)
+        assert looking.wait(10)
+        sender.abort()
+        with pytest.raises(ConnectionLost):
+            pending.result(5)
+
+
+def test_the_system_watches_over_a_connection() -> None:
+    with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
+        _ask(sender)
+        assert sender._socket is not None
+        sock = sender._socket._sock
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        for name, value in (
+            ("TCP_KEEPIDLE", 5),
+            ("TCP_KEEPINTVL", 3),
+            ("TCP_KEEPCNT", 3),
+            ("TCP_USER_TIMEOUT", 15_000),
+        ):
+            if hasattr(socket, name):
+                assert sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
 
 
 def test_every_failure_is_a_drafter_error() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from drafter_client.client import VerifierClient
+from drafter_client.text_session import TextSession
 from speculation.sampling import Sampling
 from tests.drafter_client.support import generate, options_of
 from tests.end_to_end.conftest import MakeDrafter
@@ -22,7 +23,7 @@ COMBINATIONS = [(name, length) for name in NAMES for length in LENGTHS]
 
 def _alone(client: VerifierClient, prompt: list[int], sampling: Sampling) -> list[int]:
     """What `/generate` gives: the target by itself, on the server."""
-    events = dict(client.generate(prompt, options_of(sampling, MAX_TOKENS)))
+    events = dict(client.generate(TextSession(prompt), options_of(sampling, MAX_TOKENS)))
     return list(events["end"]["token_ids"])
 
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from drafter_client.client import VerifierClient
+from drafter_client.text_session import TextSession
 from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT
 from speculation.sampling import Sampling
@@ -52,7 +53,7 @@ def test_a_session_that_waits_while_another_takes_its_row_goes_on_as_if_nothing_
     prompts = [reference.encode(text) for text in PROMPTS[:2]]
     one_row = Settings(rows=1, context=CONTEXT, threads=1)
     with running(one_row) as verifier, closing(VerifierClient(verifier.url)) as client:
-        opened = [client.prefill(prompt, {"max_tokens": 20}) for prompt in prompts]
+        opened = [client.prefill(TextSession(prompt), {"max_tokens": 20}) for prompt in prompts]
         texts = [list(one.tokens) for one in opened]
         for _ in range(6):  # turn by turn, so that each turn finds the row taken
             for one, prompt, text in zip(opened, prompts, texts, strict=True):

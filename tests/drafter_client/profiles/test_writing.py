@@ -24,7 +24,9 @@ from drafter_client.profiles.reading import read_run, read_table
 from drafter_client.profiles.recorder import Recorder
 from drafter_client.profiles.schema import ROUNDS, RUNS, TABLES, TOKENS
 from drafter_client.profiles.writing import Profile
+from drafter_client.resuming import released
 from drafter_client.stats import Stats
+from drafter_client.text_session import TextSession
 from speculation.operation import LOCKSTEP, Mechanisms
 from tests.drafter_client.support import (
     ALL,
@@ -307,15 +309,15 @@ def test_of_what_was_known_only_the_text_is_written(tmp_path: Path) -> None:
 def test_a_text_that_nobody_wants_to_the_end_is_no_error(client: VerifierClient, tmp_path: Path) -> None:
     stats, profile = Stats(), Profile(tmp_path)
 
-    def text() -> Iterator[Committed]:
-        with profile.run(stats) as observer:
+    def written() -> Iterator[Committed]:
+        with profile.run(stats) as observer, released(client, TextSession(PROMPT)) as text:
             yield from speculate(
-                *(client, toy_drafter(), PROMPT, {"max_tokens": 90}, model_info(), stats, Ticks()),
+                *(client, toy_drafter(), text, {"max_tokens": 90}, model_info(), stats, Ticks()),
                 mechanisms=LOCKSTEP,
                 observer=observer,
             )
 
-    run = text()
+    run = written()
     next(run)
     run.close()  # type: ignore[attr-defined]
     [row] = read_table(tmp_path, RUNS)

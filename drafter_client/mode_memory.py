@@ -1,0 +1,229 @@
+"""What each mode came to on earlier runs, on disk: by verifier, models, link and the speed of the target's host.
+
+The file holds names of models, times and counts: no prompt, no token, no address, no key and no session. It keeps the
+`_MOST` entries that were used last. Two processes that write at the same moment may lose what one of them measured,
+never the file. What is no such file is left aside with one line in the log, and replaced when something was measured.
+"""
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from speculation.choice import Measured, links_differ
+
+_VERSION = 1
+_MOST = 64  # entries
+_LONGEST_NAME = 200  # signs of a model's name that are kept
+_LARGEST = 1 << 20  # bytes of a file that is read
+_ALIKE = 0.4  # share by which the target's pass may differ between two looks at one host
+_log = logging.getLogger("specpair.drafter")
+
+
+def memory_file(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
+    """Where the command line remembers: in the user's cache folder, as the platform has it."""
+    if environment.get("XDG_CACHE_HOME"):
+        folder = Path(environment["XDG_CACHE_HOME"])
+    elif sys.platform == "win32" and environment.get("LOCALAPPDATA"):
+        folder = Path(environment["LOCALAPPDATA"])
+    else:
+        folder = (home or Path.home()) / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    return folder / "specpair" / "modes.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What rates belong to, beside the link."""
+
+    target: str  # names, as the two ends tell them
+    engine: str | None  # of the target
+    pass_ms: float  # of the target's pass over one token, which tells hosts apart; 0: not known
+    draft: str | None  # what drafts here
+    served_draft: str | None  # what drafts on the verifier's side
+
+    @property
+    def shortened(self) -> "Setting":
+        """As it is kept."""
+        names = (self.target, self.engine, self.draft, self.served_draft)
+        target, engine, draft, served = (None if name is None else name[:_LONGEST_NAME] for name in names)
+        return Setting(target or "", engine, self.pass_ms, draft, served)
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """All but the times."""
+        return self.target, self.engine, self.draft, self.served_draft
+
+    def is_alike(self, other: "Setting") -> bool:
+        """Whether it is the same models on hosts of one speed."""
+        slower = max(self.pass_ms, other.pass_ms)
+        return self.names == other.names and abs(self.pass_ms - other.pass_ms) <= _ALIKE * slower
+
+
+@dataclass(slots=True)
+class _Record:
+    """A mode over one link."""
+
+    tokens_per_second: float
+    tokens: float  # that this is of; 0: only the share accepted is known
+    accepted: float  # share of the draft tokens compared
+    compared: float
+    when: float  # seconds since 1970
+
+
+@dataclass(slots=True)
+class _Entry:
+    """All modes over one link."""
+
+    setting: Setting
+    link_ms: float
+    written: float = 0.0  # as `Choice.written`
+    modes: dict[str, _Record] = field(default_factory=dict)
+
+
+class ModeMemory:
+    """A file of entries, the one used last at its end. From any thread."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        """`clock`: seconds since 1970."""
+        self._path, self._clock = path, clock
+        self._lock = threading.Lock()
+        self._complained = False
+
+    def recall(self, setting: Setting, link_ms: float) -> tuple[dict[str, Measured], float]:
+        """What modes came to over the link most like this one, and `Choice.written`; nothing where none is like it."""
+        with self._lock:
+            entry = _nearest(self._read(), setting.shortened, link_ms)
+        if entry is None:
+            return {}, 0.0
+        return {mode: _measured(record) for mode, record in entry.modes.items()}, entry.written
+
+    def shares(self, setting: Setting) -> dict[str, float]:
+        """Share of draft tokens accepted, by mode: over any link, the latest, since the link changes nothing of it."""
+        found: dict[str, float] = {}
+        names = setting.shortened.names
+        with self._lock:
+            for entry in self._read():
+                if entry.setting.names == names:
+                    found |= {mode: record.accepted for mode, record in entry.modes.items() if record.compared}
+        return found
+
+    def keep(self, setting: Setting, link_ms: float, measured: Mapping[str, Measured], written: float) -> None:
+        """Remember what modes came to, and `Choice.written`. A file that cannot be written stays as it is, with one
+        line in the log."""
+        now, setting = self._clock(), setting.shortened
+        fresh = {mode: _record(own, now) for mode, own in measured.items() if own.says_something and not own.remembered}
+        if not fresh:
+            return
+        with self._lock:
+            entries = self._read()
+            entry = _nearest(entries, setting, link_ms)
+            if entry is None:
+                entry = _Entry(setting, round(link_ms, 3))
+            else:
+                entries.remove(entry)
+                entry.setting, entry.link_ms = setting, round(link_ms, 3)
+            entry.modes |= fresh
+            entry.written = round(written)
+            self._write([*entries, entry][-_MOST:])
+
+    def _read(self) -> list[_Entry]:
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(_LARGEST + 1)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._complain(f"{self._path} cannot be read: {error.strerror}")
+            return []
+        try:
+            if len(data) > _LARGEST:
+                raise ValueError(f"it is longer than {_LARGEST} bytes")
+            return _entries(json.loads(data))
+        except (ValueError, RecursionError) as error:
+            self._complain(f"{self._path} is no memory of modes and will be replaced: {error}")
+            return []
+
+    def _write(self, entries: list[_Entry]) -> None:
+        body = {"version": _VERSION, "entries": [asdict(entry) for entry in entries]}
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f"{self._path.name}.")
+            try:
+                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                    json.dump(body, file)
+                os.replace(name, self._path)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
+                raise
+        except OSError as error:
+            self._complain(f"{self._path} cannot be written, nothing will be remembered: {error.strerror}")
+
+    def _complain(self, what: str) -> None:
+        if not self._complained:
+            _log.warning("%s", what)
+        self._complained = True
+
+
+def _nearest(entries: list[_Entry], setting: Setting, link_ms: float) -> _Entry | None:
+    alike = [each for each in entries if each.setting.is_alike(setting) and not links_differ(each.link_ms, link_ms)]
+    return min(alike, key=lambda each: abs(each.link_ms - link_ms), default=None)
+
+
+def _measured(record: _Record) -> Measured:
+    seconds = record.tokens / record.tokens_per_second if record.tokens else 0.0
+    return Measured(record.tokens, seconds, record.accepted * record.compared, record.compared, remembered=True)
+
+
+def _record(own: Measured, now: float) -> _Record:
+    share = own.accepted / own.compared if own.compared else 0.0
+    return _Record(round(own.rate, 2), round(own.tokens), round(share, 4), round(own.compared), round(now))
+
+
+def _entries(body: Any) -> list[_Entry]:
+    """What a file holds. Raises ValueError for what `_write` does not write."""
+    if _field(body, "version", int) != _VERSION:
+        raise ValueError(f"its version is not {_VERSION}")
+    return [_entry(each) for each in _field(body, "entries", list)[-_MOST:]]
+
+
+def _entry(body: Any) -> _Entry:
+    told = _field(body, "setting", dict)
+    setting = Setting(
+        target=_field(told, "target", str),
+        engine=_field(told, "engine", str, type(None)),
+        pass_ms=_number(told, "pass_ms"),
+        draft=_field(told, "draft", str, type(None)),
+        served_draft=_field(told, "served_draft", str, type(None)),
+    )
+    modes = {name: _read_record(each) for name, each in _field(body, "modes", dict).items()}
+    return _Entry(setting, _number(body, "link_ms"), _number(body, "written"), modes)
+
+
+def _read_record(body: Any) -> _Record:
+    rate, tokens, accepted = (_number(body, name) for name in ("tokens_per_second", "tokens", "accepted"))
+    if (tokens and not rate) or accepted > 1.0:
+        raise ValueError("a rate is 0, or a share is above 1")
+    return _Record(rate, tokens, accepted, _number(body, "compared"), _number(body, "when"))
+
+
+def _field(body: Any, name: str, *types: type) -> Any:
+    if type(body) is not dict or type(body.get(name, ...)) not in types:
+        raise ValueError(f"{name} is missing or of another type")
+    return body[name]
+
+
+def _number(body: Any, name: str) -> float:
+    value = float(_field(body, name, int, float))
+    if not isfinite(value) or value < 0.0:
+        raise ValueError(f"{name} is {value}")
+    return value

@@ -1,0 +1,82 @@
+"""A text and the session it is written in: all that a verifier must be told to go on with it."""
+
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from drafter_client.observer import Committed
+
+
+class Stop:
+    """Set from any thread to end the waiting for a verifier. It is set, too, where the one `above` it is."""
+
+    def __init__(self, above: "Stop | None" = None) -> None:
+        self._event, self._above = threading.Event(), above
+        self._lock = threading.Lock()
+        self._breaks: list[Callable[[], None]] = []
+
+    def set(self) -> None:
+        with self._lock:
+            self._event.set()
+            breaks = list(self._breaks)
+        for each in breaks:
+            each()
+
+    def is_set(self) -> bool:
+        return self._event.is_set() or (self._above is not None and self._above.is_set())
+
+    def wait(self, seconds: float) -> None:
+        """Return after so many seconds, or as soon as it is set; where the one above is, that is not noticed."""
+        self._event.wait(seconds)
+
+    @contextmanager
+    def breaking(self, off: Callable[[], None]) -> Iterator[None]:
+        """Within the block, `off` is called where it is set, by whoever sets it; at once, if it is already."""
+        with nullcontext() if self._above is None else self._above.breaking(off):
+            with self._lock:
+                self._breaks.append(off)
+                late = self._event.is_set()
+            if late:
+                off()
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._breaks.remove(off)
+
+
+@dataclass(slots=True)
+class TextSession:
+    """One text, however many connections, verifiers and modes it takes to write it.
+
+    `tokens`: the generated ones that are committed and were passed on. Whoever passes them on appends them.
+    """
+
+    prompt_ids: list[int]
+    session_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    tokens: list[int] = field(default_factory=list)
+    stop: Stop = field(default_factory=Stop)  # set when nobody wants more of it
+    opened: bool = False  # whether a verifier may hold the session
+    read: int = 0  # tokens of the text, prompt included, that the drafter may have read: it goes on from there only
+    held_back: deque[Committed] = field(
+        default_factory=deque
+    )  # became known, and was not passed on before a mode ended
+    since: float | None = None  # seconds on the run's clock, when the last token came, or the text was begun
+
+    @property
+    def known(self) -> list[int]:
+        """Prompt and tokens."""
+        return self.prompt_ids + self.tokens
+
+    def passed_on(self, committed: Committed) -> None:
+        """These tokens go to the reader."""
+        self.tokens += [token for token, _ in committed.tokens]
+
+    def request(self) -> dict[str, Any]:
+        """The fields of `/prefill` and `/generate` that say which text it is, and what of it stands."""
+        fields: dict[str, Sequence[int] | str] = {"session_id": self.session_id, "prompt_ids": self.prompt_ids}
+        return fields | ({"committed_ids": self.tokens} if self.tokens else {})

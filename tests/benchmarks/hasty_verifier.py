@@ -1,0 +1,7 @@
+"""A paced verifier that gives what is under way no time to end when it is told to stop."""
+
+from benchmarks.paced import application
+from verifier_server import service
+
+service._GRACE = 0.05
+app = application()

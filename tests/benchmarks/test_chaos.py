@@ -1,0 +1,44 @@
+"""A verifier that is killed and started again while a text is written: in each mode the text is the undisturbed one."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from benchmarks.chaos import Asked, Chaos, write
+from benchmarks.restarts import RestartedVerifier
+from drafter_client import Lookup, Mode, Options, Outage, Pair
+from tests.drafter_client.support import plain
+
+TOKENS = 200
+PACE = "5,0.01,0.01"  # milliseconds of a pass: the text must not be written before the signal arrives
+ENDS = {  # tokens at which the verifier is ended; the seed by which Chaos draws SIGTERM and SIGKILL
+    Mode.REMOTE: (30, 120),
+    Mode.FUSED: (50, 100),
+    Mode.TARGET: (1, 150),
+    Mode.AUTO: (40, 110),
+}
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[RestartedVerifier]:
+    settings = {"backend": "scripted", "draft_backend": "ngram", "PACED_TARGET": PACE}
+    with RestartedVerifier("tests.benchmarks.hasty_verifier:app", **settings) as running:
+        yield running
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_text_outlives_its_verifier(verifier: RestartedVerifier, mode: Mode) -> None:
+    verifier.wait_until_ready()
+    told: list[Outage] = []
+    chaos = Chaos(verifier, ENDS[mode], seed=2)
+    options = Options(max_tokens=TOKENS, temperature=0.8, seed=7, mode=mode)
+    with Pair(verifier.url, Lookup(), on_outage=told.append) as pair, chaos.going_on():
+        asked = Asked(pair.encode("def f(x):"), options)
+        stats = write(pair, asked, chaos.arrived)
+    assert stats.token_ids == plain(ScriptedBackend(Script(seed=1)), asked.prompt, TOKENS, options.sampling)
+    assert {how for _, how in chaos.ended} == {signal.SIGKILL.name, signal.SIGTERM.name}
+    assert len(stats.resumed) >= 2 and stats.finish_reason == "length" and told
+    assert stats.resumed[0] >= chaos.ended[0][0] and stats.resumed[-1] >= chaos.ended[-1][0]
+    assert sum(stats.origins.values()) == TOKENS and stats.resumed == sorted(set(stats.resumed))

@@ -1,0 +1,156 @@
+"""What modes came to is found again on the next run, by models, link and host; a file that is none harms nobody."""
+
+import json
+import logging
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drafter_client.mode_memory import ModeMemory, Setting, memory_file
+from speculation.choice import Measured
+from tests.drafter_client.support import Ticks
+
+SETTING = Setting("target", "llama_cpp", 30.0, "draft", "served")
+REMOTE = {"remote": Measured(128.0, 2.0, 60.0, 80.0)}
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> ModeMemory:
+    return ModeMemory(tmp_path / "cache" / "modes.json", Ticks(1.7e9))
+
+
+def _file(memory: ModeMemory) -> Path:
+    return memory._path
+
+
+def test_what_is_kept_is_found_again(memory: ModeMemory) -> None:
+    assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.shares(SETTING) == {}
+    memory.keep(SETTING, 20.0, REMOTE, 640)
+    found, written = ModeMemory(_file(memory)).recall(SETTING, 21.0)
+    assert found == {"remote": Measured(128.0, 2.0, 60.0, 80.0, remembered=True)} and written == 640
+    assert memory.shares(SETTING) == {"remote": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("setting", "link_ms"),
+    [
+        (replace(SETTING, target="other"), 20.0),
+        (replace(SETTING, engine="torch"), 20.0),
+        (replace(SETTING, draft="other"), 20.0),
+        (replace(SETTING, served_draft=None), 20.0),
+        (replace(SETTING, pass_ms=60.0), 20.0),
+        (SETTING, 0.4),
+        (SETTING, 60.0),
+    ],
+)
+def test_other_models_hosts_and_links_have_entries_of_their_own(
+    memory: ModeMemory, setting: Setting, link_ms: float
+) -> None:
+    memory.keep(SETTING, 20.0, REMOTE, 0)
+    assert memory.recall(setting, link_ms)[0] == {}
+    memory.keep(setting, link_ms, {"fused": Measured(50.0, 1.0)}, 0)
+    assert set(memory.recall(SETTING, 20.0)[0]) == {"remote"} and set(memory.recall(setting, link_ms)[0]) == {"fused"}
+
+
+def test_a_share_accepted_is_known_over_any_link(memory: ModeMemory) -> None:
+    memory.keep(SETTING, 20.0, REMOTE, 0)
+    memory.keep(SETTING, 90.0, {"fused": Measured(50.0, 1.0, 10.0, 40.0)}, 0)
+    assert memory.shares(SETTING) == {"remote": 0.75, "fused": 0.25}
+
+
+def test_modes_add_up_and_only_what_was_measured_now_is_written(memory: ModeMemory) -> None:
+    memory.keep(SETTING, 20.0, REMOTE, 0)
+    found, _ = memory.recall(SETTING, 20.0)
+    short = Measured(5.0, 0.1, 4.0, 5.0)
+    memory.keep(SETTING, 20.5, found | {"fused": Measured(64.0, 1.0), "target": short}, 0)
+    assert set(memory.recall(SETTING, 20.0)[0]) == {"remote", "fused"}
+    assert len(json.loads(_file(memory).read_text())["entries"]) == 1
+
+
+def test_a_mode_that_was_left_for_its_drafts_is_remembered_by_them(memory: ModeMemory) -> None:
+    memory.keep(SETTING, 20.0, {"remote": Measured(0.0, 0.0, 3.0, 12.0)}, 0)
+    assert memory.shares(SETTING) == {"remote": 0.25}
+    found, _ = ModeMemory(_file(memory)).recall(SETTING, 20.0)
+    assert found == {"remote": Measured(0.0, 0.0, 3.0, 12.0, remembered=True)} and not found["remote"].is_turn
+
+
+def test_the_entries_used_last_are_kept(memory: ModeMemory) -> None:
+    for number in range(70):
+        memory.keep(replace(SETTING, target=f"target {number}"), 20.0, REMOTE, 0)
+        memory.keep(SETTING, 20.0, REMOTE, 0)
+    entries = json.loads(_file(memory).read_text())["entries"]
+    assert len(entries) == 64 and entries[-1]["setting"]["target"] == "target"
+    assert entries[0]["setting"]["target"] == "target 7" and _file(memory).stat().st_size < 64 * 1024
+
+
+def test_names_are_kept_to_a_length(memory: ModeMemory) -> None:
+    long = replace(SETTING, target="t" * 100_000)
+    memory.keep(long, 20.0, REMOTE, 0)
+    assert _file(memory).stat().st_size < 2000 and "remote" in memory.recall(long, 20.0)[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b'{"version": 2, "entries": []}',
+        b'{"version": 1, "entries": [{}]}',
+        b'{"version": 1, "entries": ' + b"[" * 5000,
+        b'{"version": 1, "entries": [{"setting": {"target": "t", "engine": null, "pass_ms": NaN, "draft": null, '
+        b'"served_draft": null}, "link_ms": 1, "written": 0, "modes": {}}]}',
+        b'{"version": 1, "entries": [{"setting": {"target": "target", "engine": "llama_cpp", "pass_ms": 30, '
+        b'"draft": "draft", "served_draft": "served"}, "link_ms": 20, "written": 0, "modes": {"remote": '
+        b'{"tokens_per_second": 0, "tokens": 1, "accepted": 0, "compared": 0, "when": 0}}}]}',
+        b" " * (2 << 20),
+    ],
+    ids=["empty", "half", "binary", "list", "newer", "fields", "deep", "nan", "zero", "huge"],
+)
+def test_a_file_that_is_none_is_told_of_once_and_replaced(
+    memory: ModeMemory, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    _file(memory).parent.mkdir()
+    _file(memory).write_bytes(content)
+    assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.shares(SETTING) == {}
+    memory.keep(SETTING, 20.0, REMOTE, 0)
+    assert set(memory.recall(SETTING, 20.0)[0]) == {"remote"}
+    (record,) = caplog.records
+    assert "is no memory of modes and will be replaced" in record.getMessage() and "\n" not in record.getMessage()
+
+
+def test_a_folder_that_cannot_be_written_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    memory = ModeMemory(tmp_path / "file" / "modes.json")
+    for _ in range(2):
+        memory.keep(SETTING, 20.0, REMOTE, 0)
+        assert memory.recall(SETTING, 20.0) == ({}, 0.0)
+    assert len(caplog.records) == 1 and caplog.records[0].levelno == logging.WARNING
+
+
+def test_writing_replaces_the_file_whole(memory: ModeMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.keep(SETTING, 20.0, REMOTE, 0)
+    before = _file(memory).read_bytes()
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fails)
+    memory.keep(SETTING, 20.0, {"fused": Measured(64.0, 1.0)}, 0)
+    assert _file(memory).read_bytes() == before and [*_file(memory).parent.iterdir()] == [_file(memory)]
+
+
+def test_the_file_is_in_the_cache_folder_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Path("/home/one")
+    assert memory_file({"XDG_CACHE_HOME": "/cache"}, home) == Path("/cache/specpair/modes.json")
+    for platform, environment, folder in (
+        ("linux", {}, home / ".cache"),
+        ("darwin", {}, home / "Library" / "Caches"),
+        ("win32", {"LOCALAPPDATA": "/local"}, Path("/local")),
+    ):
+        monkeypatch.setattr(sys, "platform", platform)
+        assert memory_file(environment, home) == folder / "specpair" / "modes.json"

@@ -1,0 +1,256 @@
+"""Texts of a pair whose session or verifier goes away in the middle: they go on, or end at once when they are to."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import (
+    AsyncPair,
+    DraftModel,
+    Finished,
+    Lookup,
+    Mode,
+    Options,
+    Outage,
+    Pair,
+    Strategy,
+    Tokens,
+)
+from drafter_client.commands.common import say_outage
+from drafter_client.errors import BadOption, ConnectionLost
+from drafter_client.generation import Generation
+from drafter_client.transport import HttpTransport, Reply
+from tests.drafter_client.support import Verifier, plain, serving
+
+PROMPT = "def f(x):"
+TOY = DraftModel(Path("1"), "scripted")
+LONG = Options(max_tokens=300, temperature=0.8, seed=3)
+EACH_MODE = pytest.mark.parametrize("mode", Mode)
+TARGET = ScriptedBackend(Script(seed=1))
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[Verifier]:
+    slow = ScriptedBackend(Script(seed=1, seconds_per_pass=0.002))
+    with serving(slow, draft_backend="ngram") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(verifier: Verifier) -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if not thread.name.startswith("fused")], "those are the verifier's"
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drafter_client.outages._PAUSE", 0.01)
+    monkeypatch.setattr("drafter_client.client._FIRST_PAUSE", 0.001)
+
+
+class Cable:
+    """The way to the verifier, which can be pulled out."""
+
+    def __init__(self) -> None:
+        self.out = threading.Event()
+        self.asked_in_vain = threading.Semaphore(0)
+
+    def use(self) -> None:
+        if self.out.is_set():
+            self.asked_in_vain.release()
+            raise ConnectionLost("the cable was pulled")
+
+
+@pytest.fixture
+def cable(monkeypatch: pytest.MonkeyPatch) -> Cable:
+    cable, exchange, stream = Cable(), HttpTransport.exchange, HttpTransport.stream
+
+    def exchanging(self: HttpTransport, *asked: Any) -> Reply:
+        cable.use()
+        return exchange(self, *asked)
+
+    def streaming(self: HttpTransport, *asked: Any) -> Iterator[tuple[str, Any]]:
+        cable.use()
+        for event in stream(self, *asked):
+            yield event
+            cable.use()
+
+    monkeypatch.setattr(HttpTransport, "exchange", exchanging)
+    monkeypatch.setattr(HttpTransport, "stream", streaming)
+    return cable
+
+
+def _expected(options: Options = LONG) -> list[int]:
+    return plain(TARGET, TARGET.vocabulary.encode(PROMPT), options.max_tokens, options.sampling)
+
+
+def _read(text: Generation, after: int, then: Callable[[], None], tokens: list[int] | None = None) -> list[int]:
+    """The tokens of a text, put into `tokens` if given, at so many of which `then` is done once."""
+    tokens = [] if tokens is None else tokens
+    done = False
+    for event in text:
+        if isinstance(event, Tokens):
+            tokens += [token.id for token in event.tokens]
+            if not done and len(tokens) >= after:
+                done = True
+                then()
+    return tokens
+
+
+def _forget_all(verifier: Verifier) -> Callable[[], None]:
+    def forget() -> None:
+        service, over = verifier.service, threading.Event()
+
+        def remove() -> None:
+            for session in service.sessions.all():
+                service.sessions.remove(session.id)
+            over.set()
+
+        service.outbox.put(remove)
+        service.outbox.deliver()
+        assert over.wait(10)
+
+    return forget
+
+
+@EACH_MODE
+@pytest.mark.parametrize("after", [1, 150])
+def test_a_session_that_was_deleted_is_made_again(verifier: Verifier, mode: Mode, after: int) -> None:
+    with Pair(verifier.url, TOY) as pair, pair.generate(PROMPT, replace(LONG, mode=mode)) as text:
+        tokens = _read(text, after, _forget_all(verifier))
+    assert tokens == _expected() == text.stats.token_ids
+    assert len(text.stats.resumed) == 1 and text.stats.resumed[0] >= after
+    assert sum(text.stats.origins.values()) == len(tokens) and text.stats.finish_reason == "length"
+    assert verifier.sessions == 0
+
+
+@pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Strategy.THRESHOLD, Strategy.GREEDY])
+def test_every_strategy_goes_on(verifier: Verifier, strategy: Strategy) -> None:
+    threshold = 0.3 if strategy is Strategy.THRESHOLD else None
+    options = replace(LONG, max_tokens=60, strategy=strategy, threshold=threshold, explain=True)
+    with Pair(verifier.url, TOY) as pair, pair.generate(PROMPT, options) as text:
+        tokens = _read(text, 20, _forget_all(verifier))
+    assert len(tokens) == 60 == len(text.stats.decisions) and text.stats.resumed
+    assert [each.token for each in text.stats.decisions] == tokens
+
+
+@EACH_MODE
+def test_a_verifier_that_is_back_is_gone_on_with(verifier: Verifier, cable: Cable, mode: Mode) -> None:
+    told: list[Outage] = []
+
+    def back(outage: Outage) -> None:
+        told.append(outage)
+        cable.out.clear()
+
+    with (
+        Pair(verifier.url, TOY, on_outage=back) as pair,
+        pair.generate(PROMPT, replace(LONG, mode=mode)) as text,
+    ):
+        tokens = _read(text, 40, cable.out.set)
+    assert tokens == _expected() and text.stats.resumed
+    assert told[0].why == "nothing answers" and told[0].patience == 300.0
+
+
+@EACH_MODE
+def test_when_the_patience_is_over_the_text_so_far_is_there(verifier: Verifier, cable: Cable, mode: Mode) -> None:
+    with Pair(verifier.url, TOY, patience=0.1) as pair, pair.generate(PROMPT, replace(LONG, mode=mode)) as text:
+        tokens: list[int] = []
+        with pytest.raises(ConnectionLost, match="the cable was pulled"):
+            _read(text, 40, cable.out.set, tokens)
+        cable.out.clear()
+        assert len(tokens) >= 40 and tokens == _expected()[: len(tokens)] == text.stats.token_ids
+    _forget_all(verifier)()
+
+
+@pytest.mark.parametrize("patience", [-1.0, float("nan")])
+def test_patience_is_no_less_than_none(verifier: Verifier, patience: float) -> None:
+    with pytest.raises(BadOption, match="patience must be at least 0 seconds"):
+        Pair(verifier.url, None, patience=patience)
+
+
+def _in_vain(cable: Cable) -> None:
+    """Return when the verifier is waited for."""
+    for _ in range(12):
+        assert cable.asked_in_vain.acquire(timeout=10)
+
+
+@EACH_MODE
+@pytest.mark.parametrize("end", ["the text", "the pair", "the waiting"])
+def test_who_closes_it_waits_for_no_verifier(verifier: Verifier, cable: Cable, mode: Mode, end: str) -> None:
+    with ThreadPoolExecutor(1) as pool, Pair(verifier.url, TOY) as pair:
+        text = pair.generate(PROMPT, replace(LONG, mode=mode))
+        reading = pool.submit(_read, text, 40, cable.out.set)
+        _in_vain(cable)
+        {"the text": text.close, "the pair": pair.close, "the waiting": pair.wait_no_more}[end]()
+        assert len(reading.result(10)) >= 40
+        assert text.stats.finish_reason is None
+    cable.out.clear()
+    _forget_all(verifier)()
+
+
+def test_who_asks_something_else_waits_for_no_verifier_either(verifier: Verifier, cable: Cable) -> None:
+    """A prompt is encoded by the verifier where nothing here can."""
+    with ThreadPoolExecutor(1) as pool, Pair(verifier.url, Lookup()) as pair:
+        cable.out.set()
+        encoding = pool.submit(pair.encode, PROMPT)
+        _in_vain(cable)
+        pair.close()
+        with pytest.raises(ConnectionLost):
+            encoding.result(10)
+
+
+@pytest.mark.parametrize("end", ["closed", "cancelled", "left"])
+def test_on_asyncio_too(verifier: Verifier, cable: Cable, end: str) -> None:
+    async def work() -> None:
+        async with AsyncPair(verifier.url, TOY) as pair:
+            text = pair.generate(PROMPT, LONG)
+            tokens = 0
+
+            async def read() -> None:
+                nonlocal tokens
+                async for event in text:
+                    assert not isinstance(event, Finished)
+                    tokens += len(event.tokens)
+                    if tokens >= 40:
+                        cable.out.set()
+
+            reading = asyncio.create_task(read())
+            await asyncio.to_thread(_in_vain, cable)
+            if end == "closed":
+                text._work.wait_no_more()
+                await reading
+                await text.aclose()
+            elif end == "cancelled":
+                reading.cancel()
+                with suppress(asyncio.CancelledError):
+                    await reading
+        if end == "left":
+            await reading
+
+    asyncio.run(asyncio.wait_for(work(), 20))
+    cable.out.clear()
+    _forget_all(verifier)()
+
+
+def test_it_is_said_at_once_and_then_seldom(capsys: pytest.CaptureFixture[str]) -> None:
+    say = say_outage()
+    for seconds in (0.0, 1.0, 9.9, 10.0, 11.0):
+        say(Outage(seconds, 300.0, "nothing answers"))
+    say(Outage(20.5, 300.0, "it loads its model", 0.4))
+    say(Outage(0.0, 300.0, "nothing answers"))
+    assert capsys.readouterr().err.splitlines() == [
+        "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)",
+        "drafter: waiting for the verifier (nothing answers) … 10 s of 300 (--patience)",
+        "drafter: waiting for the verifier (it loads its model, 40%) … 20 s of 300 (--patience)",
+        "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)",
+    ]
