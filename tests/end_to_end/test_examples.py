@@ -144,21 +144,23 @@ def test_the_curl_script_shows_the_whole_exchange(verifier: Verifier) -> None:
     asked, answers = zip(*re.findall(r"^((?:GET|POST|DELETE) .*)\n(\{.*\})$", ran.stdout, re.MULTILINE), strict=True)
     assert [" ".join(line.split()[:2]).partition("curl-")[0] for line in asked] == [
         *("GET /health", "GET /model", "POST /prefill", "POST /verify", "POST /verify", "POST /verify"),
-        *("DELETE /sessions/", "POST /generate", "POST /prefill", "POST /verify/batch", "DELETE /sessions/"),
+        *("DELETE /sessions/", "POST /generate", "POST /generate", "POST /prefill", "POST /verify/batch"),
+        "DELETE /sessions/",
     ]
-    health, model, prefill, verify, told, plain, deleted, alone, again, batch, _ = map(json.loads, answers)
+    health, model, prefill, verify, told, plain, deleted, alone, resumed, again, batch, _ = map(json.loads, answers)
     assert health["status"] == "ready" and model["model"] == "stdlib-target-q8_0"
     written = prefill["tokens"][:1] + verify["tokens"][1:] + plain["tokens"]
     assert verify["accepted_prefix_len"] == 3 and verify["position"] == prefill["position"]
     assert told["tokens"] == verify["tokens"][3:] and told["timing"]["forward_ms"] == 0.0
     assert plain["position"] == told["position"] + 1 and plain["timing"]["forward_ms"] > 0.0
     assert len(written) == 5 and written == alone["token_ids"][:5]
+    assert resumed["token_ids"] == alone["token_ids"]
     assert deleted["deleted"] is True and verifier.sessions == before
     first, second = batch["results"]
     assert first["position"] == again["position"] and first["accepted_prefix_len"] == 1
     assert second["error"]["code"] == "unknown_session"
     events = re.findall(r"^event: (\w+)\ndata: (.*)$", ran.stdout, re.MULTILINE)
-    assert [name for name, _ in events] == ["tokens"] * 8 + ["end"]
+    assert [name for name, _ in events] == ["open"] + ["tokens"] * 8 + ["end"]
     assert json.loads(events[-1][1])["token_ids"] == alone["token_ids"][:8]
 
 
