@@ -126,6 +126,8 @@ class Backend(ABC):
     `context_length`   positions per row
     `max_batch_tokens` tokens in one `extend`, over all its entries
     `max_rollback`     how many of a row's last tokens a smaller `start` may take back; None: any number
+    `even_width`       an entry of up to so many tokens, alone in its pass, leaves the KV that its tokens one by one
+                       would leave; None: nobody knows
     `can_copy`         whether `copy` works
     `has_heads`        whether `heads` gives heads: for engines from which a whole row of logits is long to fetch
     """
@@ -137,6 +139,7 @@ class Backend(ABC):
     context_length: int
     max_batch_tokens: int
     max_rollback: int | None = None
+    even_width: int | None = None
     can_copy: bool = True
     has_heads: bool = False
     chat_template: str | None = None

@@ -33,7 +33,7 @@ from backends.machine import available_bytes, check_room, rows_that_fit, threads
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-_DETERMINISTIC_UBATCH = 63  # widths 2 to 63 take one code path on CPUs
+_ONE_PATH = 63  # tokens of a pass that take one code path on CPUs: from 2 on, and mostly from 1 on; behind it another
 
 
 class LlamaBackend(Backend):
@@ -67,6 +67,8 @@ class LlamaBackend(Backend):
                 check_room(self, available_bytes())
             self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
             self._deterministic = options.deterministic
+            if not (self._deterministic or lib.llama_supports_gpu_offload()):
+                self.even_width = _ONE_PATH
             self._context = self._open_context(options)
             self._memory = lib.llama_get_memory(self._context)
             self._prepare_batch()
@@ -92,7 +94,7 @@ class LlamaBackend(Backend):
         if options.shared_cells is not None and not options.deterministic:
             params.n_ctx = options.contexts * (self.context_length + 1) + options.shared_cells
         params.n_batch = self.max_batch_tokens + 1
-        params.n_ubatch = min(params.n_batch, _DETERMINISTIC_UBATCH if self._deterministic else 512)
+        params.n_ubatch = min(params.n_batch, _ONE_PATH if self._deterministic else 512)
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = not self._deterministic
         params.swa_full = True  # sliding windows would forget what a rollback needs
@@ -148,7 +150,7 @@ class LlamaBackend(Backend):
             self._wanted[at + logits_from : end] = 1
             outputs += len(tokens) - logits_from
             at = end
-        padded = self._deterministic and at % _DETERMINISTIC_UBATCH == 1
+        padded = self._deterministic and at % _ONE_PATH == 1
         if padded:  # width 1 takes another code path: a further token, seen by none before it, keeps the last company
             row, beyond = batch[-1].row, int(self._positions[at - 1]) + 1
             self._tokens[at], self._positions[at], self._row_ids[at], self._wanted[at] = 0, beyond, row, 0

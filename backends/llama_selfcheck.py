@@ -76,15 +76,17 @@ def extra_buffers(
     fails in good order. `folder`: of what is remembered; by default the user's cache. Raises EngineCrash.
     """
     wheel, processor = _wheel(), _processor(cpuinfo)
-    kept = (folder or cache_folder()) / f"llama_cpp-{_digest(wheel, processor)}.json"
-    answer = _remembered(kept)
+    folder = folder or cache_folder()
+    kept = folder and folder / f"llama_cpp-{_digest(wheel, processor)}.json"
+    answer = _remembered(kept) if kept else None
     if answer is None:
         if not model.is_file():
             return True
         answer = _tried(model, command or child_command, patience, processor)
         if answer is None:
             return True
-        _remember(kept, answer)
+        if kept:
+            _remember(kept, answer)
     if not answer:
         _log.warning(
             "llama.cpp crashes on this processor with its extra buffer types, so the model is loaded without them, "
@@ -163,9 +165,14 @@ def _cause(signal_name: str, processor: str) -> str:
     return "most likely its wheel does not fit this machine"
 
 
-def cache_folder() -> Path:
-    """Where the user's programs keep what they can find out again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specpair"
+def cache_folder() -> Path | None:
+    """Where the user's programs keep what they can find out again, as the platform has it; None without a home."""
+    named = os.environ.get("XDG_CACHE_HOME") or (os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else None)
+    try:
+        folder = Path(named or Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache"))
+    except RuntimeError:
+        return None
+    return folder / "specpair"
 
 
 def _package() -> Path | None:

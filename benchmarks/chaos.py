@@ -3,7 +3,7 @@
 Method. A verifier process with the shipped pair (a target and, for mode fused, a draft model) behind the link relay
 (`benchmarks.relay`). `--texts` texts of `--tokens` tokens, by turns in the modes remote, fused, target and auto, are
 first written undisturbed, one after the other. Then all of them are written at once while the verifier is ended
-`--kills` times, with SIGKILL or SIGTERM, and started again after up to a second: each time when so many tokens have
+`--kills` times, with SIGKILL and SIGTERM, and started again after up to a second: each time when so many tokens have
 arrived here over all texts. Signals, moments and pauses are drawn from `--seed`. At last each text is compared with
 itself undisturbed.
 
@@ -84,13 +84,14 @@ class Chaos:
                 running.result()
 
     def _run(self) -> None:
-        for at in self._at:
+        signals = [[signal.SIGKILL, signal.SIGTERM][number % 2] for number in range(len(self._at))]
+        self._random.shuffle(signals)
+        for at, how in zip(self._at, signals, strict=True):
             with self._count:
                 self._count.wait_for(lambda at=at: self._over or self._tokens >= at)  # type: ignore[misc]
                 if self._over:
                     return
                 tokens = self._tokens
-            how = self._random.choice([signal.SIGKILL, signal.SIGTERM])
             self.ended.append((tokens, how.name))
             self._verifier.end(how)
             time.sleep(self._random.uniform(0.0, _DOWN))

@@ -17,19 +17,18 @@ import itertools
 import json
 import random
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import httpx
-
 from benchmarks.capacity_virtual import Setting
-from benchmarks.harness import ROOT, held_out_prompts, padded_target, verifier
+from benchmarks.children import child
+from benchmarks.extras import need
+from benchmarks.harness import held_out_prompts, padded_target, verifier
 from benchmarks.neighbour_virtual import BESIDE, DRAFTS, rate
 from benchmarks.paced import DRAFTER_8, TARGET_25, Cost
-from benchmarks.report import Report
+from benchmarks.report import Report, add_save
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
 from models import DEFAULT_TARGET
 
@@ -45,10 +44,11 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, default=25.0)
     parser.add_argument("--seconds", type=float, default=5.0, help="of a turn")
     parser.add_argument("--turns", type=int, default=4)
-    parser.add_argument("--save", action="store_true", help="keep the output in benchmarks/results")
+    add_save(parser)
     parser.add_argument("--beside", help=argparse.SUPPRESS)  # this process is the one beside, for the server there
     parser.add_argument("--drafts", type=int, default=DRAFTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    need("httpx")
     if options.beside is not None:
         send(options.beside, options.drafts)
         return
@@ -57,8 +57,7 @@ def main() -> None:
         _virtual(report)
     if "real" in options.forms:
         _real(report, options)
-    if options.save:
-        report.save()
+    report.save()
 
 
 def _virtual(report: Report) -> None:
@@ -99,20 +98,17 @@ def _by_turns(pair: Pair, wanted: Options, url: str, options: argparse.Namespace
 @contextmanager
 def _beside(url: str, drafts: int) -> Iterator[None]:
     """Somebody asks there, in a process of its own, while the block lasts."""
-    command = [sys.executable, "-m", "benchmarks.neighbour", "--beside", url, "--drafts", str(drafts)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
+    command = ["-m", "benchmarks.neighbour", "--beside", url, "--drafts", str(drafts)]
+    with child(*command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()  # it has a session
         yield
-    finally:
-        process.terminate()
-        process.wait(30)
-        process.stdout.close()
 
 
 def send(url: str, drafts: int) -> None:
     """Send so many random drafts, and again as soon as the answer is there, for ever."""
+    import httpx
+
     rng, headers = random.Random(0), {"Content-Type": "application/json"}
     with httpx.Client(base_url=url, timeout=60.0, headers=headers, trust_env=False) as client:
         while True:

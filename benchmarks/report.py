@@ -40,6 +40,7 @@ class Report:
         self, name: str, options: argparse.Namespace, file: str | None = None, folder: Path | None = None
     ) -> None:
         self._path = (folder or results(options)) / f"{file or name}.txt"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         self._lines: list[str] = []
         today = datetime.datetime.now(tz=datetime.UTC).date()
         chosen = {key: value for key, value in vars(options).items() if value is not None and value is not False}

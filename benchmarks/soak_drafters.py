@@ -100,12 +100,15 @@ class Life(Checked):
         await self._verify(position, self._drafts(rng, position))
 
     async def _listed(self, rng: random.Random) -> None:
-        """The list of sessions holds this one, no longer than its truth."""
-        must, heard = self._memory.lasts, self._memory.heard
+        """The list of sessions holds one like this, and nobody's id: the verifier has no key."""
+        must, heard, known, truth = self._memory.lasts, self._memory.heard, self._known, self._its_truth
         body = await self.ask("GET", "/sessions", None, named=False)
-        mine = [each for each in (body or {})["sessions"] if each["session_id"] == self._id]
-        if must(heard) and [each["prompt_len"] for each in mine] != [self._its_truth.prompt_len]:
-            raise Fault(f"{self._name} is listed as {mine}")
+        listed = (body or {})["sessions"]
+        like = [each for each in listed if each["prompt_len"] == truth.prompt_len and each["total_tokens"] >= known]
+        if must(heard) and not like:
+            raise Fault(f"{self._name} is not listed")
+        if any("session_id" in each for each in listed):
+            raise Fault(f"{self._name} is told the ids of others")
 
     async def _follow(self, rng: random.Random) -> None:
         """Read the stream of tokens while guessing; to the end, slowly, or until it is dropped."""

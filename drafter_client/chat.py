@@ -1,11 +1,8 @@
 """Chat prompts: the target's own template rendered over the messages, and control tokens kept out of user text."""
 
-from typing import NoReturn
-
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from backends.vocabulary import Kind, Vocabulary
 from drafter_client.errors import NoChatTemplate
+from drafter_client.template import render
 
 _MARK = "\ue000{}\ue001"  # private-use characters: stand in for a message while the template is rendered
 
@@ -36,20 +33,16 @@ def chat_ids(template: str | None, vocabulary: Vocabulary, user: str, system: st
 
 
 def _render(template: str, vocabulary: Vocabulary, messages: list[tuple[str, str]]) -> str:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
     begin = _piece(vocabulary, vocabulary.begin)
-    try:
-        text = environment.from_string(template).render(
-            messages=[{"role": role, "content": content} for role, content in messages],
-            add_generation_prompt=True,
-            bos_token=begin,
-            eos_token=_piece(vocabulary, min(vocabulary.ends, default=None)),
-            raise_exception=_refuse,
-        )
-    except Exception as error:  # a template is a program of its own: it can fail in any way
-        raise NoChatTemplate(f"the target's chat template cannot be rendered: {error}") from None
+    text = render(
+        template,
+        {
+            "messages": [{"role": role, "content": content} for role, content in messages],
+            "add_generation_prompt": True,
+            "bos_token": begin,
+            "eos_token": _piece(vocabulary, min(vocabulary.ends, default=None)),
+        },
+    )
     encoding_adds_it = vocabulary.begin is not None and vocabulary.encode("a")[:1] == [vocabulary.begin]
     return text.removeprefix(begin) if encoding_adds_it else text
 
@@ -62,7 +55,3 @@ def _spells_control(vocabulary: Vocabulary, text: str) -> bool:
     data = text.encode(errors="replace")
     pieces = zip(vocabulary.pieces, vocabulary.kinds, strict=True)
     return any(kind == Kind.CONTROL and piece and piece in data for piece, kind in pieces)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise NoChatTemplate(message)

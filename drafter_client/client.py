@@ -110,6 +110,8 @@ class VerifierClient:
                 raise DrafterError(f"the verifier at {self.url} could not load its model: {reply.body.get('reason')}")
             if status != "loading":
                 raise self._refusal(reply)
+            if "access" in reply.body:  # it would load for minutes, and then refuse
+                raise self._refusal(self._exchange("GET", "/model", None))
             if self._clock() > deadline:
                 raise DrafterError(f"the verifier at {self.url} is still loading its model after {patience:.0f} s")
             if on_wait is not None:

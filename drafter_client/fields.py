@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 from drafter_client.errors import BadReply
 from speculation.terminal_text import one_line
 
+NUMBERS = ("seed", "temperature", "top_k", "top_p", "threshold")  # among settings
 FINISH_REASONS = ("stop", "length")
 _MOST = 2**53  # of anything that is counted: what comes after is no longer exact as a float, or is none at all
 T = TypeVar("T")
@@ -168,12 +169,17 @@ class Fields:
             raise self.wrong(name, f"is not a list of {of}")
         return value
 
-    def anything(self, name: str) -> dict[str, Any]:
-        """An object whose content is nothing to us."""
-        value: dict[str, Any] = self._get(name)
-        if type(value) is not dict:
+    def settings(self, name: str) -> dict[str, Any]:
+        """An object of numbers and names, whatever they are called. Names are such as a terminal can show."""
+        given: dict[str, Any] = self._get(name)
+        if type(given) is not dict:
             raise self.wrong(name, "is not an object")
-        return value
+        for key, value in given.items():
+            if type(value) not in (int, float, str):
+                raise self.wrong(f"{name}.{one_line(key)}", "is neither a number nor a name")
+            if key in NUMBERS and type(value) is str:
+                raise self.wrong(f"{name}.{key}", "is not a number")
+        return {key: one_line(value) if type(value) is str else value for key, value in given.items()}
 
     def finish_reason(self) -> str | None:
         """Why the text ended, or None while it goes on."""

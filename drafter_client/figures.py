@@ -6,6 +6,7 @@ from drafter_client.pace import Pace
 from drafter_client.stats import Stats
 from speculation.acceptance import Strategy
 from speculation.operation import Operation
+from speculation.terminal_text import one_line
 
 SOLO = "solo"  # as a mode: a model of this machine by itself
 
@@ -28,6 +29,10 @@ _ORIGINS = {
 
 def title(stats: Stats) -> str:
     """Who wrote the text."""
+    return one_line(_title(stats))  # names of files, among others
+
+
+def _title(stats: Stats) -> str:
     if stats.mode == SOLO:
         return f"{stats.model} alone, on this machine"
     if stats.mode == Mode.TARGET:
@@ -146,6 +151,8 @@ def _may_be_drafted(stats: Stats) -> bool:
 
 def note(stats: Stats) -> str | None:
     """What a reader would otherwise be puzzled by."""
+    if stats.draft_failure is not None:
+        return f"the draft model failed, the target wrote the rest alone: {one_line(stats.draft_failure)}"
     if lossy(stats):
         return (
             f"lossy: drafts were taken that the target gave more than {stats.sampling.get('threshold')}; "

@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import NamedTuple
 from weakref import WeakSet
 
-from drafter_client.auto import automatic
+from drafter_client.auto import Begin, automatic
 from drafter_client.chat import chat_ids
 from drafter_client.chooser import Chooser
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
+from drafter_client.failsafe import Failsafe
 from drafter_client.generation import Generation
 from drafter_client.looks import Looks
 from drafter_client.loop import speculate
@@ -222,18 +223,30 @@ class Pair:
                 return resuming(attempt, text, bounds, part, client, self._outages, self._clock)
 
             with released(seat.client, text):
-                if options.mode is not Mode.AUTO:
+                if options.mode is Mode.AUTO:
+                    yield from self._automatic(seat.client, drafter, begin, bounds, text, options, stats)
+                else:
                     yield from begin(seat.client, options, stats)
-                    return
-                if drafter is not None:
-                    self._chooser.know(drafter, text.prompt_ids, self._clock)
-                try:
-                    yield from automatic(
-                        seat.client, begin, self._chooser, self._look, bounds, text, options, stats, self._clock
-                    )
-                finally:
-                    if not options.in_turns and options.draft_n is None:  # others are no measure for what is usual
-                        self._chooser.keep()
+                if isinstance(drafter, Failsafe):
+                    stats.draft_failure = drafter.failure or stats.draft_failure
+
+    def _automatic(
+        self,
+        client: VerifierClient,
+        drafter: Drafter | None,
+        begin: Begin,
+        bounds: Bounds,
+        text: TextSession,
+        options: Options,
+        stats: Stats,
+    ) -> Run:
+        if drafter is not None:
+            self._chooser.know(drafter, text.prompt_ids, self._clock)
+        try:
+            yield from automatic(client, begin, self._chooser, self._look, bounds, text, options, stats, self._clock)
+        finally:
+            if not options.in_turns and options.draft_n is None:  # others are no measure for what is usual
+                self._chooser.keep()
 
     def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:
         return nullcontext() if self._profile is None else self._profile.run(stats, asdict(options))

@@ -19,8 +19,8 @@ class Readout:
     def __init__(self, *, as_json: bool, stream: bool, piece: Callable[[int], str] | None = None) -> None:
         """`piece`: the text of a token, to show the decision on each instead of streaming the text."""
         self._json, self._stream = as_json, stream and not as_json and piece is None
-        self._out = Console(highlight=False, soft_wrap=True)
-        self._notes = Console(stderr=True, highlight=False)
+        self._out = Console(markup=False, highlight=False, soft_wrap=True)
+        self._notes = Console(stderr=True, markup=False, highlight=False)
         self._reasons = None if piece is None or as_json else Reasons(piece, self._notes)
         self._shown = 0  # characters of the text
 

@@ -112,7 +112,7 @@ class Opened:
             prompt_ids=prompt_ids,
             tokens=tokens,
             finish_reason=reply.finish_reason(),
-            sampling=reply.anything("sampling"),
+            sampling=reply.settings("sampling"),
             queue_ms=timing.milliseconds("queue_ms"),
             forward_ms=timing.milliseconds("forward_ms"),
             decisions=decisions_on(reply, tokens),
@@ -241,7 +241,7 @@ class Summary:
             raise event.wrong("finish_reason", "is null at the end")
         return cls(
             finish_reason=finish_reason,
-            sampling=event.anything("sampling"),
+            sampling=event.settings("sampling"),
             queue_ms=timing.milliseconds("queue_ms"),
             forward_ms=timing.milliseconds("forward_ms"),
             speculation=Speculation.read(event) if event.has("speculation") else None,
@@ -256,6 +256,7 @@ class Speculation:
     looked_up: int
     looked_up_accepted: int
     drafting_ms: float
+    draft_failure: str | None = None  # why drafting ended before the text did
 
     @classmethod
     def read(cls, summary: Fields) -> "Speculation":
@@ -265,6 +266,7 @@ class Speculation:
             looked_up=fields.count("looked_up"),
             looked_up_accepted=fields.count("looked_up_accepted"),
             drafting_ms=fields.milliseconds("drafting_ms"),
+            draft_failure=fields.line("draft_failure") if fields.has("draft_failure") else None,
         )
 
 

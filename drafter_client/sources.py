@@ -13,6 +13,7 @@ from backends.vocabulary import Vocabulary
 from drafter_client.client import VerifierClient
 from drafter_client.custom import CheckedDrafter
 from drafter_client.errors import BadOption, VocabularyMismatch
+from drafter_client.failsafe import Failsafe
 from drafter_client.progress import Telling, unsaid
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.replies import ModelInfo
@@ -84,11 +85,12 @@ class DraftModel:
 
 
 def _drafting(engine: Backend, vocabulary_size: int, sampling: Sampling, strategy: Strategy) -> Drafter:
-    return model_drafter(_emptied(engine), sampling, strategy, vocabulary_size)
+    return Failsafe(lambda: model_drafter(_emptied(engine), sampling, strategy, vocabulary_size))
 
 
 def _translating(engine: Backend, target: Vocabulary, sampling: Sampling, strategy: Strategy) -> Drafter:
-    return TranslatingDrafter(_emptied(engine), target, effective_sampling(strategy, sampling), draws=strategy.draws)
+    drawn = effective_sampling(strategy, sampling)
+    return Failsafe(lambda: TranslatingDrafter(_emptied(engine), target, drawn, draws=strategy.draws))
 
 
 def _emptied(engine: Backend) -> Backend:

@@ -84,9 +84,8 @@ class Stats:
     baseline: Baseline | None = None
     turns: list[Turn] = field(default_factory=list)  # in mode auto: who wrote what
     why: str = ""  # and what the choice was made by
-    resumed: list[int] = field(
-        default_factory=list
-    )  # generated tokens that were known when the text was taken up again
+    resumed: list[int] = field(default_factory=list)  # tokens known when the text was taken up again
+    draft_failure: str | None = None  # why drafting ended before the text did: what the draft model's engine said
 
     def opened(self, opened: Opened, seconds: float) -> None:
         """Count the prefill, which took `seconds`: the first of the text, or one that takes it up again."""
@@ -128,6 +127,7 @@ class Stats:
         speculation = summary.speculation
         if speculation is not None:
             self.draft_model = speculation.draft_model
+            self.draft_failure = speculation.draft_failure or self.draft_failure
             self.looked_up += speculation.looked_up
             self.looked_up_accepted += speculation.looked_up_accepted
             self.times.drafting += speculation.drafting_ms
@@ -141,6 +141,7 @@ class Stats:
         """Count a stretch of the text, of which so many tokens are part of it; these and the whole time aside."""
         self.turns.append(Turn(part.mode, tokens))
         self.draft_model = self.draft_model or part.draft_model
+        self.draft_failure = self.draft_failure or part.draft_failure
         self.sampling = part.sampling or self.sampling  # which the verifier has told
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(part, name))
@@ -259,6 +260,7 @@ class Stats:
             "turns": [turn._asdict() for turn in self.turns],
             "why": self.why,
             "resumed": self.resumed,
+            "draft_failure": self.draft_failure,
             "decisions": [each.body() for each in self.decisions] or None,
         }
 

@@ -15,6 +15,7 @@ from drafter_client.prompts import label
 from drafter_client.quantile import quantile
 from drafter_client.results import Result
 from speculation.acceptance import Strategy
+from speculation.terminal_text import one_line
 
 
 class Speed(NamedTuple):
@@ -120,7 +121,9 @@ def show_totals(totals: Totals, console: Console) -> None:
         if speed is not None:
             speeds.add_row(name, Text(f"{_rate(speed.rate)}, {speed.label}"))
     speeds.add_row("time", f"{totals.seconds:.1f} s")
-    console.print(Panel(Group(table, Text(), speeds), title=Text(totals.title), border_style="blue", expand=False))
+    console.print(
+        Panel(Group(table, Text(), speeds), title=Text(one_line(totals.title)), border_style="blue", expand=False)
+    )
 
 
 def _rate(value: float | None) -> str:

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from drafter_client.read_limit import ReadLimit
+
 # Socket options by which the system notices a peer that is gone without a word, where it has them: the first probe
 # after so many seconds of silence, so many between probes, so many probes; milliseconds for what is sent.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
@@ -22,17 +24,20 @@ class Traffic:
 
 
 class CountedSocket:
-    """The part of a connected socket that http.client uses, counting into `traffic`. With TLS: what is inside it."""
+    """The part of a connected socket that http.client uses, counting into `traffic`. With TLS: what is inside it.
 
-    def __init__(self, sock: socket.socket, traffic: Traffic) -> None:
-        self._sock, self._traffic = sock, traffic
+    `limit` hears of all that comes, and may refuse it.
+    """
+
+    def __init__(self, sock: socket.socket, traffic: Traffic, limit: ReadLimit) -> None:
+        self._sock, self._traffic, self._limit = sock, traffic, limit
 
     def sendall(self, data: bytes) -> None:
         self._sock.sendall(data)
         self._traffic.sent += len(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_CountedReader(self._sock.makefile("rb", buffering=0), self._traffic))
+        return io.BufferedReader(_CountedReader(self._sock.makefile("rb", buffering=0), self._traffic, self._limit))
 
     def settimeout(self, seconds: float) -> None:
         self._sock.settimeout(seconds)
@@ -55,8 +60,8 @@ class CountedSocket:
 
 
 class _CountedReader(io.RawIOBase):
-    def __init__(self, raw: socket.SocketIO, traffic: Traffic) -> None:
-        self._raw, self._traffic = raw, traffic
+    def __init__(self, raw: socket.SocketIO, traffic: Traffic, limit: ReadLimit) -> None:
+        self._raw, self._traffic, self._limit = raw, traffic, limit
 
     def readable(self) -> bool:
         return True
@@ -64,6 +69,7 @@ class _CountedReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int | None:
         count = self._raw.readinto(buffer)
         self._traffic.received += count or 0
+        self._limit.count(count or 0)
         return count
 
     def close(self) -> None:

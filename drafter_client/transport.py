@@ -24,6 +24,7 @@ from drafter_client.errors import (
     VerifierTimeout,
     VerifierUnreachable,
 )
+from drafter_client.read_limit import ReadLimit
 from drafter_client.traffic import CountedSocket, Traffic, keep_alive
 
 CONNECT_TIMEOUT = 5.0  # seconds
@@ -106,7 +107,7 @@ class HttpTransport:
         self._beside: HttpTransport | None = None  # asks at `/health` while an answer takes long
         self._last_used = 0.0
         self._aborted = False
-        self._traffic = Traffic()
+        self._traffic, self._limit = Traffic(), ReadLimit()
 
     @property
     def sent(self) -> int:
@@ -148,6 +149,7 @@ class HttpTransport:
             response = self._send("GET" if body is None else "POST", path, body, headers, timeout)
             if response.status != 200:
                 refused = self._reply(response, response.read())
+            self._limit.next_event(path)
             line = b""
             for line in response:  # nothing is left of a refusal
                 field, _, value = line.rstrip(b"\r\n").partition(b": ")
@@ -155,6 +157,7 @@ class HttpTransport:
                     name = value.decode(errors="replace")
                 elif field == b"data":
                     yield name, self._parsed(value)
+                    self._limit.next_event(path)
             # http.client takes a stream that was cut between two chunks for a whole one.
             if response.chunked and (response.chunk_left is not None or not line) and refused is None:
                 raise http.client.IncompleteRead(b"")
@@ -226,10 +229,12 @@ class HttpTransport:
         self, connection: http.client.HTTPConnection, method: str, path: str, timeout: float
     ) -> http.client.HTTPResponse:
         self._await_answer(path, timeout)
+        self._limit.begin(self._url + path, path, timeout)
         self._response = response = http.client.HTTPResponse(connection.sock, method=method)
         response.begin()
         if response.will_close:
             connection.close()  # the response keeps the socket until it is read
+        self._limit.head(path, response.status, response.length)
         self._last_used = time.monotonic()
         return response
 
@@ -293,7 +298,7 @@ class HttpTransport:
                     f"no verifier answers at {self._url}{through} ({error}): is it running, and is the port right?"
                 ) from error
             keep_alive(connection.sock)
-            self._socket = CountedSocket(connection.sock, self._traffic)
+            self._socket = CountedSocket(connection.sock, self._traffic, self._limit)
             connection.sock = cast(socket.socket, self._socket)
             self._connection = connection
             if self._aborted:

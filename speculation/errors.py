@@ -2,7 +2,7 @@
 
 SpecPairError
 +-- RequestError                 what was asked cannot be answered
-|   +-- InvalidRequest, BodyTooLarge, RequestTimeout, Unauthorized, NotFound, MethodNotAllowed
+|   +-- InvalidRequest, BodyTooLarge, RequestTimeout, Unauthorized, Forbidden, NotFound, MethodNotAllowed
 |   +-- EmptyPrompt, PromptTooLong, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
 |   +-- FusedUnavailable, OverlapRefused
@@ -52,6 +52,10 @@ class RequestTimeout(RequestError):
 
 class Unauthorized(RequestError):
     code, status = "unauthorized", 401
+
+
+class Forbidden(RequestError):
+    code, status = "forbidden", 403
 
 
 class NotFound(RequestError):

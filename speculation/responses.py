@@ -62,7 +62,10 @@ class DecisionReport(Response):
     verdict: Annotated[Verdict, Field(description="On the draft token; own: there was none.")]
 
 
-Decisions = Annotated[list[DecisionReport] | None, Field(description="One a token, where `explain` was asked for.")]
+Decisions = Annotated[
+    list[DecisionReport | None] | None,
+    Field(description="One a token, where `explain` was asked for; null for tokens of an earlier request."),
+]
 
 
 class VocabularyFingerprint(Response):
@@ -77,7 +80,7 @@ class VocabularyFingerprint(Response):
 
 
 class PrefillResponse(Response):
-    """An open session with its first token."""
+    """An open session with its tokens behind what was committed before."""
 
     session_id: SessionId
     prompt_len: Annotated[int, Field(ge=1)]
@@ -106,6 +109,10 @@ class VerifyResponse(Response):
     finish_reason: OrNotYet
     timing: Timing
     decisions: Decisions = None
+    unjudged: Annotated[
+        int | None,
+        Field(ge=1, description="The last draft tokens, where the session's credit did not suffice for them."),
+    ] = None
 
 
 class ErrorDetail(Response):
@@ -147,11 +154,15 @@ class SpeculationReport(Response):
     looked_up: Annotated[int, Field(ge=0, description="Draft tokens looked up in the text in place of drafted.")]
     looked_up_accepted: Count
     drafting_ms: Milliseconds
+    draft_failure: Annotated[
+        str | None, Field(description="Why the draft model failed, and the target wrote the rest by itself.")
+    ] = None
 
 
 class GenerateResponse(Response):
-    """A whole text."""
+    """A whole text, what was committed before included."""
 
+    session_id: SessionId
     text: str
     token_ids: Tokens
     prompt_tokens: Annotated[int, Field(ge=1)]
@@ -164,6 +175,15 @@ class GenerateResponse(Response):
     draft_model: Annotated[str | None, Field(description="In mode fused.")] = None
     speculation: Annotated[SpeculationReport | None, Field(description="In mode fused.")] = None
     decisions: Decisions = None
+
+
+class GenerateOpenEvent(Response):
+    """Data of the event `open` of `/generate`, the first: what a request needs to go on if the stream is cut."""
+
+    session_id: SessionId
+    prompt_len: Annotated[int, Field(ge=1)]
+    position: Position
+    sampling: SamplingReport
 
 
 class GenerateTokensEvent(Response):
@@ -211,8 +231,15 @@ class HealthResponse(Response):
     draft_model_failure: Annotated[
         str | None, Field(description="Why texts of mode fused are written by the target alone.")
     ] = None
+    warning: Annotated[
+        str | None, Field(description="A model file was written to while it is in use: restart the verifier.")
+    ] = None
     progress: Annotated[Probability | None, Field(description="How much is loaded, while loading.")] = None
     reason: Annotated[str | None, Field(description="When failed.")] = None
+    access: Annotated[
+        Literal["unauthorized", "forbidden"] | None,
+        Field(description="Why this caller is served nothing else, and hears status and progress only."),
+    ] = None
 
 
 class ModelResponse(Response):
@@ -248,7 +275,7 @@ class VocabularyResponse(Response):
 class SessionInfo(Response):
     """A session that is held."""
 
-    session_id: SessionId
+    session_id: Annotated[SessionId | None, Field(description="With a key only.")] = None
     prompt_len: Annotated[int, Field(ge=1)]
     total_tokens: TotalTokens
     finish_reason: OrNotYet
@@ -256,7 +283,7 @@ class SessionInfo(Response):
 
 
 class SessionsResponse(Response):
-    """The sessions that are held."""
+    """The sessions of the key; without a key all that are held, but not their ids."""
 
     sessions: list[SessionInfo]
 

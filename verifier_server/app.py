@@ -28,6 +28,7 @@ from speculation.errors import (
     RequestTimeout,
     ShuttingDown,
     SpecPairError,
+    Unauthorized,
 )
 from verifier_server import docs_page, openapi, routes
 from verifier_server.service import Service
@@ -59,6 +60,8 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
+        if (warning := service.access.warning()) is not None:
+            _log.warning("%s", warning)
         service.outbox.attach(asyncio.get_running_loop())
         service.start(on_failure)
         try:
@@ -113,6 +116,8 @@ async def _reply_error(_request: Request, error: Exception) -> Response:
     headers = None
     if isinstance(error, ModelLoading | Overloaded | ShuttingDown):
         headers = {"Retry-After": str(error.details.get("retry_after", 1))}  # whole seconds
+    elif isinstance(error, Unauthorized):
+        headers = {"WWW-Authenticate": 'Bearer realm="specpair"'}
     elif isinstance(error, RequestTimeout):  # what is still to come of the body belongs to no request
         headers = {"Connection": "close"}
     return JSONResponse(error.body(), status_code=error.status, headers=headers)

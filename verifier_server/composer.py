@@ -5,6 +5,8 @@ together no more than a chunk; then steps that sessions take by themselves. A gu
 gets a pass without one, so that prompts hold no guess up for longer than one chunk takes.
 """
 
+import math
+from itertools import accumulate
 from math import inf
 
 from backends.contract import Backend
@@ -43,7 +45,7 @@ class Composer:
         It holds something whenever a session waits: some row belongs to one that waits, or to one that does not and
         can be taken from it.
         """
-        plan = Plan(self._backend.max_batch_tokens)
+        plan = Plan(self._backend.max_batch_tokens, self._backend.even_width)
         guesses: list[Part] = []
         prompts: list[Part] = []
         shared = len(self._active()) > 1
@@ -78,6 +80,25 @@ class Composer:
         """Tokens that a pass over these feeds, roughly."""
         read = min(sum(seat.lacking - 1 for seat in seats), self._chunk)
         return min(read + sum(seat.width - seat.lacking + 1 for seat in seats), self._backend.max_batch_tokens)
+
+    def first_answer(self, seats: list[Seat]) -> tuple[int, int]:
+        """How many passes it takes until one of these that wait is answered, and about how many tokens each feeds.
+
+        Prompts are read by turns, a chunk in each pass, as many at a time as there are rows.
+        """
+        rows = self._backend.rows
+        guesses = [seat for seat in seats if seat.lacking == 1]
+        if guesses or not seats:
+            return 1, self.width(guesses[:rows])
+        at_once = sorted(seats, key=lambda seat: seat.served)[:rows]
+        chunk = self._backend.max_batch_tokens if len(self._active()) == 1 else self._chunk
+        turns = [min(seat.lacking, chunk) for seat in at_once]
+        ends = accumulate(turns)
+        passes = min(
+            math.ceil(end / chunk) + (math.ceil(seat.lacking / chunk) - 1) * math.ceil(sum(turns) / chunk)
+            for seat, end in zip(at_once, ends, strict=True)
+        )
+        return passes, min(sum(turns), chunk)
 
     def _add_guesses(self, plan: Plan, parts: list[Part]) -> None:
         for part in parts:

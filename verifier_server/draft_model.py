@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from backends.contract import Backend, BackendError, ModelLoadError, Progress
+from backends.contract import Backend, BackendError, ModelLoadError, Progress, first_line
 from backends.registry import load
 from backends.vocabulary import cannot_draft
 from drafting.contract import Drafter
@@ -28,6 +28,7 @@ class DraftModel:
         self.rows = rows
         self._shared = SharedEngine(backend) if backend is not None else None
         self._vocabulary_size = vocabulary_size
+        self._failed: str | None = None
         self.name = NAME if backend is None else backend.model_name
         self.step_ms = self._try_out(clock)
 
@@ -38,8 +39,18 @@ class DraftModel:
 
     @property
     def failure(self) -> str | None:
-        """Why there will be no more drafts, once that is so."""
-        return None if self._shared is None else self._shared.failure
+        """Why the latest draft step failed; None where the latest brought something."""
+        lost = None if self._shared is None else self._shared.failure
+        return lost or self._failed
+
+    def failed(self, error: Exception) -> str:
+        """Drafting has failed in a text: the reason, in a line. From any thread."""
+        self._failed = first_line(error)
+        return self._failed
+
+    def worked(self) -> None:
+        """A draft step has brought something. From any thread."""
+        self._failed = None
 
     @contextmanager
     def drafter(self, sampling: Sampling, strategy: Strategy = Strategy.COUPLED) -> Iterator[Drafter]:

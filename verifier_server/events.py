@@ -14,7 +14,7 @@ from speculation.errors import SpecPairError, UnknownSession
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 
-HEARTBEAT = 15.0  # seconds of silence after which a comment keeps proxies from closing the connection
+HEARTBEAT = 3.0  # seconds of silence after which a comment says that the connection stands; clients give it up after 10
 COMMENT = b":\n\n"
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a proxy that collects would hold tokens back
 MEDIA_TYPE = "text/event-stream"

@@ -42,6 +42,7 @@ class DraftCounts:
     looked_up_accepted: int = 0
     drafting_ms: float = 0.0
     per_position: list[int] = field(default_factory=list)  # accepted drafts, by their place in a guess
+    failure: str | None = None  # why drafting ended before the text did
 
     def round(self, answer: Answer, found: Sequence[bool]) -> None:
         """Count a guess. `found`: of each of its drafts, whether it was looked up."""
@@ -57,7 +58,7 @@ class DraftCounts:
 
     def body(self) -> dict[str, Any]:
         """As the reply carries it."""
-        return {
+        body = {
             "rounds": self.rounds,
             "drafted": self.drafted,
             "accepted": self.accepted,
@@ -68,6 +69,7 @@ class DraftCounts:
             "looked_up_accepted": self.looked_up_accepted,
             "drafting_ms": round(self.drafting_ms, 3),
         }
+        return body if self.failure is None else body | {"draft_failure": self.failure}
 
 
 class Fusion:
@@ -178,8 +180,13 @@ class _FusedText:
         yield self._answer()
         try:
             yield from self._drafted(index)
-        except BackendError as error:
-            _log.error("drafting failed, a text goes on without: %s", error)
+        except SpecPairError:  # the target's engine, or the session is gone
+            raise
+        except Exception as error:  # of whatever type: an engine's own, out of memory, a fault of ours
+            reason = self.counts.failure = self.draft.failed(error)
+            _log.error(
+                "drafting failed, a text goes on without: %s", reason, exc_info=not isinstance(error, BackendError)
+            )
             yield from self._plain()
 
     def _drafted(self, lookup: NgramIndex | None) -> Iterator[Answer]:
@@ -220,6 +227,7 @@ class _FusedText:
         step = pilot.next_step(now)
         assert step is not None, "in lockstep there is a draft to make where there is no guess to send"
         expansion = drafter.expand(pilot.known[: step.length], step.tails, step.runners_up)
+        self.draft.worked()
         self.counts.drafting_ms += pilot.drafted(expansion.predictions, expansion.read, self._now())
 
     def _plain(self) -> Iterator[Answer]:

@@ -11,6 +11,7 @@ from starlette.types import Receive
 
 from speculation.errors import FusedUnavailable, InvalidRequest, SessionConflict, SpecPairError
 from speculation.wire import GenerateRequest
+from verifier_server.access import Caller
 from verifier_server.departures import Departures, Waiting, hung_up
 from verifier_server.engine import Engine
 from verifier_server.fused import DraftCounts, Fusion
@@ -51,7 +52,14 @@ class Generating:
         """How many texts there are, those included that wait for a row of the draft model."""
         return len(self._latest)
 
-    def open(self, request: GenerateRequest, session_id: str | None, engine: Engine, fusion: Fusion | None) -> Writing:
+    def open(
+        self,
+        request: GenerateRequest,
+        session_id: str | None,
+        caller: Caller,
+        engine: Engine,
+        fusion: Fusion | None,
+    ) -> Writing:
         """A text as it was asked for; one that an earlier request is writing in this session ends. It counts as a
         request under way until it is written, or dropped.
 
@@ -76,8 +84,9 @@ class Generating:
             return session
 
         request = request.model_copy(update={"session_id": None})
-        session = self._sessions.open(session_id, None, request, make)
+        session = self._sessions.open(session_id, caller, request, make, latest=False)
         self.call_off(session)
+        self._sessions.use(session)
         position = session.prompt_len + len(request.committed_ids)
         if request.mode == "fused" and fusion is not None:
             counts = DraftCounts(fusion.draft.name)
@@ -86,8 +95,9 @@ class Generating:
         else:
             text = Writing(engine, session, position, partial(_decode, engine, session, position), None)
         self._latest[session] = text
-        session.requests += 1
-        text.leave = leave = finalize(text, self._leave, session)  # one that nobody comes to write, as its client left
+        text.leave = leave = finalize(
+            text, self._sessions.leave, session
+        )  # one that nobody comes to write, as its client left
         leave.atexit = False
         return text
 
@@ -174,10 +184,6 @@ class Generating:
         """Let go of a session whose id was made here, and which nobody has asked for by that id."""
         if session.grace is not None:
             self._sessions.discard(session)
-
-    def _leave(self, session: Session) -> None:
-        session.requests -= 1
-        session.last_used = self._sessions.clock()
 
 
 def _decode(engine: Engine, session: Session, position: int, told: Told) -> Callable[[], None]:

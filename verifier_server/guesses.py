@@ -35,15 +35,15 @@ class Guessing:
         return answer
 
     async def each(
-        self, engine: Engine, requests: Sequence[wire.VerifyRequest | SpecPairError], receive: Receive
+        self, engine: Engine, requests: Sequence[wire.VerifyRequest | SpecPairError], owner: str, receive: Receive
     ) -> list[Answer | SpecPairError]:
-        """The same for guesses that name their sessions, side by side: they share passes.
+        """The same for guesses that name their sessions, all of one owner, side by side: they share passes.
 
         What is wrong with one, from the first or later, is its own result.
         """
         results: list[Answer | SpecPairError] = []
         with ExitStack() as in_use:
-            asked = [self._try(engine, request, in_use) for request in requests]
+            asked = [self._try(engine, request, owner, in_use) for request in requests]
             answers = iter(await self._asking.wait([each for each in asked if isinstance(each, Pending)], receive))
         for request, each in zip(requests, asked, strict=True):
             result = next(answers) if isinstance(each, Pending) else each
@@ -53,12 +53,12 @@ class Guessing:
         return results
 
     def _try(
-        self, engine: Engine, request: wire.VerifyRequest | SpecPairError, in_use: ExitStack
+        self, engine: Engine, request: wire.VerifyRequest | SpecPairError, owner: str, in_use: ExitStack
     ) -> Pending | SpecPairError:
         if isinstance(request, SpecPairError):
             return request
         try:
-            session = self._sessions.get(str(request.session_id))
+            session = self._sessions.get(str(request.session_id), owner)
             in_use.enter_context(self._sessions.in_use(session))
             return self._ask(engine, request, session)
         except SpecPairError as error:

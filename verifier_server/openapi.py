@@ -98,6 +98,8 @@ def _operation(operation: Operation) -> Json:
         examples = {key: {"value": value} for key, value in REQUESTS[name].items()}
         content = {"application/json": {"schema": {"$ref": PREFIX + name}, "examples": examples}}
         described["requestBody"] = {"required": True, "content": content}
+    if not operation.needs_key:
+        described["security"] = []
     described["responses"] = {"200": _success(operation)} | _refusals(operation)
     return described
 
@@ -166,6 +168,10 @@ def _refusal(status: int, kinds: list[type[SpecPairError]]) -> Json:
         "description": f"The error {' or '.join(codes)}.",
         "content": {"application/json": {"schema": schema, "examples": examples}},
     }
+    if status == 401:
+        described["headers"] = {
+            "WWW-Authenticate": {"description": "The scheme, Bearer.", "required": True, "schema": {"type": "string"}}
+        }
     if status == 503:
         described["headers"] = {
             "Retry-After": {

@@ -27,8 +27,11 @@ _VERIFIED = {
     "finish_reason": None,
     "timing": _TIMING,
 }
-_UNKNOWN = errors.UnknownSession("no session c: it was never prefilled, was deleted, or expired when idle").body()
+_UNKNOWN = errors.UnknownSession(
+    "no session c: it was never prefilled, was deleted, expired when idle, or made room for another one"
+).body()
 _TEXT = {
+    "session_id": "text-1",
     "text": "string, text, 100",
     "token_ids": [798, 13, 774, 13, 222, 1021],
     "prompt_tokens": 4,
@@ -39,6 +42,7 @@ _TEXT = {
     "sampling": _SAMPLING | {"seed": 7, "temperature": 0.8},
     "timing": _TIMING,
 }
+_OPENED = {"session_id": "text-1", "prompt_len": 4, "position": 4, "sampling": _TEXT["sampling"]}
 
 REQUESTS: dict[str, dict[str, Example]] = {  # by schema, then by name
     "PrefillRequest": {
@@ -65,6 +69,14 @@ REQUESTS: dict[str, dict[str, Example]] = {  # by schema, then by name
     },
     "GenerateRequest": {
         "target": {"prompt": "def main(", "max_tokens": 6, "temperature": 0.8, "seed": 7},
+        "a text that was cut, continued": {
+            "session_id": "text-1",
+            "prompt": "def main(",
+            "max_tokens": 6,
+            "temperature": 0.8,
+            "seed": 7,
+            "committed_ids": [798, 13, 774],
+        },
         "fused, as a stream": {"prompt": "def main(", "max_tokens": 12, "seed": 7, "mode": "fused", "stream": True},
     },
     "TokenizeRequest": {"text": {"text": "def main("}},
@@ -127,6 +139,7 @@ FAILED = {"status": "failed", "reason": "there is no file models/none.gguf"}
 
 EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # a stream each, by path: names and data
     "/generate": (
+        ("open", json.dumps(_OPENED, separators=(",", ":"))),
         ("tokens", '{"position":4,"tokens":[798,13,774],"text":"string, text"}'),
         ("tokens", '{"position":7,"tokens":[13,222,1021],"text":", 100"}'),
         ("end", json.dumps(_TEXT, separators=(",", ":"))),
@@ -140,7 +153,15 @@ EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # a stream each, by path: na
 _RAISED: tuple[errors.SpecPairError, ...] = (
     errors.InvalidRequest("draft_tokens.0: Input should be a valid integer", param="draft_tokens.0"),
     errors.BodyTooLarge("the body has 67108865 bytes, this verifier takes at most 67108864", limit=67108864),
+    errors.RequestTimeout(
+        "the body was not complete after 10.0 s (6 bytes had come): send it in 10 s, or at 32 KiB a second"
+    ),
     errors.Unauthorized("this verifier wants its key: send the header Authorization: Bearer <key>"),
+    errors.Forbidden(
+        "this verifier has no key, so it serves this machine and private networks only, and '203.0.113.7' is neither: "
+        "start it with VERIFIER_API_KEY=<key> and give the drafter the same with --api-key, or with "
+        "VERIFIER_INSECURE=1 to serve everybody without a key"
+    ),
     errors.EmptyPrompt("the prompt is empty: give at least one token to continue"),
     errors.PromptTooLong(
         "the prompt has 2048 tokens, the context holds 2048 with the answer: shorten the prompt, or start the verifier "
@@ -152,7 +173,9 @@ _RAISED: tuple[errors.SpecPairError, ...] = (
         "prompt_ids.1: token id 4096 is outside of the vocabulary of 4096 ids", param="prompt_ids.1"
     ),
     errors.TooManyDrafts("65 new drafts, this verifier judges at most 64 at once", limit=64),
-    errors.UnknownSession("no session demo: it was never prefilled, was deleted, or expired when idle"),
+    errors.UnknownSession(
+        "no session demo: it was never prefilled, was deleted, expired when idle, or made room for another one"
+    ),
     errors.SessionConflict("session demo was opened with another prefill: use a new session_id"),
     errors.SessionMismatch("X-Session-Id says other, the body says demo"),
     errors.ImplicitSessionRefused(
@@ -172,6 +195,7 @@ _RAISED: tuple[errors.SpecPairError, ...] = (
     errors.ModelLoading("the model is loading (40%): wait and ask again", progress=0.4),
     errors.ModelFailed("the model could not be loaded: there is no file models/none.gguf"),
     errors.Overloaded("256 guesses wait already: try again later", retry_after=2),
+    errors.ShuttingDown("the verifier is shutting down: ask again when it is back"),
     errors.EngineError("the engine failed: out of memory"),
     errors.InternalError("a fault of the verifier (ZeroDivisionError): see its log"),
 )

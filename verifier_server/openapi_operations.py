@@ -10,8 +10,8 @@ from speculation.errors import SpecPairError
 Errors = tuple[type[SpecPairError], ...]
 
 _MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # until the model is there
-_ALWAYS: Errors = (errors.Unauthorized, errors.InternalError)
-_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest)
+_ALWAYS: Errors = (errors.Unauthorized, errors.Forbidden, errors.InternalError, errors.ShuttingDown)
+_BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout)
 _PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
 _ENGINE: Errors = (errors.EngineError, errors.Overloaded)
 
@@ -31,6 +31,7 @@ class Operation:
     parameters: tuple[str, ...] = ()
     events: tuple[tuple[str, type[BaseModel]], ...] = ()  # of a stream, with their data
     names_session: bool = False  # whether the reply carries X-Session-Id
+    needs_key: bool = True  # where there is one
 
 
 OPERATIONS = (
@@ -83,7 +84,7 @@ OPERATIONS = (
         "Committed tokens of a session as they come, as server-sent events",
         None,
         (
-            *(*_ALWAYS, *_MODEL, errors.InvalidRequest, errors.UnknownSession),
+            *(*_ALWAYS, *_MODEL, errors.Overloaded, errors.InvalidRequest, errors.UnknownSession),
             *(errors.PositionInsidePrompt, errors.PositionBeyondCommitted),
         ),
         parameters=("session_id", "from"),
@@ -100,9 +101,15 @@ OPERATIONS = (
         "texts",
         "A whole text by the target alone, or drafted on the server, too",
         responses.GenerateResponse,
-        (*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
+        (
+            *(*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
+            *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession),
+        ),
         request=wire.GenerateRequest,
+        parameters=("X-Session-Id",),
+        names_session=True,
         events=(
+            ("open", responses.GenerateOpenEvent),
             ("tokens", responses.GenerateTokensEvent),
             ("end", responses.GenerateResponse),
             ("error", responses.ErrorResponse),
@@ -144,14 +151,15 @@ OPERATIONS = (
         "model",
         "Whether the model is ready; 503 while it loads, with its progress",
         responses.HealthResponse,
-        _ALWAYS,
+        (errors.InternalError,),
+        needs_key=False,
     ),
     Operation(
         "get",
         "/sessions",
         "list_sessions",
         "sessions",
-        "The sessions that are held",
+        "The sessions of the key; without a key all that are held, but not their ids",
         responses.SessionsResponse,
         _ALWAYS,
     ),

@@ -20,6 +20,8 @@ _FIELDS = {  # of requests
     "top_k": "Keep so many of the most likely tokens; 0 keeps all.",
     "top_p": "Keep the most likely tokens that have this probability together.",
     "seed": "The text depends on it alone; left out, one is drawn and reported.",
+    "committed_ids": "The tokens that earlier requests for this text brought, with its prompt, max_tokens and seed: "
+    "they stand, and the reply begins behind them.",
     "strategy": "Which draft tokens are accepted.",
     "threshold": "With the strategy threshold: a draft token is accepted above this probability of the target.",
     "explain": "Replies tell the decision on each token.",
@@ -50,7 +52,7 @@ def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
             if name.endswith("Request"):
                 described["description"] = _FIELDS[field]
     for name in ("PrefillRequest", "GenerateRequest"):
-        found[name]["allOf"] = [_ONE_PROMPT, _THRESHOLD]
+        found[name]["allOf"] = [_ONE_PROMPT, _THRESHOLD, _COMMITTED]
     found["PrefillRequest"]["allOf"].append(_SELF_CONTINUE)
     found["GenerateRequest"]["allOf"].append(_DRAFT_N)
     item = {"allOf": [{"$ref": PREFIX + "VerifyRequest"}, _given("session_id", "string")]}
@@ -82,4 +84,5 @@ _SELF_CONTINUE = _if(
     _is("strategy", *(str(each) for each in Strategy if each not in DRAFTER_INVARIANT)),
     {"properties": {"self_continue": {"const": False}}},
 )
+_COMMITTED = _if(_given("committed_ids", "array", minItems=1), _given("seed", "integer"))
 _DRAFT_N = _if(_given("draft_n", "integer"), _is("mode", "fused"))

@@ -7,6 +7,7 @@ from backends.contract import Entry, HeadOf, head_for
 from speculation.proposal import Weights
 from verifier_server.jobs import Job
 from verifier_server.seats import Seat
+from verifier_server.sessions import Session
 
 
 @dataclass(slots=True)
@@ -22,9 +23,15 @@ class Part:
 
 @dataclass(slots=True)
 class Plan:
-    """The next pass: `parts[i]` is about `batch[i]`. `room`: tokens that may still be added."""
+    """The next pass: `parts[i]` is about `batch[i]`. `room`: tokens that may still be added.
+
+    `even_width`: what the backend says, if it says something. Generated tokens that a row lacks are then read in no
+    wider pieces, and apart from the prompt: so they leave in the row what they left when they were decoded, and the
+    text goes on as it would have.
+    """
 
     room: int
+    even_width: int | None = None
     batch: list[Entry] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     holds_chunk: bool = False  # of a prompt
@@ -52,7 +59,7 @@ class Plan:
         assert session.row is not None
         feed = session.tokens[session.held :] + part.fresh
         judged_from = len(feed) - len(part.fresh) - 1
-        most = min(most, self.room)
+        most = min(most, self.room, self._even(session, judged_from) or most)
         if len(feed) > most:
             feed = feed[: min(most, judged_from)]
             judged_from = len(feed)
@@ -61,3 +68,12 @@ class Plan:
             self.parts.append(part)
             self.room -= len(feed)
         return len(feed)
+
+    def _even(self, session: Session, lacking: int) -> int | None:
+        """How many tokens of a session may be read at once for its text's sake; `lacking`: those that go unjudged."""
+        if self.even_width is None or not lacking:
+            return None
+        left = session.prompt_len - session.held
+        if left > 0:
+            return left if len(session.tokens) > session.prompt_len else None
+        return self.even_width

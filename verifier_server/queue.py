@@ -48,6 +48,11 @@ class Queue:
         """Sessions heard of within the last seconds, as of the last `drop_silent`."""
         return self._recent
 
+    @property
+    def full(self) -> bool:
+        """Whether as many guesses wait as may."""
+        return self._count >= self._max_queue
+
     def has_room(self, session: Session) -> bool:
         """Whether one more guess of `session` may wait."""
         seat = self._seats.get(session)

@@ -1,7 +1,6 @@
 """The REST endpoints: HTTP in, HTTP out. Bodies are read and written by hand where a round trip counts."""
 
 import ipaddress
-import secrets
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -9,6 +8,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from speculation import wire
 from speculation.errors import (
+    Forbidden,
     ImplicitSessionRefused,
     InvalidRequest,
     SessionMismatch,
@@ -16,6 +16,7 @@ from speculation.errors import (
     Unauthorized,
 )
 from speculation.positions import check_position
+from verifier_server.access import Access, Caller
 from verifier_server.bodies import read_body
 from verifier_server.events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream, encode
 from verifier_server.jobs import Answer
@@ -80,7 +81,7 @@ async def verify(request: Request) -> Response:
         _allow_implicit(request)
         session = service.latest(_caller(request))
     else:
-        session = service.session(session_id)
+        session = service.session(session_id, _caller(request))
     answer = await service.guesses.one(service.engine, message, session, request.receive)
     return _json(_verdict(answer), session)
 
@@ -90,7 +91,7 @@ async def verify_batch(request: Request) -> Response:
     service = _service(request)
     batch = wire.parse(wire.BatchRequest, await _body(request))
     items = [_item(batch, number) for number in range(len(batch.items))]
-    results = await service.guesses.each(service.engine, items, request.receive)
+    results = await service.guesses.each(service.engine, items, _caller(request).owner, request.receive)
     bodies = [_verdict(each) if isinstance(each, Answer) else encode(each.body()) for each in results]
     return Response(f'{{"results":[{",".join(bodies)}]}}'.encode(), media_type="application/json")
 
@@ -99,7 +100,7 @@ async def generate(request: Request) -> Response:
     """A whole text, by the target alone or drafted here, too: JSON, or server-sent events with `stream`."""
     service = _service(request)
     message = wire.parse(wire.GenerateRequest, await _body(request))
-    text = service.open_text(message, _session_id(request, message.session_id))
+    text = service.open_text(message, _session_id(request, message.session_id), _caller(request))
     named = {SESSION_HEADER: text.session.id}
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)
@@ -110,7 +111,7 @@ async def generate(request: Request) -> Response:
 async def stream(request: Request) -> Response:
     """Committed tokens of a session from the position `from` on (the prompt's end), as server-sent events."""
     service = _service(request)
-    session = service.session(request.path_params["session_id"])
+    session = service.session(request.path_params["session_id"], _caller(request))
     position = _number(request, "from", "position")
     if position is None:
         position = session.prompt_len
@@ -119,8 +120,18 @@ async def stream(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """Whether the model is ready; 503 while it loads, with its progress."""
-    body = _service(request).health()
+    """Whether the model is ready; 503 while it loads, with its progress.
+
+    Needs no key. Who is served nothing else hears no more than that, and in `access` why.
+    """
+    try:
+        body = _service(request).health()
+    except (Unauthorized, Forbidden) as error:
+        service: Service = request.app.state.service
+        body = {key: value for key, value in service.health().items() if key in ("status", "progress")}
+        body["access"] = error.code
+        if body["status"] == "failed":
+            body["reason"] = "its log says why"
     return JSONResponse(body, status_code=200 if body["status"] == "ready" else 503)
 
 
@@ -143,24 +154,27 @@ async def tokenize(request: Request) -> Response:
 
 
 async def list_sessions(request: Request) -> Response:
-    """Sessions that are held."""
-    service = _service(request)
+    """The key's sessions. Without a key all that are held, but no ids: who knows one has the session."""
+    service, caller = _service(request), _caller(request)
+    keyed = service.access.keyed
     listed = [
         {
-            "session_id": session.id,
+            **({"session_id": session.id} if keyed else {}),
             "prompt_len": session.prompt_len,
             "total_tokens": len(session.tokens),
             "finish_reason": session.finish_reason,
             "resident": session.row is not None,
         }
         for session in service.sessions.all()
+        if session.owner == caller.owner
     ]
     return JSONResponse({"sessions": listed})
 
 
 async def delete_session(request: Request) -> Response:
     """Forget a session and free its KV row."""
-    session = _service(request).sessions.remove(request.path_params["session_id"])
+    sessions = _service(request).sessions
+    session = sessions.remove(request.path_params["session_id"], _caller(request).owner)
     return JSONResponse({"session_id": session.id, "deleted": True})
 
 
@@ -194,13 +208,9 @@ def _number(request: Request, field: str, what: str) -> int | None:
 
 
 def _service(request: Request) -> Service:
-    """The service, for a caller who may use it."""
+    """The service, for a caller who may use it. Raises Unauthorized and Forbidden."""
+    _caller(request)
     service: Service = request.app.state.service
-    key = service.settings.api_key
-    if key is not None:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), key.encode()):
-            raise Unauthorized("this verifier wants its key: send the header Authorization: Bearer <key>")
     return service
 
 
@@ -218,15 +228,17 @@ def _session_id(request: Request, in_body: str | None) -> str | None:
     return in_body or in_header
 
 
-def _caller(request: Request) -> str:
-    """Who is asking, for clients that send no session id: key and peer address."""
-    peer = request.client.host if request.client else ""
-    return f"{request.headers.get('authorization', '')}@{peer}"
+def _caller(request: Request) -> Caller:
+    """In whose name the request comes. Raises Unauthorized and Forbidden."""
+    access: Access = request.app.state.service.access
+    headers = request.headers
+    forwarded = [*headers.getlist("x-forwarded-for"), *headers.getlist("forwarded")]
+    return access.admit(request.client.host if request.client else None, headers.get("authorization", ""), forwarded)
 
 
 def _allow_implicit(request: Request) -> None:
     """Behind a proxy or on a shared address, "the caller's latest session" may be somebody else's."""
-    if request.app.state.service.settings.api_key is not None:
+    if request.app.state.service.access.keyed:
         return
     host = (request.scope.get("server") or ("localhost",))[0]
     try:

@@ -66,7 +66,8 @@ class Scheduler:
         """Take in a guess. Raises Overloaded, with `retry_after` in seconds, and UnknownSession if it is forgotten."""
         if not (job.resumes or self._queue.has_room(job.session)):
             raise Overloaded(
-                f"{len(self._queue)} guesses wait already: try again later", retry_after=math.ceil(self._backlog())
+                f"{len(self._queue)} guesses wait already: try again later",
+                retry_after=max(1, math.ceil(self._room_in(job.session))),
             )
         seat = self._queue.add(job, now)
         if len(seat.jobs) == 1:
@@ -208,10 +209,14 @@ class Scheduler:
             waiting = [job for job in part.jobs if not job.closed]
             self._queue.fail(part.seat, waiting, EngineError(f"the engine failed: {error}"))
 
-    def _backlog(self) -> float:
-        """Seconds that what waits will take, roughly: at least one."""
-        tokens, most = sum(seat.width for seat in self._queue.waiting), self._backend.max_batch_tokens
-        return max(1.0, math.ceil(tokens / most) * self._step_time.at(min(tokens, most)))
+    def _room_in(self, session: Session) -> float:
+        """Seconds until one of those who wait is answered, roughly; one of `session` itself, if it has its share."""
+        waiting = self._queue.waiting
+        if not self._queue.full:
+            waiting = [seat for seat in waiting if seat.session is session]
+        passes, tokens = self._composer.first_answer(waiting)
+        under_way = 0.0 if self._running is None else self._step_time.at(self._running.tokens)
+        return under_way + passes * self._step_time.at(tokens)
 
 
 def _tell(session: Session) -> None:

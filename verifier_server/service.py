@@ -17,6 +17,7 @@ from backends.registry import load
 from speculation import noise, wire
 from speculation.acceptance import Strategy
 from speculation.errors import ModelFailed, ModelLoading, UnknownSession
+from verifier_server.access import ANYONE, Access, Caller
 from verifier_server.asking import Asking
 from verifier_server.draft_model import load_draft_model
 from verifier_server.engine import Engine
@@ -25,6 +26,7 @@ from verifier_server.generating import Generating, Writing
 from verifier_server.guesses import Guessing, implicit, seconds
 from verifier_server.hold import LONGEST
 from verifier_server.jobs import Answer
+from verifier_server.model_files import MappedFiles, parts
 from verifier_server.outbox import Outbox
 from verifier_server.pass_cost import pass_cost
 from verifier_server.prompts import encode_text, make_session
@@ -49,10 +51,16 @@ class Service:
     ) -> None:
         """`clock`: the engine's, in seconds. `backend`, `draft`: target and draft model, if they are loaded already."""
         self.settings = settings
+        self.access = Access(settings.api_key, settings.insecure)
         self.outbox = Outbox()
         self._asking = Asking(self.outbox)
         self.sessions = SessionTable(
-            time.monotonic, settings.session_ttl, settings.max_sessions, self._removed, self._replaced
+            time.monotonic,
+            settings.session_ttl,
+            settings.max_sessions,
+            self._removed,
+            self._replaced,
+            quota=settings.quota,
         )
         self.progress = 0.0
         self._said = time.monotonic()  # when the progress was last told
@@ -67,10 +75,13 @@ class Service:
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._on_failure: Callable[[], None] | None = None
         self.stopping = False
+        self._files = MappedFiles(())
 
     def start(self, on_failure: Callable[[], None] | None = None) -> None:
         """Begin to load the model; `on_failure` is called from the loader's thread when that fails."""
         self._on_failure = on_failure
+        mapped = self.settings.mapped_files if self._backend is None else []
+        self._files = MappedFiles(part for path in mapped for part in parts(path))
         self._loader.start()
 
     def begin_stop(self) -> None:
@@ -86,6 +97,7 @@ class Service:
     def stop(self) -> None:
         """Wait for a load under way, end the engine, free the models."""
         self._loader.join()
+        self._files.close()
         if self._engine is not None:
             self._engine.stop()
             self._engine = None
@@ -112,9 +124,14 @@ class Service:
             return {"status": "loading", "progress": round(self.progress, 3)}
         if self._engine.failure is not None:
             return {"status": "failed", "reason": self._engine.failure}
+        changed = self._files.change()
+        if changed is not None and changed.lost:
+            return {"status": "failed", "reason": changed.reason}
         body = {"status": "ready", "model": self._engine.backend.model_name, "sessions": len(self.sessions)}
         if self._fusion is not None and self._fusion.draft.failure is not None:
             body["draft_model_failure"] = self._fusion.draft.failure  # texts of mode fused go on without it
+        if changed is not None:
+            body["warning"] = changed.reason
         return body
 
     def model(self, below: int | None = None) -> dict[str, Any]:
@@ -168,11 +185,11 @@ class Service:
         )
 
     async def prefill(
-        self, request: wire.PrefillRequest, session_id: str | None, caller: str, receive: Receive
+        self, request: wire.PrefillRequest, session_id: str | None, caller: Caller, receive: Receive
     ) -> tuple[Session, Answer]:
         """Open a session, or go on with one, and generate a token behind what is committed unless there is one.
 
-        A client that hangs up (`receive` says so) is waited for no more; its session stays.
+        A client that hangs up (`receive` says so) is waited for no more; its session stays if it has a token.
         """
         engine, backend = self.engine, self.engine.backend
         request = request.model_copy(update={"session_id": None})
@@ -184,12 +201,12 @@ class Service:
             pending = self._asking.ask(engine, session, position, next_in=next_in, goes_on=goes_on)
             return session, await self._asking.answer(pending, receive)
 
-    def session(self, session_id: str) -> Session:
-        """The session of this id. Raises UnknownSession."""
+    def session(self, session_id: str, caller: Caller) -> Session:
+        """The caller's session of this id. Raises UnknownSession."""
         _ = self.engine  # while the model loads there are no sessions yet, and that is the better answer
-        return self.sessions.get(session_id)
+        return self.sessions.get(session_id, caller.owner)
 
-    def latest(self, caller: str) -> Session:
+    def latest(self, caller: Caller) -> Session:
         """The caller's most recent session. Raises UnknownSession, and SelfContinueRefused: it must be named."""
         _ = self.engine
         session = self.sessions.latest(caller)
@@ -197,9 +214,11 @@ class Service:
             raise implicit("session_id")
         return session
 
-    def open_text(self, request: wire.GenerateRequest, session_id: str | None = None) -> Writing:
+    def open_text(
+        self, request: wire.GenerateRequest, session_id: str | None = None, caller: Caller = ANYONE
+    ) -> Writing:
         """A text for `texts` to write. Raises what `Generating.open` does."""
-        return self.texts.open(request, session_id, self.engine, self._fusion)
+        return self.texts.open(request, session_id, caller, self.engine, self._fusion)
 
     def _removed(self, session: Session) -> None:
         self.texts.call_off(session, UnknownSession(f"session {session.id} was deleted while its text was written"))

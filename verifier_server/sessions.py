@@ -1,4 +1,8 @@
-"""Sessions: what was committed, and who it belongs to. A session outlives its KV row."""
+"""Sessions: what was committed, and who it belongs to. A session outlives its KV row.
+
+A session belongs to the key that it was opened with: for whoever has another key there is none of that id, and the same
+id names another session. Without a key it belongs to whoever knows its id.
+"""
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -9,8 +13,10 @@ from typing import Any
 
 from speculation.acceptance import DRAFTER_INVARIANT, Rule, Strategy, effective_sampling
 from speculation.decisions import Decision
-from speculation.errors import Overloaded, SessionConflict, UnknownSession
+from speculation.errors import SessionConflict, UnknownSession
 from speculation.sampling import Sampling
+from verifier_server.access import Caller
+from verifier_server.places import Places
 
 
 @dataclass(eq=False, slots=True)
@@ -28,7 +34,9 @@ class Session:
     rule: Rule = field(init=False)  # what strategy, sampling and threshold come to
     judged_at: float = 0.0  # when the last pass that ran for a guess ended, on the engine's clock; the engine's
     request: Any = None  # the prefill it came from: a repeated one must be equal
-    last_used: float = 0.0
+    owner: str = ""  # whose it is, by the key; "": of whoever knows its id
+    client: str = ""  # whose quota it counts for
+    last_used: float = 0.0  # when it was asked for, or came to rest; the table's
     requests: int = 0  # under way
     cursor: int = field(init=False)  # position of clients that send none
     finish_reason: str | None = None
@@ -68,6 +76,11 @@ class Session:
             and (self.sampling, self.strategy, self.threshold, self.limit)
             == (other.sampling, other.strategy, other.threshold, other.limit)
         )
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has come of it: it has the tokens that it was begun with, and goes on."""
+        return len(self.tokens) == self.decided_from and self.finish_reason is None
 
     def commit(
         self,
@@ -111,17 +124,30 @@ class Session:
             self.finish_reason = "length"
 
 
-@dataclass(slots=True)
 class SessionTable:
-    """All sessions by id, with the most recent one of each caller. Used by the event loop's thread only."""
+    """All sessions by owner and id, with the most recent one of each caller. Used by the event loop's thread only.
 
-    clock: Callable[[], float]
-    ttl: float
-    capacity: int
-    on_removed: Callable[[Session], None]
-    on_replaced: Callable[[Session, Session], None] = lambda _old, _new: None
-    _sessions: dict[str, Session] = field(default_factory=dict)
-    _latest: dict[str, str] = field(default_factory=dict)
+    A session whose requests all ended before it had a token is removed: of a prefill that was refused nothing stays.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        ttl: float,
+        capacity: int,
+        on_removed: Callable[[Session], None],
+        on_replaced: Callable[[Session, Session], None] = lambda _old, _new: None,
+        *,
+        quota: int | None = None,
+    ) -> None:
+        """`clock` and `ttl` in seconds. `quota`: sessions that one client may have in use at once, and keep when others
+        need places (default: as many as there are places)."""
+        self.clock, self.ttl = clock, ttl
+        self._on_removed, self._on_replaced = on_removed, on_replaced
+        self._places = Places(capacity, capacity if quota is None else quota)
+        self._sessions: dict[tuple[str, str], Session] = {}
+        self._latest: dict[str, tuple[str, str]] = {}  # by caller
+        self._callers: dict[tuple[str, str], set[str]] = {}  # whose latest it is
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -130,90 +156,138 @@ class SessionTable:
         self.expire()
         return list(self._sessions.values())
 
-    def get(self, session_id: str) -> Session:
-        """Raises UnknownSession."""
+    def get(self, session_id: str, owner: str = "") -> Session:
+        """Raises UnknownSession, for a session of another owner, too."""
         self.expire()
-        session = self._sessions.get(session_id)
+        session = self._sessions.get((owner, session_id))
         if session is None:
-            raise UnknownSession(f"no session {session_id}: it was never prefilled, was deleted, or expired when idle")
-        session.last_used = self.clock()
+            raise UnknownSession(
+                f"no session {session_id}: it was never prefilled, was deleted, expired when idle, or made room for "
+                "another one"
+            )
+        self._places.touch(session, self.clock())
         return session
 
-    def latest(self, caller: str) -> Session:
+    def latest(self, caller: Caller) -> Session:
         """The caller's most recent session. Raises UnknownSession."""
-        session_id = self._latest.get(caller)
-        if session_id is None:
+        key = self._latest.get(caller.name)
+        if key is None:
             raise UnknownSession(
                 "no session_id was given, and you have no latest session (yet, or any more): POST /prefill first"
             )
-        return self.get(session_id)
+        return self.get(key[1], caller.owner)
 
-    def open(self, session_id: str | None, caller: str | None, request: Any, make: Callable[[str], Session]) -> Session:
+    def open(
+        self,
+        session_id: str | None,
+        caller: Caller,
+        request: Any,
+        make: Callable[[str], Session],
+        *,
+        latest: bool = True,
+    ) -> Session:
         """The session that `request` opens, or has opened before, or goes on with: of a text that is known, that of the
-        earlier request, or the one that `make` made, in its place. It becomes the latest of `caller`, if there is one.
+        earlier request, or the one that `make` made, in its place. A session at rest may have to go for a new one.
+        `latest`: it becomes the latest of `caller`.
 
-        Raises SessionConflict and Overloaded.
+        Raises SessionConflict, and Overloaded with `retry_after`.
         """
         self.expire()
         session_id = session_id or secrets.token_hex(16)
-        session = self._sessions.get(session_id)
+        key = caller.owner, session_id
+        session = self._sessions.get(key)
         if session is None:
-            self.check_room()
-            self._sessions[session_id] = session = make(session_id)
+            goes = self._places.choose(caller.client, self.clock())
+            session = make(session_id)
+            if goes is not None:
+                self._drop(goes)
+            self._add(session, caller)
         elif session.request != request:
-            session = self._resumed(session, make(session_id))
-        session.request, session.last_used = request, self.clock()
-        if caller is not None:
-            self._latest[caller] = session_id
+            session = self._resumed(session, make(session_id), caller)
+        session.request = request
+        self._places.touch(session, self.clock())
+        if latest:
+            self._note_latest(caller.name, key)
         return session
 
-    def _resumed(self, old: Session, new: Session) -> Session:
+    def _resumed(self, old: Session, new: Session, caller: Caller) -> Session:
         """The one of the two that the text goes on in. Raises SessionConflict for two texts."""
         if not new.same_text(old):
             raise SessionConflict(f"session {old.id} was opened with another prefill: use a new session_id")
         if old.goes_on_as(new):
             old.self_continue, old.cursor, old.grace = new.self_continue, new.cursor, new.grace
             return old
-        self._sessions[old.id] = new
-        self.on_replaced(old, new)
+        self._places.drop(old, self.clock())
+        self._add(new, caller)
+        self._on_replaced(old, new)
         return new
 
-    def check_room(self) -> None:
-        """Raises Overloaded when the sessions leave room for no more."""
-        if len(self._sessions) >= self.capacity:
-            raise Overloaded(f"all {self.capacity} sessions are taken: try again later, or raise max_sessions")
+    def _add(self, session: Session, caller: Caller) -> None:
+        session.owner, session.client = caller.owner, caller.client
+        self._sessions[session.owner, session.id] = session
+        self._places.add(session, self.clock())
 
     @contextmanager
     def in_use(self, session: Session) -> Iterator[None]:
-        """Keep `session` from counting as idle while a request on it is under way, however long it queues."""
-        session.requests += 1
+        """Keep `session` here while a request on it is under way, however long it queues.
+
+        Raises Overloaded when its client has too many others in use.
+        """
+        self.use(session)
         try:
             yield
         finally:
-            session.requests -= 1
-            session.last_used = self.clock()
+            self.leave(session)
 
-    def remove(self, session_id: str) -> Session:
+    def use(self, session: Session) -> None:
+        """A request on `session` begins. Raises Overloaded when its client has too many others in use."""
+        if not session.requests and self._holds(session):
+            self._places.use(session, self.clock())
+        session.requests += 1
+
+    def leave(self, session: Session) -> None:
+        """A request on `session` is over, which may be gone."""
+        session.requests -= 1
+        if session.requests or not self._holds(session):
+            return
+        if session.empty:
+            self._drop(session)
+        else:
+            self._places.rest(session, self.clock())
+
+    def remove(self, session_id: str, owner: str = "") -> Session:
         """Raises UnknownSession."""
-        session = self.get(session_id)
+        session = self.get(session_id, owner)
         self._drop(session)
         return session
 
     def discard(self, session: Session) -> None:
         """Remove it if it is still here: not replaced, deleted, or expired."""
-        if self._sessions.get(session.id) is session:
+        if self._holds(session):
             self._drop(session)
 
     def expire(self) -> None:
         """Forget sessions idle for longer than `ttl`, or than their own grace."""
         now = self.clock()
-        for session in [s for s in self._sessions.values() if not s.requests and s.last_used < now - self._lasts(s)]:
+        self._places.settle(now)
+        while (session := self._places.unused(now, self.ttl)) is not None:
             self._drop(session)
 
-    def _lasts(self, session: Session) -> float:
-        return self.ttl if session.grace is None else min(session.grace, self.ttl)
+    def _holds(self, session: Session) -> bool:
+        return self._sessions.get((session.owner, session.id)) is session
+
+    def _note_latest(self, caller: str, key: tuple[str, str]) -> None:
+        before = self._latest.get(caller)
+        if before != key:
+            if before is not None:
+                self._callers[before].discard(caller)
+            self._latest[caller] = key
+            self._callers.setdefault(key, set()).add(caller)
 
     def _drop(self, session: Session) -> None:
-        del self._sessions[session.id]
-        self._latest = {caller: latest for caller, latest in self._latest.items() if latest != session.id}
-        self.on_removed(session)
+        key = session.owner, session.id
+        del self._sessions[key]
+        for caller in self._callers.pop(key, ()):
+            del self._latest[caller]
+        self._places.drop(session, self.clock())
+        self._on_removed(session)

@@ -91,9 +91,23 @@ class Settings(BaseModel):
     body_timeout: Annotated[
         float, Field(gt=0, description="seconds in which a request body must be there, plus one for each 32 KiB of it")
     ] = 10.0
-    max_sessions: Annotated[Positive, Field(description="sessions remembered at once")] = 1024
+    max_sessions: Annotated[
+        Positive, Field(description="sessions remembered at once; beyond, a new one takes the place of one at rest")
+    ] = 1024
+    max_sessions_per_client: Annotated[
+        Literal["auto"] | Positive,
+        Field(
+            description="of these, how many one client (a key, else an address) may have in use at once, and keep when "
+            "others need places; auto: three quarters"
+        ),
+    ] = "auto"
     session_ttl: Annotated[float, Field(gt=0, description="seconds after which an idle session is forgotten")] = 900.0
-    api_key: Annotated[str | None, Field(min_length=1, description="bearer key that every request must carry")] = None
+    api_key: Annotated[
+        str | None, Field(min_length=1, description="bearer key that every request must carry, but for /health")
+    ] = None
+    insecure: Annotated[
+        bool, Field(description="without a key, serve every address, not only loopback and private networks")
+    ] = False
 
     @model_validator(mode="after")
     def _consistent(self) -> "Settings":
@@ -106,11 +120,19 @@ class Settings(BaseModel):
         self._check_draft()
         if self.api_key is not None and not all("!" <= sign <= "~" for sign in self.api_key):
             raise ValueError("api_key: a header can carry letters, digits and signs of ASCII only, and no spaces")
+        if self.insecure and self.api_key is not None:
+            raise ValueError("insecure: true serves without a key, and there is one (api_key): leave one of them out")
         return self
 
     @property
     def model_path(self) -> Path:
         return self.model or DEFAULT_TARGET
+
+    @property
+    def quota(self) -> int:
+        """Sessions that one client may have in use at once."""
+        given = self.max_sessions_per_client
+        return self.max_sessions - self.max_sessions // 4 if given == "auto" else given
 
     def _check_draft(self) -> None:
         if self.draft_engine not in (*NAMES, NGRAM):
@@ -135,6 +157,15 @@ class Settings(BaseModel):
     def drafts(self) -> bool:
         """Whether texts can be drafted here."""
         return self.draft_model is not None or self.draft_engine == NGRAM
+
+    @property
+    def mapped_files(self) -> list[Path]:
+        """Model files that engines map into memory, and so read from as long as they run."""
+        target = self.backend == "llama_cpp" and self.mmap
+        draft = self.draft_model is not None and self.draft_engine == "llama_cpp"
+        draft = draft and (self.mmap or self.draft_engine != self.backend)
+        found = [self.model_path] if target else []
+        return [*found, self.draft_model] if draft and self.draft_model is not None else found
 
     def draft_rows_beside(self, rows: int) -> int:
         """Texts that are drafted for at once beside a target of so many rows."""

@@ -55,7 +55,7 @@ async def text_events(text: Writing, answers: AsyncGenerator[Answer | None]) -> 
                 part = decoder.decode(vocabulary.decode(answer.tokens), final=answer.finish_reason is not None)
                 body: dict[str, Any] = {"position": answer.position, "tokens": answer.tokens, "text": part}
                 if text.counts is not None:
-                    body |= {"judged": answer.judged, "accepted": answer.accepted}
+                    body |= {"judged": answer.judged, "accepted": min(answer.accepted, answer.judged)}
                 yield event("tokens", body if answer.decisions is None else body | {"decisions": answer.decisions})
     except SpecPairError as error:
         yield event("error", error.body())

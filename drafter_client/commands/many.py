@@ -55,7 +55,7 @@ class _Run:
         self._found = [result for result in found.values() if not result.failed]
         self._new: list[Result] = []
         self._order: InOrder[Result] = InOrder()
-        self._out = Console(highlight=False, soft_wrap=True)
+        self._out = Console(markup=False, highlight=False, soft_wrap=True)
         if file is not None and found:
             again = len(found) - len(self._found)
             note = f"drafter: {file.name} holds {len(self._found)} of {len(prompts)} texts already"
@@ -82,7 +82,7 @@ class _Run:
             self._file.put_in_order()
         totals = Totals.of(len(self._prompts), self._found, self._new, seconds)
         if totals.finished:
-            show_totals(totals, Console(stderr=True, highlight=False))
+            show_totals(totals, Console(stderr=True, markup=False, highlight=False))
         return self._conclude(interrupted.is_set(), failure)
 
     def _take(self, result: Result, progress: Writing) -> None:

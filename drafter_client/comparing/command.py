@@ -36,7 +36,7 @@ def run_compare(options: argparse.Namespace) -> int:
     chosen = replace(drawing_options(options), lookup=options.lookup, lockstep=options.lockstep).settled()
     _check_picture(options.png)
     kinds = _kinds(options.prompt_file, chosen)
-    notes = Console(stderr=True, highlight=False)
+    notes = Console(stderr=True, markup=False, highlight=False)
     with pair_of(options) as pair:
         found = ways(pair.modes, options.lengths)
         texts, last = _measure(pair, found, kinds, options.runs, notes)
@@ -111,7 +111,7 @@ def _progress(notes: Console, total: int) -> Iterator[Callable[[], object]]:
 
 
 def _show(tables: list[Table], last: Stats, fastest: Mode | None, name: str) -> None:
-    out = Console(highlight=False)
+    out = Console(markup=False, highlight=False)
     for each in tables:
         grid = Grid(
             title=f"{name}: {each.kind}, {each.texts} texts each",

@@ -27,7 +27,7 @@ def report_parser() -> argparse.ArgumentParser:
 def run_report(options: argparse.Namespace) -> int:
     """Show the report. Raises ProfileError. Without matplotlib there is no picture, which matters if one was named."""
     run = read_run(options.folder, options.run)
-    show(run, Console(highlight=False))
+    show(run, Console(markup=False, highlight=False))
     if options.no_png:
         return 0
     path = options.png or options.folder / f"report-{run.figures['run']}.png"

@@ -20,6 +20,7 @@ from drafter_client.profiles.figures import (
 from drafter_client.profiles.reading import RunProfile
 from drafter_client.profiles.schema import Row
 from speculation.acceptance import Strategy
+from speculation.terminal_text import one_line
 
 _COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -31,7 +32,8 @@ _PASSES = 8  # of the target, as many as a line of a terminal shows apart
 def show(run: RunProfile, console: Console) -> None:
     """Print all of it."""
     width = max(10, min(console.width, 120) - _LABEL)
-    console.print(Text(title(run)), Text("\n" + summary(run.figures), "dim"), sep="")
+    # What a verifier said stands in these files, too.
+    console.print(Text(one_line(title(run))), Text("\n" + one_line(summary(run.figures)), "dim"), sep="")
     console.print(Text("\nacceptance by depth", "bold"))
     console.print(_acceptance(run))
     spans = timeline(run)

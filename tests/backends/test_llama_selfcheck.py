@@ -203,7 +203,20 @@ def test_what_is_remembered_lies_in_the_users_cache(tmp_path: Path, monkeypatch:
     assert llama_selfcheck.cache_folder() == tmp_path / "specpair"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert llama_selfcheck.cache_folder() == tmp_path / ".cache" / "specpair"
+    usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    assert llama_selfcheck.cache_folder() == tmp_path / usual / "specpair"
+
+
+def test_a_user_without_a_home_has_it_tried_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    tried = []
+    for _ in range(2):
+        assert extra_buffers(command=lambda model, extra: tried.append(extra) or [sys.executable, "-S", "-c", FINE])  # type: ignore[func-returns-value]
+    assert tried == [True, True]
 
 
 def test_at_setup_a_crash_is_told_and_is_the_exit_status(

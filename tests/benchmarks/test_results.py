@@ -12,8 +12,6 @@ from benchmarks import report
 from benchmarks.harness import ROOT
 from benchmarks.report import Report, add_save
 
-MODULES = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if "add_save(parser)" in path.read_text())
-
 
 def _options(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
@@ -45,6 +43,11 @@ def test_results_go_to_the_tracked_folder_only_when_asked(
     assert said.err == f"written to {folders / folder / 'sampling.txt'}\n"
 
 
+def test_a_folder_that_a_user_names_is_made_before_anything_is_measured(tmp_path: Path) -> None:
+    Report("verify_curve", _options(), folder=tmp_path / "some" / "where")
+    assert (tmp_path / "some" / "where").is_dir()
+
+
 def test_what_is_not_saved_is_not_tracked() -> None:
     ignored = subprocess.run(["git", "check-ignore", "-q", str(report.UNSAVED / "x.txt")], cwd=ROOT)
     assert ignored.returncode in (0, 128)  # 128: not a checkout
@@ -57,13 +60,15 @@ def test_every_measurement_that_writes_results_asks_where() -> None:
         for path in (ROOT / "benchmarks").glob("*.py")
         if re.search(r"Report\(\"|results\(opt", path.read_text())
     ]
-    assert sorted(set(writing) - {"report"}) == MODULES and len(MODULES) > 10
+    assert len(writing) > 10
+    assert not [name for name in writing if "add_save(" not in (ROOT / "benchmarks" / f"{name}.py").read_text()]
 
 
 @pytest.mark.parametrize(
     ("module", "package"),
     [
         ("fused", "httpx"),
+        ("neighbour", "httpx"),
         ("soak", "matplotlib"),
         ("capacity", "matplotlib"),
         ("modes", "matplotlib"),

@@ -106,6 +106,40 @@ def test_a_template_that_fails_or_oversteps_is_told_with_its_reason(template: st
         chat_ids(template, WORDS, "Hello")
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3,
+        "{{ 9 ** (9 ** (9 ** 9)) }}",  # which no program can interrupt within itself
+    ],
+    ids=["loops", "a power"],
+)
+def test_a_template_that_never_ends_is_ended(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drafter_client.template.DEADLINE", 2.0)
+    with pytest.raises(NoChatTemplate, match="chat template cannot be rendered: it takes longer than 2 s"):
+        chat_ids(template, WORDS, "Hello")
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{% for a in range(99999) %}{% for b in range(99) %}{{ messages }}{% endfor %}{% endfor %}", "more than 10"),
+        ("{{ messages[0].content * 9999999 }}", "more than 10"),
+        ("{{ (messages[0].content * 9999999999) | length }}", "MemoryError"),
+        ("x" * 2_000_000, "it has 2000000 characters, at most 1048576 are taken"),
+    ],
+    ids=["loops", "a product", "memory", "template"],
+)
+def test_a_template_takes_no_more_than_its_share(template: str, reason: str) -> None:
+    with pytest.raises(NoChatTemplate, match=f"chat template cannot be rendered: .*(?:{reason})"):
+        chat_ids(template, WORDS, "Hello")
+
+
+def test_the_reason_of_a_template_does_nothing_to_a_terminal() -> None:
+    with pytest.raises(NoChatTemplate, match=r"rendered: \\x1b\]0;pwned\\x07\\nx$"):
+        chat_ids("{{ raise_exception('\x1b]0;pwned\x07\nx') }}", WORDS, "Hello")
+
+
 def test_a_template_that_hides_a_message_cannot_keep_it_from_forging() -> None:
     with pytest.raises(NoChatTemplate, match="does not show the user message as it is"):
         chat_ids("{{ messages[0].content | length }}", WORDS, "</s>")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -128,10 +129,36 @@ def test_a_text_under_way_ends_with_an_error_when_the_verifier_stops() -> None:
         body = {"prompt_ids": [1, 2], "stream": True, "temperature": 1.0}
         with http.stream("POST", "/generate", json=body) as written:
             lines = written.iter_lines()
-            assert next(lines) == "event: tokens"
+            assert next(lines) == "event: open"
             process.send_signal(signal.SIGTERM)
             assert '"code":"shutting_down"' in list(lines)[-2]
         assert process.wait(20) in (0, -signal.SIGTERM)
+
+
+def test_replies_under_way_are_refusals_that_say_when_to_come_back() -> None:
+    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}
+    drafted = {"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_ROWS": "1"}
+    with serving([*UVICORN, "--port", "0"], **settings, **drafted) as (process, http):
+        while http.get("/health").status_code == 503:
+            pass
+
+        def write(number: int) -> httpx.Response:
+            with httpx.Client(base_url=http.base_url, timeout=60, trust_env=False) as own:
+                mode = "fused" if number else "target"  # the second of which waits for its turn
+                return own.post("/generate", json={"prompt_ids": [1, 2], "mode": mode, "session_id": f"s{number}"})
+
+        with ThreadPoolExecutor(3) as threads:
+            waiting = [threads.submit(write, number) for number in range(3)]
+            while http.get("/health").json()["sessions"] < 3:
+                pass
+            process.send_signal(signal.SIGTERM)
+            for response in [each.result(30) for each in waiting]:
+                assert (response.status_code, response.json()["error"]["code"]) == (503, "shutting_down")
+                assert response.headers["retry-after"] == "1"
+        assert process.wait(20) in (0, -signal.SIGTERM)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert "Traceback" not in said and "ERROR" not in said
 
 
 @pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])

@@ -19,7 +19,7 @@ from backends.scripted import Script, ScriptedBackend
 from speculation import wire
 from speculation.acceptance import Strategy
 from speculation.distribution import probabilities
-from speculation.errors import EngineError, Overloaded, SpecPairError
+from speculation.errors import Overloaded, ShuttingDown, SpecPairError
 from speculation.sampling import Sampling
 from tests.speculation import chi_square
 from tests.verifier_server.bench import plain
@@ -422,16 +422,36 @@ def test_where_drafting_fails_the_text_goes_on(
     assert health.json().get("draft_model_failure") == failure
 
 
-def test_a_fault_of_our_own_is_told_and_leaves_nothing_behind(serve: Serve) -> None:
-    engine = Failing(RuntimeError("a bug"), 1)
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(RuntimeError("CUDA error: launch\nmore"), "CUDA error: launch"), (MemoryError(), "MemoryError()")],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_error_of_any_type_leaves_the_text_to_plain_decoding(
+    serve: Serve, error: Exception, said: str, stream: bool
+) -> None:
+    engine = Failing(error, 1)
     live = serve(ScriptedBackend(SCRIPT), draft=engine)
     engine.numbers = count()
-    response = live.http.post("/generate", json=body_of(WARM, draft_n=2))
-    assert (response.status_code, response.json()["error"]["code"]) == (500, "internal_error")
-    assert "RuntimeError" in response.json()["error"]["message"]
+    if stream:
+        with (
+            live.client() as client,
+            client.stream("POST", "/generate", json=body_of(WARM, draft_n=2, stream=True)) as sent,
+        ):
+            reply = json.loads(
+                [line for line in sent.iter_lines() if line.startswith("data: ")][-1].removeprefix("data: ")
+            )
+    else:
+        reply = live.post("/generate", body_of(WARM, draft_n=2))
+    assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
+    assert reply["speculation"]["draft_failure"] == said
+    health = live.http.get("/health").json()
+    assert (health["status"], health["draft_model_failure"]) == ("ready", said)
     until(live, lambda: rows_free(live))
     live.service.engine.check_integrity()
-    assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
+    again = live.post("/generate", body_of(WARM, draft_n=2))
+    assert again["speculation"]["drafted"] > 20 and "draft_failure" not in again["speculation"]
+    assert "draft_model_failure" not in live.http.get("/health").json(), "it drafts again"
 
 
 def test_an_engine_that_fails_fails_the_text(serve: Serve) -> None:
@@ -497,8 +517,8 @@ def test_stopping_ends_what_is_under_way_and_what_waits() -> None:
     engine.stop()
     fusion.stop()
     assert all(ended.acquire(timeout=20) for _ in told)
-    assert isinstance(told[0][-1], EngineError) and len(told[0]) > 1
-    assert [type(result) for result in told[1]] == [EngineError]
+    assert isinstance(told[0][-1], ShuttingDown) and len(told[0]) > 1
+    assert [type(result) for result in told[1]] == [ShuttingDown]
 
 
 def test_a_burst_of_streams_keeps_to_the_bound(serve: Serve) -> None:

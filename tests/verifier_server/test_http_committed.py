@@ -342,8 +342,8 @@ def test_a_session_of_generate_is_held_under_the_id_that_its_client_gave(live: L
     assert [session.id for session in live.service.sessions.all()] == before, "without an id it is gone with its reply"
     reply = live.post("/generate", BODY, headers={"X-Session-Id": "given"})
     assert reply["session_id"] == "given"
-    held = live.http.get("/sessions").json()["sessions"][-1]
-    assert (held["session_id"], held["total_tokens"]) == ("given", len(PROMPT) + LENGTH)
+    held = live.service.sessions.all()[-1]
+    assert (held.id, len(held.tokens)) == ("given", len(PROMPT) + LENGTH)
     assert live.post("/generate", {**BODY, "session_id": "given"})["token_ids"] == TEXT, "and answered from the record"
     response = live.http.post("/generate", json={**BODY, "session_id": "given"}, headers={"X-Session-Id": "other"})
     assert response.json()["error"]["code"] == "session_mismatch"

@@ -178,18 +178,6 @@ def test_what_is_no_http(steady: LiveServer) -> None:
     check_still_serving(steady)
 
 
-def test_all_sessions_taken(serve: Serve) -> None:
-    live = serve(max_sessions=2)
-    for name in ("a", "b"):
-        live.post("/prefill", {"session_id": name, "prompt": "x"})
-    response = live.http.post("/prefill", json={"session_id": "c", "prompt": "x"})
-    assert (response.status_code, response.json()["error"]["code"]) == (503, "overloaded")
-    assert response.headers["retry-after"] == "1"
-    live.post("/prefill", {"session_id": "a", "prompt": "x"})  # those that are there go on
-    live.http.delete("/sessions/b")
-    live.post("/prefill", {"session_id": "c", "prompt": "x"})
-
-
 def test_a_prompt_that_just_fits(server: LiveServer) -> None:
     reply = server.post("/prefill", {"prompt_ids": [1] * 511})
     assert (reply["tokens"], reply["finish_reason"]) == (plain(SCRIPT, [1] * 511, 1), "length")

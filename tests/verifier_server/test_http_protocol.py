@@ -240,7 +240,9 @@ def test_the_client_may_name_its_session(server: LiveServer, where: str) -> None
 
 
 def test_sessions_are_listed_and_forgotten(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT, rows=1))
+    live = serve(ScriptedBackend(SCRIPT, rows=1), wait=False, api_key="s3cret")
+    live.http.headers["Authorization"] = "Bearer s3cret"
+    live.wait_until_ready()
     for name in ("a", "b"):
         live.post("/prefill", {"session_id": name, "prompt": PROMPT, "max_tokens": 1 if name == "b" else None})
     listed = {"prompt_len": 12, "total_tokens": 13}

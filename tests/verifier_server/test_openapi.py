@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 
+from backends.contract import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from speculation import errors, responses, wire
 from tests.verifier_server.bench import plain
@@ -69,7 +70,8 @@ def test_every_operation_is_described_in_full() -> None:
     for path, methods in document()["paths"].items():
         for operation in methods.values():
             names.add(operation["operationId"])
-            assert {"200", "401", "500"} <= operation["responses"].keys(), path
+            assert {"200", "500"} <= operation["responses"].keys(), path
+            assert ("401" in operation["responses"]) == ("security" not in operation) == (path != "/health")
             for status, response in operation["responses"].items():
                 assert response["description"]
                 for content in response["content"].values():
@@ -184,6 +186,23 @@ def test_texts_are_as_described(live: LiveServer, mode: str, explain: bool) -> N
     assert [name for name, _ in told][-1] == "end" and len(told) > 2
     for name, data in told:
         checked(events[name], data)
+
+
+def test_a_draft_model_that_fails_is_as_described(serve: Serve) -> None:
+    class Failing(ScriptedBackend):
+        ready = False
+
+        def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+            if self.ready:
+                raise EngineFailure("a device went away")
+            return super()._forward(batch)
+
+    draft = Failing(SCRIPT)
+    live = serve(ScriptedBackend(SCRIPT), draft=draft)
+    draft.ready = True
+    text = live.post("/generate", {"prompt": "x", "max_tokens": 12, "mode": "fused"})
+    assert "went away" in checked(responses.GenerateResponse, text)["speculation"]["draft_failure"]
+    assert "went away" in reply(live.http.get("/health"), responses.HealthResponse)["draft_model_failure"]
 
 
 @pytest.mark.parametrize("explain", [False, True])

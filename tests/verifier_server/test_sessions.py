@@ -5,23 +5,44 @@ import pytest
 from speculation.acceptance import Strategy
 from speculation.errors import Overloaded, SessionConflict, UnknownSession
 from speculation.sampling import Sampling
+from verifier_server.access import ANYONE, Caller
 from verifier_server.sessions import Session, SessionTable
 
 
 class Table:
     """A table with a clock that the test turns."""
 
-    def __init__(self, ttl: float = 10.0, capacity: int = 3) -> None:
+    def __init__(self, ttl: float = 10.0, capacity: int = 3, quota: int | None = None) -> None:
         self.now = 0.0
         self.removed: list[str] = []
-        self.sessions = SessionTable(lambda: self.now, ttl, capacity, lambda session: self.removed.append(session.id))
+        self.sessions = SessionTable(
+            lambda: self.now, ttl, capacity, lambda session: self.removed.append(session.id), quota=quota
+        )
 
-    def open(self, name: str | None, request: object = "request", caller: str = "me", prompt: int = 1) -> Session:
-        return self.sessions.open(name, caller, request, lambda new_id: session(new_id, prompt))
+    def open(
+        self,
+        name: str | None,
+        request: object = "request",
+        caller: str = "me",
+        prompt: int = 1,
+        owner: str = "",
+    ) -> Session:
+        who = Caller(owner, owner or caller, caller)
+        return self.sessions.open(name, who, request, lambda new_id: session(new_id, prompt))
+
+    def latest(self, caller: str, owner: str = "") -> Session:
+        return self.sessions.latest(Caller(owner, owner or caller, caller))
+
+
+def empty(name: str, prompt: int = 1) -> Session:
+    return Session(name, [prompt, 2], 2, Sampling(), Strategy.COUPLED, 10)
 
 
 def session(name: str, prompt: int = 1) -> Session:
-    return Session(name, [prompt, 2], 2, Sampling(), Strategy.COUPLED, 10)
+    """One with its first token."""
+    made = empty(name, prompt)
+    made.commit([3], set())
+    return made
 
 
 def test_a_session_is_found_by_its_id() -> None:
@@ -30,7 +51,8 @@ def test_a_session_is_found_by_its_id() -> None:
     assert table.sessions.get("a") is opened
     assert table.open("a") is opened
     assert (opened.cursor, opened.request) == (2, "request")
-    with pytest.raises(UnknownSession, match="no session b: it was never prefilled, was deleted, or expired when idle"):
+    words = "no session b: it was never prefilled, was deleted, expired when idle, or made room for another one"
+    with pytest.raises(UnknownSession, match=words):
         table.sessions.get("b")
 
 
@@ -82,31 +104,119 @@ def test_the_latest_session_is_the_caller_s_own() -> None:
     table = Table()
     table.open("a", caller="me")
     table.open("b", caller="you")
-    assert (table.sessions.latest("me").id, table.sessions.latest("you").id) == ("a", "b")
+    assert (table.latest("me").id, table.latest("you").id) == ("a", "b")
     table.open("c", caller="me")
-    assert table.sessions.latest("me").id == "c"
+    assert table.latest("me").id == "c"
     table.open("a", caller="me")
-    assert table.sessions.latest("me").id == "a", "a repeated prefill counts"
+    assert table.latest("me").id == "a", "a repeated prefill counts"
     table.sessions.remove("a")
     with pytest.raises(UnknownSession, match="you have no latest session"):
-        table.sessions.latest("me")
-    assert table.sessions.latest("you").id == "b"
+        table.latest("me")
+    assert table.latest("you").id == "b"
+    table.open("b", caller="me")
+    assert table.latest("me") is table.latest("you"), "without a key it is of whoever knows its id"
+    table.sessions.remove("b")
+    for caller in ("me", "you"):
+        with pytest.raises(UnknownSession, match="you have no latest session"):
+            table.latest(caller)
+
+
+def test_a_session_belongs_to_its_key() -> None:
+    table = Table()
+    mine = table.open("a", {"prompt": 1}, owner="key-1")
+    assert table.sessions.get("a", "key-1") is mine
+    for owner in ("", "key-2"):
+        with pytest.raises(UnknownSession, match="no session a"):
+            table.sessions.get("a", owner)
+        with pytest.raises(UnknownSession, match="no session a"):
+            table.sessions.remove("a", owner)
+    theirs = table.open("a", {"prompt": 2}, owner="key-2")
+    assert theirs is not mine, "the same id is no conflict, and says nothing of the other one"
+    table.sessions.remove("a", "key-2")
+    assert table.sessions.all() == [mine]
+    assert table.removed == ["a"]
 
 
 def test_capacity_frees_up_by_deleting_and_by_idling() -> None:
     table = Table(ttl=10, capacity=2)
-    table.open("a")
+    opened = table.open("a")
     table.now = 5
-    table.open("b")
-    with pytest.raises(Overloaded, match="all 2 sessions are taken"):
+    with table.sessions.in_use(opened), table.sessions.in_use(table.open("b")):
+        with pytest.raises(Overloaded, match="all 2 sessions are taken and in use"):
+            table.open("c")
+        assert table.open("a") is opened  # one that is there already
+        table.sessions.remove("a")
         table.open("c")
-    assert table.open("a").id == "a"  # one that is there already
-    table.sessions.remove("a")
-    table.open("c")
     table.now = 15.5
     table.open("d")
     table.open("e")
     assert [each.id for each in table.sessions.all()] == ["d", "e"]
+
+
+def test_of_a_prefill_that_brought_nothing_nothing_stays() -> None:
+    """Refused, given up, failed: whoever asks again opens it anew, and it takes no place meanwhile."""
+    table = Table()
+
+    opened = table.sessions.open("a", ANYONE, "request", empty)
+    with table.sessions.in_use(opened):
+        with table.sessions.in_use(table.sessions.open("a", ANYONE, "request", empty)):
+            pass
+        assert table.sessions.all() == [opened], "the first one is still under way"
+    assert (len(table.sessions), table.removed) == (0, ["a"])
+    with pytest.raises(UnknownSession, match="you have no latest session"):
+        table.sessions.latest(ANYONE)
+    again = table.sessions.open("a", ANYONE, "another request", empty)
+    with table.sessions.in_use(again):
+        again.commit([3], {9})
+    assert table.sessions.all() == [again]
+
+
+def test_a_session_with_a_grace_goes_sooner_than_others() -> None:
+    table = Table(ttl=10)
+    long, short = table.open("long"), table.open("short")
+    short.grace = 3
+    for each in (short, long):
+        with table.sessions.in_use(each):
+            pass
+    table.now = 3
+    assert table.sessions.all() == [long, short]
+    table.now = 3.5
+    assert table.sessions.all() == [long]
+    table.now = 10.5
+    assert table.sessions.all() == []
+
+
+def test_what_takes_the_place_of_a_session_takes_its_latest_and_no_other_place() -> None:
+    """A resumed text may begin further on than the session that is held."""
+    table = Table(capacity=2)
+    held, other = table.open("a"), table.open("b", caller="you")
+
+    def ahead(name: str) -> Session:
+        made = empty(name)
+        made.resume([3, 4, 5], set())
+        return made
+
+    with table.sessions.in_use(held):
+        resumed = table.sessions.open("a", Caller("", "me", "me"), "resumed", ahead)
+        assert resumed is not held
+        with table.sessions.in_use(resumed):
+            resumed.commit([6], set())
+    assert set(table.sessions.all()) == {resumed, other}
+    assert table.latest("me") is resumed
+    assert table.removed == []
+    table.open("c")
+    assert table.removed == ["b"]
+
+
+def test_a_session_that_is_deleted_or_replaced_while_it_is_in_use_can_be_left() -> None:
+    table = Table(capacity=1)
+    opened = table.open("a")
+    with table.sessions.in_use(opened):
+        table.sessions.remove("a")
+        again = table.open("a", "another request")
+    assert table.sessions.all() == [again]
+    table.open("b")
+    assert table.removed == ["a", "a"]
 
 
 def test_a_session_that_could_not_be_made_leaves_nothing_behind() -> None:
@@ -116,10 +226,22 @@ def test_a_session_that_could_not_be_made_leaves_nothing_behind() -> None:
         raise ValueError("no prompt")
 
     with pytest.raises(ValueError, match="no prompt"):
-        table.sessions.open("a", "me", "request", fail)
+        table.sessions.open("a", ANYONE, "request", fail)
     assert len(table.sessions) == 0
     with pytest.raises(UnknownSession):
-        table.sessions.latest("me")
+        table.sessions.latest(ANYONE)
+
+
+def test_a_prompt_that_is_refused_pushes_nobody_out() -> None:
+    table = Table(capacity=1)
+    table.open("a")
+
+    def fail(_name: str) -> Session:
+        raise ValueError("no prompt")
+
+    with pytest.raises(ValueError, match="no prompt"):
+        table.sessions.open("b", ANYONE, "request", fail)
+    assert table.removed == []
 
 
 @pytest.mark.parametrize(
@@ -127,6 +249,6 @@ def test_a_session_that_could_not_be_made_leaves_nothing_behind() -> None:
     [([3], [3], None), ([3, 9], [3, 9], "stop"), ([3] * 8, [3] * 8, "length"), ([3] * 12, [3] * 8, "length")],
 )
 def test_committing(tokens: list[int], committed: list[int], reason: str | None) -> None:
-    made = session("a")
+    made = Session("a", [1, 2], 2, Sampling(), Strategy.COUPLED, 10)
     made.commit(tokens, {9})
     assert (made.tokens[2:], made.finish_reason) == (committed, reason)

@@ -1,0 +1,52 @@
+"""A verifier that does not serve this drafter: one line that says what to do, before anything is waited for."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from drafter_client.client import VerifierClient
+from drafter_client.errors import BadKey
+from speculation.errors import Forbidden
+from tests.drafter_client.command_line import Command
+from tests.drafter_client.support import serving
+from verifier_server import access
+
+
+@pytest.fixture
+def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if loopback were somewhere in the Internet."""
+    monkeypatch.setattr(access, "_LOCAL", ())
+    access.is_local.cache_clear()
+    yield
+    access.is_local.cache_clear()
+
+
+@pytest.mark.usefixtures("far_away")
+def test_a_refused_address_is_told_what_to_set(drafter: Command) -> None:
+    with serving() as verifier:
+        ran = drafter("--verifier", verifier.url, "--prompt", "x", "--backend", "ngram")
+    assert (ran.status, ran.out) == (1, "")
+    said = [line for line in ran.err.splitlines() if line.strip()]
+    assert len(said) == 1
+    assert "this verifier has no key" in said[0] and "VERIFIER_API_KEY=<key>" in said[0] and "--api-key" in said[0]
+
+
+@pytest.mark.usefixtures("far_away")
+def test_who_will_be_refused_does_not_wait_for_the_model_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def health(_service: object) -> dict[str, object]:
+        return {"status": "loading", "progress": 0.1}
+
+    monkeypatch.setattr("verifier_server.service.Service.health", health)
+    with (
+        serving() as verifier,
+        closing(VerifierClient(verifier.url)) as client,
+        pytest.raises(Forbidden, match="VERIFIER_INSECURE=1"),
+    ):
+        client.wait_until_ready(patience=0.0)
+    with (
+        serving(api_key="sesame") as verifier,
+        closing(VerifierClient(verifier.url, api_key="wrong")) as client,
+        pytest.raises(BadKey, match="does not take this key: give it with --api-key, or DRAFTER_API_KEY"),
+    ):
+        client.wait_until_ready(patience=0.0)

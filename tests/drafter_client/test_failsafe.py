@@ -1,0 +1,81 @@
+"""A draft model that fails here: the text is the target's all the same, and the figures say what happened."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.contract import EngineLost, Entry, Logits
+from backends.scripted import Script, ScriptedBackend
+from drafter_client import DraftModel, Options, Pair, Strategy
+from drafter_client.errors import ConnectionLost
+from drafter_client.failsafe import Failsafe
+from drafter_client.figures import note
+from tests.drafter_client.support import Verifier, plain
+
+PROMPT = "def f(x):"
+TOY = DraftModel(Path("1"), "scripted")
+OPTIONS = Options(max_tokens=60, temperature=0.9, seed=5)
+ERRORS = [
+    (RuntimeError("CUDA error: an illegal memory access\nmore of it"), "CUDA error: an illegal memory access"),
+    (MemoryError(), "MemoryError()"),
+    (EngineLost("the GPU fell out"), "the GPU fell out"),
+]
+
+
+@pytest.fixture(params=ERRORS, ids=lambda each: type(each[0]).__name__)
+def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The engine here fails from its second pass on: what is said of it."""
+    error, said = request.param
+    forward, passes = ScriptedBackend._forward, 0
+
+    class Failing(ScriptedBackend):
+        def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+            nonlocal passes
+            passes += 1
+            if passes >= 2:
+                raise error
+            return forward(self, batch)
+
+    monkeypatch.setattr("drafter_client.sources.load", lambda *_: Failing(Script(seed=1, agreement=0.8), rows=6))
+    return said
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"draft_n": 3}, {"lockstep": True}, {"draft_n": 3, "lockstep": True}, {"lookup": False}],
+    ids=str,
+)
+def test_the_text_goes_on_and_the_figures_say_so(verifier: Verifier, failing: str, how: dict[str, Any]) -> None:
+    options = Options(max_tokens=60, temperature=0.9, seed=5, **how)
+    target = ScriptedBackend(Script(seed=1))
+    expected = plain(target, target.vocabulary.encode(PROMPT), 60, options.sampling)
+    with Pair(verifier.url, TOY) as pair:
+        for _ in range(2):  # in the second one the engine is gone from the start
+            done = pair.generate(PROMPT, options).read()
+            assert done.token_ids == expected
+            assert done.stats.draft_failure == done.stats.figures()["draft_failure"] == failing
+            assert note(done.stats) == f"the draft model failed, the target wrote the rest alone: {failing}"
+
+
+@pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Strategy.GREEDY, Strategy.DETERMINISTIC])
+def test_with_every_strategy(verifier: Verifier, failing: str, strategy: Strategy) -> None:
+    with Pair(verifier.url, TOY) as pair:
+        done = pair.generate(PROMPT, Options(max_tokens=40, temperature=0.9, strategy=strategy, draft_n=3)).read()
+    assert len(done.token_ids) == 40
+    assert done.stats.draft_failure == failing
+
+
+def test_where_nothing_fails_nothing_is_said(verifier: Verifier) -> None:
+    with Pair(verifier.url, TOY) as pair:
+        done = pair.generate(PROMPT, OPTIONS).read()
+    assert done.stats.draft_failure is None and note(done.stats) is None
+
+
+def test_what_is_no_fault_of_the_engine_is_raised() -> None:
+    def lost() -> Any:
+        raise ConnectionLost("the connection broke")
+
+    with pytest.raises(ConnectionLost):
+        Failsafe(lost)

@@ -1,0 +1,153 @@
+"""What a hostile verifier sends without end is refused in one line, before it has taken memory or time."""
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from itertools import repeat
+
+import pytest
+
+from drafter_client import read_limit
+from drafter_client.errors import BadReply
+from drafter_client.read_limit import ReadLimit
+from drafter_client.transport import HttpTransport
+from tests.drafter_client.raw_server import CHUNKED, Peer, answering, chunk
+
+JSON = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+TO_THE_END = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+BLOCK = 65536
+
+
+def flood(head: bytes, blocks: Iterator[bytes]) -> Callable[[Peer], None]:
+    """A server that answers with `head`, and then with blocks until its client has gone."""
+
+    def script(peer: Peer) -> None:
+        assert peer.read() is not None
+        with suppress(OSError):  # the client leaves, as it should
+            peer.send(head)
+            for block in blocks:
+                peer.send(block)
+
+    return script
+
+
+def refusal(head: bytes, blocks: Iterator[bytes], *, path: str = "/verify", stream: bool = False) -> str:
+    """What the client says to such an answer, having held no more than a few times the limit."""
+    with answering(flood(head, blocks)) as server, closing(HttpTransport(server.url)) as sender:
+        tracemalloc.start()
+        try:
+            with pytest.raises(BadReply) as caught:
+                ask(sender, path, stream)
+            assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
+        finally:
+            tracemalloc.stop()
+        assert "\n" not in str(caught.value)
+        return str(caught.value).replace(server.url, "URL")
+
+
+def ask(sender: HttpTransport, path: str, stream: bool) -> None:
+    if stream:
+        list(sender.stream(path, b"{}", {}, 10.0))
+    else:
+        sender.exchange("POST", path, b"{}", {}, 10.0)
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that are soon reached."""
+    monkeypatch.setattr(read_limit, "MOST", {"/vocabulary": 4 * BLOCK})
+    monkeypatch.setattr(read_limit, "MOST_ELSEWHERE", 2 * BLOCK)
+    monkeypatch.setattr(read_limit, "MOST_OF_AN_ERROR", BLOCK)
+    monkeypatch.setattr(read_limit, "MOST_OF_A_HEAD", BLOCK)
+
+
+def test_a_length_that_no_answer_has_is_refused_before_it_is_read() -> None:
+    said = refusal(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n", iter(()))
+    assert said == "URL/verify announces 10000000000 bytes, at most 16777216 are read: is it a verifier?"
+
+
+def test_a_vocabulary_may_be_larger() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+    said = refusal(head % (64 * 2**20 + 1), iter(()), path="/vocabulary")
+    assert said == "URL/vocabulary announces 67108865 bytes, at most 67108864 are read: is it a verifier?"
+    body = b"[" + b" " * (17 * 2**20) + b"]"
+    with (
+        answering(flood(head % len(body), iter([body]))) as server,
+        closing(HttpTransport(server.url)) as sender,
+    ):
+        assert sender.exchange("GET", "/vocabulary", None, {}, 10.0).body == []
+
+
+def test_an_error_may_be_a_page_and_no_more() -> None:
+    said = refusal(b"HTTP/1.1 500 No\r\nContent-Length: 1048577\r\n\r\n", iter(()))
+    assert said == "URL/verify announces 1048577 bytes, at most 1048576 are read: is it a verifier?"
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(
+    ("head", "block", "stream"),
+    [
+        (JSON, chunk(b"x" * BLOCK), False),
+        (JSON, b"1;" + b"x" * 1000 + b"\r\n1\r\n", False),  # more framing than body
+        (TO_THE_END, b"x" * BLOCK, False),
+        (JSON + chunk(b"{}") + b"0\r\n", b"Trailer: x\r\n", False),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", False),
+        (b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n", chunk(b"x" * BLOCK), False),
+        (b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n", chunk(b"x" * BLOCK), True),
+        (CHUNKED + chunk(b"data: "), chunk(b"x" * BLOCK), True),
+        (TO_THE_END + b"data: ", b"x" * BLOCK, True),
+        (CHUNKED, chunk(b":" + b"x" * 1000 + b"\n"), True),
+    ],
+    ids=[
+        "chunks",
+        "framing",
+        "no length",
+        "trailers",
+        "continue",
+        "error",
+        "error of a stream",
+        "line",
+        "raw",
+        "comments",
+    ],
+)
+def test_what_has_no_end_is_refused(head: bytes, block: bytes, stream: bool) -> None:
+    said = refusal(head, repeat(block), path="/generate", stream=stream)
+    assert said.startswith("URL/generate sent more than ") and said.endswith(" bytes without an end: is it a verifier?")
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_stream_may_be_long_where_its_events_are_not() -> None:
+    events = [chunk(b"event: tokens\ndata: 1\n\n" + (b":" + b"x" * 1000 + b"\n") * 50) for _ in range(20)]
+    script = flood(CHUNKED, iter([*events, chunk(b"")]))
+    with answering(script) as server, closing(HttpTransport(server.url)) as sender:
+        assert list(sender.stream("/generate", b"{}", {}, 10.0)) == [("tokens", 1)] * 20
+
+
+def test_comments_for_ever_end_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_limit, "EVENT_PATIENCE", {"/generate": 0.2})
+    said = refusal(CHUNKED, repeat(chunk(b":\n\n")), path="/generate", stream=True)
+    assert said == "URL/generate sent comments and no event for 0.2 s: is it a verifier?"
+
+
+def test_an_answer_that_drips_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_limit, "SLOW_LINK", -9.9)
+    said = refusal(JSON, repeat(chunk(b" ")))
+    assert said == "URL/verify took more than 0.1 s for one answer: is it a verifier?"
+
+
+def test_the_time_that_a_reader_takes_is_not_the_verifiers() -> None:
+    """Nor has a session's stream a bound: it says nothing for as long as nobody sends drafts."""
+    now = 0.0
+    limit = ReadLimit(lambda: now)
+    limit.begin("URL/generate", "/generate", 10.0)
+    limit.head("/generate", 200, None)
+    limit.next_event("/generate")
+    now = 899.0
+    limit.count(10)
+    now = 5000.0  # while the reader did something else
+    limit.next_event("/generate")
+    limit.count(10)
+    limit.next_event("/sessions/s/stream?from=1")
+    now = 1e9
+    limit.count(10)

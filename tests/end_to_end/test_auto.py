@@ -1,0 +1,41 @@
+"""Mode auto over a pair that is the shipped one at both ends: its stretches are one text, that of every other mode."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
+from drafter_client.auto import Chooser
+from models import DEFAULT_DRAFT
+from tests.drafter_client.support import Verifier, running
+from tests.end_to_end.prompts import PROMPTS
+from tests.end_to_end.reference import CONTEXT
+from verifier_server.settings import Settings
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["deterministic", "one thread"])
+def drafted_there(request: pytest.FixtureRequest) -> Iterator[Verifier]:
+    settings = Settings(
+        rows=4, context=CONTEXT, threads=1, deterministic=request.param, draft_model=DEFAULT_DRAFT, draft_threads=1
+    )
+    with running(settings) as started:
+        yield started
+
+
+def test_the_text_is_that_of_every_other_mode(drafted_there: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count()
+    modes = (Mode.REMOTE, Mode.FUSED, Mode.TARGET)
+    monkeypatch.setattr(Chooser, "next", lambda _: modes[next(calls) // 12 % 3])
+    draft = DraftModel(engine=LoadOptions(threads=1))
+    texts, turns = {}, []
+    with Pair(drafted_there.url, draft) as pair:
+        for mode in (Mode.AUTO, *pair.modes):
+            options = Options(max_tokens=220, temperature=0.8, seed=3, mode=mode)
+            stats = pair.generate(PROMPTS[0], options).read().stats
+            texts[mode] = stats.token_ids
+            turns += stats.turns
+    assert len(texts) == 4 and len(texts[Mode.TARGET]) == 220
+    assert len({turn.mode for turn in turns}) == 3 and len(turns) >= 4
+    assert all(text == texts[Mode.TARGET] for text in texts.values())
+    assert drafted_there.sessions == 0

@@ -1,0 +1,72 @@
+"""A text that is continued by a verifier that knows nothing of it, with the shipped target: the undisturbed one."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from speculation.sampling import Sampling
+from tests.drafter_client.support import Verifier, running
+from tests.end_to_end.prompts import PROMPTS
+from tests.end_to_end.reference import CONTEXT, EPSILON, Reference
+from verifier_server.settings import Settings
+
+LENGTH = 160
+CUTS = (1, 40, 100, 159)
+
+
+@pytest.fixture(scope="module")
+def deterministic() -> Iterator[Verifier]:
+    with running(Settings(rows=2, context=CONTEXT, deterministic=True)) as started:
+        yield started
+
+
+def body(prompt: list[int], number: int, **more: Any) -> dict[str, Any]:
+    return {"prompt_ids": prompt, "max_tokens": LENGTH, "seed": number, "temperature": 0.8, **more}
+
+
+def continued(http: httpx.Client, asked: dict[str, Any], committed: list[int], by: str) -> list[int]:
+    """The whole text, its rest written by /generate, or verified guess by guess; nothing is held of it before."""
+    request = {**asked, "session_id": "continued", "committed_ids": committed}
+    try:
+        if by == "generate":
+            return list(http.post("/generate", json=request).raise_for_status().json()["token_ids"])
+        reply = http.post("/prefill", json=request).raise_for_status().json()
+        text = committed + reply["tokens"]
+        while reply["finish_reason"] is None:
+            guess = {"session_id": "continued", "position": len(asked["prompt_ids"]) + len(text)}
+            reply = http.post("/verify", json={**guess, "draft_tokens": text[-4:]}).raise_for_status().json()
+            text += reply["tokens"]
+        return text
+    finally:
+        http.delete("/sessions/continued")
+
+
+@pytest.mark.parametrize("by", ["generate", "verify"])
+def test_where_logits_do_not_depend_on_passes_it_is_identical(
+    deterministic: Verifier, reference: Reference, by: str
+) -> None:
+    with httpx.Client(base_url=deterministic.url, timeout=60, trust_env=False) as http:
+        for number, prompt in enumerate(PROMPTS[:2]):
+            asked = body(reference.encode(prompt), number)
+            whole = http.post("/generate", json=asked).raise_for_status().json()["token_ids"]
+            for cut in CUTS:
+                assert continued(http, asked, whole[:cut], by) == whole, f"prompt {number}, cut at {cut}"
+
+
+def test_elsewhere_it_differs_by_near_ties_alone(
+    verifier: Verifier, reference: Reference, count_flips: Callable[[int, list[float]], None]
+) -> None:
+    tokens, flips = 0, []
+    with httpx.Client(base_url=verifier.url, timeout=60, trust_env=False) as http:
+        for number, prompt in enumerate(PROMPTS[:2]):
+            ids = reference.encode(prompt)
+            whole = http.post("/generate", json=body(ids, number)).raise_for_status().json()["token_ids"]
+            for cut in CUTS:
+                text = continued(http, body(ids, number), whole[:cut], "generate")
+                assert text[:cut] == whole[:cut]
+                flips += reference.flips(ids, text, Sampling(number, 0.8))
+                tokens += len(text)
+    count_flips(tokens, flips)
+    assert max(flips, default=0.0) < EPSILON

@@ -1,0 +1,109 @@
+"""A verifier whose every string is meant for the terminal: none of it gets there as it is."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from backends.vocabulary import Kind, Vocabulary
+from tests.drafter_client.raw_server import Peer, answering
+from tests.drafter_client.support import Verifier, serving
+from tests.terminal.pseudo import Terminal, python, terminal
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
+DRAFTER = python("-m", "drafter_client")
+TITLE = "\x1b]0;pwned\x07"  # sets the window's title
+WRITTEN = r"\x1b]0;pwned\x07"
+NAME = f"model[bold]{TITLE}[/nothing]\u202e\r\n"
+TEXT = ["--prompt", "x", "--max-tokens", "60", "--backend", "ngram"]
+
+
+class _Hostile(Vocabulary):
+    """Half of the tokens are orders to the terminal, parted in the middle."""
+
+    def __init__(self) -> None:
+        pieces = [b"\x1b]0;pw", b"ned\x07", b"\x9b31m", b"\r", b"\x08", b"a", b"\n", b"\t"] * 32 + [b"<s>", b"</s>"]
+        super().__init__(pieces, [Kind.ORDINARY] * 256 + [Kind.CONTROL] * 2, 256, frozenset({257}))
+
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        return [256] * add_begin + list(text.encode())
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[Verifier]:
+    backend = ScriptedBackend(Script(seed=3))
+    backend.vocabulary, backend.model_name = _Hostile(), NAME
+    with serving(backend) as running:
+        yield running
+
+
+def obeyed(screen: Terminal) -> list[str]:
+    """The control characters that the terminal got, without rich's own: colours, and lines that are drawn anew."""
+    return re.findall(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]", own_removed(screen.raw))
+
+
+def own_removed(raw: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[mKAhlJG]", "", raw)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [*TEXT[:4], "--mode", "target"],
+        [*TEXT, "--mode", "remote"],
+        [*TEXT, "--mode", "remote", "--verbose"],
+        [*TEXT, "--mode", "remote", "--no-stream"],
+        ["solo", "server", *TEXT[:4]],
+    ],
+    ids=["target", "remote", "verbose", "at the end", "solo"],
+)
+def test_a_text_and_a_name_are_shown_and_not_obeyed(verifier: Verifier, arguments: list[str]) -> None:
+    with terminal([*DRAFTER, *arguments, "--verifier", verifier.url], 200) as screen:
+        assert screen.wait() == 0, screen.text
+    assert not obeyed(screen)
+    assert "\\x1b]0;pw" in screen.text
+    assert "model[bold]" in screen.text and "pwned" in screen.text
+
+
+def test_many_texts(verifier: Verifier, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"prompt": "x", "id": TITLE}) + "\n" + json.dumps({"prompt": "y"}) + "\n")
+    arguments = ["--prompt-file", str(prompts), *TEXT[2:], "--verifier", verifier.url]
+    with terminal([*DRAFTER, *arguments], 200) as screen:
+        assert screen.wait() == 0, screen.text
+    assert not obeyed(screen)
+    assert WRITTEN in screen.text
+
+
+def test_compare(verifier: Verifier, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("x\n")
+    arguments = ["compare", "--prompt-file", str(prompts), "--runs", "1", "--no-png", "--verifier", verifier.url]
+    with terminal([*DRAFTER, *arguments, "--max-tokens", "8", "--backend", "ngram"], 200) as screen:
+        assert screen.wait() == 0, screen.text
+    assert not obeyed(screen)
+    assert f"model[bold]{WRITTEN}[/nothing]" in screen.text
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        ("500 No", {"error": {"code": "engine_error", "type": "server_error", "message": f"broken {TITLE}"}}),
+        ("503 No", {"status": "failed", "reason": f"broken {TITLE}"}),
+        ("401 No", {"error": {"code": "unauthorized", "type": "invalid_request_error", "message": TITLE}}),
+    ],
+    ids=["error", "failed", "key"],
+)
+def test_an_error_is_shown_and_not_obeyed(status: str, body: object) -> None:
+    def refuse(peer: Peer) -> None:
+        while peer.read() is not None:
+            peer.reply(json.dumps(body).encode(), status)
+
+    with answering(refuse) as server, terminal([*DRAFTER, *TEXT, "--verifier", server.url], 200) as screen:
+        assert screen.wait() == 1
+    assert not obeyed(screen)
+    assert WRITTEN in screen.text or status.startswith("401")

@@ -1,0 +1,160 @@
+"""Floods of prefills: they leave room for everybody else, and who has to wait is told for how long."""
+
+import json
+import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from backends.scripted import ScriptedBackend
+from tests.verifier_server.bench import plain
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
+from tests.verifier_server.test_departures import until
+from tests.verifier_server.test_http_concurrency import Gated
+
+OTHER = {"X-Forwarded-For": "10.9.8.7"}  # uvicorn takes this for the address, as it comes from loopback
+IDS = [256, 1, 2]
+TEXT = plain(SCRIPT, IDS, 3)
+
+
+def prefill(number: int) -> bytes:
+    """The request of a prefill of a new session, as it is sent."""
+    body = json.dumps({"session_id": f"flood-{number}", "prompt_ids": IDS}).encode()
+    return b"POST /prefill HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def statuses(connection: socket.socket, count: int) -> list[int]:
+    """Of the next `count` replies, which are all that come."""
+    connection.settimeout(20)
+    heard, found = b"", list[bytes]()
+    while len(found) < count:
+        heard += connection.recv(1 << 20)
+        found = re.findall(rb"HTTP/1.1 (\d+) ", heard)
+    return [int(status) for status in found]
+
+
+def open_as(live: LiveServer, name: str, **options: dict[str, str]) -> httpx.Response:
+    return live.http.post("/prefill", json={"session_id": name, "prompt_ids": IDS}, **options)
+
+
+def test_a_thousand_prefills_of_one_client_leave_everybody_else_served_at_once(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT))
+    assert open_as(live, "before", headers=OTHER).status_code == 200
+    with socket.create_connection(live.address) as connection:
+        for first in range(0, 1024, 64):
+            connection.sendall(b"".join(map(prefill, range(first, first + 64))))
+            assert statuses(connection, 64) == [200] * 64
+    assert len(live.service.sessions) == 1024
+    reply = open_as(live, "after", headers=OTHER)
+    assert (reply.status_code, reply.json()["tokens"]) == (200, TEXT[:1])
+    assert live.post("/verify", {"session_id": "after", "position": 4, "draft_tokens": TEXT[1:2]})["tokens"] == TEXT[1:]
+    assert live.post("/verify", {"session_id": "before", "position": 3, "draft_tokens": []})["total_tokens"] == 4
+    for number in range(2):
+        gone = live.http.post("/verify", json={"session_id": f"flood-{number}", "draft_tokens": []})
+        assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_session")
+    live.service.engine.check_integrity()
+
+
+def test_prefills_that_a_full_queue_refuses_leave_no_session(serve: Serve) -> None:
+    backend = Gated()
+    live = serve(backend, max_queue=4, max_sessions=280)
+    backend.close_gate()
+    sessions = live.service.sessions
+    with ThreadPoolExecutor(1) as threads, ExitStack() as connections:
+        first = threads.submit(open_as, live, "first")
+        assert backend.entered.wait(20)
+        flood = [connections.enter_context(socket.create_connection(live.address)) for _ in range(200)]
+        for number, connection in enumerate(flood):
+            connection.sendall(prefill(number))
+        until(live, lambda: len(sessions) == 201)
+        backend.gate.set()
+        assert first.result(20).status_code == 200
+        said = [status for connection in flood for status in statuses(connection, 1)]
+    assert said.count(503) > 150
+    assert said.count(503) + said.count(200) == 200
+    assert len(sessions) == 1 + said.count(200)
+    assert open_as(live, "next", headers=OTHER).status_code == 200
+
+
+def test_a_session_that_is_read_or_asked_for_is_never_pushed_out(serve: Serve) -> None:
+    backend = Gated()
+    live = serve(backend, max_sessions=3)
+    for name in ("read", "asked", "idle"):
+        live.post("/prefill", {"session_id": name, "prompt_ids": IDS})
+    backend.close_gate()
+    with ThreadPoolExecutor(3) as threads, live.client() as reader, ExitStack() as reading:
+        guess = {"session_id": "asked", "position": 4, "draft_tokens": TEXT[1:2]}
+        asked = threads.submit(live.http.post, "/verify", json=guess)
+        assert backend.entered.wait(20)
+        response = reading.enter_context(reader.stream("GET", "/sessions/read/stream?from=3"))
+        lines = response.iter_lines()  # kept: to drop it is to leave
+        assert next(lines) == "event: tokens"
+        new = threads.submit(open_as, live, "new")
+        held = live.service.sessions
+        until(live, lambda: {session.id for session in held.all()} == {"read", "asked", "new"})
+        with live.client() as other:
+            refused = other.post("/prefill", json={"session_id": "more", "prompt_ids": IDS}, headers=OTHER)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+        assert int(refused.headers["retry-after"]) == refused.json()["error"]["retry_after"] >= 1
+        backend.gate.set()
+        assert asked.result(20).json()["tokens"] == TEXT[1:]
+        assert new.result(20).json()["tokens"] == TEXT[:1]
+
+
+def test_a_client_with_its_quota_in_use_is_refused_and_others_are_served(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), max_sessions=4)
+    with ExitStack() as reading:
+        kept = []
+        for name in "abc":
+            live.post("/prefill", {"session_id": name, "prompt_ids": IDS})
+            reader = reading.enter_context(live.client())
+            response = reading.enter_context(reader.stream("GET", f"/sessions/{name}/stream?from=3"))
+            kept.append(response.iter_lines())  # to drop it is to leave
+            assert next(kept[-1]) == "event: tokens"
+        refused = open_as(live, "d")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+        assert "one client may have 3" in refused.json()["error"]["message"]
+        for name in ("e", "f", "g"):
+            assert open_as(live, name, headers=OTHER).status_code == 200
+        assert {session.id for session in live.service.sessions.all()} == {*"abc", "g"}
+
+
+def test_texts_under_way_count_for_the_quota(serve: Serve) -> None:
+    backend = Gated()
+    live = serve(backend, max_sessions=4)
+    backend.close_gate()
+    with ThreadPoolExecutor(4) as threads:
+        texts = [threads.submit(live.http.post, "/generate", json={"prompt_ids": IDS, "max_tokens": 2}) for _ in "abc"]
+        until(live, lambda: len(live.service.sessions) == 3)
+        with live.client() as other:
+            refused = other.post("/generate", json={"prompt_ids": IDS, "max_tokens": 2})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+            assert "one client may have 3" in refused.json()["error"]["message"]
+        served = threads.submit(open_as, live, "other", headers=OTHER)
+        until(live, lambda: len(live.service.sessions) == 4)
+        backend.gate.set()
+        assert served.result(20).status_code == 200
+        assert [text.result(20).json()["token_ids"] for text in texts] == [TEXT[:2]] * 3
+
+
+def test_one_more_stream_than_the_quota_is_refused_in_words(serve: Serve) -> None:
+    live = serve(ScriptedBackend(SCRIPT), max_sessions_per_client=1)
+    for name in "ab":
+        live.post("/prefill", {"session_id": name, "prompt_ids": IDS})
+    with live.client() as reader, reader.stream("GET", "/sessions/a/stream?from=3") as response:
+        lines = response.iter_lines()
+        assert next(lines) == "event: tokens"
+        refused = live.http.get("/sessions/b/stream")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+        items = [{"session_id": name, "position": 4, "draft_tokens": []} for name in "ab"]
+        fine, other = live.post("/verify/batch", {"items": items})["results"]
+        assert (fine["tokens"], other["error"]["code"]) == (TEXT[1:2], "overloaded")
+
+
+@pytest.mark.parametrize(("given", "quota"), [({}, 768), ({"max_sessions": 1}, 1), ({"max_sessions": 3}, 3)])
+def test_the_quota_is_three_quarters_unless_set(given: dict[str, int], quota: int) -> None:
+    assert settings(**given).quota == quota
+    assert settings(**given, max_sessions_per_client=5).quota == 5

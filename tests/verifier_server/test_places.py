@@ -1,0 +1,307 @@
+"""Who gives up a place for whom: the table against a plain reading of its rules, and what it promises who must wait."""
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from speculation.acceptance import Strategy
+from speculation.errors import Overloaded
+from speculation.sampling import Sampling
+from verifier_server.access import Caller
+from verifier_server.places import LINGER
+from verifier_server.seats import SILENCE
+from verifier_server.sessions import Session, SessionTable
+
+CAPACITY, QUOTA, TTL = 6, 3, 30.0
+
+
+class Desk:
+    """A table, the clock that the test turns, and who was removed."""
+
+    def __init__(self, capacity: int = CAPACITY, quota: int = QUOTA, ttl: float = TTL) -> None:
+        self.now = 0.0
+        self.removed: list[Session] = []
+        self.table = SessionTable(lambda: self.now, ttl, capacity, self.removed.append, quota=quota)
+        self._opened = 0
+
+    def open(self, client: str = "me", *, self_continue: bool = False) -> Session:
+        self._opened += 1
+
+        def make(name: str) -> Session:
+            made = Session(name, [1, 2], 2, Sampling(), Strategy.COUPLED, 10, self_continue=self_continue)
+            made.commit([3], set())
+            return made
+
+        return self.table.open(f"s{self._opened}", Caller("", client, client), "request", make)
+
+    def used(self, client: str = "me", **options: bool) -> AbstractContextManager[None]:
+        """A new session, in use from here on."""
+        return self.table.in_use(self.open(client, **options))
+
+
+class Rules(RuleBasedStateMachine):
+    """Clients open, use, leave and finish sessions; each choice is compared with one found by looking at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.desk = Desk()
+        self.rested: dict[Session, float] = {}  # since when it is at rest, or will be
+
+    @property
+    def held(self) -> list[Session]:
+        return list(self.rested)
+
+    def busy(self, session: Session) -> bool:
+        return session.requests > 0 or self.desk.now < self.rested[session]
+
+    def pass_time(self, seconds: float) -> None:
+        self.desk.now += seconds
+        for session in self.held:
+            if not session.requests and self.rested[session] < self.desk.now - TTL:
+                del self.rested[session]
+
+    def expected(self, client: str) -> tuple[str, list[Session]]:
+        """What becomes of a new session of `client`: "free", "full", or those of which one has to go."""
+        mine = [each for each in self.held if each.client == client]
+        at_rest = [each for each in self.held if not self.busy(each)]
+        if sum(map(self.busy, mine)) >= QUOTA:
+            return "full", []
+        if len(self.held) < CAPACITY:
+            return "free", []
+        if done := [each for each in at_rest if each.finish_reason is not None]:
+            return "goes", [min(done, key=self.rested.__getitem__)]
+        counts = Counter(each.client for each in self.held)
+        if len(mine) >= QUOTA:
+            return "goes", [min((each for each in at_rest if each.client == client), key=self.rested.__getitem__)]
+        oldest: dict[str, Session] = {}
+        for each in sorted(at_rest, key=self.rested.__getitem__, reverse=True):
+            oldest[each.client] = each
+        if over := [each for name, each in oldest.items() if counts[name] > QUOTA]:
+            return "goes", over
+        return ("goes", [min(at_rest, key=self.rested.__getitem__)]) if at_rest else ("full", [])
+
+    @rule(
+        client=st.sampled_from("abc"), self_continue=st.booleans(), stays=st.booleans(), seconds=st.floats(0.001, 1.5)
+    )
+    def opens(self, client: str, self_continue: bool, stays: bool, seconds: float) -> None:
+        self.pass_time(seconds)
+        what, ones = self.expected(client)
+        before = len(self.desk.removed)
+        if what == "full":
+            with pytest.raises(Overloaded) as refused:
+                self.desk.open(client, self_continue=self_continue)
+            assert isinstance(refused.value.details["retry_after"], int) and refused.value.details["retry_after"] >= 1
+            return
+        session = self.desk.open(client, self_continue=self_continue)
+        gone = [each for each in self.desk.removed[before:] if each in self.rested]
+        assert (len(gone) == 1 and gone[0] in ones) if what == "goes" else (what == "free" and not gone)
+        for each in gone:
+            assert not each.requests
+            del self.rested[each]
+        self.rested[session] = self.desk.now
+        self.desk.table.use(session)
+        if not stays:
+            self.leave(session)
+
+    @rule(number=st.integers(0, 99), seconds=st.floats(0.001, 1.5))
+    def uses(self, number: int, seconds: float) -> None:
+        self.pass_time(seconds)
+        if self.held:
+            session = self.held[number % len(self.held)]
+            mine = [each for each in self.held if each.client == session.client]
+            if not self.busy(session) and sum(map(self.busy, mine)) >= QUOTA:
+                with pytest.raises(Overloaded, match=f"one client may have {QUOTA}"):
+                    self.desk.table.use(session)
+            else:
+                self.desk.table.use(session)
+
+    @rule(number=st.integers(0, 99), seconds=st.floats(0.001, 1.5))
+    def leaves(self, number: int, seconds: float) -> None:
+        self.pass_time(seconds)
+        used = [each for each in self.held if each.requests]
+        if used:
+            self.leave(used[number % len(used)])
+
+    def leave(self, session: Session) -> None:
+        self.desk.table.leave(session)
+        if not session.requests:
+            lingers = session.self_continue and session.finish_reason is None
+            self.rested[session] = self.desk.now + LINGER * lingers
+
+    @rule(number=st.integers(0, 99))
+    def finishes(self, number: int) -> None:
+        used = [each for each in self.held if self.busy(each)]
+        if used:
+            used[number % len(used)].finish_reason = "stop"
+
+    @rule(number=st.integers(0, 99), seconds=st.floats(0.001, 1.5))
+    def asks(self, number: int, seconds: float) -> None:
+        """Looked up only: that renews one at rest, and does not make one continue again."""
+        self.pass_time(seconds)
+        if self.held:
+            session = self.held[number % len(self.held)]
+            assert self.desk.table.get(session.id) is session
+            if not self.busy(session):
+                self.rested[session] = self.desk.now
+
+    @rule(number=st.integers(0, 99))
+    def deletes(self, number: int) -> None:
+        if self.held:
+            session = self.held[number % len(self.held)]
+            self.desk.table.remove(session.id)
+            del self.rested[session]
+
+    @rule()
+    def everybody_is_away(self) -> None:
+        self.pass_time(TTL)
+
+    @invariant()
+    def the_same_sessions_are_held(self) -> None:
+        assert set(self.desk.table.all()) == set(self.held)
+        assert len(self.held) <= CAPACITY
+
+
+Rules.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None, derandomize=True)
+TestRules = Rules.TestCase
+
+
+def test_a_session_lingers_as_long_as_the_scheduler_continues_it() -> None:
+    assert LINGER == SILENCE
+
+
+def test_one_client_s_thousand_sessions_leave_room_for_all_others() -> None:
+    desk = Desk(1024, 768, ttl=900.0)
+    for _ in range(1500):
+        with desk.used("flood"):
+            desk.now += 0.003
+    for number in range(300):
+        desk.open(f"other {number % 7}")
+    assert len(desk.table) == 1024
+    assert {each.client for each in desk.removed} == {"flood"}
+
+
+def test_a_client_that_holds_all_it_may_in_use_is_refused_alone() -> None:
+    desk = Desk(8, 6)
+    with ExitStack() as in_use:
+        for _ in range(6):
+            in_use.enter_context(desk.used("flood"))
+        with pytest.raises(Overloaded, match="6 sessions of yours are in use, and one client may have 6"):
+            desk.open("flood")
+        for number in range(9):
+            desk.open("other")
+            assert len(desk.removed) == max(0, number - 1)
+    desk.open("flood")
+
+
+def test_who_has_its_quota_already_pushes_out_its_own() -> None:
+    desk = Desk(4, 2)
+    others = [desk.open("other"), desk.open("other")]
+    mine = [desk.open("me"), desk.open("me")]
+    desk.now = 1.0
+    desk.open("me")
+    assert desk.removed == [mine[0]], "though the others' have been idle for longer"
+    assert [desk.table.get(each.id) for each in others] == others
+
+
+def full(lasting: Callable[[], float], seconds: float) -> list[tuple[int, float]]:
+    """All places in use, each again and again for `lasting()` seconds. Somebody new asks every third second: what it is
+    told, and when there is a place indeed."""
+    desk = Desk(4, 4)
+    uses = {session: 5.0 * number + lasting() for number, session in enumerate(desk.open() for _ in range(4))}
+    for session in uses:
+        desk.table.use(session)
+    open_promises: list[tuple[int, float]] = []
+    kept: list[tuple[int, float]] = []
+    ask = 30.0  # when it has seen some
+    while desk.now < seconds:
+        session = min(uses, key=uses.__getitem__)
+        if ask < uses[session]:
+            desk.now, ask = ask, ask + 3.0
+            with pytest.raises(Overloaded, match="all 4 sessions are taken and in use") as refused:
+                desk.open("new")
+            open_promises.append((refused.value.details["retry_after"], desk.now))
+            continue
+        desk.now = uses[session]
+        desk.table.leave(session)
+        kept += [(promised, desk.now - asked) for promised, asked in open_promises]
+        open_promises.clear()
+        desk.table.use(session)  # it goes on, in the same place
+        uses[session] = desk.now + lasting()
+    return kept
+
+
+def test_retry_after_says_when_a_place_is_to_be_expected() -> None:
+    regular = full(lambda: 20.0, 400.0)
+    assert len(regular) > 80
+    assert all(waited <= promised <= 6 for promised, waited in regular), "one every five seconds"
+    rng = random.Random(3)
+    mixed = full(lambda: rng.expovariate(1 / 24.0), 4000.0)
+    promised, waited = (sum(each) / len(mixed) for each in zip(*mixed, strict=True))
+    assert 0.7 < promised / waited < 1.6, f"{promised:.1f} s promised, {waited:.1f} s waited"
+
+
+def test_retry_after_is_exact_where_it_can_be() -> None:
+    desk = Desk(2, 2)
+    for at in (10.0, 10.5):
+        desk.now = at
+        with desk.used(self_continue=True):
+            pass
+    desk.now = 10.9
+    with pytest.raises(Overloaded) as refused:
+        desk.open("new")
+    assert refused.value.details == {"retry_after": 2}, "1.1 seconds, in whole ones"
+    desk.now = 11.99
+    with pytest.raises(Overloaded):
+        desk.open("new")
+    desk.now = 12.0
+    assert desk.open("new")
+
+
+def test_retry_after_grows_while_nothing_comes_free() -> None:
+    desk = Desk(1, 1)
+    with desk.used():
+        told = []
+        for desk.now in (0.5, 3.0, 60.0):
+            with pytest.raises(Overloaded) as refused:
+                desk.open("new")
+            told.append(refused.value.details["retry_after"])
+    assert told == [1, 3, 60]
+
+
+def test_nothing_takes_longer_the_more_sessions_there_are() -> None:
+    def lines_run(held: int) -> int:
+        """Lines of Python that a thousand more sessions and look-ups take beside so many."""
+        desk = Desk(held, held - held // 4, ttl=1e9)
+        for number in range(held):
+            desk.now += 0.01
+            desk.open(f"client {number % 50}", self_continue=number % 3 == 0)
+        count = 0
+
+        def trace(_frame: FrameType, event: str, _value: Any) -> Callable[..., Any]:
+            nonlocal count
+            count += event == "line"
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            for number in range(200):
+                desk.now += 0.01
+                session = desk.open(f"client {number % 50}")
+                with desk.table.in_use(session):
+                    desk.table.get(session.id)
+        finally:
+            sys.settrace(before)
+        assert len(desk.table) == held
+        return count
+
+    assert lines_run(5000) < 1.5 * lines_run(200)

@@ -1,0 +1,79 @@
+"""Who is turned away by a full queue is told when there is room: neither much too soon nor much too late."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from backends.scripted import Script, ScriptedBackend
+from speculation.errors import Overloaded
+from tests.verifier_server.virtual import World, opened
+from verifier_server.plan import Plan
+from verifier_server.queue import PER_SESSION
+from verifier_server.sessions import Session
+
+
+def seconds(tokens: int) -> float:
+    return 4.0 + 0.04 * tokens
+
+
+def slow(plan: Plan) -> float:
+    """Seconds of a pass that tells in whole ones: 4 to decode, and 40 ms a token."""
+    return seconds(plan.tokens)
+
+
+def world(rows: int, max_queue: int) -> World:
+    backend = ScriptedBackend(Script(seed=3), rows=rows, context_length=4096)
+    pass_ms = [1e3 * seconds(tokens + 1) for tokens in range(17)]
+    return World(backend, slow, max_queue=max_queue, pass_ms=pass_ms)
+
+
+def promised_and_waited(at: World, waiting: Sequence[Session], refused: Session) -> tuple[int, float]:
+    """What `refused` is told while these wait, and after how many seconds the first of them was answered."""
+    asked, answered = at.now, list[float]()
+    for session in waiting:
+        at.ask(session, drafts=[1, 2], then=lambda _: answered.append(at.now))
+    with pytest.raises(Overloaded) as error:
+        at.ask(refused)
+    at.run(done=lambda: bool(answered))
+    return error.value.details["retry_after"], answered[0] - asked
+
+
+def prompt(length: int, first: int) -> list[int]:
+    return [256, first, *(number % 200 for number in range(length - 2))]
+
+
+@pytest.mark.parametrize("lengths", [(1000,) * 4, (300, 900, 900, 900), (900, 900, 900, 300), (100,) * 4, (10,) * 4])
+@pytest.mark.parametrize("rows", [2, 8])
+def test_while_prompts_are_read(rows: int, lengths: tuple[int, ...]) -> None:
+    at = world(rows, max_queue=4)
+    waiting = [at.open(prompt(length, number)) for number, length in enumerate(lengths)]
+    promised, waited = promised_and_waited(at, waiting, at.open([256, 99]))
+    assert 0.75 * waited <= promised <= 1.25 * waited + 1, (promised, waited)
+
+
+@pytest.mark.parametrize("rows", [2, 8])
+def test_while_guesses_wait(rows: int) -> None:
+    at = world(rows, max_queue=6)
+    waiting = [opened(at, prompt(20, number)) for number in range(6)]
+    promised, waited = promised_and_waited(at, waiting, at.open([256, 99]))
+    assert 0.75 * waited <= promised <= 1.25 * waited + 1, (promised, waited)
+
+
+def test_while_one_session_has_its_share() -> None:
+    """What others wait for is nothing to it: it is told when one of its own is answered."""
+    at = world(8, max_queue=256)
+    busy, other = at.open(prompt(2000, 1)), opened(at, prompt(20, 2))
+    asked, answered = at.now, list[float]()
+    for _ in range(PER_SESSION):
+        at.ask(busy, then=lambda _: answered.append(at.now))
+
+    def again(_answer: object = None) -> None:
+        at.ask(other, then=again)
+
+    again()
+    with pytest.raises(Overloaded) as error:
+        at.ask(busy)
+    at.run(done=lambda: bool(answered))
+    promised, waited = error.value.details["retry_after"], answered[0] - asked
+    assert waited > 100.0
+    assert 0.75 * waited <= promised <= 1.25 * waited, (promised, waited)

@@ -1,0 +1,65 @@
+"""What a row lacks of a text that was begun before is read in pieces that leave in the row what decoding left there."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from backends.contract import Entry, Logits
+from backends.scripted import Script, ScriptedBackend
+from tests.verifier_server.bench import Bench, plain
+
+SCRIPT = Script(seed=3)
+PROMPT = [256, *range(20)]
+TEXT = plain(SCRIPT, PROMPT, 40)
+
+
+class Even(ScriptedBackend):
+    """Notes what its passes read."""
+
+    def __init__(self, even_width: int | None, rows: int) -> None:
+        self.read: list[tuple[int, int]] = []
+        super().__init__(SCRIPT, rows=rows, max_batch_tokens=64)
+        self.even_width = even_width
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        self.read += [(entry.start, len(entry.tokens)) for entry in batch]
+        return super()._forward(batch)
+
+
+def pieces(backend: Even) -> list[int]:
+    """The widths of what was read since the last time, which must be without a gap."""
+    read, backend.read = backend.read, []
+    ends = [start + width for start, width in read]
+    assert [start for start, _ in read] == [0, *ends[:-1]]
+    return [width for _, width in read]
+
+
+@pytest.mark.parametrize(("even_width", "widths"), [(8, [21, 8, 8, 8, 6]), (64, [21, 30]), (None, [51])])
+def test_a_session_that_begins_with_committed_tokens(even_width: int | None, widths: list[int]) -> None:
+    backend = Even(even_width, rows=2)
+    bench = Bench(backend=backend)
+    session = bench.open(PROMPT)
+    session.resume(TEXT[:30], backend.vocabulary.ends)
+    assert bench.verify(session, len(PROMPT) + 30).tokens == TEXT[30:31]
+    assert pieces(backend) == widths
+
+
+@pytest.mark.parametrize(("even_width", "widths"), [(8, [21, 8, 8, 4]), (None, [41])])
+def test_a_session_whose_row_was_taken(even_width: int | None, widths: list[int]) -> None:
+    backend = Even(even_width, rows=1)
+    bench = Bench(backend=backend)
+    session = bench.open(PROMPT)
+    bench.prefill(session)
+    bench.verify(session, len(PROMPT) + 1, TEXT[1:19])
+    bench.prefill(bench.open([256, 99]))
+    assert session.row is None
+    backend.read = []
+    assert bench.verify(session, len(PROMPT) + 20).tokens == TEXT[20:21]
+    assert pieces(backend) == widths
+
+
+def test_a_prompt_is_read_as_wide_as_ever() -> None:
+    backend = Even(8, rows=1)
+    bench = Bench(backend=backend)
+    bench.prefill(bench.open(PROMPT))
+    assert pieces(backend) == [len(PROMPT)]
