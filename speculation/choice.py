@@ -156,7 +156,9 @@ class Choice:
         if len(self.modes) == 1:
             return f"there is only {self.modes[0]}"
         ranked = sorted(self.modes, key=lambda mode: self._estimates[mode].likely, reverse=True)
-        return f"{', '.join(map(self._said, ranked))} tokens/s at a round trip of {self.link_ms:.1f} ms"
+        accepted = {name: each.likely for name, each in self._agreements.items() if each.compared}
+        shares = "".join(f", {share:.0%} of the draft tokens of {name} accepted" for name, share in accepted.items())
+        return f"{', '.join(map(self._said, ranked))} tokens/s at a round trip of {self.link_ms:.1f} ms{shares}"
 
     def _said(self, mode: str) -> str:
         own = self._of(mode)

@@ -160,6 +160,7 @@ def test_the_reason_tells_what_is_expected_and_what_was_measured() -> None:
     assert choice.settled is None
     _write(choice, {REMOTE: 50.0, FUSED: 60.0, TARGET: 33.0})
     assert choice.why().startswith("fused measured 60.0, remote expected ") and choice.settled == FUSED
+    assert choice.why().endswith("at a round trip of 20.0 ms, 75% of the draft tokens of draft accepted")
 
 
 def test_tokens_that_nobody_waited_for_are_no_measure() -> None:
