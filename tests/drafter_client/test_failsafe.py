@@ -8,7 +8,7 @@ import pytest
 
 from backends.contract import EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Options, Pair, Strategy
+from drafter_client import DraftModel, Mode, Options, Pair, Strategy
 from drafter_client.errors import ConnectionLost
 from drafter_client.failsafe import Failsafe
 from drafter_client.figures import notes
@@ -79,3 +79,13 @@ def test_what_is_no_fault_of_the_engine_is_raised() -> None:
 
     with pytest.raises(ConnectionLost):
         Failsafe(lost)
+
+
+def test_auto_goes_on_by_another_mode_and_remembers_nothing_of_it(
+    verifier: Verifier, failing: str, tmp_path: Path
+) -> None:
+    target, options = ScriptedBackend(Script(seed=1)), Options(max_tokens=60, temperature=0.9, seed=5, mode=Mode.AUTO)
+    with Pair(verifier.url, TOY, memory=tmp_path / "modes.json") as pair:
+        done = pair.generate(PROMPT, options).read()
+    assert done.token_ids == plain(target, target.vocabulary.encode(PROMPT), 60, options.sampling)
+    assert done.stats.draft_failure == failing and not [*tmp_path.iterdir()]
