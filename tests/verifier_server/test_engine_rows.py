@@ -189,9 +189,11 @@ def test_stopping_lets_the_pass_under_way_end_and_fails_what_waits() -> None:
     thread.gate.release()
     stopper.join(10)
     assert running.answer.tokens == TEXTS[0][:1]
-    for late in (waiting, thread.ask(2)):
-        with pytest.raises(ShuttingDown, match="the verifier is shutting down"):
-            _ = late.answer
+    with pytest.raises(ShuttingDown, match="the verifier is shutting down"):
+        _ = waiting.answer
+    late = thread.ask(2)
+    with pytest.raises(ShuttingDown, match="the verifier is shutting down"):
+        _ = late.answer
 
 
 def test_jobs_of_many_threads_are_all_answered() -> None:
