@@ -286,7 +286,7 @@ def test_what_a_drafter_has_read_is_not_read_again(
 ) -> None:
     """Of a prompt that it reads in pieces, too; in mode auto also where others have written meanwhile."""
     calls = count()
-    monkeypatch.setattr(Chooser, "next", lambda _: (Mode.REMOTE, Mode.TARGET)[next(calls) // 8 % 2])
+    monkeypatch.setattr(Chooser, "next", lambda *_: (Mode.REMOTE, Mode.TARGET)[next(calls) // 8 % 2])
     made: list[Growing] = []
 
     def make(vocabulary: Vocabulary, sampling: Sampling) -> Growing:
