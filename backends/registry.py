@@ -24,6 +24,8 @@ _MODULES = {
 _EXTRAS = {"torch": "requirements-torch.txt", "mlx": "requirements-mlx.txt"}
 
 NAMES = tuple(_MODULES)
+TEST_ENGINES = ("scripted",)  # accepted everywhere, listed nowhere
+SHOWN = tuple(name for name in NAMES if name not in TEST_ENGINES)
 
 
 def load(name: str, options: LoadOptions, progress: Progress | None = None) -> Backend:
@@ -31,7 +33,7 @@ def load(name: str, options: LoadOptions, progress: Progress | None = None) -> B
     try:
         module = _MODULES[name]
     except KeyError:
-        raise ModelLoadError(f"unknown backend {name!r}: choose one of {', '.join(NAMES)}") from None
+        raise ModelLoadError(f"unknown backend {name!r}: choose one of {', '.join(SHOWN)}") from None
     try:
         loader = cast(Loader, import_module(module).load)
     except ModuleNotFoundError as error:

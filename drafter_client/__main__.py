@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from backends.contract import BackendError
-from drafter_client.arguments import compare_options, drafter_options, solo_options
+from drafter_client.arguments import compare_options, drafter_options, report_options, solo_options
 from drafter_client.commands.common import INTERRUPTED
 from drafter_client.commands.draft import run_draft
 from drafter_client.commands.many import run_many
 from drafter_client.commands.solo import run_solo_command
 from drafter_client.comparing.command import run_compare
 from drafter_client.errors import DrafterError
-from drafter_client.profiles.command import report_parser, run_report
+from drafter_client.profiles.command import run_report
 from speculation.errors import SpecPairError
 from speculation.terminal_text import several_lines
 
@@ -52,7 +52,7 @@ def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["solo"]:
         return run_solo_command(solo_options(arguments[1:]))
     if arguments[:1] == ["report"]:
-        return run_report(report_parser().parse_args(arguments[1:]))
+        return run_report(report_options(arguments[1:]))
     if arguments[:1] == ["compare"]:
         return run_compare(compare_options(arguments[1:]))
     options = drafter_options(arguments)

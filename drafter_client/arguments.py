@@ -1,9 +1,13 @@
 """Command lines of the drafter: which flags each command has, and which of them go together."""
 
 import argparse
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Mapping, Sequence
 
-from backends.registry import NAMES
+from backends.registry import SHOWN
+from command_line.environment import UnknownVariable, variables
+from command_line.parser import OneOf, Parser
 from drafter_client import flags
 from drafter_client.options import Mode
 from speculation.acceptance import Strategy
@@ -11,16 +15,18 @@ from speculation.acceptance import Strategy
 # Flags that say something about a draft model here, and about drafting here.
 _OF_AN_ENGINE = ("--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile", "--tensor-parallel")
 _OF_A_MODEL = ("--draft-model", *_OF_AN_ENGINE, "--translate", "--no-lookup")
+COMMANDS = ("solo", "compare", "report")
 SOLO = ("target", "draft", "server")  # what 'drafter solo' may run
+_VARIABLES = ("API_KEY",)  # behind `flags.PREFIX`
 _HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key", "--patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
 _OF_MANY = ("--concurrency", "--output")
 
 
-def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
+def drafter_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
     """What the flags of `python -m drafter_client` say. Exits with status 2 where they make no sense."""
     parser = drafter_parser()
-    options = parser.parse_args(arguments)
+    options = _parsed(parser, arguments, environment)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
     _check_strategy(parser, options)
     if options.mode is not Mode.AUTO and not options.remember:
@@ -41,10 +47,10 @@ def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
+def compare_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
     """What the flags of `python -m drafter_client compare` say. Exits with status 2 where they make no sense."""
     parser = compare_parser()
-    options = parser.parse_args(arguments)
+    options = _parsed(parser, arguments, environment)
     _check_lookup(parser, options)
     if options.png is not None and options.no_png:
         parser.error("--png: --no-png says the contrary, leave one of the two out")
@@ -52,7 +58,27 @@ def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _check_strategy(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def report_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """What the flags of `python -m drafter_client report` say. Exits with status 2 where they make no sense."""
+    return report_parser().parse(arguments)
+
+
+def _parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
+    """What the flags say, with the key from the environment where no flag gives one."""
+    options = parser.parse(arguments)
+    try:
+        found = variables(flags.PREFIX, _VARIABLES, environment)
+    except UnknownVariable as error:
+        parser.error(str(error))
+    for name in found.unknown:
+        print(f"drafter: {name}: nothing reads this variable, and it is ignored", file=sys.stderr)
+    key = found.values.get("API_KEY")
+    parser.set_defaults(api_key=key)  # no flag that was given
+    options.api_key = key if options.api_key is None else options.api_key
+    return options
+
+
+def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
     lossy = options.strategy is Strategy.THRESHOLD
     if lossy and options.threshold is None:
         parser.error("--strategy threshold: say from which on a draft is taken, with --threshold")
@@ -64,13 +90,13 @@ def _check_strategy(parser: argparse.ArgumentParser, options: argparse.Namespace
         )
 
 
-def _check_lookup(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _check_lookup(parser: Parser, options: argparse.Namespace) -> None:
     if options.backend == flags.NGRAM:
         _refuse(parser, options, _OF_A_MODEL, "--backend ngram drafts without a model")
 
 
 def _refuse(
-    parser: argparse.ArgumentParser,
+    parser: Parser,
     options: argparse.Namespace,
     which: Sequence[str],
     reason: str,
@@ -82,42 +108,36 @@ def _refuse(
             parser.error(f"{flag}: {reason}, {then}")
 
 
-def drafter_parser() -> argparse.ArgumentParser:
+def drafter_parser() -> Parser:
     """Flags of `python -m drafter_client`."""
-    parser = argparse.ArgumentParser(
-        prog="drafter",
-        description="Generate text with a verifier: a small model here drafts, the large one there decides.",
-        epilog="'drafter solo' runs one model by itself, 'drafter compare' tries every way, 'drafter report DIR' draws "
-        "what --profile has written: each has its own --help.",
-        allow_abbrev=False,
+    parser = Parser(
+        "drafter",
+        usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nsolo | compare | report DIR   (each has its own --help)",
+        description="Generate text with a verifier: a small model here drafts, the large one there decides. 'solo' "
+        "runs one model by itself, 'compare' tries every mode, 'report' draws what --profile has written.",
+        examples=(
+            'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
+            'drafter --draft-model llama-1b.gguf --chat --prompt "Why is the sky blue?"',
+            "drafter --prompt-file prompts.txt --concurrency 4 --output results.jsonl",
+        ),
+        commands=COMMANDS,
     )
+    flags.text_flags(parser, many=True)
     flags.verifier_flags(parser)
-    parser.add_argument(
-        "--mode",
-        choices=[str(mode) for mode in Mode],
-        default=str(Mode.REMOTE),
-        help="who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto",
-    )
-    flags.memory_flags(parser)
-    draft = flags.draft_flags(parser)
-    draft.add_argument(
-        "--draft-n", metavar="auto|N", type=flags.draft_n, default="auto", help="drafts a round (default: auto)"
-    )
-    flags.many_flags(parser, flags.prompt_flags(parser))
-    parser.add_argument("--chat", action="store_true", help="apply the target's chat template to the prompt")
-    parser.add_argument("--system", metavar="TEXT", help="system message, with --chat")
+    flags.draft_flags(parser, modes=True)
     flags.sampling_flags(parser)
     flags.strategy_flags(parser)
-    flags.output_flags(parser)
-    parser.add_argument("--baseline", action="store_true", help="measure the target alone on the same prompt, too")
-    flags.profile_flags(parser)
+    output = flags.output_flags(parser)
+    output.add_argument("--baseline", action="store_true", help="measure the target alone on the same prompt, too")
+    output.add_argument("--verbose", action="store_true", help="show the decision on each token")
+    flags.profile_flag(output)
     return parser
 
 
-def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
+def solo_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
     """What the flags of `python -m drafter_client solo` say. Exits with status 2 where they make no sense."""
     parser = solo_parser()
-    options = parser.parse_args(arguments)
+    options = _parsed(parser, arguments, environment)
     there = options.which == "server"
     for flag in _HERE if there else _THERE:
         name = flag[2:].replace("-", "_")
@@ -129,44 +149,46 @@ def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def solo_parser() -> argparse.ArgumentParser:
+def solo_parser() -> Parser:
     """Flags of `python -m drafter_client solo`."""
-    parser = argparse.ArgumentParser(
-        prog="drafter solo",
+    parser = Parser(
+        "drafter solo",
+        usage="[target | draft | server] [FLAGS] --prompt TEXT",
         description="Run one model by itself, token by token, and say how long each token took.",
-        allow_abbrev=False,
+        examples=(
+            'drafter solo --prompt "import os" --max-tokens 20',
+            'drafter solo --model llama-1b.gguf --threads 4 --prompt "import os"',
+            'drafter solo server --verifier http://bigbox:8000 --prompt "import os"',
+        ),
     )
-    parser.add_argument(
+    model = parser.add_argument_group("model")
+    model.add_argument(
         "which",
         nargs="?",
-        choices=SOLO,
+        choices=OneOf(SOLO),
         default=SOLO[0],
         help="target, draft: the shipped model, on this machine; server: the verifier's target (default: %(default)s)",
     )
-    parser.add_argument("--model", type=flags.path, metavar="PATH", help="another model, on this machine")
+    model.add_argument("--model", type=flags.path, metavar="PATH", help="another model, on this machine")
+    flags.text_flags(parser)
     flags.verifier_flags(parser)
-    flags.engine_flags(parser.add_argument_group("engine"), NAMES, "engine (default: %(default)s)")
-    flags.prompt_flags(parser)
+    flags.engine_flags(parser.add_argument_group("engine"), SHOWN, "engine (default: %(default)s)")
     flags.sampling_flags(parser)
     flags.output_flags(parser)
     return parser
 
 
-def compare_parser() -> argparse.ArgumentParser:
+def compare_parser() -> Parser:
     """Flags of `python -m drafter_client compare`."""
-    parser = argparse.ArgumentParser(
-        prog="drafter compare",
-        description="Write the same texts in every way there is, by turns, and say which is the fastest here.",
-        allow_abbrev=False,
-    )
-    flags.verifier_flags(parser)
-    flags.memory_flags(parser)
-    flags.draft_flags(parser).add_argument(
-        "--lengths",
-        type=flags.lengths,
-        default=flags.lengths("1-8"),
-        metavar="LIST",
-        help="fixed drafts a round to try, beside automatic ones, as 1,2,4 or 1-8 (default: 1-8)",
+    parser = Parser(
+        "drafter compare",
+        usage="[FLAGS]",
+        description="Write the same texts in every mode there is, by turns, and say which is the fastest here.",
+        examples=(
+            "drafter compare --verifier http://bigbox:8000",
+            "drafter compare --draft-model llama-1b.gguf --lengths 2,4,8 --runs 1",
+            "drafter compare --prompt-file code.txt --prompt-file chat.jsonl --json",
+        ),
     )
     texts = parser.add_argument_group("texts")
     texts.add_argument(
@@ -183,11 +205,44 @@ def compare_parser() -> argparse.ArgumentParser:
         default=3,
         help="times that each text is written (default: 3)",
     )
-    texts.add_argument("--max-tokens", type=flags.at_least(1), default=96, metavar="N", help="(default: %(default)s)")
+    texts.add_argument(
+        "--max-tokens", type=flags.at_least(1), default=96, metavar="N", help="tokens at most (default: %(default)s)"
+    )
+    flags.verifier_flags(parser)
+    drafting = flags.draft_flags(parser)
+    flags.memory_flag(drafting)
+    drafting.add_argument(
+        "--lengths",
+        type=flags.lengths,
+        default=flags.lengths("1-8"),
+        metavar="LIST",
+        help="fixed numbers of draft tokens a round to try, beside automatic ones, as 1,2,4 or 1-8 (default: 1-8)",
+    )
     flags.sampling_flags(parser)
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
     output.add_argument("--png", type=flags.path, metavar="FILE", help="the picture (default: compare.png)")
     output.add_argument("--no-png", action="store_true", help="no picture")
-    flags.profile_flags(parser)
+    flags.profile_flag(output)
+    return parser
+
+
+def report_parser() -> Parser:
+    """Flags of `python -m drafter_client report`."""
+    parser = Parser(
+        "drafter report",
+        usage="[FLAGS] DIR",
+        description="Draw what a run with --profile has left behind, in the terminal and as a picture.",
+        examples=(
+            "drafter report runs",
+            "drafter report runs --run 2 --no-png",
+            "drafter report runs --png run.png",
+        ),
+    )
+    runs = parser.add_argument_group("run")
+    runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder that --profile named")
+    runs.add_argument("--run", type=flags.at_least(1), metavar="N", help="which run (default: the last with drafts)")
+    picture = parser.add_argument_group("picture").add_mutually_exclusive_group()
+    picture.add_argument("--png", type=flags.path, metavar="FILE", help="(default: report-N.png in the folder)")
+    picture.add_argument("--no-png", action="store_true", help="in the terminal only")
     return parser

@@ -15,7 +15,7 @@ from speculation.mode_estimate import PRIOR_LOOKUP, Machines
 _LOOK = 0.5  # seconds after which the link is measured again
 _LOOKS = 3  # in a row that have to say that it has changed: some may have met a busy machine
 _LINKS = 8  # whose rates are kept at hand
-_HEAD, _STEPS_TIMED = 2, 4  # tokens of a text that draft steps are timed behind, and how many
+_HEAD, _STEPS_TIMED = 2, 6  # tokens of a text that draft steps are timed behind, and how many
 
 
 class Chooser:

@@ -39,7 +39,7 @@ from speculation.proposal import Weights
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
 _SILENCE = 10.0  # seconds, of a stream; a verifier with nothing to say says so every 3 s
 _ATTEMPTS = 7  # at a broken connection: some 6 s of outage are bridged
-_FEW_ATTEMPTS = 4  # under a second, where the outages of a pair are waited for
+_FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # and not beyond so many seconds, where the outages of a pair are waited for
 _OVERLOAD_PATIENCE = 60.0  # seconds of asking an overloaded verifier again, at the pace it names
 _FIRST_PAUSE = 0.1  # seconds, doubled with every attempt
 
@@ -301,7 +301,7 @@ class VerifierClient:
 
         What is tried must be safe to repeat.
         """
-        pause, attempts = _FIRST_PAUSE, _ATTEMPTS if self._outages is None else _FEW_ATTEMPTS
+        pause, attempts, began = _FIRST_PAUSE, _ATTEMPTS if self._outages is None else _FEW_ATTEMPTS, self._clock()
         for attempt in range(attempts):
             if self._aborted.is_set():
                 raise ConnectionLost(f"the exchange with {self.url} was broken off")
@@ -309,12 +309,10 @@ class VerifierClient:
                 result = exchange()
                 self._reached = True
                 return result
-            except ConnectionLost:
-                self._reached = True
-                if attempt + 1 == attempts:
-                    raise
-            except VerifierUnreachable:
-                if attempt + 1 == attempts or not self._reached:  # never there: say so at once
+            except (ConnectionLost, VerifierUnreachable) as error:
+                self._reached = self._reached or isinstance(error, ConnectionLost)
+                long = self._outages is not None and self._clock() - began > _BRIDGED  # a silent link takes its time
+                if attempt + 1 == attempts or long or not self._reached:  # never there: say so at once
                     raise
             self._sleep(pause)
             pause *= 2

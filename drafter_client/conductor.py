@@ -139,7 +139,7 @@ class Conductor:
         if isinstance(event, Drafted):
             expansion = event.expansion
             took = self._pilot.drafted(expansion.predictions, expansion.read, now, event.onward)
-            self._stats.drafted_for(took)
+            self._stats.drafted_for(took, now)
             if self._observer is not None:
                 self._observer.drafted(expansion, took, now)
         elif isinstance(event, Answered):
@@ -155,6 +155,7 @@ class Conductor:
             self._bounds.check(STREAM, event.position, event.tokens)
             if event.forward_ms is not None:
                 self._pilot.went_on(event.forward_ms)
+                self._stats.target_decoded(event.forward_ms, now)
                 if self._observer is not None:
                     self._observer.went_on(event.forward_ms, now)
             self._bounds.check_explained(STREAM, self._explained and bool(event.tokens), event.decisions)

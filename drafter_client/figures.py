@@ -4,6 +4,7 @@ from drafter_client.options import Mode
 from drafter_client.origin import Origin
 from drafter_client.pace import Pace
 from drafter_client.stats import Stats
+from drafter_client.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
 from speculation.acceptance import Strategy
 from speculation.operation import Operation
 from speculation.terminal_text import one_line
@@ -14,17 +15,23 @@ Row = tuple[str, str]  # label and value; docs/readout.md says what each label m
 Bar = tuple[str, float]  # label and milliseconds
 
 _EXACT: dict[str, str] = {
-    Strategy.DETERMINISTIC: "its argmax",
-    Strategy.GREEDY: "its argmax",
-    Strategy.PROBABILISTIC: "a sample",
-    Strategy.THRESHOLD: "no: lossy",
+    Strategy.DETERMINISTIC: "target's argmax",
+    Strategy.GREEDY: "target's argmax",
+    Strategy.PROBABILISTIC: "target's sample",
+    Strategy.THRESHOLD: "lossy",
 }
-_ORIGINS = {
+SOURCES = {
     Origin.ACCEPTED: "accepted",
-    Origin.CORRECTION: "corrections",
-    Origin.FREE: "free",
-    Origin.OWN: "own",
+    Origin.CORRECTION: "recovered",
+    Origin.FREE: "bonus",
+    Origin.OWN: "target-decoded",
 }
+_COMPARED = {
+    True: "same text",
+    False: "the text differs, most likely after a near-tie (README: near-ties)",
+    None: "another text, as by this strategy it may be",
+}
+_SPEED_UP = "{:.2f}x the target"
 
 
 def title(stats: Stats) -> str:
@@ -59,15 +66,17 @@ def couples(stats: Stats) -> list[tuple[Row, Row]]:
     """Figures of which the second says more about the first."""
     told: list[tuple[Row, Row]] = []
     if stats.looked_up:
-        told.append((("looked up", f"{stats.looked_up} drafts"), ("of these accepted", str(stats.looked_up_accepted))))
+        told.append(
+            (("looked up", f"{stats.looked_up} draft tokens"), ("looked up, accepted", str(stats.looked_up_accepted)))
+        )
     if set(stats.operations) - {Operation.LOCKSTEP}:
         ready = _share(stats.prepared / stats.misses if stats.misses else None)
-        told.append((("misses", f"{stats.misses} tokens"), ("drafts ready after one", ready)))
+        told.append((("mispredicted", f"{stats.misses} tokens"), ("next draft ready", ready)))
         late = str(stats.guesses - stats.rounds)
-        told.append((("guesses", f"{stats.guesses} sent"), ("of these out of date", late)))
+        told.append((("drafts sent", str(stats.guesses)), ("drafts out of date", late)))
     strategy = stats.sampling.get("strategy", Strategy.COUPLED)
     if strategy != Strategy.COUPLED:
-        told.append((("strategy", str(strategy)), ("exact", exactness(strategy, drafted=_may_be_drafted(stats)))))
+        told.append((("strategy", str(strategy)), ("the text is", exactness(strategy, drafted=_may_be_drafted(stats)))))
     if stats.sampling.get("temperature"):
         drawn = f"{stats.sampling['temperature']:g}"
         told.append((("temperature", drawn), ("seed", str(stats.sampling.get("seed")))))
@@ -79,7 +88,7 @@ def couples(stats: Stats) -> list[tuple[Row, Row]]:
 def _of_the_pair(stats: Stats) -> list[Row]:
     return [
         ("rounds", str(stats.rounds)),
-        ("drafted", str(stats.drafted)),
+        ("draft tokens", str(stats.drafted)),
         ("accepted", str(stats.accepted)),
         ("acceptance rate", _share(stats.acceptance_rate)),
         ("mean acceptance length", _unit(stats.mean_acceptance_length)),
@@ -89,21 +98,25 @@ def _of_the_pair(stats: Stats) -> list[Row]:
 def _of_the_model(stats: Stats) -> list[Row]:
     pace = Pace.of(stats.token_ms)
     median, p90, longest = (None, None, None) if pace is None else (pace.median, pace.p90, pace.longest)
-    per_token = None if pace is None else (stats.total_ms - stats.ttft_ms) / (stats.generated_tokens - 1)
     return [
         ("ITL median", _unit(median, "ms")),
         ("ITL p90", _unit(p90, "ms")),
         ("ITL longest", _unit(longest, "ms")),
-        ("TPOT", _unit(per_token, "ms")),
+        ("TPOT", _unit(_per_token(stats), "ms")),
     ]
+
+
+def _per_token(stats: Stats) -> float | None:
+    """Milliseconds a token took behind the first, on average."""
+    return (stats.total_ms - stats.ttft_ms) / (stats.generated_tokens - 1) if stats.generated_tokens > 1 else None
 
 
 def lines(stats: Stats) -> list[Row]:
     """Figures that take a line each."""
     told: list[Row] = []
     if stats.operations:
-        origins = [f"{stats.origins[origin]} {name}" for origin, name in _ORIGINS.items() if stats.origins[origin]]
-        told += [("tokens", ", ".join(origins)), ("operation", _operations(stats))]
+        sources = [f"{stats.origins[origin]} {name}" for origin, name in SOURCES.items() if stats.origins[origin]]
+        told += [("tokens", ", ".join(sources)), ("operation", _operations(stats))]
     if stats.turns:
         told += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
     if stats.resumed:
@@ -120,22 +133,24 @@ def _operations(stats: Stats) -> str:
 
 
 def bars(stats: Stats) -> list[Bar]:
-    """Where the time went."""
-    times = stats.times
+    """What the text waited for: parts of the whole time, none negative, which add up to it."""
     if stats.mode == SOLO:
-        return [("prefill", times.prefill), ("generating", max(0.0, stats.total_ms - times.prefill))]
-    here = [("network", times.network), ("queue", times.queue), ("verify", times.verify)]
+        generating = max(0.0, stats.total_ms - stats.times.prefill)
+        return list(fitted({PREFILL: stats.times.prefill, "generating": generating}, stats.total_ms).items())[:2]
+    waits = stats.waits()
+    shown = {part: part for part in waits}
     if stats.mode == Mode.TARGET:
-        return [*here[:2], ("forward", times.verify)]
-    if stats.mode == Mode.FUSED:
-        return [("drafting", times.drafting), *here]
-    return [("prefill", times.prefill), ("drafting", times.drafting), *here]
+        shown = {VERIFY: "forward", QUEUE: QUEUE, NETWORK: NETWORK, OTHER: OTHER}
+    elif stats.mode == Mode.FUSED:
+        del shown[PREFILL]  # the verifier counts it with the rest
+    waits[OTHER] += sum(value for part, value in waits.items() if part not in shown)
+    return [(name, waits[part]) for part, name in shown.items()]
 
 
 def exactness(strategy: str, *, drafted: bool) -> str:
     """What a text by this strategy is in place of the sample that the target draws under the shared noise."""
     if strategy == Strategy.THRESHOLD and not drafted:
-        return "a sample"
+        return "target's sample"
     return _EXACT.get(strategy, "?")
 
 
@@ -149,18 +164,43 @@ def _may_be_drafted(stats: Stats) -> bool:
     return set(modes) != {Mode.TARGET}
 
 
-def note(stats: Stats) -> str | None:
+def headline(stats: Stats) -> list[str]:
+    """The main figures, those first that matter most; each makes sense by itself."""
+    told = [f"{stats.generated_tokens} tokens"]
+    if stats.tokens_per_second is not None:
+        told.append(f"{stats.tokens_per_second:.1f} tokens/s")
+    told.append(f"TTFT {stats.ttft_ms:.0f} ms")
+    if stats.mode in (SOLO, Mode.TARGET):
+        told += [f"TPOT {value:.2f} ms" for value in [_per_token(stats)] if value is not None]
+    else:
+        told.append(f"acceptance rate {_share(stats.acceptance_rate)}")
+    told.append(f"ended by {stats.ended_by or 'interrupt'}")
+    if stats.speed_up is not None:
+        told.append(_SPEED_UP.format(stats.speed_up))
+    return told
+
+
+def notes(stats: Stats) -> list[str]:
     """What a reader would otherwise be puzzled by."""
+    told = []
     if stats.draft_failure is not None:
-        return f"the draft model failed, the target wrote the rest alone: {one_line(stats.draft_failure)}"
+        told.append(f"the draft model failed, the target wrote the rest alone: {one_line(stats.draft_failure)}")
+    if stats.resumed:
+        at = ", ".join(map(str, stats.resumed))
+        told.append(f"the verifier went away, and the text was taken up again at token {at}")
     if lossy(stats):
-        return (
-            f"lossy: drafts were taken that the target gave more than {stats.sampling.get('threshold')}; "
+        told.append(
+            f"lossy: draft tokens were accepted that the target gave more than {stats.sampling.get('threshold')}; "
             "the text is not the target's own"
         )
-    if stats.ended_by != "context":
-        return None
-    return f"the context ({stats.context} tokens) is full: --max-tokens asked for more"
+    elif stats.ended_by == "context":
+        told.append(f"the context ({stats.context} tokens) is full: --max-tokens asked for more")
+    return told
+
+
+def compared(stats: Stats) -> str | None:
+    """How the text is to that of the baseline, where there is one."""
+    return None if stats.baseline is None else _COMPARED[stats.baseline.same_tokens]
 
 
 def _share(value: float | None) -> str:

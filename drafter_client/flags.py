@@ -1,19 +1,21 @@
 """Flags that several commands of the drafter have alike, and what may be said with them."""
 
 import argparse
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from backends.contract import DTYPES
 from backends.machine import THREADS_AT_MOST
-from backends.registry import NAMES
+from backends.registry import SHOWN, TEST_ENGINES
+from backends.shipped import DEFAULT_DRAFT
+from command_line.parser import OneOf
+from drafter_client.options import Mode
 from drafter_client.outages import PATIENCE
 from drafter_client.pair import BRANCHES, VERIFIER
-from models import DEFAULT_DRAFT
 from speculation import noise
 from speculation.acceptance import Strategy
 
+PREFIX = "DRAFTER_"  # of variables in the environment
 NGRAM = "ngram"  # as a backend: of the drafter alone
 # A branch is a row of the engine, with KV cells of its own and a place in a pass: the tenth best continuation is seldom
 # what comes, and engines have bounds of their own that would speak of rows.
@@ -21,15 +23,10 @@ _MOST_BRANCHES = 64
 _MOST_TEXTS = 64  # at a time: each has threads and connections of its own
 
 
-def profile_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--profile", type=path, metavar="DIR", help="write what happens into this folder; see 'report'")
-
-
 def verifier_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("verifier")
-    group.add_argument("--verifier", metavar="URL", default=VERIFIER, help="(default: %(default)s)")
-    key = os.environ.get("DRAFTER_API_KEY")
-    group.add_argument("--api-key", metavar="KEY", default=key, help="its key, if it wants one (or DRAFTER_API_KEY)")
+    group.add_argument("--verifier", metavar="URL", default=VERIFIER, help="its address (default: %(default)s)")
+    group.add_argument("--api-key", metavar="KEY", help=f"its key, if it wants one (or {PREFIX}API_KEY)")
     group.add_argument(
         "--patience",
         metavar="SECONDS",
@@ -39,8 +36,8 @@ def verifier_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def memory_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def memory_flag(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--no-remember",
         dest="remember",
         action="store_false",
@@ -48,17 +45,30 @@ def memory_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def draft_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    draft = parser.add_argument_group("draft model")
+def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argparse._ArgumentGroup:
+    """Flags of drafting here, and of the engine that drafts. `modes`: with a choice of who drafts."""
+    draft = parser.add_argument_group("drafting")
+    if modes:
+        draft.add_argument(
+            "--mode",
+            choices=OneOf([str(mode) for mode in Mode]),
+            default=str(Mode.REMOTE),
+            help="who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto",
+        )
+        memory_flag(draft)
     draft.add_argument(
-        "--draft-model", type=path, metavar="PATH", default=DEFAULT_DRAFT, help="(default: the small one)"
+        "--draft-model", type=path, metavar="PATH", default=DEFAULT_DRAFT, help="model file (default: the small one)"
     )
+    if modes:
+        draft.add_argument(
+            "--draft-n", metavar="auto|N", type=draft_n, default="auto", help="draft tokens a round (default: auto)"
+        )
     draft.add_argument(
         "--branches",
         metavar="N",
         type=from_to(1, _MOST_BRANCHES),
         default=BRANCHES,
-        help="continuations that it may follow at once, to be ready for corrections (default: %(default)s)",
+        help="continuations followed at once, to be ready for recovered tokens (default: %(default)s)",
     )
     draft.add_argument(
         "--translate", action="store_true", help="where the draft model has another vocabulary, draft through text"
@@ -67,15 +77,16 @@ def draft_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "--no-lookup",
         dest="lookup",
         action="store_false",
-        help="ask the draft model only; do not look drafts up in the text itself",
+        help="ask the draft model only; do not look draft tokens up in the text itself",
     )
     draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: nothing side by side")
-    engine_flags(draft, (*NAMES, NGRAM), "engine; ngram: no model, look the text up in itself (default: %(default)s)")
+    engine = parser.add_argument_group("engine of the draft model")
+    engine_flags(engine, (*SHOWN, NGRAM), "engine; ngram: no model, look the text up in itself (default: %(default)s)")
     return draft
 
 
 def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meaning: str) -> None:
-    parser.add_argument("--backend", choices=names, default="llama_cpp", help=meaning)
+    parser.add_argument("--backend", choices=OneOf(names, TEST_ENGINES), default="llama_cpp", help=meaning)
     parser.add_argument(
         "--context", metavar="TOKENS", type=at_least(8), help="tokens of context (default: as trained, up to 4096)"
     )
@@ -87,7 +98,7 @@ def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meanin
     )
     parser.add_argument("--device", metavar="NAME", help="torch: cpu, cuda, mps, neuron (default: the best there is)")
     parser.add_argument(
-        "--dtype", choices=DTYPES, help="torch, mlx: number type (default: by the device; mlx: as stored)"
+        "--dtype", choices=OneOf(DTYPES), help="torch, mlx: number type (default: by the device; mlx: as stored)"
     )
     parser.add_argument("--compile", action="store_true", help="torch: compile for all shapes first")
     parser.add_argument(
@@ -99,23 +110,27 @@ def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meanin
     )
 
 
-def prompt_flags(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    group = parser.add_argument_group("prompt").add_mutually_exclusive_group()
-    group.add_argument("--prompt", metavar="TEXT", help="the text to continue; without it, standard input is read")
-    parser.add_argument("--max-tokens", metavar="N", type=at_least(1), default=128, help="(default: %(default)s)")
-    return group
-
-
-def many_flags(parser: argparse.ArgumentParser, one_or_many: argparse._MutuallyExclusiveGroup) -> None:
-    one_or_many.add_argument(
-        "--prompt-file", type=path, metavar="FILE", help="many prompts: one a line, or JSON Lines if it ends in .jsonl"
+def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
+    """Flags of the text to write. `many`: or of many texts, with chats."""
+    text = parser.add_argument_group("text")
+    one_or_many = text.add_mutually_exclusive_group()
+    one_or_many.add_argument("--prompt", metavar="TEXT", help="text to continue; without it, standard input is read")
+    if many:
+        one_or_many.add_argument(
+            "--prompt-file", type=path, metavar="FILE", help="many prompts: one a line, or JSON Lines (*.jsonl)"
+        )
+    text.add_argument(
+        "--max-tokens", metavar="N", type=at_least(1), default=128, help="tokens at most (default: %(default)s)"
     )
-    group = parser.add_argument_group("many prompts")
-    texts = from_to(1, _MOST_TEXTS)
-    group.add_argument("--concurrency", metavar="N", type=texts, default=1, help="texts at a time (default: 1)")
-    group.add_argument(
-        "--output", type=path, metavar="FILE", help="write results there, as JSON Lines; run it again to go on"
-    )
+    if many:
+        text.add_argument("--chat", action="store_true", help="apply the target's chat template to the prompt")
+        text.add_argument("--system", metavar="TEXT", help="system message, with --chat")
+        group = parser.add_argument_group("many prompts")
+        texts = from_to(1, _MOST_TEXTS)
+        group.add_argument("--concurrency", metavar="N", type=texts, default=1, help="texts at a time (default: 1)")
+        group.add_argument(
+            "--output", type=path, metavar="FILE", help="write results there, as JSON Lines; run it again to go on"
+        )
 
 
 def sampling_flags(parser: argparse.ArgumentParser) -> None:
@@ -132,29 +147,34 @@ def sampling_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def output_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--json", action="store_true", help="one JSON object a text on standard output, nothing else there"
-    )
-    group.add_argument("--no-stream", action="store_true", help="print the text at the end")
-
-
 def strategy_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("acceptance")
     group.add_argument(
         "--strategy",
-        choices=[str(strategy) for strategy in Strategy],
+        choices=OneOf([str(strategy) for strategy in Strategy]),
         default=str(Strategy.COUPLED),
-        help="rule by which drafts are accepted (default: %(default)s)",
+        help="rule by which draft tokens are accepted (default: %(default)s)",
     )
     group.add_argument(
         "--threshold",
         metavar="P",
         type=between(0.0, 1.0, open_high=True),
-        help="of the strategy of that name: take drafts that the target gives more than this (lossy)",
+        help="of that strategy: accept what the target gives more than this (lossy)",
     )
-    group.add_argument("--verbose", action="store_true", help="show the decision on each token")
+
+
+def output_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    group = parser.add_argument_group("output")
+    group.add_argument("--stats", action="store_true", help="show all figures at the end, not the main ones alone")
+    group.add_argument(
+        "--json", action="store_true", help="one JSON object a text on standard output, nothing else there"
+    )
+    group.add_argument("--no-stream", action="store_true", help="print the text at the end")
+    return group
+
+
+def profile_flag(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--profile", type=path, metavar="DIR", help="write what happens into this folder; see 'report'")
 
 
 def path(text: str) -> Path:

@@ -92,7 +92,7 @@ def speculate(
         bounds = Bounds(client.url, info.vocabulary.size, limit)
         bounds.check("/prefill", at, opened.tokens)
         tokens = known + opened.tokens
-        stats.opened(opened, now - began)
+        stats.opened(opened, 1e3 * began, 1e3 * now)
         pilot = Pilot(
             tokens,
             limit,

@@ -245,7 +245,9 @@ class Pair:
         try:
             yield from automatic(client, begin, self._chooser, self._look, bounds, text, options, stats, self._clock)
         finally:
-            if not options.in_turns and options.draft_n is None:  # others are no measure for what is usual
+            # Other ways of drafting, and a draft model that fails, are no measure for what is usual.
+            failed = isinstance(drafter, Failsafe) and drafter.failure is not None
+            if not options.in_turns and options.draft_n is None and not failed:
                 self._chooser.keep()
 
     def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:

@@ -7,38 +7,31 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from drafter_client.figures import Row, bars, columns, couples, lines, note, title
+from drafter_client.figures import SOURCES, Row, bars, columns, compared, couples, headline, lines, notes, title
 from drafter_client.origin import Origin
 from drafter_client.pace import means, sparkline
 from drafter_client.stats import Stats
+from drafter_client.waits import percentages
 
 _WIDEST = 60  # signs of a bar or a line
+_APART = "   "  # between two figures
+_NARROW = 76  # columns of a line of main figures: more are hard to take in
 _FRAME = 4  # columns of the panel's border
 _SIDE_BY_SIDE = 76  # columns of a terminal from which on two figures go into a row
 STYLES = {Origin.ACCEPTED: "green", Origin.CORRECTION: "yellow", Origin.FREE: "cyan", Origin.OWN: "blue"}
-_COLOURS = {"prefill": "magenta", "drafting": "green", "network": "yellow", "queue": "red"}
+_COLOURS = {"prefill": "magenta", "drafting": "green", "network": "yellow", "queue": "red", "other": "white"}
+_WAITS = "\nwhat the text waited for"
 _NOTHING = ("", "")
-_COMPARED = {
-    True: "same text",
-    False: "the text differs, most likely after a near-tie (README: near-ties)",
-    None: "another text, as by this strategy it may be",
-}
-_MEANINGS = {
-    Origin.ACCEPTED: "accepted draft",
-    Origin.CORRECTION: "correction by the target",
-    Origin.FREE: "free token of the target",
-    Origin.OWN: "its own, unasked",
-}
 
 
 def legend(width: int = 100) -> Text:
     """What explains the colours: one line, or more where the terminal has no room for that."""
     text, used = Text(), 0
-    for origin, meaning in _MEANINGS.items():
-        size = len(meaning) + 2
+    for source, name in SOURCES.items():
+        size = len(name) + 2
         gap = "" if not used else "   " if used + 3 + size <= width else "\n"
         used = size if gap in ("", "\n") else used + 3 + size
-        text.append(gap).append("■ ", STYLES[origin]).append(meaning, "dim")
+        text.append(gap).append("■ ", STYLES[source]).append(name, "dim")
     return text
 
 
@@ -47,11 +40,37 @@ def show(stats: Stats, console: Console) -> None:
     parts: list[RenderableType] = [
         _pairs(stats, console.width >= _SIDE_BY_SIDE),
         *_lines(stats),
-        Text(),
+        Text(_WAITS, "dim"),
         _times(stats, console.width),
     ]
     parts += [*_tokens(stats, console.width), *_notes(stats), *_baseline(stats)]
-    console.print(Panel(Group(*parts), title=Text(title(stats)), border_style="blue", expand=False))
+    _print(stats, console, parts, "")
+
+
+def show_main(stats: Stats, console: Console) -> None:
+    """Print the panel with the main figures alone."""
+    told = headline(stats)
+    lines = [told[0]]
+    for figure in told[1:]:
+        if len(lines[-1]) + len(_APART) + len(figure) <= min(_NARROW, console.width - _FRAME):
+            lines[-1] += _APART + figure
+        else:
+            lines.append(figure)
+    differs = stats.baseline is not None and stats.baseline.same_tokens is False
+    said = [*notes(stats), *([compared(stats) or ""] if differs else [])]
+    _print(stats, console, [Text("\n".join(lines)), *(Text(each, "yellow") for each in said)], "all: --stats")
+
+
+def _print(stats: Stats, console: Console, parts: list[RenderableType], below: str) -> None:
+    frame = Panel(
+        Group(*parts),
+        title=Text(title(stats)),
+        subtitle=Text(below, "dim") if below else None,
+        subtitle_align="right",
+        border_style="blue",
+        expand=False,
+    )
+    console.print(frame)
 
 
 def _pairs(stats: Stats, side_by_side: bool) -> Table:
@@ -84,14 +103,15 @@ def _grid(rows: list[Row]) -> Table:
 
 
 def _times(stats: Stats, width: int) -> Table:
-    """Where the time went, as bars: a share of the whole each, and more than that where much was under way at once."""
-    total = max(stats.total_ms, 1e-9)
-    rows = [(name, f"{value:.0f} ms", value / total) for name, value in bars(stats)]
-    taken = sum(max(map(len, cells)) + 2 for cells in zip(*[(*row[:2], f"{row[2]:.0%}") for row in rows], strict=True))
+    """What the text waited for, as bars: shares that add up to 100 %."""
+    parts = bars(stats)
+    shares = percentages(value for _, value in parts)
+    rows = [(name, f"{value:.0f} ms", f"{share}%", share) for (name, value), share in zip(parts, shares, strict=True)]
+    taken = sum(max(map(len, cells)) + 2 for cells in zip(*(row[:3] for row in rows), strict=True))
     table = Table.grid(padding=(0, 2))
-    for name, value, share in rows:
-        length = min(round(30 * share), _WIDEST, max(1, width - _FRAME - taken))
-        table.add_row(Text(name, "dim"), value, f"{share:.0%}", Text("█" * length, _COLOURS.get(name, "blue")))
+    for name, value, percent, share in rows:
+        length = min(round(0.3 * share), max(1, width - _FRAME - taken))
+        table.add_row(Text(name, "dim"), value, percent, Text("█" * length, _COLOURS.get(name, "blue")))
     return table
 
 
@@ -106,8 +126,7 @@ def _tokens(stats: Stats, width: int) -> list[Text]:
 
 
 def _notes(stats: Stats) -> list[Text]:
-    said = note(stats)
-    return [] if said is None else [Text("\n" + said, "yellow")]
+    return [Text("\n" + said, "yellow") for said in notes(stats)]
 
 
 def _baseline(stats: Stats) -> list[Text]:
@@ -118,4 +137,4 @@ def _baseline(stats: Stats) -> list[Text]:
     line.append(f"{baseline.tokens_per_second:.1f} tokens/s", "default")
     line.append(f"   TTFT {baseline.ttft_ms:.0f} ms", "default")
     line.append("   speed-up  ", "dim").append(f"{stats.speed_up:.2f}x", "bold")
-    return [line, Text(_COMPARED[baseline.same_tokens], "dim")]
+    return [line, Text(compared(stats) or "", "dim")]

@@ -1,54 +1,90 @@
 """What a person or a program sees of a run: text while it comes, then figures or one JSON object."""
 
 import json
+import sys
 from collections.abc import Callable
 
 from rich.console import Console
 from rich.text import Text
 
+from drafter_client.figures import headline, notes
 from drafter_client.generation import Tokens
-from drafter_client.panel import STYLES, legend, show
+from drafter_client.panel import STYLES, legend, show, show_main
 from drafter_client.stats import Stats
+from drafter_client.status_line import StatusLine, same_terminal
 from drafter_client.verbose import Reasons
 from speculation.terminal_text import several_lines
 
+_TAB = 8
+
 
 class Readout:
-    """Text goes to standard output, everything else to standard error, so that a pipe gets the text alone."""
+    """Text goes to standard output, everything else to standard error, so that a pipe gets the text alone.
 
-    def __init__(self, *, as_json: bool, stream: bool, piece: Callable[[int], str] | None = None) -> None:
+    The figures at the end: all of them if `stats`; else the main ones, as a panel in a terminal and as one line through
+    a pipe. While a text is written, a terminal shows a line with the live rate.
+    """
+
+    def __init__(
+        self, *, as_json: bool, stream: bool, stats: bool = False, piece: Callable[[int], str] | None = None
+    ) -> None:
         """`piece`: the text of a token, to show the decision on each instead of streaming the text."""
-        self._json, self._stream = as_json, stream and not as_json and piece is None
+        self._json, self._stream, self._all = as_json, stream and not as_json and piece is None, stats
         self._out = Console(markup=False, highlight=False, soft_wrap=True)
         self._notes = Console(stderr=True, markup=False, highlight=False)
         self._reasons = None if piece is None or as_json else Reasons(piece, self._notes)
         self._shown = 0  # characters of the text
+        together = self._stream and self._out.is_terminal and same_terminal(sys.stdout, sys.stderr)
+        wanted = self._reasons is None and sys.stderr.isatty()  # rich takes a pipe for a terminal under FORCE_COLOR
+        self._status = StatusLine(self._notes, below_text=together, wanted=wanted)
 
     def begin(self) -> None:
         """Explain the colours where there are any."""
         if self._stream and self._out.is_terminal:
             self._out.print(legend(self._out.width))
+        self._status.begin()
 
     def add(self, news: Tokens) -> None:
         """Show committed tokens."""
         if self._reasons is not None:
             self._reasons.show(news.position, news.tokens)
+        self._status.wipe()
+        written = ""
         for token in news.tokens:
             self._shown += len(token.text)
             if self._stream and token.text:
-                self._write(token.text, STYLES[token.origin])
+                written += self._write(token.text, STYLES[token.origin])
+        self._status.wrote(len(news.tokens), written)
+
+    def busy(self, what: str) -> None:
+        """The text is whole, and something else is under way."""
+        self._status.busy(what)
+
+    def close(self) -> None:
+        """Whatever happened: no line of progress stays behind."""
+        self._status.end()
 
     def end(self, stats: Stats, text: str) -> None:
         """Show the rest of `text`, then the figures."""
+        self._status.end()
         if self._json:
             print(json.dumps(stats.report(text)))
             return
         self._write(text[self._shown if self._stream else 0 :] + "\n", "")
-        show(stats, self._notes)
+        if self._all:
+            show(stats, self._notes)
+        elif self._notes.is_terminal:
+            show_main(stats, self._notes)
+        else:
+            for line in (", ".join(headline(stats)), *notes(stats)):
+                self._notes.print(Text(f"drafter: {line}"), soft_wrap=True)
 
-    def _write(self, text: str, style: str) -> None:
+    def _write(self, text: str, style: str) -> str:
+        """Returns what the terminal got."""
         if self._out.is_terminal:
-            self._out.print(Text(several_lines(text), style), end="")
+            text = several_lines(text).expandtabs(_TAB)
+            self._out.print(Text(text, style), end="")
         else:  # to the letter: rich would expand tabs and drop carriage returns
             self._out.file.write(text)
         self._out.file.flush()
+        return text

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from backends.contract import ROWS_AT_MOST, Backend, LoadOptions, ModelLoadError
 from backends.registry import load
+from backends.shipped import DEFAULT_DRAFT
 from backends.vocabulary import Vocabulary
 from drafter_client.client import VerifierClient
 from drafter_client.custom import CheckedDrafter
@@ -22,7 +23,6 @@ from drafting.contract import Drafter
 from drafting.model import BRANCH_CELLS, model_drafter
 from drafting.ngram import NAME, NgramDrafter
 from drafting.shared import SharedEngine
-from models import DEFAULT_DRAFT
 from speculation.acceptance import Strategy, effective_sampling
 from speculation.sampling import Sampling
 

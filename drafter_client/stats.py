@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from drafter_client.origin import Change, Origin, first_origins
 from drafter_client.pace import Pace
 from drafter_client.replies import Opened, Summary, Verdict
+from drafter_client.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, exchange, fitted, partition
 from speculation.decisions import Decision
 from speculation.forecast import Flight
 from speculation.operation import Operation
@@ -17,7 +18,7 @@ from speculation.operation import Operation
 class Times:
     """Where the time went, milliseconds. `network` is what exchanges took beyond the verifier's own times.
 
-    What happens side by side counts for each, so that the sum may exceed the whole.
+    What happens side by side counts for each, so that the sum may exceed the whole: `Stats.waits` adds up to it.
     """
 
     prefill: float = 0.0
@@ -76,6 +77,9 @@ class Stats:
     ttft_ms: float = 0.0
     total_ms: float = 0.0
     times: Times = field(default_factory=Times)
+    began_ms: float = 0.0  # on the clock of `spans`
+    spans: list[Span] = field(default_factory=list)  # of a text by two machines: who was at work when
+    stretches: list[dict[str, float]] = field(default_factory=list)  # in mode auto: what each waited for
     bytes_sent: int = 0
     bytes_received: int = 0
     finish_reason: str | None = None
@@ -87,22 +91,31 @@ class Stats:
     resumed: list[int] = field(default_factory=list)  # tokens known when the text was taken up again
     draft_failure: str | None = None  # why drafting ended before the text did: what the draft model's engine said
 
-    def opened(self, opened: Opened, seconds: float) -> None:
-        """Count the prefill, which took `seconds`: the first of the text, or one that takes it up again."""
+    def opened(self, opened: Opened, began_ms: float, now: float) -> None:
+        """Count the prefill, from `began_ms` until `now`, milliseconds: the first of the text, or one that takes it up
+        again."""
         self.prompt_tokens = len(opened.prompt_ids)
+        if not self.spans:
+            self.began_ms = began_ms - self.total_ms  # which earlier, vain tries may have taken
         if not self.token_ids:
-            self.ttft_ms = self.total_ms + 1e3 * seconds
+            self.ttft_ms = self.total_ms + now - began_ms
         self.token_ids += opened.tokens
         self.decisions += opened.decisions or ()
         self.origins.update(first_origins(len(opened.tokens)))
         self.sampling = opened.sampling
         self.times.prefill += opened.forward_ms
         self.times.queue += opened.queue_ms
-        self.times.network += max(0.0, 1e3 * seconds - opened.forward_ms - opened.queue_ms)
+        self.times.network += max(0.0, now - began_ms - opened.forward_ms - opened.queue_ms)
+        self.spans += exchange(PREFILL, began_ms, now, opened.queue_ms, opened.forward_ms)
 
-    def drafted_for(self, milliseconds: float) -> None:
-        """Count a draft step."""
+    def drafted_for(self, milliseconds: float, now: float) -> None:
+        """Count a draft step, which ended `now`."""
         self.times.drafting += milliseconds
+        self.spans.append((DRAFTING, now - milliseconds, now))
+
+    def target_decoded(self, milliseconds: float, now: float) -> None:
+        """Count a pass that the verifier made by itself, which was told of `now`."""
+        self.spans.append((VERIFY, now - milliseconds, now))
 
     def round(self, verdict: Verdict, flight: Flight, now: float) -> None:
         """Count the answer to a guess."""
@@ -118,6 +131,7 @@ class Stats:
         self.times.queue += verdict.queue_ms
         self.times.verify += verdict.forward_ms
         self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
+        self.spans += exchange(VERIFY, flight.sent_at, now, verdict.queue_ms, verdict.forward_ms)
 
     def served(self, summary: Summary) -> None:
         """Take over what the verifier says of a request for a text that it wrote by itself."""
@@ -148,6 +162,7 @@ class Stats:
         for each in fields(Times):
             setattr(self.times, each.name, getattr(self.times, each.name) + getattr(part.times, each.name))
         self.operations += part.operations
+        self.stretches.append(part.waits())
         self.resumed += part.resumed
 
     def committed(
@@ -216,6 +231,22 @@ class Stats:
         if self.baseline is None or rate is None or self.baseline.tokens_per_second <= 0:
             return None
         return rate / self.baseline.tokens_per_second
+
+    def waits(self) -> dict[str, float]:
+        """What the text waited for, milliseconds that add up to `total_ms`: see `drafter_client.waits`."""
+        if self.stretches:
+            return fitted(
+                {part: sum(each[part] for each in self.stretches) for part in self.stretches[0]}, self.total_ms
+            )
+        if self.spans:
+            return partition(self.spans, self.began_ms, self.began_ms + self.total_ms)
+        times = self.times
+        measured = {PREFILL: times.prefill, VERIFY: times.verify, QUEUE: times.queue, NETWORK: times.network}
+        measured[DRAFTING] = times.drafting
+        if self.mode in ("target", "fused") and self.finish_reason is None:
+            # What the verifier says of a text that it writes comes with its end; this one was left before.
+            measured[VERIFY] += max(0.0, self.total_ms - sum(measured.values()))
+        return fitted(measured, self.total_ms)
 
     def report(self, text: str) -> dict[str, Any]:
         """The object that `--json` prints; docs/readout.md says what is what."""

@@ -113,7 +113,7 @@ def show_totals(totals: Totals, console: Console) -> None:
     if strategy != Strategy.COUPLED:
         exact = exactness(strategy, drafted=totals.asked["mode"] != Mode.TARGET)
         threshold = "" if totals.asked["threshold"] is None else f" {totals.asked['threshold']:g}"
-        table.add_row("strategy", f"{strategy}{threshold}", "exact", exact)
+        table.add_row("strategy", f"{strategy}{threshold}", "the text is", exact)
     table.add_row("sent", _bytes(totals.bytes_sent), "received", _bytes(totals.bytes_received))
     speeds = Table.grid(padding=(0, 2))
     speeds.add_column(style="dim")

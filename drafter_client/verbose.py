@@ -9,6 +9,7 @@ from drafter_client.generation import Token
 
 _WIDEST = 14  # signs of a token
 _HEAD = f"{'place':>5}  {'token':<{_WIDEST}} {'p':>6}  {'draft':<{_WIDEST}} {'p':>6} {'q':>6} {'drawn':>6}  verdict"
+_SHOWN = {"own": "no draft"}  # verdicts by another name: the target chose where no draft token was judged
 _STYLES = {"accepted": "green", "rejected": "yellow", "own": "cyan"}
 
 
@@ -36,7 +37,7 @@ class Reasons:
         numbers = " ".join(f"{_number(each):>6}" for each in (why.draft_p, why.q, why.drawn))
         return (
             f"{place:>5}  {self._shown(why.token):<{_WIDEST}} {_number(why.p):>6}  {draft:<{_WIDEST}} {numbers}  "
-            f"{why.verdict}"
+            f"{_SHOWN.get(why.verdict, why.verdict)}"
         )
 
     def _shown(self, token: int) -> str:

@@ -34,4 +34,9 @@ async def main(url: str, *prompts: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        print(
+            'usage: async_client.py URL PROMPT [PROMPT ...], as in http://127.0.0.1:8000 "def main():"', file=sys.stderr
+        )
+        sys.exit(2)
     sys.exit(asyncio.run(main(*sys.argv[1:])))

@@ -5,8 +5,9 @@ set -euo pipefail
 
 URL=${1:-http://127.0.0.1:8000}
 SESSION=curl-$$-$RANDOM # of our own choice; without one, the caller's latest session is meant
-HEADERS=(--header "Content-Type: application/json" --header "X-Session-Id: $SESSION")
-[ -z "${KEY:-}" ] || HEADERS+=(--header "Authorization: Bearer $KEY")
+PLAIN=(--header "Content-Type: application/json")
+[ -z "${KEY:-}" ] || PLAIN+=(--header "Authorization: Bearer $KEY")
+HEADERS=("${PLAIN[@]}" --header "X-Session-Id: $SESSION")
 
 # ask METHOD PATH [BODY]: show the request, then the answer
 ask() {
@@ -36,14 +37,21 @@ ask POST /verify '{"draft_tokens": []}'
 
 ask DELETE "/sessions/$SESSION"
 
-# The target by itself, first as one answer, then as server-sent events while it writes.
+# The target by itself, first as one answer, then as server-sent events while it writes. (A session of its own each.)
+HEADERS=("${PLAIN[@]}")
 ask POST /generate '{"prompt": "def main():", "max_tokens": 16}'
 ask POST /generate '{"prompt": "def main():", "max_tokens": 8, "stream": true}'
+
+# A text that was cut goes on behind the tokens that came of it, here at any verifier of this model. They are sent with
+# the seed; so is the session's id, where the verifier may still have it.
+ask POST /generate '{"prompt": "def main():", "max_tokens": 16, "seed": 0, "committed_ids": [632, 200, 260]}'
 
 # Drafted on the server, too, if it was started with VERIFIER_DRAFT_MODEL: the same text in one round trip.
 if ask GET /model | grep '"fused"' > /dev/null; then
     ask POST /generate '{"prompt": "def main():", "max_tokens": 16, "mode": "fused"}'
 fi
+
+HEADERS+=(--header "X-Session-Id: $SESSION")
 
 # Guesses for several sessions in one request; the second session does not exist, which is nothing to the first.
 ask POST /prefill '{"prompt": "def main():", "max_tokens": 16}'

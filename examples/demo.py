@@ -5,10 +5,10 @@ import shutil
 import sys
 import textwrap
 
+from backends.shipped import DEFAULT_TWIN
 from benchmarks.children import child
 from benchmarks.harness import padded_target, step_ms, verifier
 from benchmarks.serving import NotUp
-from models import DEFAULT_TWIN
 
 STEP_MS = 40.0
 INTERRUPTED = 130

@@ -60,6 +60,7 @@ def generate(url: str, prompt: str, max_tokens: int) -> tuple[list[int], int, in
 def main() -> int:
     """Generate, and compare with what the target says by itself."""
     parser = argparse.ArgumentParser(description="Speculative decoding in a few lines.")
+    parser.usage = "simple_client.py URL PROMPT [--max-tokens N] [--api-key KEY]"
     parser.add_argument("url", help="the verifier, for example http://127.0.0.1:8000")
     parser.add_argument("prompt", help="the text to continue")
     parser.add_argument("--max-tokens", type=int, default=64)

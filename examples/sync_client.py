@@ -30,4 +30,7 @@ def main(url: str, prompt: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+    if len(sys.argv) != 3:
+        print('usage: sync_client.py URL PROMPT, as in http://127.0.0.1:8000 "def main():"', file=sys.stderr)
+        sys.exit(2)
+    sys.exit(main(*sys.argv[1:]))

@@ -9,16 +9,9 @@ downloaded. They continue Python source and know nothing else:
   nearly as much as the target: the drafter to choose when the drafting machine is fast and the link is slow.
 
 All three share one vocabulary of 4,096 ids. ``models.export`` writes such files, ``models.train`` makes such a pair;
-neither is imported here, so that asking for a path costs nothing.
+neither is imported here. The paths are those of ``backends.shipped``, which is what programs at run time ask.
 """
 
-from pathlib import Path
-from typing import Final
-
-_HERE: Final = Path(__file__).resolve().parent
-
-DEFAULT_TARGET: Final[Path] = _HERE / "stdlib-target-q8_0.gguf"
-DEFAULT_DRAFT: Final[Path] = _HERE / "stdlib-draft-q8_0.gguf"
-DEFAULT_TWIN: Final[Path] = _HERE / "stdlib-target-q4_0.gguf"
+from backends.shipped import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 
 __all__ = ["DEFAULT_DRAFT", "DEFAULT_TARGET", "DEFAULT_TWIN"]

@@ -24,7 +24,8 @@ _OFF = 3.0  # times the rate foreseen that is believed at most: tokens that nobo
 _CLEAR, _CLEAR_AT_BEST = 1.08, 1.2  # times the present rate: that pays a change, that would pay one if it came so well
 _CHANGE = 3.0  # passes, and round trips, that a change takes until tokens come as fast as they will
 _BEGINS = 1.5  # round trips until drafts from here are on their way as fast as they will be
-_TRIALS = 0.02  # share of all tokens that trying modes at the beginning of texts may cost, for the texts to come
+_TRIAL = 64  # tokens that a trial at the beginning of a text takes: a short rest does not repay going back
+_TRIALS = 0.01  # share of all tokens that trying modes at the beginning of texts may cost, for the texts to come
 _SURPRISED = 3.0  # turns wanted for each further spread that a rate is away from what was foreseen
 _HOPE = 0.25  # how likely a mode is thought to come out as well as it can
 _CHANGED, _CHANGED_MS = 0.4, 5.0  # share of the round trip, and milliseconds (a busy machine is late by some)
@@ -155,7 +156,9 @@ class Choice:
         if len(self.modes) == 1:
             return f"there is only {self.modes[0]}"
         ranked = sorted(self.modes, key=lambda mode: self._estimates[mode].likely, reverse=True)
-        return f"{', '.join(map(self._said, ranked))} tokens/s at a round trip of {self.link_ms:.1f} ms"
+        accepted = {name: each.likely for name, each in self._agreements.items() if each.compared}
+        shares = "".join(f", {share:.0%} of the draft tokens of {name} accepted" for name, share in accepted.items())
+        return f"{', '.join(map(self._said, ranked))} tokens/s at a round trip of {self.link_ms:.1f} ms{shares}"
 
     def _said(self, mode: str) -> str:
         own = self._of(mode)
@@ -169,12 +172,14 @@ class Choice:
         known = [each for each in self.modes if self._of(each).is_turn]
         usual = min(known or self.modes, key=lambda each: self._seconds(each, left))
         best = min(self.modes, key=lambda each: self._seconds(each, left))
-        if best != usual and _CLEAR * self._seconds(best, left) < self._seconds(usual, left):
+        # Of the best of several estimates too much is expected, and most so where nothing was measured.
+        clear = _CLEAR_AT_BEST if known and not self._of(best).is_turn else _CLEAR
+        if best != usual and clear * self._seconds(best, left) < self._seconds(usual, left):
             return best
         for other in self.modes:
             if known and other != usual and self._could_win(other, usual):
                 rate_now, then = self._estimates[usual].likely, self._estimates[other].likely
-                lost = (WARM_UP + TURN) * max(0.0, rate_now / then - 1.0) + rate_now * self._change_seconds()
+                lost = min(left, _TRIAL) * max(0.0, rate_now / then - 1.0) + rate_now * self._change_seconds()
                 if lost <= _TRIALS * self.written:
                     return self._tried(other, usual)
         return usual

@@ -1,6 +1,5 @@
 """The README's tables say what the programs do: every setting, flag and error code stands there as it is."""
 
-import argparse
 import re
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def flag_rows() -> list[str]:
     """The table of the drafter's flags."""
     rows = []
     for action in drafter_parser()._actions:
-        if isinstance(action, argparse._HelpAction):
+        if set(action.option_strings) & {"--help", "--version"}:
             continue
         value = "" if action.nargs == 0 else " " + str(action.metavar or action.dest.rpartition("_")[2].upper())
         if action.choices is not None:

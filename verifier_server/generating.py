@@ -95,9 +95,8 @@ class Generating:
         else:
             text = Writing(engine, session, position, partial(_decode, engine, session, position), None)
         self._latest[session] = text
-        text.leave = leave = finalize(
-            text, self._sessions.leave, session
-        )  # one that nobody comes to write, as its client left
+        # Of one that nobody comes to write, as its client has left, it is called when that is forgotten.
+        text.leave = leave = finalize(text, self._sessions.leave, session)
         leave.atexit = False
         return text
 

@@ -17,6 +17,7 @@ from backends.registry import load
 from speculation import noise, wire
 from speculation.acceptance import Strategy
 from speculation.errors import ModelFailed, ModelLoading, UnknownSession
+from speculation.terminal_text import one_line, several_lines
 from verifier_server.access import ANYONE, Access, Caller
 from verifier_server.asking import Asking
 from verifier_server.draft_model import load_draft_model
@@ -241,7 +242,7 @@ class Service:
         except Exception as error:  # an engine's own crash must reach the user too
             _log.exception("loading the model failed")
             self.failure = f"{type(error).__name__}: {error}"
-        _log.error("the model could not be loaded: %s", self.failure)
+        _log.error("the model could not be loaded: %s", several_lines(self.failure))
         if self._on_failure is not None:
             self._on_failure()
 
@@ -255,7 +256,7 @@ class Service:
         on_failure.callback(backend.close)
         _log.info(
             "%s: %d rows of %d tokens, %.1f MiB of KV cache",
-            backend.model_name,
+            one_line(backend.model_name),  # the name of a file
             backend.rows,
             backend.context_length,
             backend.kv_bytes / 2**20,
@@ -270,7 +271,7 @@ class Service:
         )
         if draft is not None:
             self._fusion = Fusion(draft, self._pass_ms, self._clock, self.outbox.deliver)
-            _log.info("%s drafts for %d texts at once, %.1f ms a step", draft.name, draft.rows, draft.step_ms)
+            _log.info("%s drafts for %d texts at once, %.1f ms a step", one_line(draft.name), draft.rows, draft.step_ms)
         engine = Engine(
             backend,
             settings.max_drafts,

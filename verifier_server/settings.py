@@ -1,6 +1,7 @@
 """Settings of the verifier, from the environment (`VERIFIER_…`) or from flags. A bad value names its key."""
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,10 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from backends.contract import LoadOptions
 from backends.machine import THREADS_AT_MOST
-from backends.registry import NAMES
-from models import DEFAULT_TARGET
+from backends.registry import NAMES, SHOWN
+from backends.shipped import DEFAULT_TARGET
+from command_line.environment import UnknownVariable, variables
+from verifier_server.flags import HOST, PORT, flag, flags_parser, port
 
+_log = logging.getLogger("specpair.verifier")
 PREFIX = "VERIFIER_"
+_ADDRESS = ("HOST", "PORT")  # behind the prefix, of the command `verifier`
 NGRAM = "ngram"  # the draft engine that is none
 _DRAFT_ROWS = 8  # texts drafted for at once, unless it is said
 _USUAL_CONTEXT = 4096  # up to which engines go by what a model was trained for
@@ -34,7 +39,7 @@ class Settings(BaseModel):
     model: Annotated[
         Path | None, Field(description="model file or folder (default: the target of the pair that ships)")
     ] = None
-    backend: Annotated[str, Field(description=f"engine: {', '.join(NAMES)}")] = "llama_cpp"
+    backend: Annotated[str, Field(description=f"engine: {', '.join(SHOWN)}")] = "llama_cpp"
     rows: Annotated[
         Literal["auto"] | Positive, Field(description="sessions whose KV cache is held at once; auto: from free memory")
     ] = "auto"
@@ -112,7 +117,7 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> "Settings":
         if self.backend not in NAMES:
-            raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {', '.join(NAMES)}")
+            raise ValueError(f"backend: {self.backend!r} is unknown, choose one of {', '.join(SHOWN)}")
         if self.max_drafts >= self.batch_tokens:
             raise ValueError(f"max_drafts: {self.max_drafts} must be below batch_tokens ({self.batch_tokens})")
         if self.backend == "llama_cpp" and not os.path.isfile(self.model_path):
@@ -137,7 +142,7 @@ class Settings(BaseModel):
     def _check_draft(self) -> None:
         if self.draft_engine not in (*NAMES, NGRAM):
             raise ValueError(
-                f"draft_backend: {self.draft_engine!r} is unknown, choose one of {', '.join(NAMES)}, {NGRAM}"
+                f"draft_backend: {self.draft_engine!r} is unknown, choose one of {', '.join(SHOWN)}, {NGRAM}"
             )
         if self.draft_model is not None and self.draft_engine == NGRAM:
             raise ValueError(f"draft_model: {NGRAM} looks the text up and takes no model, leave it out")
@@ -219,8 +224,14 @@ class Settings(BaseModel):
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from `VERIFIER_…` variables. Raises SettingsError naming the variable, unknown ones too."""
-    values = {key[len(PREFIX) :].lower(): value for key, value in environment.items() if key.startswith(PREFIX)}
+    """Settings from `VERIFIER_…` variables, for a server that has an address already.
+
+    Raises SettingsError naming the variable, one that is close to a known one too; others are told of in the log.
+    """
+    values = _read(environment)
+    for name in _ADDRESS:
+        if values.pop(name.lower(), None) is not None:
+            _log.warning("%s%s: is read by the command 'verifier' only; uvicorn takes --%s", PREFIX, name, name.lower())
     return _build(values, lambda field: PREFIX + field.upper())
 
 
@@ -228,27 +239,28 @@ def from_flags(
     arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> tuple[Settings, argparse.Namespace]:
     """Settings from the environment, overridden by flags of the same names; and the flags of the server itself."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verifier_server",
-        description="Serve a target model to drafters. Every setting is also an environment variable: "
-        f"--gpu-layers is {PREFIX}GPU_LAYERS.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: 8000)")
-    for name, field in Settings.model_fields.items():
-        default = "" if field.default is None else f" (default: {field.default})"
-        parser.add_argument(flag(name), dest=name, metavar="VALUE", help=f"{field.description}{default}")
-    options = parser.parse_args(arguments)
-    values = {key[len(PREFIX) :].lower(): value for key, value in environment.items() if key.startswith(PREFIX)}
+    options = flags_parser(list(Settings.model_fields.items())).parse(arguments)
+    values = _read(environment)
+    address = {name: values.pop(name.lower(), None) for name in _ADDRESS}
     given = {name: getattr(options, name) for name in Settings.model_fields if getattr(options, name) is not None}
     settings = _build({**values, **given}, lambda field: flag(field) if field in given else PREFIX + field.upper())
+    options.host = options.host or address["HOST"] or HOST
+    try:
+        options.port = port(address["PORT"] or str(PORT)) if options.port is None else options.port
+    except argparse.ArgumentTypeError as error:
+        raise SettingsError(f"{PREFIX}PORT: {error}") from None
     return settings, options
 
 
-def flag(field: str) -> str:
-    """The flag of a setting."""
-    return "--" + field.replace("_", "-")
+def _read(environment: Mapping[str, str]) -> dict[str, str]:
+    """What is set, by field, the server's own address included."""
+    try:
+        found = variables(PREFIX, [*map(str.upper, Settings.model_fields), *_ADDRESS], environment)
+    except UnknownVariable as error:
+        raise SettingsError(str(error)) from None
+    for name in found.unknown:
+        _log.warning("%s: nothing reads this variable, and it is ignored", name)
+    return {name.lower(): value for name, value in found.values.items()}
 
 
 def _build(values: Mapping[str, str], key_of: Any) -> Settings:
@@ -264,8 +276,6 @@ def _build(values: Mapping[str, str], key_of: Any) -> Settings:
             field = str(first["loc"][0])
         else:  # our own checks begin with the field's name
             field, _, message = message.partition(": ")
-        if first["type"] == "extra_forbidden":
-            message = f"no such setting; there are {', '.join(key_of(name) for name in Settings.model_fields)}"
         raise SettingsError(f"{key_of(field)}: {message}") from None
 
 

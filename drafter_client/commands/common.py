@@ -18,6 +18,7 @@ from drafter_client.progress import loading
 from drafter_client.prompts import Prompt, parse_prompts
 from drafter_client.readout import Readout
 from drafter_client.sources import DraftModel, Lookup, Source
+from drafter_client.status_line import say as say_line
 from speculation.acceptance import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 
@@ -106,6 +107,8 @@ def show(generation: Generation, readout: Readout, then: Callable[[], None] | No
         if not generation.stats.token_ids:
             raise
         failure = error
+    finally:
+        readout.close()
     readout.end(generation.stats, generation.text)
     if failure is not None:
         raise failure
@@ -180,13 +183,10 @@ def say_outage() -> Callable[[Outage], None]:
         last = outage.seconds
         if last >= due:
             due = last + _OUTAGE_LINES
-            if sys.stdout is not None and sys.stdout.isatty():  # where the text breaks off
-                print(file=sys.stderr)
             far = "" if outage.progress is None else f", {outage.progress:.0%}"
-            print(
+            say_line(
                 f"drafter: waiting for the verifier ({outage.why}{far}) … {outage.seconds:.0f} s "
-                f"of {outage.patience:.0f} (--patience)",
-                file=sys.stderr,
+                f"of {outage.patience:.0f} (--patience)"
             )
 
     return say

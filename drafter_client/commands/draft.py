@@ -18,11 +18,14 @@ def run_draft(options: argparse.Namespace) -> int:
         prompt_ids = pair.chat(prompt, options.system) if options.chat else pair.encode(prompt)
         generation = pair.generate(prompt_ids, text_options(options))
 
+        piece = generation.piece if options.verbose else None
+        readout = Readout(as_json=options.json, stream=not options.no_stream, stats=options.stats, piece=piece)
+
         def measure() -> None:
             if options.baseline:
+                readout.busy("measuring the target alone")
                 alone = pair.generate(prompt_ids, replace(generation.options, mode=Mode.TARGET)).read().stats
                 same = options.strategy in DRAFTER_INVARIANT
                 generation.stats.baseline = Baseline.of(alone, generation.stats.token_ids if same else None)
 
-        piece = generation.piece if options.verbose else None
-        return show(generation, Readout(as_json=options.json, stream=not options.no_stream, piece=piece), measure)
+        return show(generation, readout, measure)

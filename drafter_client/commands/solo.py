@@ -5,6 +5,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 
+from backends.shipped import DEFAULT_DRAFT, DEFAULT_TARGET
 from drafter_client.commands.common import drawing_options, engine_of, read_prompt, say_outage, show, wait_for
 from drafter_client.errors import BadPrompt
 from drafter_client.figures import SOLO
@@ -16,7 +17,6 @@ from drafter_client.readout import Readout
 from drafter_client.solo import run_solo
 from drafter_client.sources import load_model
 from drafter_client.stats import Stats
-from models import DEFAULT_DRAFT, DEFAULT_TARGET
 
 _SHIPPED = {"target": DEFAULT_TARGET, "draft": DEFAULT_DRAFT}
 
@@ -25,7 +25,7 @@ def run_solo_command(options: argparse.Namespace) -> int:
     """Exit status."""
     prompt = read_prompt(options)
     chosen = replace(drawing_options(options), mode=Mode.TARGET).settled()
-    readout = Readout(as_json=options.json, stream=not options.no_stream)
+    readout = Readout(as_json=options.json, stream=not options.no_stream, stats=options.stats)
     if options.which == "server":
         verifier = {"api_key": options.api_key, "patience": options.patience}
         with Pair(options.verifier, None, **verifier, on_wait=wait_for(), on_outage=say_outage()) as pair:

@@ -5,23 +5,9 @@ import sys
 
 from rich.console import Console
 
-from drafter_client.flags import path
 from drafter_client.profiles.png import NoMatplotlib, draw
 from drafter_client.profiles.reading import read_run
 from drafter_client.profiles.terminal import show
-
-
-def report_parser() -> argparse.ArgumentParser:
-    """Flags of `python -m drafter_client report`."""
-    parser = argparse.ArgumentParser(
-        prog="drafter report", description="Draw what a run with --profile has left behind.", allow_abbrev=False
-    )
-    parser.add_argument("folder", type=path, metavar="DIR", help="the folder that --profile named")
-    parser.add_argument("--run", type=int, metavar="N", help="which run of it (default: the last with drafts)")
-    picture = parser.add_mutually_exclusive_group()
-    picture.add_argument("--png", type=path, metavar="FILE", help="the picture (default: report-N.png in the folder)")
-    picture.add_argument("--no-png", action="store_true", help="in the terminal only")
-    return parser
 
 
 def run_report(options: argparse.Namespace) -> int:

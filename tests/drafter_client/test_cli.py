@@ -93,10 +93,10 @@ def test_in_lockstep_the_two_work_in_turns(drafter: Command, verifier: Verifier)
 
 @pytest.mark.parametrize("lockstep", [[], ["--lockstep"]], ids=["overlapped", "lockstep"])
 def test_the_panel_names_the_way_of_working(drafter: Command, verifier: Verifier, lockstep: list[str]) -> None:
-    ran = drafter(*_flags(verifier, "--max-tokens", "200", *lockstep))
+    ran = drafter(*_flags(verifier, "--max-tokens", "200", "--stats", *lockstep))
     operation = re.search(r"operation +(\S.*?) +│", ran.err)
     assert operation is not None and (operation[1] == "lockstep") == bool(lockstep)
-    for label in ("misses", "drafts ready after one", "guesses", "of these out of date"):
+    for label in ("mispredicted", "next draft ready", "drafts sent", "drafts out of date"):
         assert (f" {label} " in ran.err) == (not lockstep), "in lockstep they mean nothing"
 
 
@@ -178,7 +178,8 @@ def test_the_baseline_is_measured_and_compared(drafter: Command, verifier: Verif
 
 
 def test_the_panel_says_what_the_baseline_came_to(drafter: Command, verifier: Verifier) -> None:
-    ran = drafter(*_flags(verifier, "--baseline"))
+    assert re.search(r", \d+\.\d\dx the target\n$", drafter(*_flags(verifier, "--baseline")).err)
+    ran = drafter(*_flags(verifier, "--baseline", "--stats"))
     assert "target alone, measured" in ran.err and "same text" in ran.err
 
 
@@ -238,9 +239,10 @@ def test_colours_say_where_tokens_came_from(
     monkeypatch.setenv("TERM", "xterm")
     ran = drafter(*_flags(verifier, "--draft-n", "2", "--lockstep"))
     legend, _, text = ran.out.partition("\n")
-    assert "accepted draft" in legend and "correction by the target" in legend
+    assert "accepted" in legend and "recovered" in legend
     assert "\x1b[32m" in text and "\x1b[36m" in text  # accepted drafts in green, free tokens in cyan
     assert "\x1b[33m" not in text  # and no corrections: the drafter is the target
+    assert "\x1b[J" not in ran.err, "colours were asked for, not a line that moves the cursor in what is no terminal"
 
 
 def test_a_reader_who_leaves_ends_the_program_quietly(verifier: Verifier) -> None:

@@ -1,120 +1,126 @@
-"""The help texts, whole: what a user reads is decided here and not by accident. Line breaks are the terminal's."""
+"""The help texts: groups with titles, every flag in one of them, examples that parse, and nothing that is for tests."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import entry_points, version
+from pathlib import Path
 
 import pytest
 
-from drafter_client.arguments import drafter_parser
+from command_line.parser import Parser
+from drafter_client.arguments import (
+    compare_options,
+    compare_parser,
+    drafter_options,
+    drafter_parser,
+    report_options,
+    report_parser,
+    solo_options,
+    solo_parser,
+)
 from tests.drafter_client.command_line import Command
 
-ENGINE = """
---context TOKENS tokens of context (default: as trained, up to 4096)
---threads N CPU threads (default: from the machine)
---gpu-layers N layers on the GPU; -1: all (default)
---device NAME torch: cpu, cuda, mps, neuron (default: the best there is)
---dtype {float32,bfloat16,float16} torch, mlx: number type (default: by the device; mlx: as stored)
---compile torch: compile for all shapes first
---tensor-parallel N torch, neuron_legacy: devices that share the model
-"""
-PROMPT = """
-prompt:
---prompt TEXT the text to continue; without it, standard input is read
-"""
-MANY = """
---prompt-file FILE many prompts: one a line, or JSON Lines if it ends in .jsonl
-many prompts:
---concurrency N texts at a time (default: 1)
---output FILE write results there, as JSON Lines; run it again to go on
-"""
-ACCEPTANCE = """acceptance:
---strategy {coupled,deterministic,greedy,probabilistic,threshold}
-rule by which drafts are accepted (default: coupled)
---threshold P of the strategy of that name: take drafts that the target gives more than this (lossy)
---verbose show the decision on each token
-"""
-SAMPLING = """
-sampling:
---temperature T 0: greedy (default)
---top-p P nucleus mass (default: off)
---top-k K most likely tokens only; 0: off (default)
---seed S the same seed gives the same text (default: drawn, and reported)
-"""
-OUTPUT = """
-output:
---json one JSON object a text on standard output, nothing else there
---no-stream print the text at the end
-"""
-VERIFIER = """verifier:
---verifier URL (default: http://127.0.0.1:8000)
---api-key KEY its key, if it wants one (or DRAFTER_API_KEY)
---patience SECONDS how long to wait for a verifier that went away; the text goes on when it is back (default: 300)
-"""
-DRAFTER = f"""
-Generate text with a verifier: a small model here drafts, the large one there decides.
-options:
--h, --help show this help message and exit
---mode {{remote,fused,target,auto}}
-who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto
---no-remember auto: neither use nor keep what each mode came to on earlier runs
---max-tokens N (default: 128)
---chat apply the target's chat template to the prompt
---system TEXT system message, with --chat
---baseline measure the target alone on the same prompt, too
---profile DIR write what happens into this folder; see 'report'
-{VERIFIER}draft model:
---draft-model PATH (default: the small one)
---branches N continuations that it may follow at once, to be ready for corrections (default: 6)
---translate where the draft model has another vocabulary, draft through text
---no-lookup ask the draft model only; do not look drafts up in the text itself
---lockstep draft, send, wait: nothing side by side
---backend {{llama_cpp,torch,mlx,neuron_legacy,scripted,ngram}}
-engine; ngram: no model, look the text up in itself (default: llama_cpp)
-{ENGINE}--draft-n auto|N drafts a round (default: auto)
-{PROMPT}{MANY}{SAMPLING}{ACCEPTANCE}{OUTPUT}
-'drafter solo' runs one model by itself, 'drafter compare' tries every way, 'drafter report DIR' draws what --profile
-has written: each has its own --help.
-"""
-SOLO = f"""
-Run one model by itself, token by token, and say how long each token took.
-positional arguments:
-{{target,draft,server}}
-target, draft: the shipped model, on this machine; server: the verifier's target (default: target)
-options:
--h, --help show this help message and exit
---model PATH another model, on this machine
---max-tokens N (default: 128)
-{VERIFIER}engine:
---backend {{llama_cpp,torch,mlx,neuron_legacy,scripted}} engine (default: llama_cpp)
-{ENGINE}{PROMPT}{SAMPLING}{OUTPUT}
-"""
+PARSERS = {"": drafter_parser, "solo": solo_parser, "compare": compare_parser, "report": report_parser}
+GROUPS = {
+    "": "options text many_prompts verifier drafting engine_of_the_draft_model sampling acceptance output examples",
+    "solo": "options model text verifier engine sampling output examples",
+    "compare": "options texts verifier drafting engine_of_the_draft_model sampling output examples",
+    "report": "options run picture examples",
+}
+EACH = pytest.mark.parametrize("command", list(PARSERS))
 
 
-def _words(text: str) -> str:
-    return " ".join(text.split())
-
-
-def test_help_of_the_pair(drafter: Command) -> None:
-    ran = drafter("--help")
-    usage, _, rest = ran.out.partition("\n\n")
+def _help(drafter: Command, command: str) -> str:
+    ran = drafter(*command.split(), "--help")
     assert (ran.status, ran.err) == (0, "")
-    assert usage.startswith("usage: drafter [-h] [--verifier URL]")
-    assert _words(rest) == _words(DRAFTER)
+    return ran.out
 
 
-def test_help_of_one_model_alone(drafter: Command) -> None:
-    ran = drafter("solo", "--help")
-    usage, _, rest = ran.out.partition("\n\n")
-    assert (ran.status, ran.err) == (0, "")
-    assert usage.startswith("usage: drafter solo [-h] [--model PATH]")
-    assert _words(rest) == _words(SOLO)
+@EACH
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_help_fits_and_names_every_flag(
+    drafter: Command, monkeypatch: pytest.MonkeyPatch, command: str, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = _help(drafter, command)
+    assert max(map(len, text.splitlines())) <= width
+    parser: Parser = PARSERS[command]()
+    known = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
+    assert known <= set(re.findall(r"(?m)^  (?:-h, )?(--[a-z-]+)", text))
+    titles = re.findall(r"(?m)^(\w[\w ]*):$", text)
+    assert [title.replace(" ", "_") for title in titles] == GROUPS[command].split()
 
 
-def test_every_flag_is_in_the_usage(drafter: Command) -> None:
-    usage = drafter("--help").out.partition("\n\n")[0]
-    flags = {flag for action in drafter_parser()._actions for flag in action.option_strings if flag.startswith("--")}
-    assert set(re.findall(r"--[a-z-]+", usage)) == flags - {"--help"}
+@EACH
+def test_the_help_has_three_examples_that_are_no_mistakes(drafter: Command, command: str) -> None:
+    examples = _help(drafter, command).partition("examples:\n")[2].splitlines()
+    assert len(examples) == 3
+    reads = {"solo": solo_options, "compare": compare_options, "report": report_options}
+    for example in examples:
+        program, *flags = shlex.split(example)
+        assert program == "drafter"
+        if command:
+            assert flags.pop(0) == command
+        reads.get(command, drafter_options)(flags)  # type: ignore[operator]
+
+
+@EACH
+def test_the_engine_of_tests_is_not_shown_and_works(drafter: Command, command: str) -> None:
+    assert "scripted" not in _help(drafter, command)
+    ran = drafter("solo", "--backend", "scripted", "--model", "1", "--prompt", "x", "--max-tokens", "2", "--json")
+    assert ran.status == 0
 
 
 def test_the_help_never_shows_a_key(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAFTER_API_KEY", "sesame")
     assert "sesame" not in drafter("--help").out
+
+
+@EACH
+def test_the_version(drafter: Command, command: str) -> None:
+    ran = drafter(*command.split(), "--version")
+    assert (ran.status, ran.out, ran.err) == (0, f"drafter {version('specpair')}\n", "")
+
+
+def test_both_ends_are_commands() -> None:
+    commands = {entry.name: entry.value for entry in entry_points(group="console_scripts")}
+    assert commands["drafter"] == "drafter_client.__main__:main"
+    assert commands["verifier"] == "verifier_server.__main__:main"
+
+
+@pytest.mark.parametrize("name", ["drafter", "verifier"])
+def test_a_command_by_its_name(name: str) -> None:
+    script = Path(sys.executable).with_name(name)
+    run = [str(script), "--version"]
+    ran = subprocess.run(run, capture_output=True, text=True, check=False, env={**os.environ})
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{name} {version('specpair')}\n", "")
+
+
+def test_a_variable_that_is_close_to_the_key_is_refused(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTER_APIKEY", "sesame")
+    ran = drafter("--prompt", "x")
+    assert ran.status == 2 and ran.err.splitlines() == [
+        "drafter: DRAFTER_APIKEY: no such variable; did you mean DRAFTER_API_KEY?",
+        "drafter: 'drafter --help' lists the flags",
+    ]
+
+
+def test_other_variables_are_told_or_left_to_kubernetes(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTER_SERVICE_HOST", "10.0.0.7")
+    monkeypatch.setenv("DRAFTER_PORT", "tcp://10.0.0.7:8000")
+    monkeypatch.setenv("DRAFTER_COLOUR", "blue")
+    ran = drafter("solo", "--prompt", "")
+    assert ran.err.splitlines() == [
+        "drafter: DRAFTER_COLOUR: nothing reads this variable, and it is ignored",
+        "drafter: the prompt is empty: give at least one character to continue",
+    ]
+
+
+def test_a_key_in_the_environment_is_no_flag(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTER_API_KEY", "sesame")
+    assert drafter_options(["--prompt", "x"]).api_key == "sesame"
+    assert drafter_options(["--prompt", "x", "--api-key", "k"]).api_key == "k"
+    assert solo_options(["draft", "--prompt", "x"]).which == "draft"

@@ -47,13 +47,13 @@ def test_it_writes_the_text_and_times_every_token(drafter: Command, verifier: Ve
     ("where", "title", "bars"),
     [
         ("here", "scripted-1 alone, on this machine", ["prefill", "generating"]),
-        ("server", "scripted-1 alone", ["network", "queue", "forward"]),
+        ("server", "scripted-1 alone", ["forward", "queue", "network", "other"]),
     ],
 )
 def test_the_panel_has_what_one_model_has(
     drafter: Command, verifier: Verifier, where: str, title: str, bars: list[str]
 ) -> None:
-    ran = drafter(*_flags(where, verifier))
+    ran = drafter(*_flags(where, verifier), "--stats")
     assert (ran.status, ran.out) == (0, bytes(_expected(24)).decode(errors="replace") + "\n")
     lines = [line.strip("│╭╰╮╯─ ") for line in ran.err.splitlines()]
     assert lines[0] == title

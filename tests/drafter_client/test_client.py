@@ -324,6 +324,15 @@ def test_a_stream_tells_what_is_committed_from_a_position_on(verifier: Verifier)
             next(client.stream(opened.session_id, 2))
 
 
+def test_ten_seconds_of_silence_end_a_stream() -> None:
+    """A verifier says something every three."""
+    client, transport, _ = _client(Reply(404, {}), Reply(404, {}))
+    for stream in (client.generate(TextSession([1]), {}), client.stream("s", 1)):
+        with pytest.raises(RequestError):
+            next(stream)
+    assert transport.timeouts == [10.0, 10.0]
+
+
 def test_an_error_in_the_stream_is_raised(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client, pytest.raises(RequestError, match="vocabulary"):
         list(client.generate(TextSession([999_999]), {}))

@@ -111,10 +111,10 @@ def test_the_cases_that_ship_are_of_two_kinds(drafter: Command, verifier: Verifi
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--lengths", "4-2"], "argument --lengths: '4-2' ends before it begins"),
-        (["--lengths", "1,x"], "argument --lengths: 'x' is not a whole number"),
-        (["--lengths", "1-65"], "argument --lengths: must be at most 64, got 65"),
-        (["--runs", "0"], "argument --runs: must be at least 1, got 0"),
+        (["--lengths", "4-2"], "--lengths: '4-2' ends before it begins"),
+        (["--lengths", "1,x"], "--lengths: 'x' is not a whole number"),
+        (["--lengths", "1-65"], "--lengths: must be at most 64, got 65"),
+        (["--runs", "0"], "--runs: must be at least 1, got 0"),
         (["--png", "a.png", "--no-png"], "--png: --no-png says the contrary"),
         (["--backend", "ngram", "--threads", "2"], "--threads: --backend ngram drafts without a model"),
     ],

@@ -8,10 +8,10 @@ import pytest
 
 from backends.contract import EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import DraftModel, Options, Pair, Strategy
+from drafter_client import DraftModel, Mode, Options, Pair, Strategy
 from drafter_client.errors import ConnectionLost
 from drafter_client.failsafe import Failsafe
-from drafter_client.figures import note
+from drafter_client.figures import notes
 from tests.drafter_client.support import Verifier, plain
 
 PROMPT = "def f(x):"
@@ -56,7 +56,7 @@ def test_the_text_goes_on_and_the_figures_say_so(verifier: Verifier, failing: st
             done = pair.generate(PROMPT, options).read()
             assert done.token_ids == expected
             assert done.stats.draft_failure == done.stats.figures()["draft_failure"] == failing
-            assert note(done.stats) == f"the draft model failed, the target wrote the rest alone: {failing}"
+            assert notes(done.stats) == [f"the draft model failed, the target wrote the rest alone: {failing}"]
 
 
 @pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Strategy.GREEDY, Strategy.DETERMINISTIC])
@@ -70,7 +70,7 @@ def test_with_every_strategy(verifier: Verifier, failing: str, strategy: Strateg
 def test_where_nothing_fails_nothing_is_said(verifier: Verifier) -> None:
     with Pair(verifier.url, TOY) as pair:
         done = pair.generate(PROMPT, OPTIONS).read()
-    assert done.stats.draft_failure is None and note(done.stats) is None
+    assert done.stats.draft_failure is None and notes(done.stats) == []
 
 
 def test_what_is_no_fault_of_the_engine_is_raised() -> None:
@@ -79,3 +79,13 @@ def test_what_is_no_fault_of_the_engine_is_raised() -> None:
 
     with pytest.raises(ConnectionLost):
         Failsafe(lost)
+
+
+def test_auto_goes_on_by_another_mode_and_remembers_nothing_of_it(
+    verifier: Verifier, failing: str, tmp_path: Path
+) -> None:
+    target, options = ScriptedBackend(Script(seed=1)), Options(max_tokens=60, temperature=0.9, seed=5, mode=Mode.AUTO)
+    with Pair(verifier.url, TOY, memory=tmp_path / "modes.json") as pair:
+        done = pair.generate(PROMPT, options).read()
+    assert done.token_ids == plain(target, target.vocabulary.encode(PROMPT), 60, options.sampling)
+    assert done.stats.draft_failure == failing and not [*tmp_path.iterdir()]

@@ -86,11 +86,11 @@ def test_the_verifier_is_asked_once_what_it_serves(verifier: Verifier, monkeypat
 
 def test_the_command_needs_no_model(verifier: Verifier, drafter: Command) -> None:
     flags = ("--verifier", verifier.url, "--backend", "ngram", "--prompt", "abc abc abc", "--max-tokens", "30")
-    ran = drafter(*flags, "--draft-n", "3", "--lockstep", "--baseline")
+    ran = drafter(*flags, "--draft-n", "3", "--lockstep", "--baseline", "--stats")
     assert ran.status == 0
     assert "n-gram lookup drafts for scripted-1" in ran.err
     assert "same text" in ran.err
-    figures = re.findall(r"(drafted|looked up|of these accepted|accepted) +(\d+)", ran.err)
+    figures = re.findall(r"(draft tokens|looked up|looked up, accepted|accepted) +(\d+)", ran.err)
     counted = {name: int(count) for name, count in figures}
-    assert counted["looked up"] == counted["drafted"] > 0 and counted["of these accepted"] == counted["accepted"]
+    assert counted["looked up"] == counted["draft tokens"] > 0 and counted["looked up, accepted"] == counted["accepted"]
     assert len(ran.out.rstrip("\n")) == 30

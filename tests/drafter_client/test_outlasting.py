@@ -1,11 +1,13 @@
 """Texts of a pair whose session or verifier goes away in the middle: they go on, or end at once when they are to."""
 
 import asyncio
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +16,27 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import (
     AsyncPair,
+    Custom,
     DraftModel,
+    Expansion,
     Finished,
     Lookup,
     Mode,
     Options,
     Outage,
     Pair,
+    Prediction,
+    Sampling,
     Strategy,
     Tokens,
+    Vocabulary,
 )
+from drafter_client.auto import Chooser
 from drafter_client.commands.common import say_outage
 from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.generation import Generation
 from drafter_client.transport import HttpTransport, Reply
+from tests.drafter_client.command_line import Command
 from tests.drafter_client.support import Verifier, plain, serving
 
 PROMPT = "def f(x):"
@@ -35,6 +44,7 @@ TOY = DraftModel(Path("1"), "scripted")
 LONG = Options(max_tokens=300, temperature=0.8, seed=3)
 EACH_MODE = pytest.mark.parametrize("mode", Mode)
 TARGET = ScriptedBackend(Script(seed=1))
+REMOTE = ["--backend", "scripted", "--draft-model", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -254,3 +264,87 @@ def test_it_is_said_at_once_and_then_seldom(capsys: pytest.CaptureFixture[str]) 
         "drafter: waiting for the verifier (it loads its model, 40%) … 20 s of 300 (--patience)",
         "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)",
     ]
+
+
+class Growing:
+    """A drafter that is told of a text from which nothing may be taken back."""
+
+    width = 1
+
+    def __init__(self) -> None:
+        self.text: list[int] = []
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        assert list(text[: len(self.text)]) == self.text, "the text may only grow"
+        self.text = list(text)
+        return Expansion([Prediction(int(TARGET.logits_after([*text, *tail]).argmax()), 0.9) for tail in tails], 1)
+
+
+@pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.AUTO])
+def test_what_a_drafter_has_read_is_not_read_again(
+    verifier: Verifier, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    """Of a prompt that it reads in pieces, too; in mode auto also where others have written meanwhile."""
+    calls = count()
+    monkeypatch.setattr(Chooser, "next", lambda _: (Mode.REMOTE, Mode.TARGET)[next(calls) // 8 % 2])
+    made: list[Growing] = []
+
+    def make(vocabulary: Vocabulary, sampling: Sampling) -> Growing:
+        made.append(Growing())
+        return made[-1]
+
+    prompt = [number % 250 for number in range(700)]
+    options = Options(max_tokens=120, mode=mode, lookup=False)
+    with Pair(verifier.url, Custom(make)) as pair, pair.generate(prompt, options) as text:
+        tokens = _read(text, 30, _forget_all(verifier))
+    expected = list(prompt)
+    for _ in range(120):
+        expected.append(int(TARGET.logits_after(expected).argmax()))
+    assert prompt + tokens == expected and text.stats.resumed and len(made) == 1
+    assert made[0].text[: len(prompt)] == prompt
+
+
+class Shaky(Cable):
+    """Out for a while, after so many uses."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.uses, self.after = count(), after
+
+    def use(self) -> None:
+        if self.after <= next(self.uses) < self.after + 60:
+            raise ConnectionLost("the cable was pulled")
+
+
+@pytest.mark.parametrize(
+    ("flags", "texts"),
+    [
+        (["--mode", "remote", *REMOTE], 1),
+        (["--mode", "auto", *REMOTE], 1),
+        (["--mode", "target", "--baseline"], 1),
+        (["solo", "server"], 1),
+        (["--mode", "fused", "--prompt-file"], 2),
+    ],
+    ids=["remote", "auto", "target", "solo server", "prompt file"],
+)
+def test_the_command_says_that_it_waits_and_where_it_went_on(
+    verifier: Verifier,
+    cable: Cable,
+    drafter: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    texts: int,
+) -> None:
+    monkeypatch.setattr(cable, "use", Shaky(60).use)
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text(f"{PROMPT}\n{PROMPT}\n")
+    given = [str(prompts)] if "--prompt-file" in flags else ["--prompt", PROMPT]
+    asked = ["--max-tokens", "200", "--temperature", "0.8", "--seed", "3", "--json"]
+    ran = drafter(*flags, *given, *asked, "--verifier", verifier.url)
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert ran.status == 0 and len(lines) == texts
+    expected = _expected(replace(LONG, max_tokens=200))
+    assert all(line["token_ids"] == expected for line in lines)
+    assert any(line["resumed"] for line in lines)
+    assert "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)" in ran.err

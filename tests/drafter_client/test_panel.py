@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
+from drafter_client.figures import bars, headline
 from drafter_client.origin import Origin
-from drafter_client.panel import legend, show
+from drafter_client.panel import legend, show, show_main
 from drafter_client.stats import Baseline, Stats, Times, Turn
 from speculation.operation import Operation
 
@@ -49,23 +50,25 @@ def test_the_figures_of_a_run() -> None:
     assert _lines(_stats()) == [
         "small-1b drafts for big-7b",
         "prompt 12 tokens rounds 25",
-        "generated 100 tokens drafted 96",
+        "generated 100 tokens draft tokens 96",
         "ended by max_tokens accepted 75",
         "TTFT 42 ms acceptance rate 78.1%",
         "speed 50.00 tokens/s mean acceptance length 4.00",
         "sent 3.0 KiB received 10.0 KiB",
         "",
+        "what the text waited for",
         "prefill 40 ms 2% █",
-        "drafting 400 ms 20% ██████",
-        "network 800 ms 40% ████████████",
-        "queue 60 ms 3% █",
         "verify 700 ms 35% ██████████",
+        "queue 60 ms 3% █",
+        "network 800 ms 40% ████████████",
+        "drafting 400 ms 20% ██████",
+        "other 0 ms 0%",
         "",
     ]
 
 
 def test_drafts_that_were_looked_up_have_a_line_where_there_are_any() -> None:
-    assert "looked up 7 drafts of these accepted 5" in _lines(_stats(looked_up=7, looked_up_accepted=5))
+    assert "looked up 7 draft tokens looked up, accepted 5" in _lines(_stats(looked_up=7, looked_up_accepted=5))
 
 
 def test_a_text_that_was_drawn_can_be_drawn_again() -> None:
@@ -78,10 +81,10 @@ def test_how_the_two_worked_together() -> None:
     origins = Counter({Origin.ACCEPTED: 70, Origin.CORRECTION: 5, Origin.FREE: 1, Origin.OWN: 24})
     lines = _lines(_stats(guesses=31, misses=40, prepared=30, operations=operations, origins=origins))
     assert lines[6:11] == [
-        "misses 40 tokens drafts ready after one 75.0%",
-        "guesses 31 sent of these out of date 6",
+        "mispredicted 40 tokens next draft ready 75.0%",
+        "drafts sent 31 drafts out of date 6",
         "sent 3.0 KiB received 10.0 KiB",
-        "tokens 70 accepted, 5 corrections, 1 free, 24 own",
+        "tokens 70 accepted, 5 recovered, 1 bonus, 24 target-decoded",
         "operation overlapped 80%, self-continued 20%",
     ]
 
@@ -89,15 +92,15 @@ def test_how_the_two_worked_together() -> None:
 def test_in_lockstep_nothing_is_ready_or_out_of_date() -> None:
     origins = Counter({Origin.ACCEPTED: 75, Origin.FREE: 25})
     lines = _lines(_stats(guesses=25, operations=Counter({Operation.LOCKSTEP: 99}), origins=origins))
-    assert lines[6:9] == ["sent 3.0 KiB received 10.0 KiB", "tokens 75 accepted, 25 free", "operation lockstep"]
+    assert lines[6:9] == ["sent 3.0 KiB received 10.0 KiB", "tokens 75 accepted, 25 bonus", "operation lockstep"]
 
 
 def test_a_target_that_did_it_all_by_itself_is_told_as_such() -> None:
     origins = Counter({Origin.FREE: 1, Origin.OWN: 99})
     operations = Counter({Operation.SELF_CONTINUED: 99})
     lines = _lines(_stats(rounds=0, drafted=0, accepted=0, origins=origins, operations=operations))
-    assert "misses 0 tokens drafts ready after one -" in lines
-    assert "tokens 1 free, 99 own" in lines and "operation self-continued" in lines
+    assert "mispredicted 0 tokens next draft ready -" in lines
+    assert "tokens 1 bonus, 99 target-decoded" in lines and "operation self-continued" in lines
 
 
 def _alone(**changes: object) -> Stats:
@@ -117,6 +120,7 @@ def test_a_model_of_this_machine_by_itself() -> None:
         "TTFT 50 ms TPOT 20.06 ms",
         "speed 49.12 tokens/s",
         "",
+        "what the text waited for",
         "prefill 50 ms 2% █",
         "generating 1986 ms 98% " + 29 * "█",
         "",
@@ -128,15 +132,20 @@ def test_the_target_by_itself_through_its_server() -> None:
     lines = _lines(_alone(mode="target", times=Times(network=150.0, queue=10.0, verify=1840.0)))
     assert lines[0] == "big-7b alone"
     assert "TTFT 50 ms TPOT 19.70 ms" in lines and "sent 3.0 KiB received 10.0 KiB" in lines
-    assert lines[8:11] == ["network 150 ms 8% ██", "queue 10 ms 0%", "forward 1840 ms 92% " + 28 * "█"]
-    assert not any(word in " ".join(lines) for word in ("rounds", "drafted", "prefill", "verify"))
+    assert lines[9:13] == [
+        "forward 1840 ms 92% " + 28 * "█",
+        "queue 10 ms 1%",
+        "network 150 ms 7% ██",
+        "other 0 ms 0%",
+    ]
+    assert not any(word in " ".join(lines) for word in ("rounds", "draft tokens", "prefill", "verify"))
 
 
 def test_a_text_that_was_drafted_on_the_verifier() -> None:
     lines = _lines(_stats(mode="fused", token_ms=[], times=Times(drafting=400.0, network=100.0, verify=1500.0)))
     assert lines[0] == "small-1b drafts for big-7b, on the verifier"
-    assert "generated 100 tokens drafted 96" in lines
-    assert [line.split()[0] for line in lines[8:12]] == ["drafting", "network", "queue", "verify"]
+    assert "generated 100 tokens draft tokens 96" in lines
+    assert [line.split()[0] for line in lines[9:14]] == ["verify", "queue", "network", "drafting", "other"]
 
 
 def test_who_wrote_in_turns_and_why() -> None:
@@ -199,7 +208,7 @@ def test_on_a_narrow_terminal_each_figure_has_a_line(mode: str, width: int) -> N
     assert all(len(line) <= width for line in printed)
     rows = [line.strip("│ ").split() for line in printed]
     assert ["generated", "100", "tokens"] in rows and ["seed", "9007199254740991"] in rows
-    assert (["drafted", "96"] in rows) == (mode in ("remote", "fused", "auto"))
+    assert (["draft", "tokens", "96"] in rows) == (mode in ("remote", "fused", "auto"))
 
 
 @pytest.mark.parametrize(
@@ -220,6 +229,51 @@ def test_what_is_not_known_is_a_dash_and_not_a_fault() -> None:
     assert "prefill 0 ms 0%" in lines
 
 
+def _main(stats: Stats, width: int = 100) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    show_main(stats, console)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    printed = text.splitlines()
+    assert {len(line) for line in printed} == {len(printed[0])} and len(printed[0]) <= width
+    return [" ".join(line.strip("│╭╰╮╯─ ").split()) for line in printed]
+
+
+def test_the_main_figures_are_few() -> None:
+    assert _main(_stats(baseline=Baseline(20.0, 39.0, 100, True))) == [
+        "small-1b drafts for big-7b",
+        "100 tokens 50.0 tokens/s TTFT 42 ms acceptance rate 78.1%",
+        "ended by max_tokens 2.50x the target",
+        "all: --stats",
+    ]
+    assert _main(_alone(mode="target"), 80)[1] == "100 tokens 50.0 tokens/s TTFT 50 ms TPOT 19.70 ms"
+    assert _main(Stats(model="big-7b", mode="target"))[1] == "0 tokens TTFT 0 ms ended by interrupt"
+
+
+def test_what_would_puzzle_stands_with_the_main_figures_too() -> None:
+    shown = " ".join(_main(_stats(context=112, baseline=Baseline(20.0, 39.0, 100, False))))
+    assert "the context (112 tokens) is full" in shown and "the text differs, most likely after a near-tie" in shown
+    assert "the text was taken up again at token 7, 31" in " ".join(_main(_stats(resumed=[7, 31])))
+    assert "lossy: draft tokens were accepted that the target gave more than 0.2" in " ".join(
+        _main(_stats(sampling=LOSSY))
+    )
+
+
+@pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
+@pytest.mark.parametrize("width", [40, 80, 100])
+def test_no_main_figure_is_broken_over_lines(mode: str, width: int) -> None:
+    figures = headline(everything(mode))
+    lines = _main(everything(mode), width)
+    assert all(any(" ".join(figure.split()) in line for line in lines) for figure in figures)
+
+
+@pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
+def test_the_shares_of_the_time_add_up(mode: str) -> None:
+    stats = everything(mode)  # whose parts come to far more than the whole
+    assert sum(value for _, value in bars(stats)) == pytest.approx(stats.total_ms)
+    shares = [int(share) for line in _printed(stats, 80) for share in re.findall(r" ms +(\d+)%  ", line)]
+    assert sum(shares) == 100
+
+
 def test_a_model_name_in_brackets_is_shown_as_it_is() -> None:
     assert _lines(_stats(model="big[bold]7b[/]", draft_model="a[q4]"))[0] == "a[q4] drafts for big[bold]7b[/]"
 
@@ -228,11 +282,11 @@ def test_the_legend_names_every_colour_once() -> None:
     text = legend().plain
     assert "\n" not in text
     assert text.count("■") == len(Origin)
-    for meaning in ("accepted draft", "correction by the target", "free token of the target", "its own, unasked"):
+    for meaning in ("accepted", "recovered", "bonus", "target-decoded"):
         assert text.count(meaning) == 1
 
 
-@pytest.mark.parametrize("width", [30, 60, 80])
+@pytest.mark.parametrize("width", [20, 30, 52])
 def test_the_legend_has_lines_that_the_terminal_has_room_for(width: int) -> None:
     lines = legend(width).plain.split("\n")
     assert len(lines) > 1 and all(line.startswith("■ ") and len(line) <= width for line in lines)
@@ -255,4 +309,5 @@ LOSSY = {"strategy": "threshold", "threshold": 0.2}
 )
 def test_a_text_is_lossy_where_drafts_could_be_taken(stats: Stats, lossy: bool) -> None:
     shown = " ".join(_lines(stats))
-    assert ("lossy: drafts were taken" in shown, "no: lossy" in shown, "a sample" in shown) == (lossy, lossy, not lossy)
+    is_lossy = ("lossy: draft tokens were accepted" in shown, "the text is lossy" in shown)
+    assert (*is_lossy, "target's sample" in shown) == (lossy, lossy, not lossy)

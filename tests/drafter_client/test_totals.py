@@ -76,10 +76,10 @@ def test_without_drafts_there_is_nothing_to_say_of_them() -> None:
 @pytest.mark.parametrize(
     ("strategy", "threshold", "mode", "row"),
     [
-        ("threshold", 0.25, "remote", "strategy threshold 0.25 exact no: lossy"),
-        ("threshold", 0.25, "auto", "strategy threshold 0.25 exact no: lossy"),
-        ("threshold", 0.25, "target", "strategy threshold 0.25 exact a sample"),
-        ("probabilistic", None, "remote", "strategy probabilistic exact a sample"),
+        ("threshold", 0.25, "remote", "strategy threshold 0.25 the text is lossy"),
+        ("threshold", 0.25, "auto", "strategy threshold 0.25 the text is lossy"),
+        ("threshold", 0.25, "target", "strategy threshold 0.25 the text is target's sample"),
+        ("probabilistic", None, "remote", "strategy probabilistic the text is target's sample"),
         ("coupled", None, "remote", None),
     ],
 )

@@ -75,6 +75,14 @@ def test_the_custom_drafter_is_right_the_second_time(exact: Verifier) -> None:
 
 
 @pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
+@pytest.mark.parametrize("arguments", [(), ("http://127.0.0.1:8000",)], ids=["nothing", "no prompt"])
+def test_without_arguments_each_says_how_it_is_used(name: str, arguments: tuple[str, ...]) -> None:
+    ran = _example(name, *arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith(f"usage: {name}.py URL PROMPT") and ran.stderr.count("\n") <= 2
+
+
+@pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
 def test_a_key_is_taken_from_the_environment(name: str) -> None:
     with running(Settings(rows=2, context=CONTEXT, threads=1, api_key="sesame")) as locked:
         ran = _example(name, locked.url, PROMPTS[1], KEY="sesame")
@@ -136,21 +144,23 @@ def test_the_curl_script_shows_the_whole_exchange(verifier: Verifier) -> None:
     asked, answers = zip(*re.findall(r"^((?:GET|POST|DELETE) .*)\n(\{.*\})$", ran.stdout, re.MULTILINE), strict=True)
     assert [" ".join(line.split()[:2]).partition("curl-")[0] for line in asked] == [
         *("GET /health", "GET /model", "POST /prefill", "POST /verify", "POST /verify", "POST /verify"),
-        *("DELETE /sessions/", "POST /generate", "POST /prefill", "POST /verify/batch", "DELETE /sessions/"),
+        *("DELETE /sessions/", "POST /generate", "POST /generate", "POST /prefill", "POST /verify/batch"),
+        "DELETE /sessions/",
     ]
-    health, model, prefill, verify, told, plain, deleted, alone, again, batch, _ = map(json.loads, answers)
+    health, model, prefill, verify, told, plain, deleted, alone, resumed, again, batch, _ = map(json.loads, answers)
     assert health["status"] == "ready" and model["model"] == "stdlib-target-q8_0"
     written = prefill["tokens"][:1] + verify["tokens"][1:] + plain["tokens"]
     assert verify["accepted_prefix_len"] == 3 and verify["position"] == prefill["position"]
     assert told["tokens"] == verify["tokens"][3:] and told["timing"]["forward_ms"] == 0.0
     assert plain["position"] == told["position"] + 1 and plain["timing"]["forward_ms"] > 0.0
     assert len(written) == 5 and written == alone["token_ids"][:5]
+    assert resumed["token_ids"] == alone["token_ids"]
     assert deleted["deleted"] is True and verifier.sessions == before
     first, second = batch["results"]
     assert first["position"] == again["position"] and first["accepted_prefix_len"] == 1
     assert second["error"]["code"] == "unknown_session"
     events = re.findall(r"^event: (\w+)\ndata: (.*)$", ran.stdout, re.MULTILINE)
-    assert [name for name, _ in events] == ["tokens"] * 8 + ["end"]
+    assert [name for name, _ in events] == ["open"] + ["tokens"] * 8 + ["end"]
     assert json.loads(events[-1][1])["token_ids"] == alone["token_ids"][:8]
 
 

@@ -98,11 +98,11 @@ def test_trials_at_the_beginning_of_texts_cost_a_trifle_of_all_that_is_written()
     """And where the mode that was tried is the faster one, it is found in the end."""
     for rate, found in ((90.0, True), (45.0, False)):
         choice = _choice(20.0, drafts={REMOTE: "one", FUSED: "other"})
-        texts = [_write(choice, {REMOTE: rate, FUSED: 60.0, TARGET: 33.0}) for _ in range(40)]
+        texts = [_write(choice, {REMOTE: rate, FUSED: 60.0, TARGET: 33.0}) for _ in range(60)]
         assert all(set(text) == {FUSED} for text in texts[:4]), "not before something was written"
         tried = sum(REMOTE in text for text in texts)
         assert (texts[-1] == {REMOTE: 128}) is found
-        assert tried > 20 if found else tried <= 2
+        assert tried > 30 if found else tried <= 3
 
 
 def test_a_remembered_best_begins_and_stays() -> None:
@@ -130,7 +130,7 @@ def test_a_rate_that_was_slowed_by_a_moment_of_the_machine_is_doubted() -> None:
     """It was foreseen at 63 and came out at 15, once: it is tried again when that costs a trifle."""
     slow = {REMOTE: Measured(30.0, 30 / 15.0, 22.0, 30.0, remembered=True)}
     choice = _choice(0.4, measured_by_mode=slow)
-    texts = [_write(choice, {REMOTE: 63.0, FUSED: 45.0, TARGET: 33.0}) for _ in range(30)]
+    texts = [_write(choice, {REMOTE: 63.0, FUSED: 45.0, TARGET: 33.0}) for _ in range(100)]
     assert texts[0] == {FUSED: 128} and texts[-1] == {REMOTE: 128}
 
 
@@ -160,6 +160,7 @@ def test_the_reason_tells_what_is_expected_and_what_was_measured() -> None:
     assert choice.settled is None
     _write(choice, {REMOTE: 50.0, FUSED: 60.0, TARGET: 33.0})
     assert choice.why().startswith("fused measured 60.0, remote expected ") and choice.settled == FUSED
+    assert choice.why().endswith("at a round trip of 20.0 ms, 75% of the draft tokens of draft accepted")
 
 
 def test_tokens_that_nobody_waited_for_are_no_measure() -> None:

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0  # seconds for what should take a few
 _ROWS = 40
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_STATUS = re.compile(r"\x1bD\x1b\[A\x1b7.*?\x1b8", re.DOTALL)  # the line below a text, which is wiped again
 _COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|38|1|2)[;\d]*m")
 # The terminal becomes the program's own by being opened by the leader of a new session; so Ctrl-C gets there.
 _IN_TERMINAL = "import os, sys; t = os.open(sys.argv[1], os.O_RDWR); [os.dup2(t, n) for n in (0, 1, 2)]; " + (
@@ -41,8 +42,8 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """All that came without escape sequences, in lines that end as text files do."""
-        return _ESCAPES.sub("", self.raw).replace("\r\n", "\n")
+        """All that came without escape sequences and the line below a text, in lines that end as text files do."""
+        return _ESCAPES.sub("", _STATUS.sub("", self.raw)).replace("\r\n", "\n")
 
     @property
     def lines(self) -> list[str]:

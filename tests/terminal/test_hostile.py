@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from backends.scripted import Script, ScriptedBackend
 from backends.vocabulary import Kind, Vocabulary
 from tests.drafter_client.raw_server import Peer, answering
 from tests.drafter_client.support import Verifier, serving
-from tests.terminal.pseudo import Terminal, python, terminal
+from tests.terminal.pseudo import ROOT, Terminal, python, terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
 DRAFTER = python("-m", "drafter_client")
@@ -42,12 +43,13 @@ def verifier() -> Iterator[Verifier]:
 
 
 def obeyed(screen: Terminal) -> list[str]:
-    """The control characters that the terminal got, without rich's own: colours, and lines that are drawn anew."""
+    """The control characters that the terminal got, without our own: colours, and lines that are drawn anew."""
     return re.findall(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]", own_removed(screen.raw))
 
 
 def own_removed(raw: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[mKAhlJG]", "", raw)
+    below = re.sub(r"\x1bD\x1b\[A\x1b7\r\x1b\[B(.*?)\x1b8", r"\1", raw, flags=re.DOTALL)  # the line below a text
+    return re.sub(r"\x1b\[[0-9;?]*[mKAhlJG]", "", below)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,13 @@ def test_a_text_and_a_name_are_shown_and_not_obeyed(verifier: Verifier, argument
     assert "model[bold]" in screen.text and "pwned" in screen.text
 
 
+def test_through_a_pipe_a_text_goes_as_it_is(verifier: Verifier) -> None:
+    command = [*DRAFTER, *TEXT[:4], "--mode", "target", "--verifier", verifier.url]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60)
+    assert b"\x1b]0;pw" in ran.stdout and b"\r" in ran.stdout and b"\\x1b" not in ran.stdout
+    assert b"\x1b" not in ran.stderr and WRITTEN.encode() in ran.stderr
+
+
 def test_many_texts(verifier: Verifier, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"prompt": "x", "id": TITLE}) + "\n" + json.dumps({"prompt": "y"}) + "\n")
@@ -87,6 +96,21 @@ def test_compare(verifier: Verifier, tmp_path: Path) -> None:
         assert screen.wait() == 0, screen.text
     assert not obeyed(screen)
     assert f"model[bold]{WRITTEN}[/nothing]" in screen.text
+
+
+def test_a_report_of_what_others_recorded(verifier: Verifier, tmp_path: Path) -> None:
+    folder = tmp_path / "profile"
+    arguments = [*TEXT, "--mode", "remote", "--verifier", verifier.url, "--profile", str(folder)]
+    with terminal([*DRAFTER, *arguments], 200) as screen:
+        assert screen.wait() == 0, screen.text
+    runs = folder / "runs.csv"
+    recorded = runs.read_text()
+    assert WRITTEN in recorded
+    runs.write_text(recorded.replace(WRITTEN, TITLE))
+    with terminal([*DRAFTER, "report", str(folder), "--no-png"], 200) as screen:
+        assert screen.wait() == 0, screen.text
+    assert not obeyed(screen)
+    assert f"model[bold]{WRITTEN}" in screen.text
 
 
 @pytest.mark.parametrize(

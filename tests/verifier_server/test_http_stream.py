@@ -10,6 +10,7 @@ import pytest
 
 from backends.contract import Entry, Logits
 from backends.scripted import ScriptedBackend
+from drafter_client import client
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server import events
@@ -266,3 +267,7 @@ def test_own_steps_are_told_apart(serve: Serve) -> None:
             stream = read(response)
             found = [next(stream)[1] for _ in expected]
         assert [(event["position"], len(event["tokens"]), event["own"]) for event in found] == expected
+
+
+def test_a_client_hears_of_the_verifier_several_times_before_it_gives_a_stream_up() -> None:
+    assert 3 * events.HEARTBEAT < client._SILENCE

@@ -60,12 +60,15 @@ class Client:
         """A guess: right, wrong, stale, contained in another, too long; then something later again."""
         if self.session.gone or self.world.now > 6.0:
             return
-        kind = self.chance.choice(["right", "right", "wrong", "stale", "plain", "double", "too long", "cancel", "rest"])
+        kinds = ["right", "right", "wrong", "stale", "plain", "double", "too long", "cancel", "rest", "renew"]
+        kind = self.chance.choice(kinds)
         at = self.known - self.session.prompt_len
         right = self.text[at : at + self.chance.randint(0, 9)]
         if kind == "stale":
             back = self.chance.randint(0, at)
             self.guess(self.known - back, self.text[at - back :][: self.chance.randint(0, 12)])
+        elif kind == "renew":
+            self.renew()
         elif kind == "cancel" and self.waiting:
             self.waiting.pop().cancelled = True
         elif kind == "too long":
@@ -77,8 +80,22 @@ class Client:
                 self.guess(self.known, self.text[at : at + 12])
         self.world.after(self.chance.choice([0.0, 0.001, 0.01, 0.05, 0.3, 3.0]), self.act)
 
+    def renew(self) -> None:
+        """Have the session opened anew in its place, with some of the text; what waits of it fails."""
+        old, text = self.session, self.text
+        prompt, self_continue = old.tokens[: old.prompt_len], self.chance.random() < 0.5
+        self.session = new = self.world.open(
+            prompt, max_tokens=LENGTH, sampling=old.sampling, self_continue=self_continue
+        )
+        new.resume(text[: self.chance.randint(0, len(text))], self.world.backend.vocabulary.ends)
+        self.known = len(new.tokens)
+        self.world.scheduler.replace(old, new, self.world.now)
+        assert not [job for job in self.waiting if job.session is old and not job.cancelled]
+
     def guess(self, position: int, drafts: Sequence[int]) -> None:
         def done(result: Answer | SpecPairError) -> None:
+            if job.cancelled:
+                return
             self.waiting.remove(job)
             if isinstance(result, Answer):
                 self.check(job, result)
@@ -95,13 +112,14 @@ class Client:
             self.waiting.remove(job)
 
     def check(self, job: Job, answer: Answer) -> None:
-        at = job.position - self.session.prompt_len
-        assert answer.tokens == self.text[at : answer.total_tokens - self.session.prompt_len]
+        at = job.position - job.session.prompt_len
+        assert answer.tokens == self.text[at : answer.total_tokens - job.session.prompt_len]
         assert answer.accepted == common_prefix(job.drafts, answer.tokens)
         assert answer.judged <= min(len(job.drafts), 32)
         assert answer.tokens or answer.finish_reason
         assert answer.queue_ms >= 0.0
-        self.known = max(self.known, answer.total_tokens)
+        if job.session is self.session:
+            self.known = max(self.known, answer.total_tokens)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -115,6 +133,7 @@ def test_any_interleaving(seed: int) -> None:
         max_rollback=chance.choice([None, None, 0, 3]),
         can_copy=chance.random() < 0.7,
     )
+    backend.even_width = chance.choice([None, 4, 63])
     backend.chance = chance if seed % 3 == 0 else None
     world = World(
         backend,
@@ -136,7 +155,7 @@ def test_any_interleaving(seed: int) -> None:
         client.guess(len(prompt), [])
         world.after(0.05, client.act)
         if chance.random() < 0.3:
-            world.after(chance.uniform(0.0, 3.0), lambda: world.scheduler.forget(session, world.now))
+            world.after(chance.uniform(0.0, 3.0), lambda: world.scheduler.forget(client.session, world.now))
 
     for _ in range(8):
         world.at(chance.uniform(0.0, 1.0), come)

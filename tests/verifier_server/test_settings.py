@@ -1,5 +1,6 @@
 """Settings from the environment and from flags; a bad one is refused in one line that names it."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -107,10 +108,10 @@ BAD = [
     ("session_ttl", "0", "should be greater than 0"),
     ("session_ttl", "nan", "should be"),
     ("api_key", "", "should have at least 1 character"),
-    ("backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy, scripted"),
+    ("backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy"),
     ("model", "/nowhere/m.gguf", "no such file: /nowhere/m.gguf"),
     ("draft_model", "/nowhere/d.gguf", "no such file: /nowhere/d.gguf"),
-    ("draft_backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy, scripted, ngram"),
+    ("draft_backend", "lama", "'lama' is unknown, choose one of llama_cpp, torch, mlx, neuron_legacy, ngram"),
     ("draft_backend", "torch", "torch needs a model: set draft_model, too"),
     ("draft_rows", "0", "should be greater than or equal to 1"),
     ("draft_rows", "2", "there is no draft model: set draft_model, too"),
@@ -135,12 +136,62 @@ def test_a_bad_value_names_its_key(field: str, value: str, words: str) -> None:
         assert "\n" not in message
 
 
-def test_an_unknown_variable_is_refused_with_those_there_are() -> None:
-    with pytest.raises(SettingsError) as caught:
-        from_environment({"VERIFIER_ROWZ": "3"})
-    message = str(caught.value)
-    assert message.startswith("VERIFIER_ROWZ: no such setting; there are VERIFIER_MODEL, VERIFIER_BACKEND, ")
-    assert all(PREFIX + name.upper() in message for name in Settings.model_fields)
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("VERIFIER_ROWZ", "VERIFIER_ROWS"),
+        ("VERIFIER_KEY", "VERIFIER_API_KEY"),
+        ("VERIFIER_GPU", "VERIFIER_GPU_LAYERS"),
+        ("VERIFIER_MAX_SESSION", "VERIFIER_MAX_SESSIONS"),
+        ("VERIFIER_PROT", "VERIFIER_PORT"),
+    ],
+)
+def test_a_variable_that_is_close_to_a_known_one_is_refused_with_that(variable: str, meant: str) -> None:
+    for read in (from_environment, lambda environment: from_flags([], environment)):
+        with pytest.raises(SettingsError) as caught:
+            read({variable: "3"})  # type: ignore[operator]
+        assert str(caught.value) == f"{variable}: no such variable; did you mean {meant}?"
+
+
+def test_what_kubernetes_sets_for_a_service_of_that_name_is_no_setting(caplog: pytest.LogCaptureFixture) -> None:
+    injected = {
+        "VERIFIER_SERVICE_HOST": "10.0.0.7",
+        "VERIFIER_SERVICE_PORT": "8000",
+        "VERIFIER_SERVICE_PORT_HTTP": "8000",
+        "VERIFIER_PORT": "tcp://10.0.0.7:8000",
+        "VERIFIER_PORT_8000_TCP": "tcp://10.0.0.7:8000",
+        "VERIFIER_PORT_8000_TCP_PROTO": "tcp",
+        "VERIFIER_PORT_8000_TCP_PORT": "8000",
+        "VERIFIER_PORT_8000_TCP_ADDR": "10.0.0.7",
+        "VERIFIER_MODEL_PORT": "tcp://10.0.0.8:8000",  # of a service verifier-model
+        "VERIFIER_MODEL_SERVICE_HOST": "10.0.0.8",
+    }
+    assert from_environment(injected) == from_environment({})
+    settings, options = from_flags([], injected)
+    assert (settings, options.host, options.port) == (from_environment({}), "127.0.0.1", 8000)
+    assert caplog.text == ""
+
+
+def test_a_variable_that_is_nothing_like_a_setting_is_told_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    assert from_environment({"VERIFIER_IMAGE_URL": "x"}) == from_environment({})
+    assert [record.getMessage() for record in caplog.records] == [
+        "VERIFIER_IMAGE_URL: nothing reads this variable, and it is ignored"
+    ]
+
+
+def test_the_address_may_come_from_the_environment() -> None:
+    environment = {"VERIFIER_HOST": "0.0.0.0", "VERIFIER_PORT": "9001"}
+    options = from_flags([], environment)[1]
+    assert (options.host, options.port) == ("0.0.0.0", 9001)
+    options = from_flags(["--port", "0", "--host", "::1"], environment)[1]
+    assert (options.host, options.port) == ("::1", 0)
+    with pytest.raises(SettingsError, match="VERIFIER_PORT: '99999' is not a port, which is a number from 0 to 65535"):
+        from_flags([], {"VERIFIER_PORT": "99999"})
+
+
+def test_uvicorn_has_flags_of_its_own_for_the_address(caplog: pytest.LogCaptureFixture) -> None:
+    assert from_environment({"VERIFIER_PORT": "9001"}) == from_environment({})
+    assert "VERIFIER_PORT: is read by the command 'verifier' only; uvicorn takes --port" in caplog.text
 
 
 @pytest.mark.parametrize("arguments", [["--rowz", "3"], ["--row", "3"], ["3"], ["--port", "x"]])
@@ -148,7 +199,8 @@ def test_unknown_flags_are_refused(arguments: list[str], capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as caught:
         from_flags(arguments, {})
     assert caught.value.code == 2
-    assert arguments[0] in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert arguments[0] in told and told.count("\n") == 2 and told.startswith("verifier: ")
 
 
 def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,6 +209,27 @@ def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert caught.value.code == 0
     text = capsys.readouterr().out
     assert all(flag(name) in text for name in Settings.model_fields)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_help_has_groups_and_examples_and_no_engine_of_tests(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    with pytest.raises(SystemExit):
+        from_flags(["--help"], {})
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= width
+    titles = ["server:", "model:", "engine:", "drafting here (mode fused):", "sessions and limits:", "examples:"]
+    assert [line for line in text.splitlines() if line in titles] == titles
+    assert len(text.partition("examples:\n")[2].splitlines()) == 3 and "scripted" not in text
+    assert from_flags(["--backend", "scripted", "--model", "1"], {})[0].backend == "scripted"
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        from_flags(["--version"], {})
+    assert caught.value.code == 0 and capsys.readouterr().out == f"verifier {version('specpair')}\n"
 
 
 WORKERS = "sessions and their KV caches live in one process"

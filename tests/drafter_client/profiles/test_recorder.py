@@ -37,7 +37,7 @@ def test_rows_add_up_with_the_counters(answers: list, random: object, steps: lis
     stats, recorder = Stats(), Recorder()
     recorder.began(0.0)
     for took in steps:
-        stats.drafted_for(took)
+        stats.drafted_for(took, 2 * took)
         recorder.drafted(Expansion([Prediction(7, 0.5)], 1), took, 2 * took)
     for flight, _, _ in answers:
         recorder.sent(flight, Operation.OVERLAPPED)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from drafter_client.arguments import report_parser
 from drafter_client.errors import ProfileError
-from drafter_client.profiles.command import report_parser, run_report
+from drafter_client.profiles.command import run_report
 from drafter_client.profiles.writing import Profile
 from drafter_client.stats import Stats
 from tests.drafter_client.profiles.folders import DETAIL, write
@@ -37,7 +38,7 @@ tokens/s over time, 70 at most
 
 
 def report(*flags: str) -> int:
-    return run_report(report_parser().parse_args(flags))
+    return run_report(report_parser().parse(flags))
 
 
 @pytest.fixture(autouse=True)
@@ -144,4 +145,4 @@ def test_without_matplotlib_the_terminal_is_all(
 
 def test_a_picture_is_wanted_or_not(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
-        report_parser().parse_args([f"{tmp_path}", "--png", "x", "--no-png"])
+        report_parser().parse([f"{tmp_path}", "--png", "x", "--no-png"])

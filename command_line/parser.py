@@ -1,0 +1,130 @@
+"""The parser of every command: a mistake is met with two lines, one that names it and one that says where help is."""
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from command_line import version
+from command_line.nearest import nearest
+
+_EXAMPLES = "examples:"
+_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # as argparse has it: a value, not a flag
+
+
+class OneOf(tuple[str, ...]):
+    """Choices as help and errors list them; those in `hidden` are taken, too, and listed nowhere."""
+
+    hidden: frozenset[str]
+
+    def __new__(cls, shown: Sequence[str], hidden: Sequence[str] = ()) -> "OneOf":
+        self = super().__new__(cls, shown)
+        self.hidden = frozenset(hidden)
+        return self
+
+    def __contains__(self, value: object) -> bool:
+        return super().__contains__(value) or value in self.hidden
+
+
+class Parser(argparse.ArgumentParser):
+    """Flags in full only, help in groups, examples at its end.
+
+    Exits with status 2 and two lines on standard error for whatever it does not take. The first begins with the name
+    of the program and names the mistake, with the nearest flag, command or choice where one is close.
+    """
+
+    def __init__(
+        self, prog: str, *, usage: str, description: str, examples: Sequence[str], commands: Sequence[str] = ()
+    ) -> None:
+        """`usage`: what stands behind the name, a line each. `commands`: first words with parsers of their own."""
+        first, *others = usage.splitlines()
+        super().__init__(
+            prog=prog,
+            usage="\n".join([f"{prog} {first}", *(f"       {prog.split()[0]} {line}" for line in others)]),
+            description=description,
+            epilog="\n".join([_EXAMPLES, *(f"  {example}" for example in examples)]),
+            formatter_class=_Help,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self._commands = tuple(commands)
+        self.add_argument("-h", "--help", action="help", help="show this help and exit")
+        self.add_argument("--version", action=_Version, help="show the version and exit")
+
+    def parse(self, given: Sequence[str]) -> argparse.Namespace:
+        """What the arguments say. Unknown flags are told before anything that is missing because of them."""
+        self._check_flags(given)
+        options, rest = self.parse_known_args(given)
+        if rest:
+            self._refuse_word(rest[0], given)
+        return options
+
+    def _check_flags(self, given: Sequence[str]) -> None:
+        known = self._option_string_actions
+        flags = [flag for flag in known if flag.startswith("--")]
+        takes_value: str | None = None  # the flag before, where it takes a value
+        for argument in given:
+            if argument == "--":
+                return
+            name = argument.partition("=")[0]
+            if name in ("-h", "--help", "--version"):
+                return  # its answer comes before what follows
+            is_flag = name.startswith("-") and name != "-" and " " not in argument and not _NUMBER.match(argument)
+            if is_flag and name not in known:
+                if takes_value is not None and nearest(name, flags) is None:
+                    self.error(f"{takes_value} wants a value; write {takes_value}={argument} if it is {argument}")
+                self.error(f"no flag {name}{_meant(name, flags)}")
+            action = known.get(argument)
+            takes_value = argument if action is not None and action.nargs is None else None
+
+    def _refuse_word(self, word: str, given: Sequence[str]) -> NoReturn:
+        if word in self._commands:
+            self.error(f"{word} comes first: {self.prog} {word} …")
+        if self._commands and word == given[0]:
+            meant = nearest(word, self._commands) if " " not in word else None
+            if meant is not None:
+                self.error(f"no command {word}; did you mean {meant}?")
+            self.error(f"no command {word!r}; the commands are {', '.join(self._commands)}, a prompt follows --prompt")
+        self.error(f"{word!r} belongs to no flag; a value with spaces needs quotes")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        name = "".join(f"{flag}: " for flag in action.option_strings[-1:])
+        listed = "" if nearest(str(value), choices) else f"; choose one of {', '.join(choices)}"
+        self.error(f"{name}no {value!r}{_meant(str(value), choices)}{listed}")
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2."""
+        program = self.prog.split()[0]
+        said = " ".join(message.removeprefix("argument ").splitlines())
+        self.exit(2, f"{program}: {said}\n{program}: '{self.prog} --help' lists the flags\n")
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    meant = nearest(name, known)
+    return "" if meant is None else f"; did you mean {meant}?"
+
+
+class _Version(argparse.Action):
+    """Asks for the version only when it is wanted: to look it up takes longer than to parse."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(f"{parser.prog.split()[0]} {version.installed()}")
+        parser.exit()
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Room for the longer flags; examples stand as they are written."""
+
+    def __init__(self, prog: str, **more: Any) -> None:
+        super().__init__(prog, max_help_position=26, **more)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith(_EXAMPLES):
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)

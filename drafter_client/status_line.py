@@ -1,0 +1,146 @@
+"""A line below the text while it is written: how far it is, and how fast.
+
+On a terminal that shows the text as well, the line stands in the row below the cursor and the cursor goes back to where
+the text goes on, in the middle of a line or not. It is wiped before anything else is written.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TextIO
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+
+_WINDOW = 2.0  # seconds that the live rate is taken over
+_WIPE_BELOW = "\x1b[J"  # from the cursor to the end of the screen
+_ROW_BELOW = "\x1bD\x1b[A"  # make sure that there is one: down, where the screen may scroll, and up, in the same column
+_SAVE, _RESTORE = "\x1b7", "\x1b8"
+_lock = threading.RLock()  # over what is drawn: the text's thread draws, any thread may have something to say
+_shown: "StatusLine | None" = None
+
+
+def say(line: str) -> None:
+    """Write a line to standard error, from any thread; where a text is being written there, in a row of its own."""
+    with _lock:
+        if _shown is not None:
+            _shown.make_room()
+        elif sys.stdout is not None and sys.stdout.isatty():  # where a text may have broken off
+            print(file=sys.stderr)
+        print(line, file=sys.stderr, flush=True)
+
+
+class StatusLine:
+    """What `clock` (seconds) and the counts say, in one row. Nothing is written where no terminal can show it."""
+
+    def __init__(
+        self, console: Console, *, below_text: bool, clock: Callable[[], float] = time.monotonic, wanted: bool = True
+    ) -> None:
+        """`below_text`: the text is written to the same terminal, with `wrote` told of each piece."""
+        self._console, self._below_text, self._clock = console, below_text, clock
+        self._on = wanted and console.is_terminal and not console.is_dumb_terminal
+        self._drawn = False
+        self._column = 0  # of the cursor, where text stands there; the width: behind a full row
+        self._began = self._last = clock()
+        self._ttft: float | None = None
+        self._tokens = 0
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def begin(self) -> None:
+        """The request is on its way."""
+        global _shown
+        self._began = self._clock()
+        if self._on:
+            _shown = self
+        self._draw("waiting for the first token")
+
+    def wipe(self) -> None:
+        """Take the line away: something else is about to be written."""
+        with _lock:
+            if self._drawn:
+                self._drawn = False
+                self._write(_WIPE_BELOW if self._below_text else f"\r{_WIPE_BELOW}")
+
+    def end(self) -> None:
+        """All is over."""
+        global _shown
+        with _lock:
+            self.wipe()
+            _shown = None
+
+    def make_room(self) -> None:
+        """Put the cursor at the beginning of a row, for a line that is no part of the text."""
+        with _lock:
+            self.wipe()
+            if self._below_text and self._column:
+                self._write("\n")
+                self._column = 0
+
+    def wrote(self, tokens: int, text: str) -> None:
+        """So many more tokens, and what they wrote to the terminal, if anything."""
+        if not self._on:
+            return
+        now = self._clock()
+        if self._ttft is None:
+            self._ttft = now - self._began
+        self._tokens += tokens
+        self._marks.append((now, self._tokens))
+        while len(self._marks) > 2 and now - self._marks[0][0] > _WINDOW:
+            self._marks.popleft()
+        self._move(text)
+        self._draw(self._figures())
+
+    def busy(self, what: str) -> None:
+        """The text is whole, and something else is under way."""
+        self._draw(what)
+
+    def _figures(self) -> str:
+        (first, before), (last, count) = self._marks[0], self._marks[-1]
+        rate = f"{(count - before) / (last - first):.1f} tokens/s, " if last > first else ""
+        return f"{self._tokens} tokens, {rate}TTFT {1e3 * (self._ttft or 0.0):.0f} ms"
+
+    def _draw(self, said: str) -> None:
+        if not self._on:
+            return
+        with _lock:
+            self._draw_now(said)
+
+    def _draw_now(self, said: str) -> None:
+        width = self._console.width
+        self.wipe()
+        if self._below_text and self._column >= width:
+            return  # the terminal has yet to decide where the next sign goes, and forgets it when the cursor moves
+        shown = f"drafter: {said}"
+        shown = shown if cell_len(shown) < width else set_cell_size(shown, width - 1)
+        if self._console.color_system is not None and not self._console.no_color:
+            shown = f"\x1b[2m{shown}\x1b[0m"
+        if self._below_text:
+            self._write(f"{_ROW_BELOW}{_SAVE}\r\x1b[B{shown}{_RESTORE}")
+        else:
+            self._write(f"\r{_WIPE_BELOW}{shown}")
+        self._drawn = True
+
+    def _move(self, text: str) -> None:
+        """Where the cursor is after `text`, on a terminal that goes on in the next row when one is full."""
+        width = self._console.width
+        for sign in text:
+            if sign == "\n":
+                self._column = 0
+                continue
+            cells = cell_len(sign)
+            self._column = cells if self._column + cells > width else self._column + cells
+
+    def _write(self, signs: str) -> None:
+        self._console.file.write(signs)
+        self._console.file.flush()
+
+
+def same_terminal(one: TextIO, other: TextIO) -> bool:
+    """Whether two streams are shown on one terminal."""
+    try:
+        return os.ttyname(one.fileno()) == os.ttyname(other.fileno())
+    except (OSError, ValueError, AttributeError):  # no terminal, no file
+        return False

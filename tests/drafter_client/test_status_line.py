@@ -1,0 +1,146 @@
+"""The line below a text: seen while it is written, and gone without a trace when it is done."""
+
+import io
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from rich.console import Console
+
+from drafter_client.status_line import StatusLine, same_terminal, say
+from tests.drafter_client.support import Ticks
+from tests.terminal.screen import Screen
+
+WIDTH = 20
+signs = some.sampled_from("ab \n漢é")
+pieces = some.lists(some.text(signs, max_size=WIDTH + 3), max_size=30)
+
+
+def _console(width: int = WIDTH, **more: Any) -> Console:
+    environment = {"TERM": "xterm-256color", "COLUMNS": str(width), "LINES": "24"}
+    return Console(file=io.StringIO(), force_terminal=True, width=width, _environ=environment, **more)
+
+
+def _written(console: Console) -> str:
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    text = file.getvalue()
+    file.seek(0)
+    file.truncate()
+    return text
+
+
+@given(pieces, some.integers(1, 6))
+def test_the_text_is_on_the_screen_as_if_there_were_no_line(text: list[str], rows: int) -> None:
+    console, screen, plain = _console(), Screen(WIDTH, rows + 1), Screen(WIDTH, rows + 1)
+    line = StatusLine(console, below_text=True, clock=Ticks())
+    line.begin()
+    for piece in text:
+        line.wipe()
+        console.file.write(piece)
+        line.wrote(1, piece)
+        screen.feed(_written(console))
+        plain.feed(piece)
+        shown = [row for row in screen.lines if not row.startswith("drafter: ")]
+        assert "".join(shown) == "".join(plain.lines)
+    line.wipe()
+    console.file.write("|")
+    screen.feed(_written(console))
+    plain.feed("|")
+    assert screen.lines == plain.lines
+
+
+def test_it_stands_below_the_text_and_the_text_goes_on_where_it_was() -> None:
+    console, screen = _console(60), Screen(60, 3)
+    line = StatusLine(console, below_text=True, clock=Ticks(0.1))
+    line.begin()
+    screen.feed(_written(console))
+    assert screen.lines == ["", "drafter: waiting for the first token"]
+    told = []
+    for piece in ("one ", "two\n", "three ", "four\n", "five", " six"):
+        line.wipe()
+        console.file.write(piece)
+        line.wrote(2, piece)
+        screen.feed(_written(console))
+        told.append(screen.lines)
+    assert told[0] == ["one", "drafter: 2 tokens, TTFT 100 ms"]
+    assert told[1] == ["one two", "", "drafter: 4 tokens, 20.0 tokens/s, TTFT 100 ms"]
+    assert told[-1] == ["one two", "three four", "five six", "drafter: 12 tokens, 20.0 tokens/s, TTFT 100 ms"]
+
+
+def test_what_is_said_meanwhile_has_a_row_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    console, screen = _console(60), Screen(60, 4)
+    monkeypatch.setattr("sys.stderr", console.file)
+    line = StatusLine(console, below_text=True, clock=Ticks())
+    line.begin()
+    for piece in ("one\n", "two"):
+        line.wipe()
+        console.file.write(piece)
+        line.wrote(1, piece)
+    say("drafter: waiting for the verifier")
+    say("drafter: still waiting")
+    line.wipe()
+    console.file.write(" three")
+    line.wrote(1, " three")
+    line.end()
+    screen.feed(_written(console))
+    assert screen.lines == ["one", "two", "drafter: waiting for the verifier", "drafter: still waiting", " three"]
+    say("drafter: on its own")
+    assert _written(console) == "drafter: on its own\n"
+
+
+def test_the_rate_is_that_of_the_last_seconds() -> None:
+    console, screen, clock = _console(60), Screen(60), Ticks(0.0)
+    line = StatusLine(console, below_text=False, clock=clock)
+    line.begin()
+    for step in [1.0] * 5 + [0.1] * 30:
+        clock.now += step
+        line.wrote(1, "")
+    screen.feed(_written(console))
+    assert screen.lines == ["drafter: 35 tokens, 10.0 tokens/s, TTFT 1000 ms"]
+
+
+def test_where_the_text_goes_elsewhere_the_line_is_all_there_is() -> None:
+    console, screen = _console(30), Screen(30)
+    line = StatusLine(console, below_text=False, clock=Ticks())
+    line.begin()
+    for _ in range(3):
+        line.wipe()
+        line.wrote(100, "text\n" * 9)
+    line.busy("measuring the target alone, which takes its time")
+    screen.feed(_written(console))
+    assert screen.lines == ["drafter: measuring the target"]
+    line.wipe()
+    screen.feed(_written(console))
+    assert screen.lines == []
+
+
+@pytest.mark.parametrize(
+    "console",
+    [
+        Console(file=io.StringIO(), force_terminal=False),
+        Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"}),
+    ],
+    ids=["pipe", "dumb"],
+)
+def test_nothing_is_written_where_nothing_can_be_wiped(console: Console) -> None:
+    line = StatusLine(console, below_text=False)
+    line.begin()
+    line.wrote(1, "x")
+    line.busy("busy")
+    line.wipe()
+    assert _written(console) == ""
+
+
+def test_without_colours_it_has_none() -> None:
+    console = _console(no_color=True)
+    StatusLine(console, below_text=True).begin()
+    assert "\x1b[2m" not in _written(console)
+    console = _console()
+    StatusLine(console, below_text=True).begin()
+    assert "\x1b[2m" in _written(console)
+
+
+def test_streams_that_are_no_terminals_are_not_one() -> None:
+    assert not same_terminal(io.StringIO(), io.StringIO())

@@ -1,0 +1,71 @@
+"""The files that ship are found by path, whatever the folder holds that a program runs in."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backends import shipped
+from drafter_client import Mode, Options, Pair
+from tests.drafter_client.support import running
+from verifier_server.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVE = """
+import asyncio
+from verifier_server.app import create_app
+from verifier_server.settings import from_environment
+
+async def serve():
+    app = create_app(from_environment({"VERIFIER_ROWS": "1", "VERIFIER_CONTEXT": "64"}))
+    async with app.router.lifespan_context(app):
+        await asyncio.to_thread(app.state.service._loader.join)
+        print(app.state.service.engine.backend.model_name)
+
+asyncio.run(serve())
+"""
+WRITE = """
+import sys
+from drafter_client import Options, Pair
+
+with Pair(sys.argv[1]) as pair:
+    print(pair.generate("def main():", Options(max_tokens=16)).read().text, end="")
+"""
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A folder with a module of the name that the package has which makes the models."""
+    (tmp_path / "models.py").write_text("raise RuntimeError('this is not the models you are looking for')\n")
+    return tmp_path
+
+
+def _python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    here = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_files_are_there() -> None:
+    assert all(path.is_file() for path in (shipped.DEFAULT_TARGET, shipped.DEFAULT_DRAFT, shipped.DEFAULT_TWIN))
+
+
+def test_the_drafter_writes_a_text_in_a_folder_with_a_module_models(hostile: Path) -> None:
+    assert _python(hostile, "-c", "import models").returncode == 1, "it would be imported"
+    with running(Settings(rows=2, context=512, threads=1, deterministic=True)) as verifier:
+        with Pair(verifier.url, draft=None) as pair:
+            alone = pair.generate("def main():", Options(max_tokens=16, mode=Mode.TARGET)).read().text
+        ran = _python(hostile, "-c", WRITE, verifier.url)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, alone, "")
+
+
+def test_the_command_runs_there(hostile: Path) -> None:
+    ran = _python(hostile, "-m", "drafter_client", "solo", "draft", "--prompt", "import", "--max-tokens", "2", "--json")
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_verifier_serves_there(hostile: Path) -> None:
+    ran = _python(hostile, "-c", SERVE)
+    assert (ran.returncode, ran.stdout.strip()) == (0, "stdlib-target-q8_0"), ran.stderr

@@ -1,0 +1,105 @@
+"""The drafter in a terminal, as a person sees it: the text, then the figures, and nothing that was to be wiped."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.drafter_client.support import Verifier, running
+from tests.end_to_end.reference import CONTEXT
+from tests.terminal.pseudo import python, terminal
+from tests.terminal.screen import Screen
+from verifier_server.settings import Settings
+
+CONTROL = "\x1b"
+PROMPT = ["--prompt", "def f(x):", "--max-tokens", "90", "--seed", "1", "--threads", "1"]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
+
+
+@pytest.fixture(scope="module")
+def exact() -> Iterator[Verifier]:
+    """One without near-ties, so that a text can be compared to the letter."""
+    with running(Settings(rows=3, context=CONTEXT, threads=1, deterministic=True)) as started:
+        yield started
+
+
+def _command(exact: Verifier, *more: str) -> list[str]:
+    return python("-m", "drafter_client", "--verifier", exact.url, *PROMPT, *more)
+
+
+def _piped(exact: Verifier, *more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(_command(exact, *more), capture_output=True, text=True, check=True)
+
+
+def _written(exact: Verifier, columns: int, *more: str, **variables: str) -> str:
+    """What went to the terminal."""
+    with terminal(_command(exact, *more), columns, **variables) as shown:
+        assert shown.wait() == 0, shown.raw
+        return shown.raw
+
+
+def _seen(exact: Verifier, columns: int, *more: str) -> tuple[list[str], str]:
+    """What is on the screen in the end, and what went there."""
+    written = _written(exact, columns, *more)
+    screen = Screen(columns)
+    screen.feed(written)
+    return screen.lines, written
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("more", [[], ["--temperature", "0.8"], ["--lockstep"]], ids=["greedy", "drawn", "lockstep"])
+def test_the_screen_holds_the_text_and_the_main_figures(exact: Verifier, columns: int, more: list[str]) -> None:
+    (legend, *lines), written = _seen(exact, columns, *more)
+    assert legend == "■ accepted   ■ recovered   ■ bonus   ■ target-decoded"
+    top = next(at for at, line in enumerate(lines) if line.startswith("╭"))
+    text = Screen(columns)
+    text.feed(_piped(exact, *more).stdout.expandtabs(8))
+    assert "\n".join(lines[:top]).rstrip("\n") == "\n".join(text.lines)
+    panel = lines[top:]
+    assert re.fullmatch("╭─+ stdlib-draft-q8_0 drafts for stdlib-target-q8_0 ─+╮", panel[0])
+    assert 3 <= len(panel) <= 5 and panel[-1].endswith("all: --stats ─╯")
+    assert re.search(r"90 tokens   [0-9.]+ tokens/s   TTFT \d+ ms   acceptance rate", " ".join(panel))
+    assert "drafter: 90 tokens, " in written, "while it was written"
+    assert "drafter: " not in "\n".join(lines), "and no longer"
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_with_a_baseline_the_speed_up_stands_there_and_with_stats_all(exact: Verifier, columns: int) -> None:
+    lines, written = _seen(exact, columns, "--baseline", "--no-stream")
+    assert re.search(r"\d\.\d\dx the target", "\n".join(lines))
+    assert "measuring the target alone" in written and "measuring" not in "\n".join(lines)
+    lines, written = _seen(exact, columns, "--stats")
+    assert any("mean acceptance length" in line for line in lines)
+    assert any("what the text waited for" in line for line in lines)
+
+
+def test_a_failure_before_the_first_token_leaves_one_line_alone() -> None:
+    command = python("-m", "drafter_client", "solo", "draft", "--context", "16", "--prompt", "one, two, " * 20)
+    with terminal(command, 80) as shown:
+        assert shown.wait() == 1
+        screen = Screen(80)
+        screen.feed(shown.raw)
+    assert "waiting for the first token" in shown.raw
+    assert len([line for line in screen.lines if line.startswith("drafter: ")]) == 1
+
+
+def test_a_dumb_terminal_gets_no_control_codes_and_no_color_no_colours(exact: Verifier) -> None:
+    written = _written(exact, 80, TERM="dumb")
+    assert CONTROL not in written and "drafts for" in written
+    written = _written(exact, 80, NO_COLOR="1")
+    colours = [code for codes in re.findall(r"\x1b\[([0-9;]*)m", written) for code in codes.split(";")]
+    assert not {code for code in colours if code.isdecimal() and int(code) >= 30}
+
+
+def test_through_a_pipe_there_is_one_line_and_no_control_code(exact: Verifier) -> None:
+    ran = _piped(exact, "--baseline")
+    assert CONTROL not in ran.stdout + ran.stderr
+    assert re.fullmatch(
+        r"drafter: 90 tokens, [0-9.]+ tokens/s, TTFT \d+ ms, acceptance rate (-|[0-9.]+%), ended by max_tokens, "
+        r"[0-9.]+x the target\n",
+        ran.stderr,
+    )
+    ran = _piped(exact, "--stats")
+    assert CONTROL not in ran.stdout + ran.stderr and "mean acceptance length" in ran.stderr
