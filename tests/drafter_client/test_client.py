@@ -162,9 +162,17 @@ def test_an_overload_without_a_pace_and_other_refusals_are_final() -> None:
 def test_an_overloaded_real_verifier_takes_the_session_when_there_is_room() -> None:
     with serving(max_sessions=1) as verifier, closing(VerifierClient(verifier.url)) as first:
         opened = first.prefill(TextSession([1, 2]), {"max_tokens": 3})
-        second = VerifierClient(verifier.url, sleep=lambda _: first.release(opened.session_id))
-        with closing(second):
+        table = verifier.service.sessions
+        table.use(table.get(opened.session_id))  # as while a request on it is under way
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            first.release(opened.session_id)
+
+        with closing(VerifierClient(verifier.url, sleep=sleep)) as second:
             assert len(second.prefill(TextSession([1, 2]), {"max_tokens": 3}).tokens) == 1
+        assert slept == [1.0]
         assert verifier.sessions == 1
 
 

@@ -115,8 +115,15 @@ class Rules(RuleBasedStateMachine):
     @rule(number=st.integers(0, 99), seconds=st.floats(0.001, 1.5))
     def uses(self, number: int, seconds: float) -> None:
         self.pass_time(seconds)
-        if self.held:
-            session = self.held[number % len(self.held)]
+        self.use(self.held, number)
+
+    @rule(number=st.integers(0, 99))
+    def uses_one_that_lingers(self, number: int) -> None:
+        self.use([each for each in self.held if self.busy(each) and not each.requests], number)
+
+    def use(self, among: list[Session], number: int) -> None:
+        if among:
+            session = among[number % len(among)]
             mine = [each for each in self.held if each.client == session.client]
             if not self.busy(session) and sum(map(self.busy, mine)) >= QUOTA:
                 with pytest.raises(Overloaded, match=f"one client may have {QUOTA}"):
@@ -200,6 +207,20 @@ def test_a_client_that_holds_all_it_may_in_use_is_refused_alone() -> None:
             desk.open("other")
             assert len(desk.removed) == max(0, number - 1)
     desk.open("flood")
+
+
+def test_a_session_that_is_used_again_while_it_lingers_counts_once() -> None:
+    desk = Desk(8, 2)
+    session = desk.open(self_continue=True)
+    for _ in range(4):
+        with desk.table.in_use(session):
+            desk.now += 0.5
+        desk.now += 0.5
+    with desk.used(), pytest.raises(Overloaded, match="2 sessions of yours are in use"):
+        desk.open()
+    desk.now += LINGER
+    with desk.used(), desk.used():
+        pass
 
 
 def test_who_has_its_quota_already_pushes_out_its_own() -> None:
