@@ -65,8 +65,8 @@ def _virtual(report: Report) -> None:
         setting = Setting(target, DRAFTER_8, warm_up=2.0, seconds=20.0)
         for form in ("target", "k=4", "ours"):
             rates = {beside: rate(form, beside, setting) for beside in BESIDE}
-            for beside in ("junk", "junk, 16"):
-                _tell(report, f"virtual, {name}, {form}, beside {beside}", rates[beside], rates["plain"])
+            for beside, plain in (("junk", "plain"), ("junk, 16", "plain"), ("junk, new", "plain, new")):
+                _tell(report, f"virtual, {name}, {form}, beside {beside}", rates[beside], rates[plain])
             report.line(f"             beside another of its form {rates['honest']:.1f}")
 
 

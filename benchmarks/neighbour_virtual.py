@@ -4,8 +4,10 @@ The texts, the link and what everything takes are those of `benchmarks.capacity_
 forms; beside it is one of
 
     plain       asks for one token after another, each as soon as the last one is known: never a draft
+    plain, new  the same with a new session, and so a prompt, for every token
     junk        sends 64 random drafts in place of none
     junk, 16    the same with 16 requests under way at all times
+    junk, new   the same as junk with a new session for every 64 drafts, all of one client
     honest      another of the neighbour's form
 
 whose messages take no time: it is as fast as can be.
@@ -31,8 +33,8 @@ _TEXT = 4096  # tokens
 class Sender:
     """Sends `drafts` random ids at a time, or none, from where it knows the text to be, with `at_once` under way."""
 
-    def __init__(self, world: World, drafts: int, at_once: int) -> None:
-        self._world, self._drafts, self._at_once = world, drafts, at_once
+    def __init__(self, world: World, drafts: int, at_once: int, anew: bool = False) -> None:
+        self._world, self._drafts, self._at_once, self._anew = world, drafts, at_once, anew
         self._rng = random.Random(1)
         self._texts = 0
         self._session = self._open()
@@ -45,7 +47,8 @@ class Sender:
     def _open(self) -> Session:
         self._texts += 1
         prompt = list(Text(1000 + self._texts).prompt)
-        return Session(f"sender-{self._texts}", prompt, len(prompt), Sampling(), Strategy.COUPLED, _TEXT)
+        name = f"sender-{self._texts}"
+        return Session(name, prompt, len(prompt), Sampling(), Strategy.COUPLED, _TEXT, client="sender")
 
     def _submit(self) -> None:
         session = self._session
@@ -56,13 +59,15 @@ class Sender:
     def _answered(self, session: Session, answer: Answer | SpecPairError) -> None:
         if isinstance(answer, SpecPairError):
             raise answer
-        if answer.finish_reason is not None and session is self._session:
+        if session is self._session and (self._anew or answer.finish_reason is not None):
             self._session = self._open()
+            if self._anew:
+                self._world.scheduler.forget(session, self._world.now)
         self._world.at(self._world.now, self._submit)
 
 
-def _sender(drafts: int, at_once: int) -> Callable[[World, str, Setting], Client | Sender]:
-    return lambda world, _form, _setting: Sender(world, drafts, at_once)
+def _sender(drafts: int, at_once: int, anew: bool = False) -> Callable[[World, str, Setting], Client | Sender]:
+    return lambda world, _form, _setting: Sender(world, drafts, at_once, anew)
 
 
 def _honest(world: World, form: str, setting: Setting) -> Client | Sender:
@@ -71,8 +76,10 @@ def _honest(world: World, form: str, setting: Setting) -> Client | Sender:
 
 BESIDE: dict[str, Callable[[World, str, Setting], Client | Sender]] = {
     "plain": _sender(0, 1),
+    "plain, new": _sender(0, 1, anew=True),
     "junk": _sender(DRAFTS, 1),
     "junk, 16": _sender(DRAFTS, _MANY),
+    "junk, new": _sender(DRAFTS, 1, anew=True),
     "honest": _honest,
 }
 

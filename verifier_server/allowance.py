@@ -4,8 +4,12 @@ In a pass that sessions share, each draft holds up all of them. So every judged 
 every accepted one earns more: a drafter of which one draft in four is accepted is never limited, and one that sends
 random ids soon has one draft judged in eight passes. Drafts beyond the credit are left out of the pass; how many that
 are depends on no draft, so that every strategy stays as exact as it is.
+
+A fresh session begins with what the latest judged session of its client had left, so that sending each draft in a new
+session gains nothing.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 FIRST = 16.0  # credit of a fresh session: as much as the longest automatic draft costs
@@ -18,17 +22,37 @@ DEAR = 0.02  # share of a pass over one token that another token takes, from whi
 class Allowance:
     """The credit of one session, in drafts of full price."""
 
-    def __init__(self) -> None:
-        self._credit = FIRST
+    def __init__(self, credit: float = FIRST) -> None:
+        self.credit = credit
 
     def drafts(self, price: float) -> int | None:
         """How many drafts may be judged in the next pass; None: any number, as they cost nothing."""
-        return int(self._credit / price) if price > 0.0 else None
+        return int(self.credit / price) if price > 0.0 else None
 
     def judged(self, drafts: int, accepted: int, price: float) -> None:
         """Take in a pass that judged so many drafts, and accepted so many of them."""
-        credit = self._credit + PER_PASS - price * drafts + EARNED * accepted
-        self._credit = min(max(credit, 0.0), MOST)
+        credit = self.credit + PER_PASS - price * drafts + EARNED * accepted
+        self.credit = min(max(credit, 0.0), MOST)
+
+
+class Remembered:
+    """What the latest judged session of each client had left: of the clients that were judged last."""
+
+    def __init__(self, clients: int = 1024) -> None:
+        self._most = clients
+        self._left: OrderedDict[str, float] = OrderedDict()
+
+    def allowance(self, client: str) -> Allowance:
+        """That of a fresh session. `client`: empty where nobody knows whose it is."""
+        return Allowance(min(FIRST, self._left.get(client, FIRST)))
+
+    def judged(self, client: str, allowance: Allowance) -> None:
+        """A pass has judged drafts of a session of that client."""
+        if client:
+            self._left[client] = allowance.credit
+            self._left.move_to_end(client)
+            if len(self._left) > self._most:
+                self._left.popitem(last=False)
 
 
 def price(pass_ms: Sequence[float]) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from speculation.acceptance import DRAFTER_INVARIANT
 from speculation.errors import OverlapRefused, SpecPairError, UnknownSession
+from verifier_server.allowance import Remembered
 from verifier_server.jobs import Answer, Job
 from verifier_server.seats import SILENCE, Seat
 from verifier_server.sessions import Session
@@ -20,6 +21,7 @@ class Queue:
         self._seats: dict[Session, Seat] = {}
         self._waiting: dict[Seat, None] = {}  # those with a guess
         self._recent: OrderedDict[Seat, None] = OrderedDict()  # heard of lately, the longest silent first
+        self._remembered = Remembered()
         self._arrivals = 0
         self._count = 0
 
@@ -84,6 +86,11 @@ class Queue:
         self._recent[seat] = None
         self._recent.move_to_end(seat)
         return seat
+
+    def judged(self, seat: Seat, drafts: int, accepted: int, price: float) -> None:
+        """A pass has judged so many drafts of a session, at that price each."""
+        seat.allowance.judged(drafts, accepted, price)
+        self._remembered.judged(seat.session.client, seat.allowance)
 
     def succeed(self, old: Session, new: Session) -> None:
         """Let `new` be known from here on, with the credit of `old`."""
@@ -151,7 +158,9 @@ class Queue:
     def _seat(self, session: Session) -> Seat:
         seat = self._seats.get(session)
         if seat is None:
-            seat = self._seats[session] = Seat(session)
+            # Where the text depends on which drafts are judged, it must not depend on the client's other texts.
+            known = session.client if session.strategy in DRAFTER_INVARIANT else ""
+            seat = self._seats[session] = Seat(session, self._remembered.allowance(known))
         return seat
 
     def _check_overlap(self, seat: Seat, job: Job) -> None:

@@ -193,7 +193,7 @@ class Scheduler:
         if part.run is not None:
             session.judged_at = ended
             accepted = sum(ruling.stands for ruling in rulings)
-            part.seat.allowance.judged(len(part.fresh), accepted, self._composer.price(session))
+            self._queue.judged(part.seat, len(part.fresh), accepted, self._composer.price(session))
         part.seat.answers += part.run is not None
         rejected = session.held - (len(session.tokens) - 1)
         session.held -= rejected

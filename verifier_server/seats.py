@@ -12,12 +12,12 @@ SILENCE = 2.0  # seconds after which a session that nothing is heard of counts a
 class Seat:
     """What is known of one session besides its text."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, allowance: Allowance) -> None:
         self.session = session
         self.jobs: list[Job] = []  # waiting, in order of arrival
         self.turn = 0  # its place in the order of those that wait
         self.rhythm = Rhythm()
-        self.allowance = Allowance()
+        self.allowance = allowance
         self.heard = 0.0  # arrival of the last request
         self.waits = False  # for guesses, as its client asked for in the latest: no steps of its own
         self.acknowledged = session.prompt_len  # the highest position its client has sent
