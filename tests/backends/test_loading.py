@@ -26,8 +26,7 @@ def small(**options: object) -> LoadOptions:
 
 def test_an_unknown_engine_is_named_with_those_there_are() -> None:
     assert (
-        refusal(LoadOptions(), "lama")
-        == "unknown backend 'lama': choose one of llama_cpp, torch, mlx, neuron_legacy, scripted"
+        refusal(LoadOptions(), "lama") == "unknown backend 'lama': choose one of llama_cpp, torch, mlx, neuron_legacy"
     )
 
 

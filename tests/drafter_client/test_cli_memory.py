@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from speculation.choice import Measured
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, serving
 
@@ -12,6 +13,7 @@ from tests.drafter_client.support import Verifier, serving
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(Measured, "says_something", property(lambda _: True))  # however quick this machine is
     return tmp_path / "specpair" / "modes.json"
 
 

@@ -80,7 +80,9 @@ def test_the_flag_is_named_where_it_is_needed(verifier: Verifier, drafter: Comma
     assert refused.status == 1
     assert "smaller cannot draft for stdlib-target-q8_0" in refused.err
     assert refused.err.endswith("own family, or let it draft through text: --translate\n")
-    translated = drafter(*flags, "--draft-model", str(twins["smaller"]), "--translate", "--baseline", "--seed", "1")
+    translated = drafter(
+        *flags, "--draft-model", str(twins["smaller"]), "--translate", "--baseline", "--seed", "1", "--stats"
+    )
     assert translated.status == 0
     assert "smaller (translated) drafts for stdlib-target-q8_0" in translated.err
     assert "same text" in translated.err

@@ -72,7 +72,7 @@ def test_a_text_and_a_name_are_shown_and_not_obeyed(verifier: Verifier, argument
 
 
 def test_through_a_pipe_a_text_goes_as_it_is(verifier: Verifier) -> None:
-    command = [*DRAFTER, *TEXT[:4], "--mode", "target", "--verifier", verifier.url]
+    command = [*DRAFTER, *TEXT[:4], "--mode", "target", "--stats", "--verifier", verifier.url]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60)
     assert b"\x1b]0;pw" in ran.stdout and b"\r" in ran.stdout and b"\\x1b" not in ran.stdout
     assert b"\x1b" not in ran.stderr and WRITTEN.encode() in ran.stderr
