@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backends.contract import BackendError, EngineCrash, Entry, LoadOptions
+from backends.machine import cache_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL_MODEL = ROOT / "models" / "stdlib-draft-q8_0.gguf"  # by path: `models` may be a module of the user's
@@ -163,16 +164,6 @@ def _cause(signal_name: str, processor: str) -> str:
     if signal_name == "SIGSEGV" and re.search(r"\bamx_tile\b", processor):
         return "most likely GCC 12 compiled it without -fno-dse, which breaks AMX (README: troubleshooting)"
     return "most likely its wheel does not fit this machine"
-
-
-def cache_folder() -> Path | None:
-    """Where the user's programs keep what they can find out again, as the platform has it; None without a home."""
-    named = os.environ.get("XDG_CACHE_HOME") or (os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else None)
-    try:
-        folder = Path(named or Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache"))
-    except RuntimeError:
-        return None
-    return folder / "specpair"
 
 
 def _package() -> Path | None:

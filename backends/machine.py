@@ -1,7 +1,9 @@
-"""What this machine offers a model: memory for rows, cores for threads."""
+"""What this machine offers: memory for rows, cores for threads, a folder for what can be found out again."""
 
 import math
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from backends.contract import Backend, ModelLoadError
@@ -16,6 +18,19 @@ _BYTES_A_THREAD = 16 * 2**20
 def available_bytes() -> int:
     """Memory free for use now where the system tells (Linux), else all of the machine's; a container's share of it."""
     return min([_free_of_the_machine(), *_free_of_the_container()])
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Path | None:
+    """Where our programs keep what they can find out again, as the platform has it; None without a home.
+
+    `home`: in place of the user's.
+    """
+    named = environment.get("XDG_CACHE_HOME") or (environment.get("LOCALAPPDATA") if sys.platform == "win32" else None)
+    try:
+        usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
+        return Path(named or (home or Path.home()) / usual) / "specpair"
+    except RuntimeError:  # of a user whom the system does not know
+        return None
 
 
 def _free_of_the_machine() -> int:

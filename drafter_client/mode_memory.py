@@ -8,7 +8,6 @@ never the file. What is no such file is left aside with one line in the log, and
 import json
 import logging
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -19,6 +18,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from backends.machine import cache_folder
 from speculation.choice import Measured, links_differ
 
 _VERSION = 1
@@ -29,15 +29,11 @@ _ALIKE = 0.4  # share by which the target's pass may differ between two looks at
 _log = logging.getLogger("specpair.drafter")
 
 
-def memory_file(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Path:
-    """Where the command line remembers: in the user's cache folder, as the platform has it."""
-    if environment.get("XDG_CACHE_HOME"):
-        folder = Path(environment["XDG_CACHE_HOME"])
-    elif sys.platform == "win32" and environment.get("LOCALAPPDATA"):
-        folder = Path(environment["LOCALAPPDATA"])
-    else:
-        folder = (home or Path.home()) / ("Library/Caches" if sys.platform == "darwin" else ".cache")
-    return folder / "specpair" / "modes.json"
+def memory_file(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Path | None:
+    """Where the command line remembers: in the user's cache folder; None without a home. `home`: in place of the
+    user's."""
+    folder = cache_folder(environment, home)
+    return None if folder is None else folder / "modes.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import pytest
 from backends import llama_cpp, llama_selfcheck
 from backends.contract import EngineCrash, LoadOptions, ModelLoadError
 from backends.llama_selfcheck import SMALL_MODEL, child_command, extra_buffers
+from backends.machine import cache_folder
 
 FINE = "pass"
 HANGS = "import signal; signal.pause()"
@@ -200,11 +201,11 @@ def test_a_crash_ends_a_load_before_anything_is_loaded(monkeypatch: pytest.Monke
 
 def test_what_is_remembered_lies_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert llama_selfcheck.cache_folder() == tmp_path / "specpair"
+    assert cache_folder() == tmp_path / "specpair"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
-    assert llama_selfcheck.cache_folder() == tmp_path / usual / "specpair"
+    assert cache_folder() == tmp_path / usual / "specpair"
 
 
 def test_a_user_without_a_home_has_it_tried_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
