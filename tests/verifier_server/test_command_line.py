@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,6 +61,20 @@ def test_a_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
         last = [line for line in done.stderr.splitlines() if "INFO" not in line][-1]
         assert reason in last
         assert "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_ends_it_with_one_line_before_the_model_loads() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run([*MODULE, "--port", str(port)])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"verifier: port {port} is in use: choose another with --port\n"
+
+
+def test_an_address_of_another_machine_ends_it_with_one_line() -> None:
+    done = run([*MODULE, "--host", "192.0.2.1", "--port", "0"])
+    assert done.returncode == 1 and done.stderr.startswith("verifier: cannot listen on 192.0.2.1, port 0: ")
+    assert done.stderr.endswith(": see --host and --port\n") and done.stderr.count("\n") == 1
 
 
 # A load that cannot be interrupted and never ends. {} stands for what else a test changes.
