@@ -13,6 +13,7 @@ from drafter_client.errors import (
     BadReply,
     ConnectionLost,
     DrafterError,
+    ModelChanged,
     VerifierTimeout,
     VerifierUnreachable,
     VocabularyMismatch,
@@ -118,10 +119,17 @@ class VerifierClient:
                 on_wait(self.fields("/health", reply.body).share_if_any("progress"))
             self._sleep(0.25)
 
-    def health(self) -> Health:
-        """How the verifier is, asked once; never an error of the connection. Raises what stands in the way for good."""
+    def health(self, target: ModelInfo | None = None) -> Health:
+        """How the verifier is, asked once; never an error of the connection. Raises what stands in the way for good.
+
+        `target`: what it has to serve; anything else stands in the way.
+        """
         try:
             reply = self.transport.exchange("GET", "/health", None, self._headers, _TIMEOUTS["/health"])
+            if reply.status == 200 and target is not None:
+                reply = self.transport.exchange("GET", "/model", None, self._headers, _TIMEOUTS["/model"])
+                if reply.status == 200:
+                    self._check_serves(target, ModelInfo.read(self.fields("/model", reply.body), None))
         except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
             return Health(False, "nothing answers")
         if reply.status == 200:
@@ -135,6 +143,13 @@ class VerifierClient:
         if isinstance(error, ServerError):  # of its own, as it ends, or of a proxy before it
             return Health(False, error.message)
         raise error
+
+    def _check_serves(self, target: ModelInfo, found: ModelInfo) -> None:
+        if (found.name, found.vocabulary) != (target.name, target.vocabulary):
+            raise ModelChanged(
+                f"the verifier at {self.url} serves {found.name} now, and the text was begun by {target.name}"
+                f"{', with another vocabulary' if found.name == target.name else ''}: the rest would be another model's"
+            )
 
     def model(self, below: int | None = None) -> ModelInfo:
         """What is served; with `below`, vocabulary fingerprints over the first so many ids."""
@@ -178,7 +193,8 @@ class VerifierClient:
 
         Its id is made here, so that a retry finds the session the lost reply had opened.
         """
-        reply = self.call("POST", "/prefill", json.dumps(text.request() | options).encode(), text.session_id)
+        body = json.dumps(text.request() | options).encode()
+        reply = self._answered("POST", "/prefill", body, text.session_id)  # whoever writes the text waits, if at all
         return Opened.read(self.fields("/prefill", reply), text.session_id, text.prompt_ids, text.tokens)
 
     def verify(
@@ -267,22 +283,32 @@ class VerifierClient:
             raise BadReply(f"what answers at {self.url} has no {name} ({error}): {otherwise}") from None
 
     def call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
-        """Body of the reply to a request that is safe to repeat. Raises what the verifier says is wrong."""
+        """Body of the reply to a request that is safe to repeat. Raises what the verifier says is wrong.
+
+        An overloaded one is asked again at the pace it names, for a minute.
+        """
         deadline = self._clock() + _OVERLOAD_PATIENCE
         while True:
-            reply = self._exchange(method, path, body, session_id)
-            if reply.status == 200:
-                return reply.body
-            error = self._refusal(reply)
-            if not isinstance(error, Overloaded) or reply.retry_after is None:
-                raise error
-            if self._clock() + reply.retry_after > deadline:
-                raise error
-            self._sleep(reply.retry_after)
+            try:
+                return self._answered(method, path, body, session_id)
+            except Overloaded as error:
+                wait = error.details.get("retry_after")
+                if wait is None or self._clock() + wait > deadline:
+                    raise
+                self._sleep(wait)
+
+    def _answered(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
+        """`call`, once."""
+        reply = self._exchange(method, path, body, session_id)
+        if reply.status == 200:
+            return reply.body
+        raise self._refusal(reply)
 
     def _refusal(self, reply: Reply) -> SpecPairError | DrafterError:
         """The error that a reply other than 200 tells."""
         error = from_body(reply.status, reply.body)
+        if isinstance(error, Overloaded) and reply.retry_after is not None:
+            error.details["retry_after"] = reply.retry_after
         if isinstance(error, Unauthorized):
             what = "does not take this key" if "Authorization" in self._headers else "wants its key"
             return BadKey(f"the verifier at {self.url} {what}: give it with --api-key, or DRAFTER_API_KEY")

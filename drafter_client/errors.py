@@ -29,6 +29,10 @@ class BadReply(DrafterError):
     """What answered does not speak the protocol."""
 
 
+class ModelChanged(DrafterError):
+    """A verifier that went away in the middle of a text came back with another model."""
+
+
 class VocabularyMismatch(DrafterError):
     """A token id would mean one thing here and another there."""
 

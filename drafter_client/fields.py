@@ -59,6 +59,11 @@ class Fields:
             raise self.wrong(name, f"is {value}, not {least} to {most}")
         return value
 
+    def expect(self, name: str, due: int) -> None:
+        """Raises BadReply unless that field is this whole number."""
+        if (value := self.count(name)) != due:
+            raise self.wrong(name, f"is {value} where {due} is due")
+
     def milliseconds(self, name: str) -> float:
         """A time that can have passed."""
         return self._time(name, self._get(name))

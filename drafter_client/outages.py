@@ -7,13 +7,32 @@ from typing import NamedTuple, TypeVar
 
 from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
 from drafter_client.text_session import Stop
-from speculation.errors import EngineError, ModelLoading, Overloaded, ServerError, ShuttingDown, UnknownSession
+from speculation.errors import (
+    EngineError,
+    ModelLoading,
+    Overloaded,
+    ServerError,
+    SessionConflict,
+    ShuttingDown,
+    UnknownSession,
+)
 
 PATIENCE = 300.0  # seconds
 _PAUSE = 0.25  # seconds between looks
 _LONGEST_PAUSE = 5.0  # seconds between tries at a verifier that is ready and fails again and again
 _IN_VAIN = 6  # such tries in a row: some 20 s
-_GONE = (ConnectionLost, VerifierUnreachable, VerifierTimeout, ModelLoading, ShuttingDown, UnknownSession, Overloaded)
+_BUSY = 60.0  # seconds that a verifier may be overloaded before it has begun a text
+# A session conflict in the middle of a text comes of an old request that arrived late, over a link that healed, say.
+_GONE = (
+    ConnectionLost,
+    VerifierUnreachable,
+    VerifierTimeout,
+    ModelLoading,
+    ShuttingDown,
+    UnknownSession,
+    SessionConflict,
+    Overloaded,
+)
 
 T = TypeVar("T")
 
@@ -75,9 +94,9 @@ class Outages:
             if not outage.until_ready(failure, look):
                 raise failure from None
 
-    def begin(self, stop: Stop) -> "_Waiting":
-        """An outage begins."""
-        return _Waiting(self, stop, self._clock)
+    def begin(self, stop: Stop, *, unbegun: bool = False) -> "_Waiting":
+        """An outage begins. `unbegun`: nothing of the text is there, and the verifier is only busy."""
+        return _Waiting(self, stop, self._clock, min(self.patience, _BUSY) if unbegun else self.patience)
 
     def tell(self, outage: Outage) -> None:
         """Tell it to whoever wants to know, unless that was done within the last second."""
@@ -92,8 +111,8 @@ class Outages:
 class _Waiting:
     """One outage, from the failure that showed it until something goes on."""
 
-    def __init__(self, outages: Outages, stop: Stop, clock: Callable[[], float]) -> None:
-        self._outages, self._stop, self._clock = outages, stop, clock
+    def __init__(self, outages: Outages, stop: Stop, clock: Callable[[], float], patience: float) -> None:
+        self._outages, self._stop, self._clock, self._patience = outages, stop, clock, patience
         self._began = clock()
         self._in_vain = 0  # failures in a row of a verifier that was ready
 
@@ -103,8 +122,13 @@ class _Waiting:
         One that is ready and fails all the same is left alone for a while, which grows. Raises `failure` when the
         patience is over or this goes on and on, or when it is no outage; and what `look` raises.
         """
-        if self._in_vain:
-            if self._in_vain > _IN_VAIN and not isinstance(failure, Overloaded):
+        if isinstance(failure, Overloaded):  # it is there, and says when to come back
+            wanted = float(failure.details.get("retry_after", 1))
+            if self._waited + wanted > self._patience:
+                raise failure
+            self._pause(wanted, Health(False, failure.message), failure)
+        elif self._in_vain:
+            if self._in_vain > _IN_VAIN:
                 raise failure
             self._pause(min(_PAUSE * 2 ** (self._in_vain + 1), _LONGEST_PAUSE), Health(False, str(failure)), failure)
         away = False
@@ -120,10 +144,10 @@ class _Waiting:
         return False
 
     def _pause(self, seconds: float, health: Health, failure: Exception) -> None:
-        left = self._outages.patience - self._waited
+        left = self._patience - self._waited
         if left <= 0.0:
             raise failure
-        self._outages.tell(Outage(self._waited, self._outages.patience, health.why, health.progress))
+        self._outages.tell(Outage(self._waited, self._patience, health.why, health.progress))
         self._stop.wait(min(seconds, left))
 
     @property

@@ -220,7 +220,7 @@ class Pair:
                     assert drafter is not None
                     return self._remote(client, drafter, text, how, part, observer)
 
-                return resuming(attempt, text, bounds, part, client, self._outages, self._clock)
+                return resuming(attempt, text, bounds, part, client, self.target, self._outages, self._clock)
 
             with released(seat.client, text):
                 if options.mode is Mode.AUTO:

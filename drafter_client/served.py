@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from drafter_client.client import VerifierClient
-from drafter_client.errors import BadReply
+from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.fields import Fields
 from drafter_client.observer import Committed, Observer
 from drafter_client.origin import Origin
@@ -48,8 +48,10 @@ def served(
             event, now = client.fields(_PATH, data), clock()
             if summary is not None:
                 raise BadReply(f"{client.url}{_PATH} goes on behind its summary")
-            if name == "open":
-                continue  # it names the session, which it was told
+            position = len(text.prompt_ids) + len(tokens)
+            if name == "open":  # it names the session, which it was told
+                event.expect("position", position)
+                continue
             if name == "end":
                 summary = Summary.read(event, tokens)
                 stats.served(summary)
@@ -57,7 +59,7 @@ def served(
             new = event.ids("tokens")
             if not new:
                 continue
-            position = len(text.prompt_ids) + len(tokens)
+            event.expect("position", position)
             bounds.check(_PATH, position, new)
             decisions = decisions_on(event, new)
             bounds.check_explained(_PATH, explained, decisions)
@@ -71,7 +73,7 @@ def served(
                 observer.committed(position, committed, 1e3 * now)
             yield committed
         if summary is None:
-            raise BadReply(f"{client.url}{_PATH} ended its stream without a summary")
+            raise ConnectionLost(f"{client.url}{_PATH} ended its stream without a summary")  # cut off by a proxy, say
     finally:
         took = 1e3 * (clock() - began)
         stats.exchanged(took, summary)

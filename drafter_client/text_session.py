@@ -30,8 +30,9 @@ class Stop:
         return self._event.is_set() or (self._above is not None and self._above.is_set())
 
     def wait(self, seconds: float) -> None:
-        """Return after so many seconds, or as soon as it is set; where the one above is, that is not noticed."""
-        self._event.wait(seconds)
+        """Return after so many seconds, or as soon as it is set, or the one above is."""
+        with nullcontext() if self._above is None else self._above.breaking(self._event.set):
+            self._event.wait(seconds)
 
     @contextmanager
     def breaking(self, off: Callable[[], None]) -> Iterator[None]:

@@ -159,21 +159,11 @@ def test_an_overload_without_a_pace_and_other_refusals_are_final() -> None:
         assert len(transport.asked) == 1
 
 
-def test_an_overloaded_real_verifier_takes_the_session_when_there_is_room() -> None:
-    with serving(max_sessions=1) as verifier, closing(VerifierClient(verifier.url)) as first:
-        opened = first.prefill(TextSession([1, 2]), {"max_tokens": 3})
-        table = verifier.service.sessions
-        table.use(table.get(opened.session_id))  # as while a request on it is under way
-        slept: list[float] = []
-
-        def sleep(seconds: float) -> None:
-            slept.append(seconds)
-            first.release(opened.session_id)
-
-        with closing(VerifierClient(verifier.url, sleep=sleep)) as second:
-            assert len(second.prefill(TextSession([1, 2]), {"max_tokens": 3}).tokens) == 1
-        assert slept == [1.0]
-        assert verifier.sessions == 1
+def test_a_prefill_of_an_overloaded_verifier_is_refused_with_the_seconds_to_wait() -> None:
+    client, transport, time = _client(_refusal(Overloaded("all sessions are taken"), 7.0))
+    with pytest.raises(Overloaded) as refused:  # whoever writes the text waits, or does not want it any more
+        client.prefill(TextSession([1, 2]), {"max_tokens": 3})
+    assert refused.value.details["retry_after"] == 7.0 and len(transport.asked) == 1 and not time.slept
 
 
 def test_a_lost_connection_is_opened_again_with_growing_pauses() -> None:

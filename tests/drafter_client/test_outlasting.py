@@ -139,7 +139,9 @@ def test_a_session_that_was_deleted_is_made_again(verifier: Verifier, mode: Mode
     with Pair(verifier.url, TOY) as pair, pair.generate(PROMPT, replace(LONG, mode=mode)) as text:
         tokens = _read(text, after, _forget_all(verifier))
     assert tokens == _expected() == text.stats.token_ids
-    assert len(text.stats.resumed) == 1 and text.stats.resumed[0] >= after
+    # In mode auto the next stretch may make it again, before anybody has missed it.
+    assert len(text.stats.resumed) == 1 or (mode is Mode.AUTO and not text.stats.resumed)
+    assert all(at >= after for at in text.stats.resumed)
     assert sum(text.stats.origins.values()) == len(tokens) and text.stats.finish_reason == "length"
     assert verifier.sessions == 0
 
@@ -300,7 +302,8 @@ def test_what_a_drafter_has_read_is_not_read_again(
     expected = list(prompt)
     for _ in range(120):
         expected.append(int(TARGET.logits_after(expected).argmax()))
-    assert prompt + tokens == expected and text.stats.resumed and len(made) == 1
+    assert prompt + tokens == expected and len(made) == 1
+    assert text.stats.resumed or mode is Mode.AUTO  # whose next stretch may make the session again
     assert made[0].text[: len(prompt)] == prompt
 
 

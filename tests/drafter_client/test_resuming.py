@@ -9,19 +9,21 @@ from typing import Any
 import pytest
 
 from drafter_client.client import VerifierClient
-from drafter_client.errors import BadReply, ConnectionLost, VerifierUnreachable
+from drafter_client.errors import BadReply, ConnectionLost, ModelChanged, VerifierUnreachable
+from drafter_client.fields import Fields
 from drafter_client.observer import Committed
 from drafter_client.origin import Origin
 from drafter_client.outages import Health, Outages
-from drafter_client.replies import Bounds, Opened
+from drafter_client.replies import Bounds, ModelInfo, Opened
 from drafter_client.resuming import Run, released, resuming
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from drafter_client.transport import Reply
-from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, UnknownSession
+from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, SessionConflict, UnknownSession
 from tests.drafter_client.fake_transports import Canned
 
 PROMPT = [1, 2, 3]
+TARGET: Any = None  # which these verifiers have all the same
 LOST = ConnectionLost("the cable was pulled")
 OUTAGES = (LOST, VerifierUnreachable("nobody"), ModelLoading("loading"), UnknownSession("no session"))
 
@@ -54,7 +56,7 @@ class Verifiers:
     def another(self) -> "Verifiers":
         return self
 
-    def health(self) -> Health:
+    def health(self, _target: object = None) -> Health:
         self.looks += 1
         self.now += 1.0
         return self._health.pop(0) if len(self._health) > 1 else self._health[0]
@@ -68,7 +70,7 @@ class Verifiers:
     def run(self, patience: float = 300.0) -> Run:
         outages = Outages(patience, None, lambda: self.now)
         client: Any = self
-        return resuming(self.attempt, self.text, self.bounds, self.stats, client, outages, lambda: self.now)
+        return resuming(self.attempt, self.text, self.bounds, self.stats, client, TARGET, outages, lambda: self.now)
 
 
 def _tokens(run: Run) -> list[int]:
@@ -132,11 +134,44 @@ def test_patience_begins_anew_with_every_token() -> None:
     assert _tokens(world.run(patience=20.0)) == [*range(10, 20)] and world.looks == 32
 
 
-def test_an_overloaded_verifier_loses_no_text_but_refuses_a_new_one() -> None:
+def test_an_overloaded_verifier_loses_no_text() -> None:
     world = Verifiers((4, LOST), (0, Overloaded("full")), (6, None))
     assert _tokens(world.run()) == [*range(10, 20)]
-    with pytest.raises(Overloaded):
-        _tokens(Verifiers((0, Overloaded("full"))).run())
+
+
+def test_a_text_that_was_not_begun_waits_for_an_overloaded_verifier_for_a_minute() -> None:
+    world = Verifiers((0, Overloaded("full", retry_after=0)), (0, Overloaded("full", retry_after=0)), (10, None))
+    assert _tokens(world.run()) == [*range(10, 20)] and world.stats.resumed == []
+    with pytest.raises(Overloaded, match="come tomorrow"):
+        _tokens(Verifiers((0, Overloaded("come tomorrow", retry_after=61))).run())
+
+
+def test_an_idle_connection_that_ended_long_ago_is_no_outage() -> None:
+    world = Verifiers((0, LOST), (10, None))
+    assert _tokens(world.run()) == [*range(10, 20)] and world.looks == 0 and world.stats.resumed == []
+
+
+def test_an_old_request_that_comes_late_does_not_end_a_text() -> None:
+    world = Verifiers((4, SessionConflict("the session goes on with a later request")), (6, None))
+    assert _tokens(world.run()) == [*range(10, 20)] and world.stats.resumed == [4]
+
+
+def test_a_verifier_that_comes_back_with_another_model_ends_the_text() -> None:
+    def body(name: str, ordinary: str) -> dict[str, Any]:
+        vocabulary = {"size": 9, "below": 9, "begin": 1, "ends": [8], "ordinary": ordinary, "control": "b"}
+        limits = {"context_length": 100, "max_draft_tokens": 8, "pass_ms": [], "self_continue": False}
+        return limits | {"model": name, "vocabulary": vocabulary, "chat_template": None}
+
+    def served(name: str, ordinary: str) -> VerifierClient:
+        ready = Reply(200, {"status": "ready"})
+        return VerifierClient("http://v", transport=Canned(ready, Reply(200, body(name, ordinary))))
+
+    target = ModelInfo.read(Fields("http://v/model", body("old", "a")), None)
+    assert served("old", "a").health(target).ready
+    with pytest.raises(ModelChanged, match="serves new now, and the text was begun by old"):
+        served("new", "a").health(target)
+    with pytest.raises(ModelChanged, match="with another vocabulary"):
+        served("old", "b").health(target)
 
 
 def test_an_engine_that_fails_is_told_as_such() -> None:
@@ -149,7 +184,7 @@ def test_stopping_ends_the_text_where_it_is() -> None:
     waiting = threading.Event()
     look = world.health
 
-    def looking() -> Health:
+    def looking(_target: object = None) -> Health:
         waiting.set()
         world.now -= 1.0
         return look()

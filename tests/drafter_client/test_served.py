@@ -1,6 +1,7 @@
 """Texts that the verifier writes by itself: timed here, checked as they come, and the baseline made of them."""
 
 import http.client
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
@@ -21,7 +22,7 @@ from drafter_client.transport import HttpTransport
 from tests.drafter_client.fake_transports import Canned
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
 
-SOME = {"position": 0, "tokens": [5], "text": "x"}
+SOME = {"tokens": [5], "text": "x"}
 END: dict[str, Any] = {
     "token_ids": [5, 5],
     "finish_reason": "length",
@@ -39,9 +40,15 @@ class Streaming(Canned):
         self._events = events
 
     def stream(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> Iterator[tuple[str, Any]]:
+        asked = json.loads(body)
+        position = len(asked["prompt_ids"]) + len(asked.get("committed_ids", ()))
         for seconds, name, data in self._events:
             self.now += seconds
-            yield name, data
+            if name == "end":
+                yield name, data
+            else:
+                yield name, {"position": position} | data
+                position += len(data.get("tokens") or ())
 
 
 def _read(transport: Streaming, limit: int = 1000, ids: int = 300, known: Sequence[int] = ()) -> Stats:
@@ -79,7 +86,7 @@ def test_the_same_text_is_the_very_same_tokens(change: Any) -> None:
 
 
 def test_a_stream_without_its_summary_is_no_text() -> None:
-    with pytest.raises(BadReply, match="ended its stream without a summary"):
+    with pytest.raises(ConnectionLost, match="ended its stream without a summary"):
         _read(Streaming([(0.5, "tokens", SOME)]))
 
 
