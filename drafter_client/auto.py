@@ -24,7 +24,7 @@ from drafter_client.origin import Origin
 from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
-from speculation.choice import WARM_UP
+from speculation.measured import WARM_UP
 
 Run = Generator[Committed, None, None]
 Begin = Callable[[VerifierClient, Options, Stats], Run]

@@ -9,7 +9,8 @@ from drafter_client.options import Mode
 from drafter_client.replies import ModelInfo
 from drafting.contract import Drafter
 from drafting.ngram import NAME as LOOKUP
-from speculation.choice import Choice, Measured, links_differ
+from speculation.choice import Choice, links_differ
+from speculation.measured import Measured
 from speculation.mode_estimate import PRIOR_LOOKUP, Machines
 
 _LOOK = 0.5  # seconds after which the link is measured again

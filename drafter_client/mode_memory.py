@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from backends.machine import cache_folder
-from speculation.choice import Measured, links_differ
+from speculation.choice import links_differ
+from speculation.measured import Measured
 
 _VERSION = 1
 _MOST = 64  # entries
@@ -113,8 +114,8 @@ class ModeMemory:
         return found
 
     def keep(self, setting: Setting, link_ms: float, measured: Mapping[str, Measured], written: float) -> None:
-        """Remember what modes came to, and `Choice.written`. A file that cannot be written stays as it is, with one
-        line in the log."""
+        """Remember what modes came to, and `Choice.written`; forget the remembered rates that `Choice` has dropped. A
+        file that cannot be written stays as it is, with one line in the log."""
         now, setting = self._clock(), setting.shortened
         fresh = {mode: _record(own, now) for mode, own in measured.items() if own.says_something and not own.remembered}
         if not fresh:
@@ -128,6 +129,9 @@ class ModeMemory:
                 entries.remove(entry)
                 entry.setting, entry.link_ms = setting, round(link_ms, 3)
             entry.modes |= fresh
+            for mode, own in measured.items():
+                if own.remembered and not own.tokens and mode in entry.modes:
+                    entry.modes[mode].tokens = entry.modes[mode].tokens_per_second = 0.0
             entry.written = round(written)
             self._write([*entries, entry][-_MOST:])
 

@@ -5,19 +5,19 @@ others, too. Another mode takes over where it should be faster by a clear margin
 change. A mode that is not known yet has a turn where it could be much faster at best, and either the text is long
 enough to repay a turn that brings nothing, or so much was written that trying costs a trifle of it. When the link has
 changed, what was measured over it says nothing any more.
+
+A rate of an earlier run may be of a slow moment of the machine. Where a mode turns out far faster than remembered, the
+rates remembered of the others are dropped; and one that is far from what was foreseen is measured again now and then.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 
+from speculation.measured import ENOUGH, TURN, Measured
 from speculation.mode_estimate import REMOTE, Agreement, Estimate, Machines, estimate, rate, spread
 
-WARM_UP = 8  # tokens at the beginning of a stretch that are not timed
-TURN, _SPAN = 24, 0.1  # tokens and seconds that make a measured rate: several rounds, whose tokens come in bursts
 _SOONEST = 12  # tokens of a stretch after which another mode may take over, by how its draft tokens fared
-_ENOUGH = 16  # timed tokens that are believed at all: fewer may have met a hiccup
-_LATEST = 256.0  # tokens of a mode that count: older ones fade
 _SHRINK = 12.0  # tokens that what is foreseen counts for beside what is measured
 _REMEMBERED = 16.0  # draft tokens that a remembered share accepted counts for
 _OFF = 3.0  # times the rate foreseen that is believed at most: tokens that nobody waited for come at any rate
@@ -27,6 +27,8 @@ _BEGINS = 1.5  # round trips until drafts from here are on their way as fast as 
 _TRIAL = 64  # tokens that a trial at the beginning of a text takes: a short rest does not repay going back
 _TRIALS = 0.01  # share of all tokens that trying modes at the beginning of texts may cost, for the texts to come
 _SURPRISED = 3.0  # turns wanted for each further spread that a rate is away from what was foreseen
+_BELIEVED = 48.0  # tokens that a remembered rate counts for at most, so that a surprising one is measured again
+_STALE = 1.5  # times a remembered rate that is measured now: it was of a slow moment, and so were the others, maybe
 _HOPE = 0.25  # how likely a mode is thought to come out as well as it can
 _CHANGED, _CHANGED_MS = 0.4, 5.0  # share of the round trip, and milliseconds (a busy machine is late by some)
 
@@ -34,46 +36,6 @@ _CHANGED, _CHANGED_MS = 0.4, 5.0  # share of the round trip, and milliseconds (a
 def links_differ(one_ms: float, other_ms: float) -> bool:
     """Whether two round trips are those of two links."""
     return abs(one_ms - other_ms) >= max(_CHANGED_MS, _CHANGED * one_ms)
-
-
-@dataclass(slots=True)
-class Measured:
-    """What a mode came to over one link: tokens, the seconds that they took, and the draft tokens among them."""
-
-    tokens: float = 0.0
-    seconds: float = 0.0
-    accepted: float = 0.0
-    compared: float = 0.0
-    remembered: bool = False  # whether it is of an earlier run, and of this one nothing
-
-    @property
-    def rate(self) -> float:
-        return self.tokens / self.seconds if self.seconds > 0.0 else 0.0
-
-    @property
-    def is_turn(self) -> bool:
-        """Whether it is enough to go by. Until then it may be of a burst, which came while nobody waited for it."""
-        return self.tokens >= TURN and (self.remembered or self.seconds >= _SPAN)
-
-    @property
-    def says_something(self) -> bool:
-        """Whether it is worth remembering: a rate, or how draft tokens fared."""
-        return (self.tokens >= _ENOUGH and self.seconds >= _SPAN) or self.compared >= WARM_UP
-
-    def learn(self, tokens: int, seconds: float, accepted: int, compared: int) -> None:
-        """Take in what was written."""
-        self.tokens += tokens
-        self.seconds += seconds
-        self.accepted += accepted
-        self.compared += compared
-        self.remembered = False
-        if self.tokens > _LATEST:
-            self.fade(_LATEST / self.tokens)
-
-    def fade(self, keep: float) -> None:
-        """Let what was seen count for less."""
-        self.tokens, self.seconds = keep * self.tokens, keep * self.seconds
-        self.accepted, self.compared = keep * self.accepted, keep * self.compared
 
 
 @dataclass(slots=True)
@@ -88,6 +50,7 @@ class Choice:
     written: float = 0.0  # tokens over this link since a mode was last tried that need not be the fastest
     _agreements: dict[str, Agreement] = field(default_factory=dict)  # by draft model
     _trial: tuple[str, str] | None = None  # the mode whose turn it is, and the one that is thought to be faster
+    _checks: dict[str, tuple[float, Measured]] = field(default_factory=dict)  # `_off` as remembered; measured since
     _weighed: dict[str, Estimate] | None = None
 
     @property
@@ -130,10 +93,29 @@ class Choice:
         own = self.measured_by_mode.setdefault(mode, Measured())
         if seconds > 0.0:
             if own.remembered:
+                if own.is_turn:
+                    self._checks[mode] = (self._off(mode), Measured())
                 own.fade(min(1.0, TURN / max(1.0, own.tokens)))
             own.learn(tokens, seconds, accepted, compared)
+            self._check(mode, tokens, seconds, accepted, compared)
         elif not own.remembered:
             own.learn(0, 0.0, accepted, compared)
+
+    def _check(self, mode: str, tokens: int, seconds: float, accepted: int, compared: int) -> None:
+        """Compare a mode's first turn with what was remembered of it; drop the remembered rates if they are stale. How
+        draft tokens fared stays: that does not depend on the machine."""
+        if mode not in self._checks:
+            return
+        before, since = self._checks[mode]
+        since.learn(tokens, seconds, accepted, compared)
+        if not since.is_turn:
+            return
+        del self._checks[mode]
+        if self._off_of(mode, since) > _STALE * before:
+            self.measured_by_mode[mode] = since
+            for own in self.measured_by_mode.values():
+                if own.remembered:
+                    own.tokens = own.seconds = 0.0
 
     def drafts_in(self, milliseconds: float) -> None:
         """A step of the draft model here takes so long."""
@@ -150,20 +132,26 @@ class Choice:
         with `written`."""
         self.machines, self._weighed = replace(self.machines, link_ms=round_trip_ms), None
         self.measured_by_mode, self.written = dict(remembered or {}), written
+        self._checks = {}
 
     def why(self) -> str:
         """What was measured and what is expected, in words."""
         if len(self.modes) == 1:
             return f"there is only {self.modes[0]}"
-        ranked = sorted(self.modes, key=lambda mode: self._estimates[mode].likely, reverse=True)
+        ranked = sorted(self.modes, key=self._shown, reverse=True)
         accepted = {name: each.likely for name, each in self._agreements.items() if each.compared}
         shares = "".join(f", {share:.0%} of the draft tokens of {name} accepted" for name, share in accepted.items())
         return f"{', '.join(map(self._said, ranked))} tokens/s at a round trip of {self.link_ms:.1f} ms{shares}"
 
+    def _shown(self, mode: str) -> float:
+        """The rate that `why` gives."""
+        own = self._of(mode)
+        return own.rate if own.is_turn else self._estimates[mode].likely
+
     def _said(self, mode: str) -> str:
         own = self._of(mode)
         if own.is_turn:
-            return f"{mode} {'remembered' if own.remembered else 'measured'} {own.rate:.1f}"
+            return f"{mode} {'remembered' if own.remembered else 'measured'} {self._shown(mode):.1f}"
         low, likely, high = self._estimates[mode]
         return f"{mode} expected {likely:.1f} ({low:.0f} to {high:.0f})"
 
@@ -195,7 +183,7 @@ class Choice:
         """Whether its turn is not over, and may still show that it is the fastest."""
         if self._trial is None or self._trial[0] != mode:
             return False
-        if self._could_win(*self._trial):
+        if self._of(mode).tokens < _TRIAL and self._could_win(*self._trial):
             return True
         self._trial = None
         return False
@@ -230,7 +218,8 @@ class Choice:
         if not own.is_turn:
             return False
         surprise = abs(log(self._off(mode))) / spread(mode, self.machines)
-        return own.tokens >= TURN * max(1.0, _SURPRISED * (surprise - 1.0))
+        wanted = TURN * max(1.0, _SURPRISED * (surprise - 1.0))
+        return min(own.tokens, _BELIEVED) >= wanted if own.remembered else own.tokens >= min(wanted, _TRIAL)
 
     def _high(self, mode: str) -> float:
         """What a mode may make at best."""
@@ -253,7 +242,7 @@ class Choice:
         """What is foreseen, times what came of it beside what was foreseen for it."""
         agreement, own = self._agreement(mode), self._of(mode)
         foreseen = estimate(mode, self.machines, agreement)
-        if own.tokens < _ENOUGH:
+        if own.tokens < ENOUGH:
             return foreseen
         likely = self._off(mode) * foreseen.likely
         unknown = self._unknown(mode)
@@ -262,8 +251,10 @@ class Choice:
 
     def _off(self, mode: str) -> float:
         """What came of a mode as a multiple of what was foreseen by the draft tokens that were accepted meanwhile."""
-        own = self._of(mode)
-        if own.tokens < _ENOUGH:
+        return self._off_of(mode, self._of(mode))
+
+    def _off_of(self, mode: str, own: Measured) -> float:
+        if own.tokens < ENOUGH:
             return 1.0
         then = replace(self._agreement(mode), accepted=own.accepted, compared=own.compared)
         foreseen = rate(mode, self.machines, then.likely)
@@ -273,7 +264,7 @@ class Choice:
     def _unknown(self, mode: str) -> float:
         """Share of the doubt about what is foreseen that measuring has left."""
         tokens = self._of(mode).tokens
-        return sqrt(_SHRINK / (_SHRINK + tokens)) if tokens >= _ENOUGH else 1.0
+        return sqrt(_SHRINK / (_SHRINK + tokens)) if tokens >= ENOUGH else 1.0
 
     def _of(self, mode: str) -> Measured:
         return self.measured_by_mode.get(mode) or Measured()

@@ -10,6 +10,7 @@ import uvicorn
 
 from verifier_server.app import create_app
 from verifier_server.heads import with_head_deadline
+from verifier_server.listening import Server, take
 from verifier_server.settings import SettingsError, from_flags
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that they close first
@@ -18,18 +19,22 @@ PATIENCE = 5  # seconds that requests under way are given at the end; a stream o
 
 
 def main() -> int:
-    """Serve until stopped. Returns the exit status: 2 for bad settings, 1 when the model could not be loaded."""
+    """Serve until stopped. Returns the exit status: 2 for bad settings, 1 when the port is in use or the model
+    cannot be loaded."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s:     %(message)s")
     try:
         settings, options = from_flags(sys.argv[1:])
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         return 2
+    try:
+        sockets = take(options.host, options.port)
+    except SettingsError as error:
+        print(f"verifier: {error}", file=sys.stderr)
+        return 1
     app = create_app(settings, on_failure=lambda: os.kill(os.getpid(), signal.SIGINT))
     config = uvicorn.Config(
         app,
-        host=options.host,
-        port=options.port,
         http=with_head_deadline(HEAD_PATIENCE),
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=PATIENCE,
@@ -37,7 +42,7 @@ def main() -> int:
         workers=1,
     )
     with suppress(KeyboardInterrupt):  # uvicorn has shut down in order and passes the signal on
-        uvicorn.Server(config).run()
+        Server(config).run(sockets)
     return 1 if app.state.service.failure is not None else 0
 
 

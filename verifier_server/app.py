@@ -31,7 +31,7 @@ from speculation.errors import (
     Unauthorized,
 )
 from verifier_server import docs_page, openapi, routes
-from verifier_server.service import Service
+from verifier_server.service import GRACE, Service
 from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers
 from verifier_server.stopping import EndsQuietly, heard
 
@@ -64,12 +64,15 @@ def create_app(
             _log.warning("%s", warning)
         service.outbox.attach(asyncio.get_running_loop())
         service.start(on_failure)
-        try:
-            with heard(asyncio.get_running_loop(), service.begin_stop):
+        with heard(asyncio.get_running_loop(), service.begin_stop) as told:
+            try:
                 yield
-        finally:
-            service.stopping = True
-            service.stop()
+            finally:
+                service.stopping = told.leaves = True
+                if told.numbers and not service.loaded_within(GRACE if len(told.numbers) == 1 else 0.0):
+                    _log.warning("told to stop while the model loads: the verifier ends without waiting for it")
+                    told.leave()
+                service.stop()
             if service.failure is not None:
                 _log.error("the verifier ends, for the model could not be loaded: %s", service.failure)
                 if after_failure is not None:

@@ -36,7 +36,7 @@ from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")
 _PATIENCE = 2.0  # seconds that loading may take without a word
-_GRACE = 2.0  # seconds that requests under way are given when the process is told to stop
+GRACE = 2.0  # seconds that requests under way are given when the process is told to stop
 _DRAFT_SHARE = 0.1  # of loading: a draft model is a small one
 
 
@@ -89,11 +89,16 @@ class Service:
         """The process was told to stop: what is under way is given a moment, then it is answered with an error."""
         if not self.stopping:
             self.stopping = True
-            asyncio.get_running_loop().call_later(_GRACE, self._shut_down)
+            asyncio.get_running_loop().call_later(GRACE, self._shut_down)
 
     def _shut_down(self) -> None:
         if self._engine is not None:
             self._engine.shut_down()
+
+    def loaded_within(self, seconds: float) -> bool:
+        """Wait so long for a load under way; whether it is over."""
+        self._loader.join(seconds)
+        return not self._loader.is_alive()
 
     def stop(self) -> None:
         """Wait for a load under way, end the engine, free the models."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from speculation.choice import Measured
+from speculation.measured import Measured
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, serving
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drafter_client.mode_memory import ModeMemory, Setting, memory_file
-from speculation.choice import Measured
+from speculation.measured import Measured
 from tests.drafter_client.support import Ticks
 
 SETTING = Setting("target", "llama_cpp", 30.0, "draft", "served")
@@ -68,6 +68,15 @@ def test_modes_add_up_and_only_what_was_measured_now_is_written(memory: ModeMemo
     memory.keep(SETTING, 20.5, found | {"fused": Measured(64.0, 1.0), "target": short}, 0)
     assert set(memory.recall(SETTING, 20.0)[0]) == {"remote", "fused"}
     assert len(json.loads(_file(memory).read_text())["entries"]) == 1
+
+
+def test_a_rate_that_was_dropped_is_forgotten_and_how_its_drafts_fared_is_kept(memory: ModeMemory) -> None:
+    memory.keep(SETTING, 20.0, {**REMOTE, "fused": Measured(200.0, 12.0, 150.0, 200.0)}, 0)
+    found, _ = memory.recall(SETTING, 20.0)
+    found["fused"].tokens = found["fused"].seconds = 0.0
+    memory.keep(SETTING, 20.0, found | REMOTE, 0)
+    found, _ = memory.recall(SETTING, 20.0)
+    assert found["fused"] == Measured(0.0, 0.0, 150.0, 200.0, remembered=True) and found["remote"].rate == 64.0
 
 
 def test_a_mode_that_was_left_for_its_drafts_is_remembered_by_them(memory: ModeMemory) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.choice import TURN, WARM_UP, Choice, Measured
+from speculation.choice import Choice
+from speculation.measured import TURN, WARM_UP, Measured
 from speculation.mode_estimate import FUSED, REMOTE, TARGET, Machines
 
 MODES = [REMOTE, FUSED, TARGET]
@@ -27,7 +28,7 @@ def _write(choice: Choice, rates: dict[str, float], tokens: int = 128, share: fl
         following = choice.next(left, mode, stretch) if stretch else mode
         if following != mode:
             mode, stretch = following, 0
-        accepted += 4 * share
+        accepted += 4 * share if mode != TARGET else 0.0
         stood = int(accepted) if mode != TARGET else 0
         choice.measured(mode, 4, 4 / rates[mode] if stretch >= WARM_UP else 0.0, stood, 4 if mode != TARGET else 0)
         accepted -= stood
@@ -132,6 +133,48 @@ def test_a_rate_that_was_slowed_by_a_moment_of_the_machine_is_doubted() -> None:
     choice = _choice(0.4, measured_by_mode=slow)
     texts = [_write(choice, {REMOTE: 63.0, FUSED: 45.0, TARGET: 33.0}) for _ in range(100)]
     assert texts[0] == {FUSED: 128} and texts[-1] == {REMOTE: 128}
+
+
+def test_a_remembered_rate_far_below_what_is_foreseen_is_measured_again_however_many_tokens_it_is_of() -> None:
+    slow = {
+        REMOTE: Measured(256.0, 256 / 15.0, 192.0, 256.0, remembered=True),
+        FUSED: Measured(256.0, 256 / 45.0, 192.0, 256.0, remembered=True),
+    }
+    choice = _choice(0.4, measured_by_mode=slow)
+    texts = [_write(choice, {REMOTE: 63.0, FUSED: 45.0, TARGET: 33.0}) for _ in range(100)]
+    assert texts[0] == {FUSED: 128} and texts[-1] == {REMOTE: 128}
+
+
+def test_what_was_remembered_of_a_slow_machine_is_dropped_when_a_mode_turns_out_far_faster() -> None:
+    """Remembered while the machine was busy; fused is the fastest now, as it would be chosen without a memory."""
+    rates = {REMOTE: 46.0, FUSED: 63.0, TARGET: 33.0}
+    slow = {
+        REMOTE: Measured(64.0, 64 / 20.3, 48.0, 64.0, remembered=True),
+        FUSED: Measured(252.0, 252 / 16.7, 189.0, 252.0, remembered=True),
+        TARGET: Measured(40.0, 40 / 19.8, remembered=True),
+    }
+    choice = _choice(0.4, measured_by_mode=slow)
+    by_mode = _write(choice, rates, 400)
+    assert by_mode[FUSED] > 250 and choice.next(400) == FUSED
+    assert "fused measured" in choice.why() and "remembered" not in choice.why()
+
+
+def test_what_is_remembered_stays_where_a_mode_is_no_faster_than_that() -> None:
+    remembered = {
+        REMOTE: Measured(64.0, 64 / 60.0, 48.0, 64.0, remembered=True),
+        FUSED: Measured(64.0, 64 / 40.0, 48.0, 64.0, remembered=True),
+    }
+    choice = _choice(0.4, measured_by_mode=remembered)
+    assert _write(choice, {REMOTE: 66.0, FUSED: 40.0, TARGET: 33.0}) == {REMOTE: 128}
+    assert "fused remembered 40.0" in choice.why()
+
+
+def test_a_trial_that_comes_out_slow_ends_and_a_faster_mode_writes_the_rest() -> None:
+    """Everything is slow on a busy machine, the mode on trial more than the others."""
+    choice = _choice(0.4)
+    by_mode = _write(choice, {REMOTE: 18.0, FUSED: 14.0, TARGET: 19.0}, 400)
+    assert by_mode[FUSED] <= 100, by_mode
+    assert choice.why().startswith("target measured 19.0, remote measured 18.0") and choice.next(400) != FUSED
 
 
 @given(st.floats(0.1, 120.0), st.floats(0.3, 0.99), st.integers(1, 400))

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,6 +61,68 @@ def test_a_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
         last = [line for line in done.stderr.splitlines() if "INFO" not in line][-1]
         assert reason in last
         assert "Traceback" not in done.stderr
+
+
+def test_a_port_in_use_ends_it_with_one_line_before_the_model_loads() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run([*MODULE, "--port", str(port)])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"verifier: port {port} is in use: choose another with --port\n"
+
+
+def test_an_address_of_another_machine_ends_it_with_one_line() -> None:
+    done = run([*MODULE, "--host", "192.0.2.1", "--port", "0"])
+    assert done.returncode == 1 and done.stderr.startswith("verifier: cannot listen on 192.0.2.1, port 0: ")
+    assert done.stderr.endswith(": see --host and --port\n") and done.stderr.count("\n") == 1
+
+
+# A load that cannot be interrupted and never ends. {} stands for what else a test changes.
+STUCK = """
+import signal, sys, threading, uvicorn
+import verifier_server.app, verifier_server.service
+def never(*_): threading.Event().wait()
+verifier_server.service.load = never
+{}
+from verifier_server.__main__ import main
+sys.argv = ["verifier", "--port", "0"]
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_load_that_never_ends_is_left_when_the_process_is_told_to_stop(ending: signal.Signals) -> None:
+    changed = "verifier_server.app.GRACE = 0.1"
+    with serving([sys.executable, "-c", STUCK.format(changed)]) as (process, _):
+        process.send_signal(ending)
+        assert process.wait(20) == -ending
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert "told to stop while the model loads" in said and "Traceback" not in said
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_load() -> None:
+    changed = "verifier_server.app.GRACE = 1000.0"
+    with serving([sys.executable, "-c", STUCK.format(changed)]) as (process, _):
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        said = ""
+        while "Waiting for application shutdown" not in said:
+            said += process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == -signal.SIGINT
+        assert "Traceback" not in said + process.stderr.read()
+
+
+def test_a_ctrl_c_before_the_application_starts_is_heard_too() -> None:
+    """uvicorn takes signals before it starts the application, and imports a good deal in between."""
+    changed = """
+verifier_server.app.GRACE = 0.1
+load = uvicorn.Config.load
+uvicorn.Config.load = lambda self: (load(self), signal.raise_signal(signal.SIGINT))
+"""
+    done = run([sys.executable, "-c", STUCK.format(changed)])
+    assert done.returncode == -signal.SIGINT and "told to stop while the model loads" in done.stderr
 
 
 @contextmanager
