@@ -33,7 +33,7 @@ def test_too_few_for_the_sessions_are_told(limits: list[int], caplog: pytest.Log
 
 
 def test_the_application_does_so_at_its_start(limits: list[int]) -> None:
-    app = create_app(Settings(model="scripted", backend="scripted"))
+    app = create_app(Settings(model="8", backend="scripted"))
 
     async def started() -> None:
         async with app.router.lifespan_context(app):
