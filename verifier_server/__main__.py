@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 
 import uvicorn
+from fastapi import FastAPI
 
 from verifier_server.app import create_app
 from verifier_server.heads import with_head_deadline
@@ -33,17 +34,21 @@ def main() -> int:
         print(f"verifier: {error}", file=sys.stderr)
         return 1
     app = create_app(settings, on_failure=lambda: os.kill(os.getpid(), signal.SIGINT))
-    config = uvicorn.Config(
+    with suppress(KeyboardInterrupt):  # uvicorn has shut down in order and passes the signal on
+        Server(_config(app)).run(sockets)
+    return 1 if app.state.service.failure is not None else 0
+
+
+def _config(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
+        proxy_headers=False,  # uvicorn believes X-Forwarded-For from this machine, where everybody may send it
         http=with_head_deadline(HEAD_PATIENCE),
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=PATIENCE,
         access_log=False,
         workers=1,
     )
-    with suppress(KeyboardInterrupt):  # uvicorn has shut down in order and passes the signal on
-        Server(config).run(sockets)
-    return 1 if app.state.service.failure is not None else 0
 
 
 if __name__ == "__main__":

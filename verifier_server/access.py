@@ -68,7 +68,7 @@ class Access:
             return Caller(self._owner, self._owner, f"{self._owner}@{address or ''}")
         if not self._insecure:
             _check_local(address, forwarded)
-        return Caller("", client_of(address), f"{authorization}@{address or ''}")
+        return Caller("", client_of(address), f"{_digest(authorization)}@{address or ''}")
 
     def warning(self) -> str | None:
         """What to say at the start, where there is no key."""
@@ -90,10 +90,20 @@ def owner_of(key: str) -> str:
     return hashlib.blake2b(key.encode(), digest_size=16, person=b"specpair-owner").hexdigest()
 
 
+def _digest(header: str) -> str:
+    """A name of fixed size for a header: names are kept, and a header may have 64 kB."""
+    return hashlib.blake2b(header.encode(), digest_size=16, person=b"specpair-caller").hexdigest()
+
+
 @lru_cache(maxsize=4096)
 def client_of(address: str | None) -> str:
-    """Whose quota a request without a key takes from: its address, for IPv6 its subnet; "" on a UNIX socket."""
+    """Whose quota a request without a key takes from: its address, for IPv6 its subnet; "" on a UNIX socket.
+
+    One machine has all loopback addresses, so they are one client.
+    """
     parsed = _parsed(address or "")
+    if parsed is not None and parsed.is_loopback:
+        return "127.0.0.1"
     if isinstance(parsed, IPv6Address) and parsed not in _LINK_LOCAL:
         return str(IPv6Network((int(parsed), _HOST_BITS), strict=False))
     return (address or "") if parsed is None else str(parsed)

@@ -31,6 +31,7 @@ from speculation.errors import (
     Unauthorized,
 )
 from verifier_server import docs_page, openapi, routes
+from verifier_server.descriptors import allow_files
 from verifier_server.service import GRACE, Service
 from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers
 from verifier_server.stopping import EndsQuietly, heard
@@ -59,6 +60,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        allow_files(settings.max_sessions)
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
         if (warning := service.access.warning()) is not None:
             _log.warning("%s", warning)

@@ -90,7 +90,7 @@ class Composer:
         guesses = [seat for seat in seats if seat.lacking == 1]
         if guesses or not seats:
             return 1, self.width(guesses[:rows])
-        at_once = sorted(seats, key=lambda seat: seat.served)[:rows]
+        at_once = self._queue.in_turns(seats, lambda seat: seat.served)[:rows]
         chunk = self._backend.max_batch_tokens if len(self._active()) == 1 else self._chunk
         turns = [min(seat.lacking, chunk) for seat in at_once]
         ends = accumulate(turns)
@@ -111,7 +111,8 @@ class Composer:
             return
         budget = plan.room if self._alone(parts) else self._chunk
         fed = 0
-        for part in sorted(parts, key=lambda part: part.seat.served):
+        by_seat = {part.seat: part for part in parts}
+        for part in (by_seat[seat] for seat in self._queue.in_turns(by_seat, lambda seat: seat.served)):
             if plan.room and budget > fed and self._seated(part.seat):
                 self._rows.share(part.seat.session)
                 fed += plan.add(part, budget - fed)

@@ -1,12 +1,12 @@
 """Fused: texts that are drafted and verified here, by the draft loop of the pair in lockstep, with no network between.
 
 The engine judges guesses as it judges those of clients, in the passes of all. Each text has a thread while it is
-written; as many are under way as the draft model has rows, the others wait in the order in which they came.
+written; as many are under way as the draft model has rows, the others wait: clients take turns, the texts of each in
+the order in which they came.
 """
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
@@ -26,6 +26,7 @@ from verifier_server.draft_model import DraftModel
 from verifier_server.engine import Engine
 from verifier_server.jobs import Answer, Job, Told
 from verifier_server.sessions import Session
+from verifier_server.turns import FairPool
 
 _log = logging.getLogger("specpair.verifier")
 
@@ -82,7 +83,7 @@ class Fusion:
         thread has told something."""
         self.draft = draft
         self._pass_ms, self._clock, self._deliver = pass_ms, clock, deliver
-        self._threads = ThreadPoolExecutor(draft.rows, thread_name_prefix="fused")
+        self._threads = FairPool(draft.rows, "fused")
 
     def start(
         self,
@@ -108,13 +109,8 @@ class Fusion:
                 told(result)
                 self._deliver()
 
-        writing = self._threads.submit(write)
-
-        def call_off() -> None:
-            text.call_off()
-            writing.cancel()
-
-        return call_off
+        self._threads.submit(session.client, write)
+        return text.call_off
 
     def stop(self) -> None:
         """Wait for the threads, and free the draft model. The engine has stopped, so that all they ask for fails."""

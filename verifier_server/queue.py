@@ -1,7 +1,7 @@
 """The guesses that wait: taken in within bounds, placed against the record, answered in order of arrival."""
 
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 
 from speculation.acceptance import DRAFTER_INVARIANT
 from speculation.errors import OverlapRefused, SpecPairError, UnknownSession
@@ -11,6 +11,7 @@ from verifier_server.seats import SILENCE, Seat
 from verifier_server.sessions import Session
 
 PER_SESSION = 16  # guesses of one session that may wait
+CLIENTS = 4096  # whose turn is remembered
 
 
 class Queue:
@@ -24,6 +25,8 @@ class Queue:
         self._remembered = Remembered()
         self._arrivals = 0
         self._count = 0
+        self._counts: Counter[str] = Counter()  # by client
+        self._served: OrderedDict[str, int] = OrderedDict()  # when each client was part of a pass, among arrivals
 
     def __getitem__(self, session: Session) -> Seat:
         return self._seats[session]
@@ -41,24 +44,53 @@ class Queue:
     def waiting(self) -> list[Seat]:
         """Sessions with a guess, the one first that has been waiting for a pass the longest.
 
-        Not by the arrival of their guesses: a session with many of them waiting would always be the first.
+        Not by the arrival of their guesses: a session with many of them waiting would always be the first. Clients
+        take turns, so that one with many sessions pushes nobody out.
         """
-        return sorted(self._waiting, key=lambda seat: seat.turn)
+        return self.in_turns(self._waiting, lambda seat: seat.turn)
 
     @property
     def recent(self) -> Iterable[Seat]:
         """Sessions heard of within the last seconds, as of the last `drop_silent`."""
         return self._recent
 
-    @property
-    def full(self) -> bool:
-        """Whether as many guesses wait as may."""
-        return self._count >= self._max_queue
+    def in_turns(self, seats: Iterable[Seat], order: Callable[[Seat], int]) -> list[Seat]:
+        """The first of each client by `order`, then the second of each, and so on.
+
+        Of two clients the one first that was part of a pass the longest ago; one that was of none: that came first.
+        """
+        before: Counter[str] = Counter()
+        came: dict[str, int] = {}
+        places: list[tuple[int, Seat]] = []
+        for seat in sorted(seats, key=order):
+            client = seat.session.client
+            came[client] = min(came.get(client, seat.turn), seat.turn)
+            places.append((before[client], seat))
+            before[client] += 1
+        served = {client: self._served.get(client, turn) for client, turn in came.items()}
+        places.sort(key=lambda each: (each[0], served[each[1].session.client]))
+        return [seat for _, seat in places]
+
+    def served(self, seat: Seat) -> None:
+        """A pass feeds for this session."""
+        self._arrivals += 1
+        self._served[seat.session.client] = self._arrivals
+        self._served.move_to_end(seat.session.client)
+        if len(self._served) > CLIENTS:
+            self._served.popitem(last=False)
+
+    def in_the_way(self, session: Session) -> list[Seat]:
+        """Those of whom one is to be answered before one more guess of `session` may wait; empty: it may now."""
+        seat, client = self._seats.get(session), session.client
+        if seat is not None and len(seat.jobs) >= PER_SESSION:
+            return [seat]
+        if client and self._counts[client] >= self._max_queue - self._max_queue // 4:  # the rest is for others
+            return [each for each in self.waiting if each.session.client == client]
+        return self.waiting if self._count >= self._max_queue else []
 
     def has_room(self, session: Session) -> bool:
-        """Whether one more guess of `session` may wait."""
-        seat = self._seats.get(session)
-        if self._count < self._max_queue and (seat is None or len(seat.jobs) < PER_SESSION):
+        """Whether one more guess of `session` may wait. A client may fill three quarters of the queue."""
+        if not self.in_the_way(session):
             return True
         before = self._count
         for each in list(self._waiting):
@@ -82,6 +114,7 @@ class Queue:
             seat.turn = job.number
         seat.hear(job, now)
         self._count += 1
+        self._counts[seat.session.client] += 1
         self._waiting[seat] = None
         self._recent[seat] = None
         self._recent.move_to_end(seat)
@@ -198,6 +231,9 @@ class Queue:
             seat.jobs.remove(job)
             job.closed = True
         self._count -= len(jobs)
+        self._counts[seat.session.client] -= len(jobs)
+        if not self._counts[seat.session.client]:
+            del self._counts[seat.session.client]
         if not seat.jobs:
             self._waiting.pop(seat, None)
         return jobs

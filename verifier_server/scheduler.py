@@ -110,6 +110,7 @@ class Scheduler:
         self._passes += 1
         for part in plan.parts:
             part.seat.served = self._passes
+            self._queue.served(part.seat)
             self._rows.use(part.seat.session)
         return plan
 
@@ -210,11 +211,8 @@ class Scheduler:
             self._queue.fail(part.seat, waiting, EngineError(f"the engine failed: {error}"))
 
     def _room_in(self, session: Session) -> float:
-        """Seconds until one of those who wait is answered, roughly; one of `session` itself, if it has its share."""
-        waiting = self._queue.waiting
-        if not self._queue.full:
-            waiting = [seat for seat in waiting if seat.session is session]
-        passes, tokens = self._composer.first_answer(waiting)
+        """Seconds until one of those who wait is answered, roughly; of its own, if it has its share."""
+        passes, tokens = self._composer.first_answer(self._queue.in_the_way(session))
         under_way = 0.0 if self._running is None else self._step_time.at(self._running.tokens)
         return under_way + passes * self._step_time.at(tokens)
 

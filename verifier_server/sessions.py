@@ -18,6 +18,8 @@ from speculation.sampling import Sampling
 from verifier_server.access import Caller
 from verifier_server.places import Places
 
+CALLERS = 4  # of whom a session can be the latest: names are free, so that without a bound they would fill the memory
+
 
 @dataclass(eq=False, slots=True)
 class Session:
@@ -147,7 +149,7 @@ class SessionTable:
         self._places = Places(capacity, capacity if quota is None else quota)
         self._sessions: dict[tuple[str, str], Session] = {}
         self._latest: dict[str, tuple[str, str]] = {}  # by caller
-        self._callers: dict[tuple[str, str], set[str]] = {}  # whose latest it is
+        self._callers: dict[tuple[str, str], dict[str, None]] = {}  # whose latest it is, oldest first
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -280,9 +282,13 @@ class SessionTable:
         before = self._latest.get(caller)
         if before != key:
             if before is not None:
-                self._callers[before].discard(caller)
+                del self._callers[before][caller]
             self._latest[caller] = key
-            self._callers.setdefault(key, set()).add(caller)
+            callers = self._callers.setdefault(key, {})
+            callers[caller] = None
+            if len(callers) > CALLERS:
+                oldest = next(iter(callers))
+                del callers[oldest], self._latest[oldest]
 
     def _drop(self, session: Session) -> None:
         key = session.owner, session.id

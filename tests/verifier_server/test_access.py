@@ -163,6 +163,9 @@ def test_the_name_of_a_key_is_stable_and_does_not_hold_it() -> None:
         ("fd00::1", "fd00::ffff:ffff:ffff:ffff", True),  # one machine can have all of these
         ("fd00::1", "fd00:0:0:1::1", False),
         ("fe80::1", "fe80::2", False),
+        ("127.0.0.1", "127.0.0.2", True),
+        ("127.0.0.1", "::1", True),
+        ("127.0.0.1", "::ffff:127.8.9.10", True),
         (None, "127.0.0.1", False),
         (None, None, True),
     ],
@@ -171,6 +174,12 @@ def test_whose_quota_counts_without_a_key(one: str | None, other: str | None, sa
     assert (client_of(one) == client_of(other)) is same
     assert OPEN.admit(one, "").client == client_of(one)
     assert OPEN.admit(one, "a").name != OPEN.admit(one, "b").name
+
+
+def test_a_caller_s_name_does_not_grow_with_its_header() -> None:
+    long, longer = OPEN.admit("127.0.0.1", "x" * 60_000).name, OPEN.admit("127.0.0.1", "x" * 60_001).name
+    assert long != longer
+    assert len(long) == len(longer) < 100
 
 
 def test_what_is_said_at_the_start() -> None:

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT
+from verifier_server.__main__ import _config
 
 ROOT = Path(__file__).parents[2]
 MODULE = [sys.executable, "-m", "verifier_server"]
@@ -248,3 +250,8 @@ def test_ctrl_c_in_a_terminal_prints_no_traceback_while_the_model_loads_either(c
         process.wait()
         os.close(shown)
     assert b"Traceback" not in said
+
+
+def test_x_forwarded_for_is_not_believed() -> None:
+    """Everybody on this machine could otherwise name any address as its own, and have a quota for each."""
+    assert not _config(FastAPI()).proxy_headers

@@ -5,10 +5,14 @@ from collections.abc import Sequence
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
+from speculation.acceptance import Strategy
 from speculation.errors import Overloaded
+from speculation.sampling import Sampling
 from tests.verifier_server.virtual import World, opened
+from verifier_server.allowance import Allowance
 from verifier_server.plan import Plan
-from verifier_server.queue import PER_SESSION
+from verifier_server.queue import PER_SESSION, Queue
+from verifier_server.seats import Seat
 from verifier_server.sessions import Session
 
 
@@ -77,3 +81,50 @@ def test_while_one_session_has_its_share() -> None:
     promised, waited = error.value.details["retry_after"], answered[0] - asked
     assert waited > 100.0
     assert 0.75 * waited <= promised <= 1.25 * waited, (promised, waited)
+
+
+def of_client(at: World, name: str, number: int) -> Session:
+    session = at.open(prompt(20, number))
+    session.client = name
+    return session
+
+
+def test_one_client_leaves_a_quarter_of_the_queue_to_others() -> None:
+    at = world(2, max_queue=8)
+    for number in range(6):
+        at.ask(of_client(at, "a", number))
+    with pytest.raises(Overloaded):
+        at.ask(of_client(at, "a", 6))
+    at.ask(of_client(at, "b", 7))
+    at.ask(of_client(at, "", 8))
+    with pytest.raises(Overloaded):
+        at.ask(of_client(at, "b", 9))
+    at.run(at.now + 1000.0)
+    at.ask(of_client(at, "a", 10))
+
+
+def test_clients_without_a_name_are_not_limited() -> None:
+    at = world(2, max_queue=8)
+    for number in range(8):
+        at.ask(of_client(at, "", number))
+
+
+def test_who_comes_last_of_another_client_has_the_next_turn() -> None:
+    at = world(1, max_queue=64)
+    order: list[str] = []
+    for number in range(6):
+        at.ask(of_client(at, "a", number), then=lambda _: order.append("a"))
+    at.ask(of_client(at, "b", 9), then=lambda _: order.append("b"))
+    at.run(done=lambda: len(order) == 7)
+    assert order.index("b") <= 2, order
+
+
+def test_sessions_of_one_client_keep_their_order() -> None:
+    seats = [Seat(Session(str(n), [1], 1, Sampling(), Strategy.COUPLED, 9), Allowance()) for n in range(6)]
+    queue = Queue(4, 8)
+    for turn, (seat, client) in enumerate(zip(seats, "aaabab", strict=True)):
+        seat.turn, seat.session.client = turn, client
+    assert [seat.session.id for seat in queue.in_turns(reversed(seats), lambda seat: seat.turn)] == list("031524")
+    for seat in seats:
+        seat.session.client = "a"
+    assert [seat.session.id for seat in queue.in_turns(reversed(seats), lambda seat: seat.turn)] == list("012345")

@@ -6,7 +6,7 @@ from speculation.acceptance import Strategy
 from speculation.errors import Overloaded, SessionConflict, UnknownSession
 from speculation.sampling import Sampling
 from verifier_server.access import ANYONE, Caller
-from verifier_server.sessions import Session, SessionTable
+from verifier_server.sessions import CALLERS, Session, SessionTable
 
 
 class Table:
@@ -252,3 +252,16 @@ def test_committing(tokens: list[int], committed: list[int], reason: str | None)
     made = Session("a", [1, 2], 2, Sampling(), Strategy.COUPLED, 10)
     made.commit(tokens, {9})
     assert (made.tokens[2:], made.finish_reason) == (committed, reason)
+
+
+def test_a_session_is_the_latest_of_a_few_callers_however_many_open_it() -> None:
+    table = Table()
+    for number in range(CALLERS + 2):
+        table.open("same", owner="all", caller=str(number))
+    for number in range(2):
+        with pytest.raises(UnknownSession, match="no latest session"):
+            table.latest(str(number), owner="all")
+    assert table.latest("2", owner="all").id == "same"
+    table.open("other", owner="all", caller="2")
+    table.sessions.remove("same", "all")
+    assert table.latest("2", owner="all").id == "other"
