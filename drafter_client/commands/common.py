@@ -108,6 +108,7 @@ def show(generation: Generation, readout: Readout, then: Callable[[], None] | No
         if not generation.stats.token_ids:
             raise
         failure = error
+        generation.stats.failed = True
     finally:
         readout.close()
     readout.end(generation.stats, generation.text)

@@ -36,16 +36,9 @@ def _installed(name: str) -> list[str]:
     return ["-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
 
 
-DRAFTER = (
-    "speculation.terminal_text",
-    "backends.contract",
-    "numpy",
-    "httpx",
-    "rich.console",
-    "drafter_client.arguments",
-)
-VERIFIER = ("uvicorn", "pydantic", "fastapi", "numpy", "backends.registry", "verifier_server.service")
-DEMO = ("benchmarks.harness", "numpy", "backends.shipped")
+DRAFTER = ("numpy", "drafter_client.arguments")
+VERIFIER = ("pydantic", "verifier_server.service")
+DEMO = ("benchmarks.harness", "numpy")
 COMMANDS = [
     *((["-m", "drafter_client"], module) for module in ("drafter_client.program", *DRAFTER)),
     *((_installed("drafter"), module) for module in DRAFTER),
