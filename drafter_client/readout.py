@@ -40,9 +40,10 @@ class Readout:
         wanted = self._reasons is None and sys.stderr.isatty() and screen_is_ours(sys.stdout)
         self._status = StatusLine(self._notes, below_text=together, wanted=wanted)
 
-    def begin(self) -> None:
-        """Explain the colours where there are any."""
-        if self._stream and self._out.is_terminal:
+    def begin(self, *, of_two: bool = True) -> None:
+        """Explain the colours where there are any; `of_two`: whether more than one model may write."""
+        coloured = self._out.color_system is not None and not self._out.no_color
+        if of_two and coloured and self._stream and self._out.is_terminal:
             self._out.print(legend(self._out.width))
         self._status.begin()
 

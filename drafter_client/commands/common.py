@@ -8,6 +8,7 @@ from pathlib import Path
 
 from backends.contract import BackendError, LoadOptions
 from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
+from drafter_client.figures import SOLO
 from drafter_client.flags import NGRAM
 from drafter_client.generation import Generation, Tokens
 from drafter_client.mode_memory import memory_file
@@ -94,7 +95,7 @@ def show(generation: Generation, readout: Readout, then: Callable[[], None] | No
     failed half-way. Returns the exit status, raises what failed."""
     status = 0
     failure: Exception | None = None
-    readout.begin()
+    readout.begin(of_two=generation.stats.mode not in (SOLO, Mode.TARGET))
     try:
         with generation:
             for event in generation:

@@ -121,3 +121,15 @@ def test_a_text_that_another_program_shows_has_no_line_below_it(
         text = Screen(100)
         text.feed(_piped(exact).stdout)
         assert "\n".join(screen.lines).startswith("\n".join(text.lines))
+
+
+def test_no_legend_where_one_model_writes_all(exact: Verifier) -> None:
+    command = python("-m", "drafter_client", "--verifier", exact.url, *PROMPT[:6], "--mode", "target")
+    with terminal(command, 80) as shown:
+        assert shown.wait() == 0, shown.raw
+    assert "■" not in shown.raw
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["no colours", "dumb"])
+def test_no_legend_where_nothing_is_told_apart(exact: Verifier, variables: dict[str, str]) -> None:
+    assert "■" not in _written(exact, 80, **variables)
