@@ -1,5 +1,6 @@
 """Engines by name. An engine's module is imported when it is asked for, so that nobody pays for the others."""
 
+import sys
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -39,6 +40,6 @@ def load(name: str, options: LoadOptions, progress: Progress | None = None) -> B
     except ModuleNotFoundError as error:
         if name not in _EXTRAS:
             raise
-        needs = f"pip install -r {_EXTRAS[name]}"
+        needs = f"{sys.executable} -m pip install -r {_EXTRAS[name]}"
         raise ModelLoadError(f"the {name} backend needs {error.name}, which is not installed: {needs}") from error
     return loader(options, progress)

@@ -12,6 +12,10 @@ import runpy
 import sys
 import threading
 
+from command_line import start
+
+_COMMANDS = ("drafter_client", "verifier_server")  # they see to Ctrl-C themselves, as soon as they are imported
+
 
 def _end_with_parent(pipe: int) -> None:
     while os.read(pipe, 1):
@@ -24,6 +28,8 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, args=(int(pipe),), name="parent", daemon=True).start()
     sys.argv = [what, *arguments]
     if how == "-m":
+        if what in _COMMANDS:
+            start.die_by_interrupts()
         runpy.run_module(what, run_name="__main__", alter_sys=True)
     else:
         exec(compile(what, "<child>", "exec"), {"__name__": "__main__"})

@@ -13,24 +13,28 @@ verifier refuses a `SpecPairError` (in `speculation.errors`), and a failing engi
 What drafts is a `DraftModel`, a `Lookup`, or a program's own `Drafter`, brought in with `Custom`.
 """
 
-from backends.contract import BackendError, LoadOptions
-from backends.vocabulary import Vocabulary
-from drafter_client.asynchronous import AsyncGeneration, AsyncPair
-from drafter_client.errors import DrafterError
-from drafter_client.generation import Event, Finished, Generation, Token, Tokens
-from drafter_client.mode_memory import memory_file
-from drafter_client.options import Mode, Options
-from drafter_client.origin import Origin
-from drafter_client.outages import Outage
-from drafter_client.pair import Pair
-from drafter_client.replies import ModelInfo
-from drafter_client.sources import Custom, DraftModel, Lookup, Source
-from drafter_client.stats import Stats
-from drafting.contract import Drafter, Expansion
-from speculation.acceptance import Strategy
-from speculation.errors import SpecPairError
-from speculation.sampling import Sampling
-from speculation.tree import Prediction
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from backends.contract import BackendError, LoadOptions
+    from backends.vocabulary import Vocabulary
+    from drafter_client.asynchronous import AsyncGeneration, AsyncPair
+    from drafter_client.errors import DrafterError
+    from drafter_client.generation import Event, Finished, Generation, Token, Tokens
+    from drafter_client.mode_memory import memory_file
+    from drafter_client.options import Mode, Options
+    from drafter_client.origin import Origin
+    from drafter_client.outages import Outage
+    from drafter_client.pair import Pair
+    from drafter_client.replies import ModelInfo
+    from drafter_client.sources import Custom, DraftModel, Lookup, Source
+    from drafter_client.stats import Stats
+    from drafting.contract import Drafter, Expansion
+    from speculation.acceptance import Strategy
+    from speculation.errors import SpecPairError
+    from speculation.sampling import Sampling
+    from speculation.tree import Prediction
 
 __all__ = [
     "AsyncGeneration",
@@ -63,3 +67,43 @@ __all__ = [
     "Vocabulary",
     "memory_file",
 ]
+
+# Each comes when it is asked for: so a command that is part of this package begins before the rest is imported.
+_HOMES = {
+    "AsyncGeneration": "drafter_client.asynchronous",
+    "AsyncPair": "drafter_client.asynchronous",
+    "BackendError": "backends.contract",
+    "Custom": "drafter_client.sources",
+    "DraftModel": "drafter_client.sources",
+    "Drafter": "drafting.contract",
+    "DrafterError": "drafter_client.errors",
+    "Event": "drafter_client.generation",
+    "Expansion": "drafting.contract",
+    "Finished": "drafter_client.generation",
+    "Generation": "drafter_client.generation",
+    "LoadOptions": "backends.contract",
+    "Lookup": "drafter_client.sources",
+    "Mode": "drafter_client.options",
+    "ModelInfo": "drafter_client.replies",
+    "Options": "drafter_client.options",
+    "Origin": "drafter_client.origin",
+    "Outage": "drafter_client.outages",
+    "Pair": "drafter_client.pair",
+    "Prediction": "speculation.tree",
+    "Sampling": "speculation.sampling",
+    "Source": "drafter_client.sources",
+    "SpecPairError": "speculation.errors",
+    "Stats": "drafter_client.stats",
+    "Strategy": "speculation.acceptance",
+    "Token": "drafter_client.generation",
+    "Tokens": "drafter_client.generation",
+    "Vocabulary": "backends.vocabulary",
+    "memory_file": "drafter_client.mode_memory",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)

@@ -1,80 +1,13 @@
 """`python -m drafter_client`, also installed as `drafter`."""
 
-import io
-import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from backends.contract import BackendError
-from drafter_client.arguments import compare_options, drafter_options, report_options, solo_options
-from drafter_client.commands.common import INTERRUPTED
-from drafter_client.commands.draft import run_draft
-from drafter_client.commands.many import run_many
-from drafter_client.commands.solo import run_solo_command
-from drafter_client.comparing.command import run_compare
-from drafter_client.errors import DrafterError
-from drafter_client.profiles.command import run_report
-from speculation.errors import SpecPairError
-from speculation.terminal_text import several_lines
-
-SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a thread that computes holds answers back that long
+from command_line import start
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 done, 1 an error said on standard error, 2 bad flags, 130 interrupted."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is shown as another sign
-            stream.reconfigure(errors="replace")
-    try:
-        with _ended_by_sigterm():
-            return _run(arguments)
-    except (SpecPairError, DrafterError, BackendError) as error:
-        print(f"drafter: {several_lines(str(error))}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ndrafter: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has left, as in `drafter … | head`
-        _give_up_output()
-        return 1
-    except OSError as error:  # all else that can fail has an error of ours
-        _give_up_output()
-        print(f"drafter: the output cannot be written: {error.strerror}", file=sys.stderr)
-        return 1
-
-
-def _run(arguments: list[str]) -> int:
-    if arguments[:1] == ["solo"]:
-        return run_solo_command(solo_options(arguments[1:]))
-    if arguments[:1] == ["report"]:
-        return run_report(report_options(arguments[1:]))
-    if arguments[:1] == ["compare"]:
-        return run_compare(compare_options(arguments[1:]))
-    options = drafter_options(arguments)
-    return run_draft(options) if options.prompt_file is None else run_many(options)
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM is like Ctrl-C: sessions are given back, and what there is of a text is shown."""
-    if threading.current_thread() is not threading.main_thread():  # no other may set handlers
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _give_up_output() -> None:
-    """What is left in its buffer goes nowhere: or the interpreter would try, and complain, at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def main() -> int:
+    """Exit status."""
+    return start.run("drafter_client.program")
 
 
 if __name__ == "__main__":

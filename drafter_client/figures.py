@@ -55,7 +55,7 @@ def columns(stats: Stats) -> tuple[list[Row], list[Row]]:
     text: list[Row] = [
         ("prompt", f"{stats.prompt_tokens} tokens"),
         ("generated", f"{stats.generated_tokens} tokens"),
-        ("ended by", stats.ended_by or "interrupt"),
+        ("ended by", _end(stats)),
         ("TTFT", f"{stats.ttft_ms:.0f} ms"),
         ("speed", _unit(stats.tokens_per_second, "tokens/s")),
     ]
@@ -174,7 +174,7 @@ def headline(stats: Stats) -> list[str]:
         told += [f"TPOT {value:.2f} ms" for value in [_per_token(stats)] if value is not None]
     else:
         told.append(f"acceptance rate {_share(stats.acceptance_rate)}")
-    told.append(f"ended by {stats.ended_by or 'interrupt'}")
+    told.append(f"ended by {_end(stats)}")
     if stats.speed_up is not None:
         told.append(_SPEED_UP.format(stats.speed_up))
     return told
@@ -201,6 +201,10 @@ def notes(stats: Stats) -> list[str]:
 def compared(stats: Stats) -> str | None:
     """How the text is to that of the baseline, where there is one."""
     return None if stats.baseline is None else _COMPARED[stats.baseline.same_tokens]
+
+
+def _end(stats: Stats) -> str:
+    return stats.ended_by or ("error" if stats.failed else "interrupt")
 
 
 def _share(value: float | None) -> str:

@@ -10,6 +10,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from drafter_client.status_line import screen_is_ours
+
 _PATIENCE = 1.0  # seconds that may pass without a word while a model is loaded
 _LONG_PATIENCE = 10.0  # and while many texts are written
 
@@ -58,9 +60,9 @@ class Writing(Protocol):
 
 @contextmanager
 def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic) -> Iterator[Writing]:
-    """Progress over so many prompts, of which some are done already."""
+    """Progress over so many prompts, of which some are done already. A bar would erase what others write below it."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_terminal or not screen_is_ours(sys.stdout):
         yield _Lines(prompts, done, clock)
         return
     columns = TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tokens]} tokens")

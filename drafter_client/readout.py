@@ -11,7 +11,7 @@ from drafter_client.figures import headline, notes
 from drafter_client.generation import Tokens
 from drafter_client.panel import STYLES, legend, show, show_main
 from drafter_client.stats import Stats
-from drafter_client.status_line import StatusLine, same_terminal
+from drafter_client.status_line import StatusLine, same_terminal, screen_is_ours
 from drafter_client.verbose import Reasons
 from speculation.terminal_text import several_lines
 
@@ -22,7 +22,8 @@ class Readout:
     """Text goes to standard output, everything else to standard error, so that a pipe gets the text alone.
 
     The figures at the end: all of them if `stats`; else the main ones, as a panel in a terminal and as one line through
-    a pipe. While a text is written, a terminal shows a line with the live rate.
+    a pipe. While a text is written, a terminal shows a line with the live rate, unless the text goes through a pipe:
+    whoever reads there may show it on the same terminal.
     """
 
     def __init__(
@@ -35,12 +36,14 @@ class Readout:
         self._reasons = None if piece is None or as_json else Reasons(piece, self._notes)
         self._shown = 0  # characters of the text
         together = self._stream and self._out.is_terminal and same_terminal(sys.stdout, sys.stderr)
-        wanted = self._reasons is None and sys.stderr.isatty()  # rich takes a pipe for a terminal under FORCE_COLOR
+        # rich takes a pipe for a terminal under FORCE_COLOR
+        wanted = self._reasons is None and sys.stderr.isatty() and screen_is_ours(sys.stdout)
         self._status = StatusLine(self._notes, below_text=together, wanted=wanted)
 
-    def begin(self) -> None:
-        """Explain the colours where there are any."""
-        if self._stream and self._out.is_terminal:
+    def begin(self, *, of_two: bool = True) -> None:
+        """Explain the colours where there are any; `of_two`: whether more than one model may write."""
+        coloured = self._out.color_system is not None and not self._out.no_color
+        if of_two and coloured and self._stream and self._out.is_terminal:
             self._out.print(legend(self._out.width))
         self._status.begin()
 

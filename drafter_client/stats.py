@@ -89,6 +89,7 @@ class Stats:
     turns: list[Turn] = field(default_factory=list)  # in mode auto: who wrote what
     why: str = ""  # and what the choice was made by
     resumed: list[int] = field(default_factory=list)  # tokens known when the text was taken up again
+    failed: bool = False  # whether an error ended the text
     draft_failure: str | None = None  # why drafting ended before the text did: what the draft model's engine said
 
     def opened(self, opened: Opened, began_ms: float, now: float) -> None:
@@ -201,7 +202,7 @@ class Stats:
 
     @property
     def ended_by(self) -> str | None:
-        """ "stop", "max_tokens" or "context"; None while the text goes on, and when it was interrupted."""
+        """ "stop", "max_tokens" or "context"; None while the text goes on, and when it was interrupted or failed."""
         if self.finish_reason != "length":
             return self.finish_reason
         return "max_tokens" if self.context is None else "context"

@@ -5,6 +5,7 @@ the text goes on, in the middle of a line or not. It is wiped before anything el
 """
 
 import os
+import stat
 import sys
 import threading
 import time
@@ -31,6 +32,12 @@ def say(line: str) -> None:
         elif sys.stdout is not None and sys.stdout.isatty():  # where a text may have broken off
             print(file=sys.stderr)
         print(line, file=sys.stderr, flush=True)
+
+
+def draw(said: str) -> bool:
+    """Show it, from any thread, in the line below the text until more text comes. False where there is no such line."""
+    with _lock:
+        return _shown is not None and _shown.busy(said)
 
 
 class StatusLine:
@@ -93,26 +100,28 @@ class StatusLine:
         self._move(text)
         self._draw(self._figures())
 
-    def busy(self, what: str) -> None:
-        """The text is whole, and something else is under way."""
-        self._draw(what)
+    def busy(self, what: str) -> bool:
+        """Something else than text is under way. Returns whether the line has room to say so."""
+        return self._draw(what)
 
     def _figures(self) -> str:
         (first, before), (last, count) = self._marks[0], self._marks[-1]
         rate = f"{(count - before) / (last - first):.1f} tokens/s, " if last > first else ""
         return f"{self._tokens} tokens, {rate}TTFT {1e3 * (self._ttft or 0.0):.0f} ms"
 
-    def _draw(self, said: str) -> None:
+    def _draw(self, said: str) -> bool:
         if not self._on:
-            return
+            return False
         with _lock:
-            self._draw_now(said)
+            return self._draw_now(said)
 
-    def _draw_now(self, said: str) -> None:
+    def _draw_now(self, said: str) -> bool:
         width = self._console.width
         self.wipe()
         if self._below_text and self._column >= width:
-            return  # the terminal has yet to decide where the next sign goes, and forgets it when the cursor moves
+            return (
+                False  # the terminal has yet to decide where the next sign goes, and forgets it when the cursor moves
+            )
         shown = f"drafter: {said}"
         shown = shown if cell_len(shown) < width else set_cell_size(shown, width - 1)
         if self._console.color_system is not None and not self._console.no_color:
@@ -122,6 +131,7 @@ class StatusLine:
         else:
             self._write(f"\r{_WIPE_BELOW}{shown}")
         self._drawn = True
+        return True
 
     def _move(self, text: str) -> None:
         """Where the cursor is after `text`, on a terminal that goes on in the next row when one is full."""
@@ -144,3 +154,12 @@ def same_terminal(one: TextIO, other: TextIO) -> bool:
         return os.ttyname(one.fileno()) == os.ttyname(other.fileno())
     except (OSError, ValueError, AttributeError):  # no terminal, no file
         return False
+
+
+def screen_is_ours(out: TextIO) -> bool:
+    """Whether nobody else writes to the screen: behind a pipe, `out` may be shown on the same one, as in `… | cat`."""
+    try:
+        mode = os.fstat(out.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):  # no file: it stays in this process
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISCHR(mode)  # the latter: a terminal, or where all is thrown away

@@ -24,6 +24,7 @@ _ADDRESS = ("HOST", "PORT")  # behind the prefix, of the command `verifier`
 NGRAM = "ngram"  # the draft engine that is none
 _DRAFT_ROWS = 8  # texts drafted for at once, unless it is said
 _USUAL_CONTEXT = 4096  # up to which engines go by what a model was trained for
+_NEITHER = {"literal_error", "int_parsing"}  # pydantic's kinds of complaint about a setting that is "auto" or a number
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -272,6 +273,8 @@ def _build(values: Mapping[str, str], key_of: Any) -> Settings:
         # Each alternative of a setting like rows has its own complaint.
         complaints = [other["msg"] for other in errors if other["loc"][:1] == first["loc"][:1]]
         message = " or ".join(complaints).replace(" or Input ", " or ").removeprefix("Value error, ")
+        if {other["type"] for other in errors if other["loc"][:1] == first["loc"][:1]} == _NEITHER:
+            message = f"{first['input']!r} is neither auto nor a whole number"
         if first["loc"]:
             field = str(first["loc"][0])
         else:  # our own checks begin with the field's name

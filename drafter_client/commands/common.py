@@ -8,6 +8,7 @@ from pathlib import Path
 
 from backends.contract import BackendError, LoadOptions
 from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
+from drafter_client.figures import SOLO
 from drafter_client.flags import NGRAM
 from drafter_client.generation import Generation, Tokens
 from drafter_client.mode_memory import memory_file
@@ -18,6 +19,7 @@ from drafter_client.progress import loading
 from drafter_client.prompts import Prompt, parse_prompts
 from drafter_client.readout import Readout
 from drafter_client.sources import DraftModel, Lookup, Source
+from drafter_client.status_line import draw
 from drafter_client.status_line import say as say_line
 from speculation.acceptance import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
@@ -93,7 +95,7 @@ def show(generation: Generation, readout: Readout, then: Callable[[], None] | No
     failed half-way. Returns the exit status, raises what failed."""
     status = 0
     failure: Exception | None = None
-    readout.begin()
+    readout.begin(of_two=generation.stats.mode not in (SOLO, Mode.TARGET))
     try:
         with generation:
             for event in generation:
@@ -107,6 +109,7 @@ def show(generation: Generation, readout: Readout, then: Callable[[], None] | No
         if not generation.stats.token_ids:
             raise
         failure = error
+        generation.stats.failed = True
     finally:
         readout.close()
     readout.end(generation.stats, generation.text)
@@ -173,20 +176,22 @@ def wait_for() -> Callable[[float | None], None]:
 
 
 def say_outage() -> Callable[[Outage], None]:
-    """Something that says on standard error that a verifier which went away is waited for: at once, and then seldom."""
+    """Something that says that a verifier which went away is waited for: each time in the line below a text; where
+    there is none in lines on standard error, at once, when the reason is another one, and then seldom."""
     last = due = 0.0
+    why = ""
 
     def say(outage: Outage) -> None:
-        nonlocal last, due
-        if outage.seconds + 1.0 < last:  # another one
+        nonlocal last, due, why
+        far = "" if outage.progress is None else f", {outage.progress:.0%}"
+        waited = f"{outage.seconds:.0f} s of {outage.patience:.0f} (--patience)"
+        said = f"waiting for the verifier ({outage.why}{far}) … {waited}"
+        drawn = draw(said)
+        if outage.seconds + 1.0 < last or outage.why != why:  # another outage, or more is known of it
             due = 0.0
         last = outage.seconds
-        if last >= due:
-            due = last + _OUTAGE_LINES
-            far = "" if outage.progress is None else f", {outage.progress:.0%}"
-            say_line(
-                f"drafter: waiting for the verifier ({outage.why}{far}) … {outage.seconds:.0f} s "
-                f"of {outage.patience:.0f} (--patience)"
-            )
+        if last >= due and not drawn:
+            due, why = last + _OUTAGE_LINES, outage.why
+            say_line(f"drafter: {said}")
 
     return say

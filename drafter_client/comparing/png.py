@@ -1,5 +1,6 @@
 """The comparison as a picture. Needs matplotlib, which little else of the drafter does."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ def draw(tables: Sequence[Table], title: str, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise NoPicture("PNGs need matplotlib: .venv/bin/pip install -r requirements-benchmarks.txt") from None
+        install = f"{sys.executable} -m pip install -r requirements-benchmarks.txt"
+        raise NoPicture(f"PNGs need matplotlib: {install}") from None
     figure = Figure(figsize=(4.8 * len(tables), 1.2 + 0.32 * len(tables[0].rows)), layout="constrained")
     figure.suptitle(title, fontsize=10, parse_math=False)
     for axes, table in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables, strict=True):

@@ -1,5 +1,6 @@
 """The report of a run as one picture. Needs matplotlib, which nothing else of the drafter does."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ def draw(run: RunProfile, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise NoMatplotlib("PNGs need matplotlib: .venv/bin/pip install -r requirements-benchmarks.txt") from None
+        install = f"{sys.executable} -m pip install -r requirements-benchmarks.txt"
+        raise NoMatplotlib(f"PNGs need matplotlib: {install}") from None
     figure = Figure(figsize=(10, 9), layout="constrained")
     figure.suptitle(f"{title(run)}\n{summary(run.figures)}", fontsize=10, parse_math=False)
     acceptance, lanes, speed = figure.subplots(3, 1)

@@ -83,7 +83,8 @@ def test_an_engine_whose_libraries_are_missing_says_how_to_get_them(name: str, m
     for ours in [each for each in sys.modules if each.startswith(f"backends.{name}")]:
         monkeypatch.delitem(sys.modules, ours)
     said = refusal(LoadOptions(), name).replace("mlx.core", "mlx")  # Python names one or the other
-    assert said == f"the {name} backend needs {name}, which is not installed: pip install -r requirements-{name}.txt"
+    install = f"{sys.executable} -m pip install -r requirements-{name}.txt"
+    assert said == f"the {name} backend needs {name}, which is not installed: {install}"
 
 
 @pytest.mark.parametrize("content", [b"", b"GGU", b"PK\x03\x04 and so on", b"version https://git-lfs"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from drafter_client.__main__ import main
+from drafter_client.program import main
 
 TOY = ["--backend", "scripted", "--draft-model", "1"]
 

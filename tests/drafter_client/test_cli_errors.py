@@ -14,8 +14,7 @@ import pytest
 
 from backends.contract import BackendError
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
-from drafter_client import __main__ as program
-from drafter_client import pair, sources
+from drafter_client import pair, program, sources
 from drafter_client.errors import ConnectionLost
 from drafting.contract import Expansion
 from drafting.model import ModelDrafter

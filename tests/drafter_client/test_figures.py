@@ -8,6 +8,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
+from drafter_client.figures import headline
 from drafter_client.origin import Origin
 from drafter_client.replies import Verdict
 from drafter_client.stats import Baseline, Stats
@@ -185,3 +186,8 @@ def test_the_speed_up_is_against_the_measured_baseline() -> None:
     assert stats.speed_up == 2.5
     stats.baseline = Baseline(0.0, 1.0, 0, True)
     assert stats.speed_up is None
+
+
+def test_an_error_that_ended_a_text_is_no_interrupt() -> None:
+    assert headline(Stats(token_ids=[1], failed=True))[-1] == "ended by error"
+    assert headline(Stats(token_ids=[1]))[-1] == "ended by interrupt"

@@ -1,6 +1,7 @@
 """Texts of a pair whose session or verifier goes away in the middle: they go on, or end at once when they are to."""
 
 import asyncio
+import io
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import (
@@ -35,9 +37,11 @@ from drafter_client.auto import Chooser
 from drafter_client.commands.common import say_outage
 from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.generation import Generation
+from drafter_client.status_line import StatusLine
 from drafter_client.transport import HttpTransport, Reply
 from tests.drafter_client.command_line import Command
 from tests.drafter_client.support import Verifier, plain, serving
+from tests.terminal.screen import Screen
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -258,14 +262,38 @@ def test_it_is_said_at_once_and_then_seldom(capsys: pytest.CaptureFixture[str]) 
     say = say_outage()
     for seconds in (0.0, 1.0, 9.9, 10.0, 11.0):
         say(Outage(seconds, 300.0, "nothing answers"))
-    say(Outage(20.5, 300.0, "it loads its model", 0.4))
-    say(Outage(0.0, 300.0, "nothing answers"))
+    say(Outage(12.5, 300.0, "it loads its model", 0.4))
+    say(Outage(13.5, 300.0, "it loads its model", 0.5))
+    say(Outage(0.0, 300.0, "it loads its model", 0.1))
     assert capsys.readouterr().err.splitlines() == [
         "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)",
         "drafter: waiting for the verifier (nothing answers) … 10 s of 300 (--patience)",
-        "drafter: waiting for the verifier (it loads its model, 40%) … 20 s of 300 (--patience)",
-        "drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)",
+        "drafter: waiting for the verifier (it loads its model, 40%) … 12 s of 300 (--patience)",
+        "drafter: waiting for the verifier (it loads its model, 10%) … 0 s of 300 (--patience)",
     ]
+
+
+def test_in_the_line_below_a_text_it_is_said_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+    file, screen = io.StringIO(), Screen(90)
+    line = StatusLine(Console(file=file, force_terminal=True, width=90, _environ={"TERM": "xterm"}), below_text=False)
+    line.begin()
+    say, seen, read = say_outage(), [], 0
+    for outage in (
+        Outage(0.0, 300.0, "nothing answers"),
+        Outage(1.0, 300.0, "nothing answers"),
+        Outage(2.0, 300.0, "it loads its model", 0.9),
+    ):
+        say(outage)
+        screen.feed(file.getvalue()[read:])
+        read = len(file.getvalue())
+        seen.append(screen.lines)
+    line.end()
+    assert seen == [
+        ["drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)"],
+        ["drafter: waiting for the verifier (nothing answers) … 1 s of 300 (--patience)"],
+        ["drafter: waiting for the verifier (it loads its model, 90%) … 2 s of 300 (--patience)"],
+    ]
+    assert capsys.readouterr().err == ""
 
 
 class Growing:

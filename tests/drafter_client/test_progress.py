@@ -1,5 +1,7 @@
 """What takes long says how far it is, and not among the text."""
 
+import os
+
 import pytest
 
 from drafter_client.progress import loading, writing
@@ -50,3 +52,15 @@ def test_a_bar_that_steps_aside_for_text(capsys: pytest.CaptureFixture[str], mon
         assert capsys.readouterr().out == "text\n"
     said = capsys.readouterr()
     assert said.out == "" and "4/8" in said.err and "7 tokens" in said.err
+
+
+def test_no_bar_where_what_is_behind_a_pipe_may_write_to_the_same_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    reading, writes = os.pipe()
+    with open(reading), open(writes, "w") as pipe, monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", pipe)
+        with writing(8, 3, Ticks(0.0)) as progress:
+            progress.wrote(7)
+    assert capsys.readouterr().err == ""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from rich.console import Console
 
+from drafter_client import status_line
 from drafter_client.status_line import StatusLine, same_terminal, say
 from tests.drafter_client.support import Ticks
 from tests.terminal.screen import Screen
@@ -15,6 +16,11 @@ from tests.terminal.screen import Screen
 WIDTH = 20
 signs = some.sampled_from("ab \n漢é")
 pieces = some.lists(some.text(signs, max_size=WIDTH + 3), max_size=30)
+
+
+@pytest.fixture(autouse=True)
+def _none_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_line, "_shown", None)
 
 
 def _console(width: int = WIDTH, **more: Any) -> Console:

@@ -1,9 +1,11 @@
 """The drafter in a terminal, as a person sees it: the text, then the figures, and nothing that was to be wiped."""
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +105,31 @@ def test_through_a_pipe_there_is_one_line_and_no_control_code(exact: Verifier) -
     )
     ran = _piped(exact, "--stats")
     assert CONTROL not in ran.stdout + ran.stderr and "mean acceptance length" in ran.stderr
+
+
+@pytest.mark.parametrize(("where", "drawn"), [("| cat", False), (">FILE", True), (">/dev/null", True)])
+def test_a_text_that_another_program_shows_has_no_line_below_it(
+    exact: Verifier, tmp_path: Path, where: str, drawn: bool
+) -> None:
+    command = f"{shlex.join(_command(exact))} {where.replace('FILE', shlex.quote(str(tmp_path / 'text')))}"
+    with terminal(["bash", "-o", "pipefail", "-c", command], 100) as shown:
+        assert shown.wait() == 0, shown.raw
+    screen = Screen(100)
+    screen.feed(shown.raw)
+    assert ("drafter: 90 tokens, " in shown.raw) == drawn
+    if not drawn:
+        text = Screen(100)
+        text.feed(_piped(exact).stdout)
+        assert "\n".join(screen.lines).startswith("\n".join(text.lines))
+
+
+def test_no_legend_where_one_model_writes_all(exact: Verifier) -> None:
+    command = python("-m", "drafter_client", "--verifier", exact.url, *PROMPT[:6], "--mode", "target")
+    with terminal(command, 80) as shown:
+        assert shown.wait() == 0, shown.raw
+    assert "■" not in shown.raw
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["no colours", "dumb"])
+def test_no_legend_where_nothing_is_told_apart(exact: Verifier, variables: dict[str, str]) -> None:
+    assert "■" not in _written(exact, 80, **variables)

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT
-from verifier_server.__main__ import _config
+from verifier_server.program import _config
 
 ROOT = Path(__file__).parents[2]
 MODULE = [sys.executable, "-m", "verifier_server"]
@@ -86,7 +86,7 @@ import verifier_server.app, verifier_server.service
 def never(*_): threading.Event().wait()
 verifier_server.service.load = never
 {}
-from verifier_server.__main__ import main
+from verifier_server.program import main
 sys.argv = ["verifier", "--port", "0"]
 sys.exit(main())
 """

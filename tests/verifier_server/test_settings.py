@@ -87,14 +87,14 @@ def test_flags_come_before_the_environment() -> None:
 
 
 BAD = [
-    ("rows", "nope", "should be 'auto' or should be a valid integer"),
+    ("rows", "nope", "'nope' is neither auto nor a whole number"),
     ("rows", "0", "should be greater than or equal to 1"),
-    ("rows", "1.5", "should be a valid integer"),
-    ("rows", "", "should be a valid integer"),
+    ("rows", "1.5", "'1.5' is neither auto nor a whole number"),
+    ("rows", "", "'' is neither auto nor a whole number"),
     ("context", "-1", "should be greater than or equal to 1"),
     ("threads", "99999", "less than or equal to 1024"),
     ("api_key", "k\u00e9y", "a header can carry letters, digits and signs of ASCII only"),
-    ("threads", "many", "should be 'auto' or"),
+    ("threads", "many", "'many' is neither auto nor a whole number"),
     ("gpu_layers", "-2", "should be greater than or equal to -1"),
     ("batch_tokens", "7", "should be greater than or equal to 8"),
     ("kv_type", "q5", "should be 'f32', 'f16', 'q8_0' or 'q4_0'"),

@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,8 @@ def test_without_matplotlib_the_terminal_is_all(
     assert report(f"{tmp_path}") == 0
     written = capsys.readouterr()
     assert "acceptance by depth" in written.out
-    assert written.err == "drafter: PNGs need matplotlib: .venv/bin/pip install -r requirements-benchmarks.txt\n"
+    install = f"{sys.executable} -m pip install -r requirements-benchmarks.txt"
+    assert written.err == f"drafter: PNGs need matplotlib: {install}\n"
     with pytest.raises(ProfileError, match="PNGs need matplotlib"):  # asked for by name
         report(f"{tmp_path}", "--png", "mine.png")
 

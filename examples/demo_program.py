@@ -1,0 +1,59 @@
+"""`make demo`: a verifier and a drafter as two processes on this machine, with measured figures at the end."""
+
+import argparse
+import shutil
+import sys
+import textwrap
+
+from backends.shipped import DEFAULT_TWIN
+from benchmarks.children import child
+from benchmarks.harness import padded_target, step_ms, verifier
+from benchmarks.serving import NotUp
+from command_line import start
+
+STEP_MS = 40.0
+INTERRUPTED = 130
+PROMPT = "import unittest\n\n\nclass TestQueue(unittest.TestCase):\n    def test_put(self):\n"
+
+
+def main() -> int:
+    """Exit status: the drafter's; 1 where the verifier did not start, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    parser.add_argument("--step-ms", type=float, default=STEP_MS, help="of the target (default: %(default)g)")
+    parser.add_argument("--max-tokens", type=int, default=120, help="of the text (default: %(default)s)")
+    options = parser.parse_args()
+    try:
+        start.catch_interrupts()
+        return _show(options.step_ms, options.max_tokens)
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except NotUp as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+
+
+def _show(wanted_ms: float, max_tokens: int) -> int:
+    _say(f"looking for the size at which a step of the target takes some {wanted_ms:g} ms here …")
+    target = padded_target(wanted_ms)
+    cost = step_ms(target)[1]
+    _say(
+        "the shipped target is so small that the network would cost more than drafting saves, so it is served with "
+        f"idle layers and neurons: same text, {cost:.0f} ms a step, as a large model would take."
+    )
+    with verifier(model=target, threads=1, rows=2, context=1024) as server:
+        command = ["-m", "drafter_client", "--verifier", server.url, "--threads", "1", "--baseline"]
+        command += ["--draft-model", str(DEFAULT_TWIN), "--prompt", PROMPT, "--max-tokens", str(max_tokens)]
+        command += ["--temperature", "0.8", "--seed", "3"]
+        _say("the drafter is the same model in 4 bits, the text is sampled at temperature 0.8")
+        print(flush=True)
+        with child(*command, in_foreground=True) as drafter:
+            try:
+                return drafter.wait()
+            except KeyboardInterrupt:  # it got that too, and ends by itself
+                return drafter.wait()
+
+
+def _say(text: str) -> None:
+    """One message, broken into lines that the terminal has room for."""
+    print(textwrap.fill(f"demo: {text}", shutil.get_terminal_size().columns), flush=True)
