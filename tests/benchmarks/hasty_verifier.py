@@ -3,5 +3,5 @@
 from benchmarks.paced import application
 from verifier_server import service
 
-service._GRACE = 0.05
+service.GRACE = 0.05
 app = application()
