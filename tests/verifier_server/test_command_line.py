@@ -36,14 +36,14 @@ def run(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
 def test_a_bad_flag_ends_it_with_one_line() -> None:
     done = run([*MODULE, "--rows", "nope"])
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("verifier: --rows: Input should be 'auto' or should be a valid integer")
+    assert done.stderr.startswith("verifier: --rows: 'nope' is neither auto nor a whole number")
     assert done.stderr.count("\n") == 1
 
 
 def test_a_bad_variable_ends_uvicorn_with_one_line() -> None:
     done = run([*UVICORN, "--port", "0"], VERIFIER_ROWS="nope")
     assert done.returncode == 3
-    assert done.stderr.startswith("verifier: VERIFIER_ROWS: Input should be 'auto'")
+    assert done.stderr.startswith("verifier: VERIFIER_ROWS: 'nope' is neither auto")
     assert "Traceback" not in done.stderr
 
 
