@@ -24,7 +24,7 @@ KEYS = {"token", "p", "draft", "draft_p", "q", "drawn", "verdict"}
 
 @pytest.fixture
 def opened(server: LiveServer) -> Any:
-    """Open a session: `opened("probabilistic", …)` gives its id. No other is active, so that all its drafts are judged."""
+    """Open a session: `opened("probabilistic", …)` gives its id. No other is active: all its drafts are judged."""
     for session in server.service.sessions.all():
         server.http.delete(f"/sessions/{session.id}")
 
