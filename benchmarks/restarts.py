@@ -5,13 +5,12 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import ExitStack, closing, suppress
 from types import TracebackType
 
-from benchmarks.harness import ROOT
+from benchmarks.children import child
 from drafter_client.client import VerifierClient
 from drafter_client.errors import VerifierUnreachable
 
@@ -29,10 +28,10 @@ class RestartedVerifier:
         self.url = f"http://127.0.0.1:{self._port}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("VERIFIER_")}
         self._environment = kept | {_variable(name): str(value) for name, value in settings.items()}
-        self._command = [sys.executable, "-m", "uvicorn", application, "--port", str(self._port)]
+        self._command = ["-m", "uvicorn", application, "--port", str(self._port)]
         self._command += ["--no-access-log", "--timeout-keep-alive", "75"]
-        self._open = ExitStack()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._open, self._running = ExitStack(), ExitStack()
+        self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "RestartedVerifier":
         self._log = self._open.enter_context(tempfile.TemporaryFile())
@@ -52,22 +51,17 @@ class RestartedVerifier:
 
     def start(self) -> None:
         """Start it, without waiting for it."""
-        self._process = subprocess.Popen(
-            self._command, cwd=ROOT, env=self._environment, stdout=self._log, stderr=self._log
-        )
+        log = self._log.fileno()
+        started = child(*self._command, environment=self._environment, stdout=log, stderr=log)
+        self._process = self._running.enter_context(started)
 
     def end(self, how: signal.Signals) -> None:
         """Send it a signal, and return when it is gone."""
         if self._process is not None:
             self._process.send_signal(how)
-            try:
-                self._process.wait(30)
-            except BaseException:
-                self._process.kill()
-                self._process.wait()
-                raise
-            finally:
-                self._process = None
+            with self._running:  # which sees to it that it ends
+                process, self._process = self._process, None
+                process.wait(30)
 
     def wait_until_ready(self) -> None:
         """Return when it serves its model. Raises RuntimeError with its log where it does not."""
