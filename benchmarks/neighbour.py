@@ -4,8 +4,8 @@
               it a further token, and one whose further tokens are dear (a third of a pass each)
     real      the real server with the model that ships, or one padded until a step costs `--step-ms`; one thread each.
               The neighbour is `Pair` with the small draft model (*drafter*) or without (*target*). Beside it a process
-              of its own asks over HTTP, as fast as it can. Both kinds beside it take turns of `--seconds`, `--turns`
-              times; the ratio is of the sums.
+              of its own asks over HTTP, as fast as it can. Each of `--texts` prompts is written beside both kinds,
+              in turns; the ratio is of all tokens over all seconds.
 
 Wanted: 0.85 of what it has beside one that drafts nothing.
 
@@ -13,7 +13,6 @@ Wanted: 0.85 of what it has beside one that drafts nothing.
 """
 
 import argparse
-import itertools
 import json
 import random
 import subprocess
@@ -42,8 +41,7 @@ def main() -> None:
     parser.add_argument("--forms", nargs="+", choices=("virtual", "real"), default=["virtual", "real"])
     parser.add_argument("--target", choices=("default", "padded"), default="default")
     parser.add_argument("--step-ms", type=float, default=25.0)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of a turn")
-    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--texts", type=int, default=8)
     add_save(parser)
     parser.add_argument("--beside", help=argparse.SUPPRESS)  # this process is the one beside, for the server there
     parser.add_argument("--drafts", type=int, default=DRAFTS, help=argparse.SUPPRESS)
@@ -76,21 +74,18 @@ def _real(report: Report, options: argparse.Namespace) -> None:
         for form, draft in (("target", None), ("drafter", DraftModel(engine=LoadOptions(threads=1)))):
             with Pair(server.url, draft) as pair:
                 wanted = Options(max_tokens=128, mode=Mode.TARGET if draft is None else Mode.REMOTE)
-                rates = _by_turns(pair, wanted, server.url, options)
+                rates = _by_turns(pair, wanted, server.url, options.texts)
             _tell(report, f"real, {options.target}, {form}, beside junk", rates["junk"], rates["plain"])
 
 
-def _by_turns(pair: Pair, wanted: Options, url: str, options: argparse.Namespace) -> dict[str, float]:
-    """Tokens per second beside each kind."""
-    prompts = itertools.cycle(held_out_prompts(8))
+def _by_turns(pair: Pair, wanted: Options, url: str, texts: int) -> dict[str, float]:
+    """Tokens per second beside each kind, over the same texts."""
     tokens, seconds = {"plain": 0, "junk": 0}, {"plain": 0.0, "junk": 0.0}
-    for turn in range(2 * options.turns):
-        beside = ("plain", "junk")[(turn + turn // 2) % 2]  # a b b a: a machine that gets slower is fair to both
-        with _beside(url, 0 if beside == "plain" else DRAFTS):
-            began = time.perf_counter()
-            while time.perf_counter() - began < options.seconds:
+    for number, prompt in enumerate(held_out_prompts(texts)):
+        for beside in sorted(tokens, reverse=number % 2 == 0):  # a machine that gets slower is fair to both
+            with _beside(url, 0 if beside == "plain" else DRAFTS):
                 started = time.perf_counter()
-                tokens[beside] += len(pair.generate(next(prompts), wanted).read().token_ids)
+                tokens[beside] += len(pair.generate(prompt, wanted).read().token_ids)
                 seconds[beside] += time.perf_counter() - started
     return {beside: tokens[beside] / seconds[beside] for beside in tokens}
 

@@ -192,7 +192,7 @@ _RAISED: tuple[errors.SpecPairError, ...] = (
     ),
     errors.PositionInsidePrompt("position 3 lies inside the prompt of 4 tokens", total_tokens=5),
     errors.PositionBeyondCommitted("position 9 lies beyond the 5 committed tokens", total_tokens=5),
-    errors.ModelLoading("the model is loading (40%): wait and ask again", progress=0.4),
+    errors.ModelLoading("the model is loading (40%): wait and ask again", progress=0.4, retry_after=12),
     errors.ModelFailed("the model could not be loaded: there is no file models/none.gguf"),
     errors.Overloaded("256 guesses wait already: try again later", retry_after=2),
     errors.ShuttingDown("the verifier is shutting down: ask again when it is back"),

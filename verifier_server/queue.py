@@ -84,12 +84,26 @@ class Queue:
         seat, client = self._seats.get(session), session.client
         if seat is not None and len(seat.jobs) >= PER_SESSION:
             return [seat]
-        if client and self._counts[client] >= self._max_queue - self._max_queue // 4:  # the rest is for others
+        if client and self._counts[client] >= self._share:
             return [each for each in self.waiting if each.session.client == client]
         return self.waiting if self._count >= self._max_queue else []
 
+    @property
+    def _share(self) -> int:
+        """How many guesses of one client may wait: three quarters of all. The rest is for others."""
+        return self._max_queue - self._max_queue // 4
+
+    def fullness(self, session: Session) -> str:
+        """Why no more guesses of `session` may wait, in words."""
+        seat = self._seats.get(session)
+        if seat is not None and len(seat.jobs) >= PER_SESSION:
+            return f"{len(seat.jobs)} guesses of session {session.id} wait already"
+        if session.client and self._counts[session.client] >= self._share:
+            return f"{self._counts[session.client]} guesses of yours wait, as many as one client may have waiting"
+        return f"{self._count} guesses wait already"
+
     def has_room(self, session: Session) -> bool:
-        """Whether one more guess of `session` may wait. A client may fill three quarters of the queue."""
+        """Whether one more guess of `session` may wait."""
         if not self.in_the_way(session):
             return True
         before = self._count

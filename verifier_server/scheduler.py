@@ -66,7 +66,7 @@ class Scheduler:
         """Take in a guess. Raises Overloaded, with `retry_after` in seconds, and UnknownSession if it is forgotten."""
         if not (job.resumes or self._queue.has_room(job.session)):
             raise Overloaded(
-                f"{len(self._queue)} guesses wait already: try again later",
+                f"{self._queue.fullness(job.session)}: try again later",
                 retry_after=max(1, math.ceil(self._room_in(job.session))),
             )
         seat = self._queue.add(job, now)

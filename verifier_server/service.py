@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -64,7 +65,7 @@ class Service:
             quota=settings.quota,
         )
         self.progress = 0.0
-        self._said = time.monotonic()  # when the progress was last told
+        self._began = self._said = time.monotonic()  # when loading began, and when its progress was last logged
         self.failure: str | None = None
         self.guesses = Guessing(self._asking, self.sessions)
         self.texts = Generating(self.outbox, self.sessions)
@@ -118,7 +119,9 @@ class Service:
             raise ModelFailed(f"the model could not be loaded: {self.failure}")
         if self._engine is None:
             raise ModelLoading(
-                f"the model is loading ({self.progress:.0%}): wait and ask again", progress=self.progress
+                f"the model is loading ({self.progress:.0%}): wait and ask again",
+                progress=self.progress,
+                retry_after=loading_wait(time.monotonic() - self._began, self.progress),
             )
         return self._engine
 
@@ -297,3 +300,9 @@ class Service:
             self._said = now
             _log.info("loading the model: %.0f %%", 100 * fraction)
         self.progress = fraction
+
+
+def loading_wait(seconds: float, progress: float) -> int:
+    """Whole seconds until a model is expected that has been loading for `seconds`, at most a minute."""
+    left = seconds * (1.0 - progress) / progress if progress > 0.0 else seconds
+    return math.ceil(min(max(left, 1.0), 60.0))

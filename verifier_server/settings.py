@@ -92,7 +92,12 @@ class Settings(BaseModel):
         str | None, Field(description="torch: device of the draft model (default: the target's)")
     ] = None
     max_drafts: Annotated[int, Field(ge=1, description="drafts judged in one verify")] = 64
-    max_queue: Annotated[Positive, Field(description="guesses waiting at once; beyond, 503 with Retry-After")] = 256
+    max_queue: Annotated[
+        Positive,
+        Field(
+            description="guesses waiting at once, three quarters of them of one client; beyond, 503 with Retry-After"
+        ),
+    ] = 256
     max_body_bytes: Annotated[int, Field(ge=1024, description="size of a request body")] = 4 * 1024 * 1024
     body_timeout: Annotated[
         float, Field(gt=0, description="seconds in which a request body must be there, plus one for each 32 KiB of it")

@@ -496,6 +496,29 @@ def test_the_wait_for_a_row_of_the_draft_model_is_time_in_the_queue() -> None:
     assert waited == [7000.0, 7000.0]
 
 
+def test_a_client_with_many_texts_does_not_make_another_client_wait_for_all_of_them() -> None:
+    engine = Engine(ScriptedBackend(SCRIPT), 16)
+    draft = half_right(rows=1)
+    fusion = Fusion(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
+    ended: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
+
+    def tell(client: str, result: Answer | SpecPairError) -> None:
+        assert isinstance(result, Answer)
+        if result.finish_reason is not None:
+            ended.put((client, result.finish_reason))
+
+    clients = [*["many"] * 4, "one"]
+    for number, client in enumerate(clients):
+        session = Session(str(number), [256, number], 2, WARM, Strategy.COUPLED, 12, client=client)
+        fusion.start(engine, session, 2, DraftCounts(""), lambda result, client=client: tell(client, result))  # type: ignore[misc]
+    engine.start()
+    order = [ended.get(timeout=20) for _ in clients]
+    engine.stop()
+    fusion.stop()
+    assert sorted(order) == [(client, "length") for client in sorted(clients)]
+    assert order.index(("one", "length")) <= 2, "behind the text under way and at most one more"
+
+
 def test_stopping_ends_what_is_under_way_and_what_waits() -> None:
     engine = Engine(Endless(), 16)
     engine.start()

@@ -10,7 +10,7 @@ import pytest
 from backends.contract import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.scripted import ScriptedBackend
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
-from verifier_server.service import Service
+from verifier_server.service import Service, loading_wait
 from verifier_server.settings import Settings
 
 REQUESTS: list[tuple[str, str, Any]] = [
@@ -63,13 +63,29 @@ def test_while_the_model_loads(serve: Serve, slow: SlowLoad) -> None:
     health = live.http.get("/health")
     assert (health.status_code, health.json()) == (503, {"status": "loading", "progress": 0.432})
     for response in assert_all_refused(live, "model_loading"):
-        assert response.headers["retry-after"] == "1"
+        assert response.headers["retry-after"] == "1", "it has been loading for less than a second"
         assert response.json()["error"]["message"] == "the model is loading (43%): wait and ask again"
         assert response.json()["error"]["progress"] == 0.4321
     assert live.http.get("/sessions").json() == {"sessions": []}
     slow.go_on.set()
     live.wait_until_ready()
     assert live.post("/prefill", {"prompt": "x"})["model"] == "scripted-2"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "progress", "expected"),
+    [
+        (0.0, 0.0, 1),
+        (30.0, 0.75, 10),
+        (30.0, 0.5, 30),
+        (31.0, 0.5, 31),
+        (30.0, 0.0, 30),
+        (300.0, 0.1, 60),
+        (9.0, 1.0, 1),
+    ],
+)
+def test_while_the_model_loads_retry_after_goes_by_its_progress(seconds: float, progress: float, expected: int) -> None:
+    assert loading_wait(seconds, progress) == expected
 
 
 @pytest.mark.parametrize(

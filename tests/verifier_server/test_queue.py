@@ -125,6 +125,28 @@ def test_too_many_guesses_are_refused_with_a_time_to_come_back(bench: Bench) -> 
     assert again.answer.tokens
 
 
+def test_a_client_at_its_share_is_told_of_its_own_guesses() -> None:
+    at = World(ScriptedBackend(SCRIPT), max_queue=4, pass_ms=[2500.0] * 17)
+    mine = [at.open([*PROMPT, number], client="mine") for number in range(4)]
+    for session in mine[:3]:
+        at.ask(session)
+    with pytest.raises(Overloaded, match=r"^3 guesses of yours wait, as many as one client may have waiting") as caught:
+        at.ask(mine[3])
+    assert caught.value.details == {"retry_after": 3}, "a pass of 2.5 seconds"
+    at.ask(at.open(PROMPT, client="another"))
+    with pytest.raises(Overloaded, match=r"^4 guesses wait already"):
+        at.ask(at.open([*PROMPT, 9], client="a third"))
+
+
+def test_a_session_at_its_bound_is_told_of_its_own_guesses() -> None:
+    at = World(ScriptedBackend(SCRIPT))
+    session = at.open(PROMPT)
+    for _ in range(PER_SESSION):
+        at.ask(session)
+    with pytest.raises(Overloaded, match=f"^{PER_SESSION} guesses of session {session.id} wait already"):
+        at.ask(session)
+
+
 def test_a_text_that_was_let_in_is_not_turned_away_half_way(bench: Bench) -> None:
     bench = Bench(SCRIPT, max_queue=1)
     first, text = bench.open([*PROMPT, 0]), bench.open(PROMPT)

@@ -57,11 +57,13 @@ class World(virtual.World):
         sampling: Sampling = Sampling(),
         strategy: Strategy = Strategy.COUPLED,
         self_continue: bool = False,
+        client: str = "",
     ) -> Session:
         self._opened += 1
         limit = min(len(prompt) + max_tokens, self.backend.context_length)
         name = f"session-{self._opened}"
-        return Session(name, list(prompt), len(prompt), sampling, strategy, limit, self_continue=self_continue)
+        options = {"self_continue": self_continue, "client": client}
+        return Session(name, list(prompt), len(prompt), sampling, strategy, limit, **options)  # type: ignore[arg-type]
 
     def ask(
         self,
