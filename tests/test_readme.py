@@ -1,13 +1,13 @@
 """The README's tables say what the programs do: every setting, flag and error code stands there as it is."""
 
 import re
-from pathlib import Path
 
 from drafter_client.arguments import drafter_parser
 from speculation import errors
+from tests.paths import ROOT
 from verifier_server.settings import PREFIX, Settings
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+README = ROOT / "README.md"
 
 
 def test_every_setting_is_in_the_table() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from backends.contract import ModelLoadError
 from backends.neuron_install import LEGACY_REQUIREMENTS, REQUIREMENTS, import_neuron, refuse_placeholders
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 MARK = "WRONG PACKAGE. Please install the package from Neuron Repository - pip.repos.neuron.amazonaws.com"
 INSTALL = "run `pip install -r requirements-neuron-legacy.txt`, which names AWS's own package index"
 # Where the public index's placeholders stand.

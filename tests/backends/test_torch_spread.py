@@ -22,6 +22,7 @@ from backends.contract import EngineLost, Entry, HeadOf, LoadOptions, ModelLoadE
 from backends.registry import load
 from tests.backends.random_batches import random_batches
 from tests.models.conftest import TinyModel, tiny_tokenizer
+from tests.paths import ROOT
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
 transformers = pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
@@ -35,7 +36,6 @@ pytestmark = [
     pytest.mark.skipif(torch.accelerator.is_available(), reason="transformers would take the accelerators"),
 ]
 
-ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = LoadOptions(rows=3, context_length=128, batch_tokens=48, device="cpu", threads=1, tensor_parallel=2)
 TEXT = [int(token) for token in np.random.default_rng(5).integers(2, 260, 128)]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.children import child, output
-from benchmarks.harness import ROOT
 from benchmarks.serving import NotUp, serve
+from tests.paths import ROOT
 
 UP = """
 import logging

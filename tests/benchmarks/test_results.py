@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import report
-from benchmarks.harness import ROOT
 from benchmarks.report import Report, add_save
+from tests.paths import ROOT
 
 
 def _options(*arguments: str) -> argparse.Namespace:

@@ -13,9 +13,9 @@ import pytest
 
 import drafter_client
 from command_line import start
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
-ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 # The interpreter runs this before the program: SIGINT comes when the module is looked for, wherever that is.
 INTERRUPTED_AT = dedent("""

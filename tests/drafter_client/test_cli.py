@@ -15,6 +15,7 @@ from drafter_client import sources
 from drafting.model import BRANCH_CELLS
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
+from tests.paths import ROOT
 
 PROMPT = "def f(x):"
 ASKED_FOR = {
@@ -247,8 +248,7 @@ def test_colours_say_where_tokens_came_from(
 
 def test_a_reader_who_leaves_ends_the_program_quietly(verifier: Verifier) -> None:
     command = [sys.executable, "-m", "drafter_client", *_flags(verifier, "--max-tokens", "400")]
-    root = Path(__file__).resolve().parents[2]
-    process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ})
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ})
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
     with process.stderr:

@@ -20,6 +20,7 @@ from drafting.contract import Expansion
 from drafting.model import ModelDrafter
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, running, serving
+from tests.paths import ROOT
 from verifier_server.settings import Settings
 
 
@@ -268,7 +269,6 @@ def _program(
     verifier: Verifier, *more: str, stdout: Any = subprocess.PIPE, **environment: str
 ) -> "subprocess.CompletedProcess[bytes]":
     command = [sys.executable, "-m", "drafter_client", *_flags(verifier), *more]
-    root = Path(__file__).resolve().parents[2]
     return subprocess.run(
-        command, cwd=root, stdout=stdout, stderr=subprocess.PIPE, env={**os.environ, **environment}, check=False
+        command, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, env={**os.environ, **environment}, check=False
     )

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +19,7 @@ from drafter_client.readout import Readout
 from models import DEFAULT_DRAFT
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import InterruptedAfter, Verifier, plain, serving
+from tests.paths import ROOT
 
 
 def _flags(verifier: Verifier, *more: str) -> list[str]:
@@ -121,10 +121,9 @@ def _ctrl_c() -> None:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
 def test_ctrl_c_at_the_keyboard_ends_the_program_in_order(how: signal.Signals) -> None:
     slow = ScriptedBackend(Script(seed=1, seconds_per_pass=0.01))
-    root = Path(__file__).resolve().parents[2]
     with serving(slow) as verifier:
         command = [sys.executable, "-m", "drafter_client", *_flags(verifier), "--max-tokens", "900"]
-        process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stdout is not None
         first = process.stdout.read(1)  # text is being written
         process.send_signal(how)

@@ -21,6 +21,7 @@ from drafter_client.errors import ConnectionLost
 from drafter_client.progress import Writing
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
+from tests.paths import ROOT
 
 PROMPTS = [f"def f{at}(x{'y' * (at % 3)}):" for at in range(7)]
 NGRAM = ["--backend", "ngram"]
@@ -389,8 +390,7 @@ class Waiting(ScriptedBackend):
 
 def _started(verifier: Verifier, prompts: Path, *more: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "drafter_client", *_flags(verifier, prompts, *NGRAM, "--json", *more)]
-    root = Path(__file__).resolve().parents[2]
-    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")

@@ -49,6 +49,7 @@ from drafter_client.sources import Drafting
 from drafting.ngram import NAME
 from speculation.errors import PromptTooLong
 from tests.drafter_client.support import Scenario, Verifier, plain, serving
+from tests.paths import ROOT
 
 PROMPT = "def f(x):"
 TOY = DraftModel(Path("1"), "scripted")
@@ -443,15 +444,14 @@ async def main() -> Finished:
 def test_programs_that_use_it_are_checked_by_their_types(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TYPED)
-    root = Path(__file__).resolve().parents[2]
-    examples = sorted(str(path) for path in (root / "examples").glob("*.py"))
-    blocks = re.findall(r"^```python\n(.*?)^```", (root / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    examples = sorted(str(path) for path in (ROOT / "examples").glob("*.py"))
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     assert len(blocks) >= 3
     for at, block in enumerate(blocks):
         (tmp_path / f"readme_{at}.py").write_text(block, encoding="utf-8")
         examples.append(str(tmp_path / f"readme_{at}.py"))
     command = [sys.executable, "-m", "mypy", "--strict", str(program), *examples]
-    ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert (
         ran.stdout.count('Revealed type is "drafter_client.generation.Tokens | drafter_client.generation.Finished"')

@@ -1,15 +1,15 @@
 """docs/readout.md says what every row of the panel and every key of the object means, and speaks of no other."""
 
 import re
-from pathlib import Path
 
 from drafter_client.figures import bars, columns, couples, lines
 from drafter_client.origin import Origin
 from drafter_client.stats import Stats
 from speculation.operation import Operation
 from tests.drafter_client.test_panel import everything
+from tests.paths import ROOT
 
-DOCS = (Path(__file__).resolve().parents[2] / "docs" / "readout.md").read_text(encoding="utf-8")
+DOCS = (ROOT / "docs" / "readout.md").read_text(encoding="utf-8")
 MODES = ("remote", "fused", "target", "auto", "solo")
 
 
@@ -42,5 +42,5 @@ def test_every_origin_and_way_of_working_is_explained() -> None:
 
 
 def test_the_readme_leads_there() -> None:
-    readme = Path(__file__).resolve().parents[2] / "README.md"
+    readme = ROOT / "README.md"
     assert "(docs/readout.md)" in readme.read_text(encoding="utf-8")

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,9 @@ from drafter_client import Mode, Options, Pair
 from tests.drafter_client.support import Verifier, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference
+from tests.paths import ROOT
 from verifier_server.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
 

@@ -14,8 +14,8 @@ from speculation.sampling import Sampling
 from tests.drafter_client.support import Verifier
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 MODEL = ["--threads", "1", "--context", str(CONTEXT)]
 WAYS = {
     "model": MODEL,

@@ -10,9 +10,9 @@ import pytest
 from backends import shipped
 from drafter_client import Mode, Options, Pair
 from tests.drafter_client.support import running
+from tests.paths import ROOT
 from verifier_server.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
 SERVE = """
 import asyncio
 from verifier_server.app import create_app

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 from drafter_client.client import VerifierClient
 from drafter_client.text_session import TextSession
@@ -16,9 +15,9 @@ from speculation.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, ends_where_it_should, model
+from tests.paths import ROOT
 from verifier_server.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
 COUNT = 48
 
 

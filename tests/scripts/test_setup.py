@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 STAND_IN = """#!/bin/sh
 echo "$*" >> calls
 case "$*" in

@@ -13,7 +13,8 @@ from backends.scripted import Script, ScriptedBackend
 from backends.vocabulary import Kind, Vocabulary
 from tests.drafter_client.raw_server import Peer, answering
 from tests.drafter_client.support import Verifier, serving
-from tests.terminal.pseudo import ROOT, Terminal, python, terminal
+from tests.paths import ROOT
+from tests.terminal.pseudo import Terminal, python, terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
 DRAFTER = python("-m", "drafter_client")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.drafter_client.support import Verifier, running
+from tests.paths import ROOT
 from tests.terminal.pseudo import Terminal, check, python, terminal
 from verifier_server.settings import Settings
 
@@ -24,7 +25,7 @@ SERVERS = {
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[Verifier]:
     """The target that ships, with a draft model beside it."""
-    draft = Path(__file__).resolve().parents[2] / "models" / "stdlib-draft-q8_0.gguf"
+    draft = ROOT / "models" / "stdlib-draft-q8_0.gguf"
     with running(Settings(rows=4, context=512, threads=1, draft_model=draft, draft_threads=1)) as started:
         yield started
 

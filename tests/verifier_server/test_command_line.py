@@ -15,11 +15,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from tests.paths import ROOT
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT
 from verifier_server.program import _config
 
-ROOT = Path(__file__).parents[2]
 MODULE = [sys.executable, "-m", "verifier_server"]
 UVICORN = [sys.executable, "-m", "uvicorn", "verifier_server.app:app"]
 

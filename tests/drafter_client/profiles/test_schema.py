@@ -2,15 +2,15 @@
 
 import csv
 import io
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_client.profiles.schema import ROUNDS, RUNS, TABLES, TOKENS, Column, Table
+from tests.paths import ROOT
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "profile.md"
+DOCS = ROOT / "docs" / "profile.md"
 KINDS = {str: "text", int: "whole", float: "number"}
 TEXT, WHOLE, NUMBER = (Column("it", kind, "", "") for kind in (str, int, float))
 

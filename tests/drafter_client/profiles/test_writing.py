@@ -41,6 +41,7 @@ from tests.drafter_client.support import (
     target_alone,
     toy_drafter,
 )
+from tests.paths import ROOT
 
 NOON = datetime(2026, 3, 4, 13, 0, 0, 250_000, tzinfo=timezone(timedelta(hours=1)))
 
@@ -255,9 +256,8 @@ for number in range(25):
 
 
 def test_several_processes_write_side_by_side(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[3]
     command = [sys.executable, "-c", WRITER, str(tmp_path / "shared")]
-    writers = [subprocess.Popen([*command, name], cwd=root) for name in ("a", "b", "c")]
+    writers = [subprocess.Popen([*command, name], cwd=ROOT) for name in ("a", "b", "c")]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     runs = read_table(tmp_path / "shared", RUNS)
     assert sorted(int(row["run"] or 0) for row in runs) == list(range(1, 76))
