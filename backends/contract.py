@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.vocabulary import Vocabulary
-from speculation.head import Head
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
+from speculation.sampling.top_logits import Head
 
 T = TypeVar("T")
 Logits = NDArray[np.float32]

@@ -13,7 +13,7 @@ import numpy as np
 
 from backends.contract import Backend, Entry, HeadOf, LoadOptions, Logits, ModelLoadError, Progress
 from backends.vocabulary import Kind, Vocabulary
-from speculation.head import Head, head_of
+from speculation.sampling.top_logits import Head, head_of
 
 ORDER = 4  # tokens of context that decide the next
 BEGIN, END = 256, 257

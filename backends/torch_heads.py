@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from backends.contract import HEAD, EngineFailure, HeadOf, Logits, first_line
-from speculation.head import Head
+from speculation.sampling.top_logits import Head
 
 Place = tuple[int, slice]  # a row of a launch, and which of its tokens count
 

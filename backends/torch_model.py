@@ -41,7 +41,7 @@ from backends.torch_loading import (
     load_vocabulary,
     model_name,
 )
-from speculation.head import Head
+from speculation.sampling.top_logits import Head
 
 T = TypeVar("T")
 _log = logging.getLogger("specpair.torch")

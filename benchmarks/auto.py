@@ -42,8 +42,8 @@ from drafter_client.stats import Stats
 from drafting.contract import Drafter
 from drafting.model import model_drafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
-from speculation.acceptance import Strategy
-from speculation.sampling import Sampling
+from speculation.acceptance.strategies import Strategy
+from speculation.sampling.sampling import Sampling
 
 DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}
 COLD, WARM = "auto cold", "auto warm"

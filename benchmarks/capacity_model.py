@@ -32,8 +32,8 @@ from backends.contract import Logits
 from backends.scripted import BEGIN, ORDER, Script, ScriptedBackend
 from benchmarks.paced import Cost
 from drafting.contract import Expansion
-from speculation.draft_length import MAX_AUTO
-from speculation.tree import Prediction
+from speculation.drafts.tree import Prediction
+from speculation.policy.draft_length import MAX_AUTO
 
 AGREEMENT, SECOND = 0.8, 0.4
 _JUNK = 7  # what a drafter says that is lost

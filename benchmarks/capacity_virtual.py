@@ -17,10 +17,10 @@ from typing import Protocol
 from benchmarks.capacity_model import Figures, Knowing, Part, Target, Text, pass_ms, percentile
 from benchmarks.paced import Cost
 from benchmarks.virtual import Network, VirtualDrafter, World
-from speculation.acceptance import Strategy
-from speculation.draft_length import MAX_AUTO
+from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
-from speculation.sampling import Sampling
+from speculation.policy.draft_length import MAX_AUTO
+from speculation.sampling.sampling import Sampling
 from verifier_server.composer import Composer
 from verifier_server.hold import LONGEST
 from verifier_server.jobs import Answer, Job

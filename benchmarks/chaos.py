@@ -37,8 +37,8 @@ from benchmarks.restarts import RestartedVerifier
 from drafter_client import DraftModel, Mode, Options, Outage, Pair, Tokens
 from drafter_client.stats import Stats
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from speculation import noise
-from speculation.acceptance import common_prefix
+from speculation.acceptance.strategies import common_prefix
+from speculation.sampling import gumbel
 
 EPSILON = 0.05  # nats; twice the largest margin that was ever seen to flip (tests/end_to_end/reference.py)
 _DOWN = 1.0  # seconds that the verifier is away at most, beside the time that it takes to start
@@ -186,7 +186,7 @@ def _margin(asked: Asked, before: list[int], after: list[int], same: int) -> flo
     sampling = asked.options.sampling
     if not sampling.greedy:
         ids = np.arange(len(scores))
-        scores = scores / sampling.temperature + noise.gumbel(noise.row_key(sampling.seed, len(tokens)), ids)
+        scores = scores / sampling.temperature + gumbel.gumbel(gumbel.row_key(sampling.seed, len(tokens)), ids)
     return abs(float(scores[before[same]] - scores[after[same]]))
 
 

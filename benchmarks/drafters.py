@@ -23,8 +23,8 @@ from drafting.contract import Drafter, Expansion
 from drafting.model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 from models.gguf_file import Tensor, read_gguf, write_gguf
-from speculation.sampling import Sampling
-from speculation.tree import Prediction
+from speculation.drafts.tree import Prediction
+from speculation.sampling.sampling import Sampling
 
 NAMES = ("twin", "noisy", "small", "junk")
 BRANCHES = 6

@@ -33,8 +33,8 @@ from drafter_client.served import served
 from drafter_client.stats import Stats
 from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
-from speculation.operation import LOCKSTEP, Mechanisms
-from speculation.sampling import Sampling
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.sampling import Sampling
 
 DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}
 WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9)

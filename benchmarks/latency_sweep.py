@@ -58,8 +58,8 @@ from drafter_client.replies import ModelInfo
 from drafter_client.resuming import released
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
-from speculation.operation import LOCKSTEP, Mechanisms
-from speculation.sampling import Sampling
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.sampling import Sampling
 
 TARGETS = {80: paced.TARGET_80, 25: paced.TARGET_25}
 DRAFTS = {8: paced.DRAFTER_8, 4: paced.DRAFTER_4}

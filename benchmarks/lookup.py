@@ -48,7 +48,7 @@ from drafting.contract import Drafter
 from drafting.model import ModelDrafter
 from drafting.ngram import NgramDrafter
 from models import DEFAULT_DRAFT
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 
 LINES = 40
 SLOW = DRAFTER_8.dilated(25.0 / 8.0)

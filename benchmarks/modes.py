@@ -29,7 +29,7 @@ from benchmarks.report import Report, add_save
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair, Tokens
 from drafter_client.comparing.table import Way, shuffled
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
-from speculation.acceptance import common_prefix
+from speculation.acceptance.strategies import common_prefix
 
 DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}
 

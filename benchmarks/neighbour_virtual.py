@@ -19,9 +19,9 @@ from collections.abc import Callable
 from benchmarks.capacity_model import Text
 from benchmarks.capacity_virtual import FORMS, Client, Setting, start_all, virtual_world
 from benchmarks.virtual import World
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from verifier_server.jobs import Answer, Job
 from verifier_server.sessions import Session
 

@@ -41,7 +41,7 @@ from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 
 DRAFTERS = {"ours, twin": DEFAULT_TWIN, "ours, small": DEFAULT_DRAFT}
 LOOKUPS = (2, 5, 10)  # 10 is the library's default, 2 what it recommends for a CPU

@@ -23,7 +23,7 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from math import inf
 
-from speculation.draft_length import MAX_AUTO
+from speculation.policy.draft_length import MAX_AUTO
 
 MOST_IN_FLIGHT = 6  # guesses
 

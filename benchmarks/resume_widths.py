@@ -21,8 +21,8 @@ from backends.registry import load
 from benchmarks.harness import held_out_prompts
 from benchmarks.report import Report, add_save
 from models import DEFAULT_TARGET
-from speculation.acceptance import common_prefix
-from speculation.sampling import Sampling, choose
+from speculation.acceptance.strategies import common_prefix
+from speculation.sampling.sampling import Sampling, choose
 
 ALL = 1_000_000
 CUTS = (0.25, 0.5, 0.75)

@@ -35,7 +35,7 @@ from drafter_client import conductor, crew, loop
 from drafter_client.client import VerifierClient
 from drafter_client.program import SWITCH_INTERVAL
 from drafter_client.stats import Stats
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from verifier_server import events
 from verifier_server.engine import Engine
 from verifier_server.scheduler import Scheduler

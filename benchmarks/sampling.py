@@ -20,8 +20,8 @@ from statistics import median
 import numpy as np
 
 from benchmarks.report import Report, add_save
-from speculation.head import Head, head_of
-from speculation.sampling import Logits, Sampling, choose, choose_reference
+from speculation.sampling.sampling import Logits, Sampling, choose, choose_reference
+from speculation.sampling.top_logits import Head, head_of
 
 CASES = (
     ("greedy", Sampling(1, 0.0)),

@@ -16,7 +16,7 @@ from benchmarks.soak_openings import opening
 from benchmarks.soak_session import PROMPTLY, Checked
 from benchmarks.soak_truth import Fault, Truth
 from benchmarks.soak_wire import request
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 
 
 async def drafter(soak: Soak, number: int) -> None:

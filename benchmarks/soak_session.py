@@ -10,8 +10,8 @@ from benchmarks.soak_caller import CONTEXT, Caller, Soak
 from benchmarks.soak_openings import opening
 from benchmarks.soak_truth import Fault, Truth
 from benchmarks.soak_wire import request
-from speculation.acceptance import common_prefix
-from speculation.sampling import Sampling
+from speculation.acceptance.strategies import common_prefix
+from speculation.sampling.sampling import Sampling
 
 PROMPTLY = 2.0  # seconds within which a stream tells of its session's end
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from backends.scripted import ScriptedBackend
-from speculation.sampling import Sampling, choose
+from speculation.sampling.sampling import Sampling, choose
 
 
 class Fault(Exception):

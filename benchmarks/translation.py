@@ -26,7 +26,7 @@ from drafter_client.translating import TranslatingDrafter
 from drafting.contract import Drafter
 from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
-from speculation.sampling import Sampling, choose
+from speculation.sampling.sampling import Sampling, choose
 
 _PROMPTS = 12
 _SMALLER = 1500

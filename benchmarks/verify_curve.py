@@ -38,7 +38,7 @@ from benchmarks.extras import need
 from benchmarks.report import Report, add_save, processor
 from benchmarks.shapes import SHAPES
 from benchmarks.verify_cells import Cell, Figure, Passes, figures, grid, measure, table
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 
 ENGINES = ("torch", "llama_cpp")
 PACKAGES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama-cpp-python",)}

@@ -14,15 +14,15 @@ from functools import partial
 
 from backends.contract import Backend, BackendError
 from drafting.contract import Drafter
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
+from speculation.drafts.ngram import NgramIndex
+from speculation.drafts.node_selection import Step
 from speculation.errors import SpecPairError
-from speculation.forecast import Flight
-from speculation.ngram import NgramIndex
-from speculation.operation import Mechanisms
-from speculation.pilot import Pilot
-from speculation.places import Step
-from speculation.sampling import Sampling
-from speculation.timing import Times
+from speculation.policy.controller import Pilot
+from speculation.policy.schedule import Mechanisms
+from speculation.policy.timing import Times
+from speculation.policy.verifier_timeline import Flight
+from speculation.sampling.sampling import Sampling
 from verifier_server.jobs import Answer, Job
 from verifier_server.plan import Plan
 from verifier_server.scheduler import Scheduler

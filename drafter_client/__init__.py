@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from drafter_client.sources import Custom, DraftModel, Lookup, Source
     from drafter_client.stats import Stats
     from drafting.contract import Drafter, Expansion
-    from speculation.acceptance import Strategy
+    from speculation.acceptance.strategies import Strategy
+    from speculation.drafts.tree import Prediction
     from speculation.errors import SpecPairError
-    from speculation.sampling import Sampling
-    from speculation.tree import Prediction
+    from speculation.sampling.sampling import Sampling
 
 __all__ = [
     "AsyncGeneration",
@@ -89,12 +89,12 @@ _HOMES = {
     "Origin": "drafter_client.origin",
     "Outage": "drafter_client.outages",
     "Pair": "drafter_client.pair",
-    "Prediction": "speculation.tree",
-    "Sampling": "speculation.sampling",
+    "Prediction": "speculation.drafts.tree",
+    "Sampling": "speculation.sampling.sampling",
     "Source": "drafter_client.sources",
     "SpecPairError": "speculation.errors",
     "Stats": "drafter_client.stats",
-    "Strategy": "speculation.acceptance",
+    "Strategy": "speculation.acceptance.strategies",
     "Token": "drafter_client.generation",
     "Tokens": "drafter_client.generation",
     "Vocabulary": "backends.vocabulary",

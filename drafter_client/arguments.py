@@ -10,7 +10,7 @@ from command_line.environment import UnknownVariable, variables
 from command_line.parser import OneOf, Parser
 from drafter_client import flags
 from drafter_client.options import Mode
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
 
 # Flags that say something about a draft model here, and about drafting here.
 _OF_AN_ENGINE = ("--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile", "--tensor-parallel")

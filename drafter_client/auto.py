@@ -1,5 +1,5 @@
 """Mode `auto`: the mode that should be the fastest writes the text, until another should be; and again when the link
-has changed (`speculation.choice`).
+has changed (`speculation.policy.mode_selector`).
 
 Nothing is written twice. Under the strategies in `DRAFTER_INVARIANT` the text is that of every
 mode. Under the others it is another in each, and where one follows on another is a matter of timing, so that the same
@@ -24,7 +24,7 @@ from drafter_client.origin import Origin
 from drafter_client.replies import Bounds
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
-from speculation.measured import WARM_UP
+from speculation.policy.mode_measurement import WARM_UP
 
 Run = Generator[Committed, None, None]
 Begin = Callable[[VerifierClient, Options, Stats], Run]

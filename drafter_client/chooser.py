@@ -9,9 +9,9 @@ from drafter_client.options import Mode
 from drafter_client.replies import ModelInfo
 from drafting.contract import Drafter
 from drafting.ngram import NAME as LOOKUP
-from speculation.choice import Choice, links_differ
-from speculation.measured import Measured
-from speculation.mode_estimate import PRIOR_LOOKUP, Machines
+from speculation.policy.mode_estimate import PRIOR_LOOKUP, Machines
+from speculation.policy.mode_measurement import Measured
+from speculation.policy.mode_selector import Choice, links_differ
 
 _LOOK = 0.5  # seconds after which the link is measured again
 _LOOKS = 3  # in a row that have to say that it has changed: some may have met a busy machine

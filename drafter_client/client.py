@@ -23,6 +23,7 @@ from drafter_client.outages import Health, Outages
 from drafter_client.replies import STREAM, Ended, ModelInfo, Opened, Pushed, Verdict
 from drafter_client.text_session import TextSession
 from drafter_client.transport import HttpTransport, Reply, Transport
+from speculation.acceptance.draft_probs import Weights
 from speculation.errors import (
     NotFound,
     Overloaded,
@@ -33,7 +34,6 @@ from speculation.errors import (
     UnknownSession,
     from_body,
 )
-from speculation.proposal import Weights
 
 # Seconds without an answer after which it will not come. A prefill may queue behind others and be long; asking
 # again would only double the load.

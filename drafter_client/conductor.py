@@ -10,9 +10,9 @@ from drafter_client.observer import Committed, Observer
 from drafter_client.origin import Change, Origins
 from drafter_client.replies import STREAM, Bounds
 from drafter_client.stats import Stats
-from speculation.acceptance import Strategy
-from speculation.decisions import Decision
-from speculation.pilot import Pilot
+from speculation.acceptance.decisions import Decision
+from speculation.acceptance.strategies import Strategy
+from speculation.policy.controller import Pilot
 
 _LAST_ANSWERS = 2.0  # seconds; they come with the end of the text, but from a link that fails
 

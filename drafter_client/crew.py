@@ -17,9 +17,9 @@ from drafter_client.client import VerifierClient
 from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.replies import Ended, Verdict
 from drafting.contract import Drafter, Expansion
-from speculation.decisions import Decision
-from speculation.forecast import Flight
-from speculation.places import Step
+from speculation.acceptance.decisions import Decision
+from speculation.drafts.node_selection import Step
+from speculation.policy.verifier_timeline import Flight
 
 _JOIN = 10.0  # seconds; a draft step or a broken-off exchange is over long before
 _PIECE = 512  # tokens of a prompt that are read before looking whether all is over

@@ -5,7 +5,7 @@ from typing import Any
 
 from drafter_client.errors import BadDrafter
 from drafting.contract import Drafter, Expansion
-from speculation.tree import Prediction
+from speculation.drafts.tree import Prediction
 
 
 class CheckedDrafter:

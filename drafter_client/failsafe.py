@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from backends.contract import first_line
 from drafter_client.errors import DrafterError
 from drafting.contract import Drafter, Expansion
+from speculation.drafts.tree import Prediction
 from speculation.errors import SpecPairError
-from speculation.tree import Prediction
 
 
 class Failsafe:

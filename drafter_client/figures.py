@@ -5,8 +5,8 @@ from drafter_client.origin import Origin
 from drafter_client.pace import Pace
 from drafter_client.stats import Stats
 from drafter_client.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
-from speculation.acceptance import Strategy
-from speculation.operation import Operation
+from speculation.acceptance.strategies import Strategy
+from speculation.policy.schedule import Operation
 from speculation.terminal_text import one_line
 
 SOLO = "solo"  # as a mode: a model of this machine by itself

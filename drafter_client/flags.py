@@ -12,8 +12,8 @@ from command_line.parser import OneOf
 from drafter_client.options import Mode
 from drafter_client.outages import PATIENCE
 from drafter_client.pair import BRANCHES, VERIFIER
-from speculation import noise
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
+from speculation.sampling import gumbel
 
 PREFIX = "DRAFTER_"  # of variables in the environment
 NGRAM = "ngram"  # as a backend: of the drafter alone
@@ -203,7 +203,7 @@ def lengths(text: str) -> list[int]:
 
 def seed(text: str) -> int:
     value = at_least(0)(text)
-    if value >= noise.SEED_LIMIT:
+    if value >= gumbel.SEED_LIMIT:
         raise argparse.ArgumentTypeError("must be below 2**53")
     return value
 

@@ -14,7 +14,7 @@ from drafter_client.origin import Origin
 from drafter_client.stats import Stats
 from drafter_client.text import TextStream
 from drafter_client.text_session import Stop
-from speculation.decisions import Decision
+from speculation.acceptance.decisions import Decision
 
 
 class Token(NamedTuple):

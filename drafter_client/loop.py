@@ -14,12 +14,12 @@ from drafter_client.replies import Bounds, ModelInfo, Opened
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from drafting.contract import Drafter
-from speculation.acceptance import DRAFTER_INVARIANT, Strategy
+from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from speculation.drafts.ngram import NgramIndex
 from speculation.errors import SpecPairError
-from speculation.ngram import NgramIndex
-from speculation.operation import LOCKSTEP, Mechanisms
-from speculation.pilot import Pilot
-from speculation.timing import Times
+from speculation.policy.controller import Pilot
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.policy.timing import Times
 
 
 def speculate(

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from backends.machine import cache_folder
-from speculation.choice import links_differ
-from speculation.measured import Measured
+from speculation.policy.mode_measurement import Measured
+from speculation.policy.mode_selector import links_differ
 
 _VERSION = 1
 _MOST = 64  # entries

@@ -7,9 +7,9 @@ from typing import Protocol
 from drafter_client.origin import Change, Origin
 from drafter_client.replies import Opened, Verdict
 from drafting.contract import Expansion
-from speculation.decisions import Decision
-from speculation.forecast import Flight
-from speculation.operation import Operation
+from speculation.acceptance.decisions import Decision
+from speculation.policy.schedule import Operation
+from speculation.policy.verifier_timeline import Flight
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from types import NoneType
 from typing import Any
 
 from drafter_client.errors import BadOption
-from speculation import noise
-from speculation.acceptance import DRAFTER_INVARIANT, Strategy
-from speculation.sampling import Sampling
+from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
+from speculation.sampling import gumbel
+from speculation.sampling.sampling import Sampling
 
 _NUMBERS: dict[str, tuple[type, ...]] = {
     "max_tokens": (int,),
@@ -85,7 +85,7 @@ class Options:
 
     def settled(self) -> "Options":
         """The same with a seed, drawn where none was given."""
-        return self if self.seed is not None else replace(self, seed=secrets.randbelow(noise.SEED_LIMIT))
+        return self if self.seed is not None else replace(self, seed=secrets.randbelow(gumbel.SEED_LIMIT))
 
     @property
     def sampling(self) -> Sampling:
@@ -98,9 +98,9 @@ class Options:
         return self.lockstep or self.strategy not in DRAFTER_INVARIANT
 
     def described(self) -> dict[str, Any]:
-        """How tokens are drawn, as the verifier reports it (`speculation.wire.sampling_body`)."""
+        """How tokens are drawn, as the verifier reports it (`speculation.protocol.messages.sampling_body`)."""
         names = ("seed", "temperature", "top_k", "top_p")
-        body = {name: getattr(self, name) for name in names} | {"strategy": str(self.strategy), "noise": noise.NAME}
+        body = {name: getattr(self, name) for name in names} | {"strategy": str(self.strategy), "noise": gumbel.NAME}
         return body if self.threshold is None else body | {"threshold": self.threshold}
 
     def request(self) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from speculation.acceptance import common_prefix
-from speculation.forecast import Flight
+from speculation.acceptance.strategies import common_prefix
+from speculation.policy.verifier_timeline import Flight
 
 
 class Origin(Enum):

@@ -32,9 +32,9 @@ from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.stats import Stats
 from drafter_client.text_session import Stop, TextSession
 from drafting.contract import Drafter
-from speculation.acceptance import Strategy
-from speculation.operation import LOCKSTEP, Mechanisms
-from speculation.sampling import Sampling
+from speculation.acceptance.strategies import Strategy
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6

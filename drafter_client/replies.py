@@ -6,7 +6,7 @@ from typing import Any
 
 from backends.vocabulary import Fingerprint
 from drafter_client.fields import Fields, broken_promise
-from speculation.decisions import VERDICTS, Decision
+from speculation.acceptance.decisions import VERDICTS, Decision
 
 STREAM = "/sessions/…/stream"  # in messages, whatever the session
 

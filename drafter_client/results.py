@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from drafter_client.errors import ForeignOutput, OtherResults
 from drafter_client.options import Mode
 from drafter_client.prompts import Prompt
-from speculation.acceptance import DRAFTER_INVARIANT
+from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 
 FORMAT = "specpair-result-1"

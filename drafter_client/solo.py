@@ -7,7 +7,7 @@ from drafter_client.errors import BadPrompt
 from drafter_client.observer import Committed
 from drafter_client.origin import Origin
 from drafter_client.stats import Stats
-from speculation.sampling import Sampling, choose
+from speculation.sampling.sampling import Sampling, choose
 
 
 def run_solo(

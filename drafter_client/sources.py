@@ -23,8 +23,8 @@ from drafting.contract import Drafter
 from drafting.model import BRANCH_CELLS, model_drafter
 from drafting.ngram import NAME, NgramDrafter
 from drafting.shared import SharedEngine
-from speculation.acceptance import Strategy, effective_sampling
-from speculation.sampling import Sampling
+from speculation.acceptance.strategies import Strategy, effective_sampling
+from speculation.sampling.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from drafter_client.origin import Change, Origin, first_origins
 from drafter_client.pace import Pace
 from drafter_client.replies import Opened, Summary, Verdict
 from drafter_client.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, exchange, fitted, partition
-from speculation.decisions import Decision
-from speculation.forecast import Flight
-from speculation.operation import Operation
+from speculation.acceptance.decisions import Decision
+from speculation.policy.schedule import Operation
+from speculation.policy.verifier_timeline import Flight
 
 
 @dataclass(slots=True)

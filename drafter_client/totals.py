@@ -14,7 +14,7 @@ from drafter_client.options import Mode
 from drafter_client.prompts import label
 from drafter_client.quantile import quantile
 from drafter_client.results import Result
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
 from speculation.terminal_text import one_line
 
 

@@ -22,9 +22,9 @@ from drafter_client.errors import StrategyRefused
 from drafting.contract import Expansion
 from drafting.model import ModelDrafter
 from speculation.bytepairs import BytePairs
-from speculation.head import Head
-from speculation.sampling import Row, Sampling, choose, probability
-from speculation.tree import Prediction
+from speculation.drafts.tree import Prediction
+from speculation.sampling.sampling import Row, Sampling, choose, probability
+from speculation.sampling.top_logits import Head
 
 _PASSES = 12  # of the draft model for one token of the target, at most
 _LOOSE = 64  # tokens of the draft model that may still be written otherwise; older ones stay as they are

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from speculation.tree import Prediction
+from speculation.drafts.tree import Prediction
 
 
 class Expansion(NamedTuple):

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from backends.contract import Backend, BackendError, Entry, OutOfRoom, Rows, head_for
 from drafting.contract import Expansion
-from speculation.acceptance import Strategy, common_prefix, effective_sampling
-from speculation.proposal import drawn_from, normalised, propose
-from speculation.sampling import Row, Sampling, choose, choose_two, probability
-from speculation.tree import Prediction
+from speculation.acceptance.draft_probs import drawn_from, normalised, propose
+from speculation.acceptance.strategies import Strategy, common_prefix, effective_sampling
+from speculation.drafts.tree import Prediction
+from speculation.sampling.sampling import Row, Sampling, choose, choose_two, probability
 
 _CHOICES = 8  # of greedy decoding: enough to name a second one
 BRANCH_CELLS = 128  # tokens that a continuation holds at most beyond what it shares with the text

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from drafting.contract import Expansion
-from speculation.ngram import NgramIndex
-from speculation.tree import Prediction
+from speculation.drafts.ngram import NgramIndex
+from speculation.drafts.tree import Prediction
 
 NAME = "n-gram lookup"
 

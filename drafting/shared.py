@@ -23,7 +23,7 @@ from backends.contract import (
     OutOfRoom,
     first_line,
 )
-from speculation.head import Head
+from speculation.sampling.top_logits import Head
 
 
 @dataclass(eq=False, slots=True)

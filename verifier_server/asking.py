@@ -7,8 +7,8 @@ from functools import partial
 
 from starlette.types import Receive
 
+from speculation.acceptance.draft_probs import Weights
 from speculation.errors import SpecPairError
-from speculation.proposal import Weights
 from verifier_server.departures import Departures, Waiting, hung_up
 from verifier_server.engine import Engine
 from verifier_server.jobs import Answer, Job

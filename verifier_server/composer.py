@@ -10,7 +10,7 @@ from itertools import accumulate
 from math import inf
 
 from backends.contract import Backend
-from speculation.acceptance import DRAFTER_INVARIANT
+from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from verifier_server.plan import Part, Plan
 from verifier_server.queue import Queue
 from verifier_server.rows import RowPool

@@ -10,8 +10,8 @@ from drafting.contract import Drafter
 from drafting.model import model_drafter
 from drafting.ngram import NAME, NgramDrafter
 from drafting.shared import SharedEngine
-from speculation.acceptance import Strategy
-from speculation.sampling import Sampling
+from speculation.acceptance.strategies import Strategy
+from speculation.sampling.sampling import Sampling
 from verifier_server.settings import NGRAM, Settings
 
 _TRIED = 6  # draft steps

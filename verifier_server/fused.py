@@ -15,12 +15,12 @@ from typing import Any
 
 from backends.contract import BackendError
 from drafting.contract import Drafter
+from speculation.drafts.ngram import NgramIndex
 from speculation.errors import InternalError, SpecPairError
-from speculation.forecast import Flight
-from speculation.ngram import NgramIndex
-from speculation.operation import LOCKSTEP
-from speculation.pilot import Pilot
-from speculation.timing import Times
+from speculation.policy.controller import Pilot
+from speculation.policy.schedule import LOCKSTEP
+from speculation.policy.timing import Times
+from speculation.policy.verifier_timeline import Flight
 from verifier_server.departures import hung_up
 from verifier_server.draft_model import DraftModel
 from verifier_server.engine import Engine

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary, finalize
 from starlette.types import Receive
 
 from speculation.errors import FusedUnavailable, InvalidRequest, SessionConflict, SpecPairError
-from speculation.wire import GenerateRequest
+from speculation.protocol.messages import GenerateRequest
 from verifier_server.access import Caller
 from verifier_server.departures import Departures, Waiting, hung_up
 from verifier_server.engine import Engine

@@ -5,9 +5,10 @@ from contextlib import ExitStack
 
 from starlette.types import Receive
 
-from speculation import proposal, wire
+from speculation.acceptance import draft_probs
+from speculation.acceptance.draft_probs import Weights
 from speculation.errors import InvalidRequest, SelfContinueRefused, SpecPairError
-from speculation.proposal import Weights
+from speculation.protocol import messages
 from verifier_server.asking import Asking, Pending
 from verifier_server.engine import Engine
 from verifier_server.jobs import Answer, check_number
@@ -24,7 +25,7 @@ class Guessing:
     def __init__(self, asking: Asking, sessions: SessionTable) -> None:
         self._asking, self._sessions = asking, sessions
 
-    async def one(self, engine: Engine, request: wire.VerifyRequest, session: Session, receive: Receive) -> Answer:
+    async def one(self, engine: Engine, request: messages.VerifyRequest, session: Session, receive: Receive) -> Answer:
         """Judge a guess. Without a position, the session's cursor stands in and moves on.
 
         Raises TokenOutOfRange, TooManyDrafts, InvalidRequest, SelfContinueRefused, and what the engine answers.
@@ -35,7 +36,7 @@ class Guessing:
         return answer
 
     async def each(
-        self, engine: Engine, requests: Sequence[wire.VerifyRequest | SpecPairError], owner: str, receive: Receive
+        self, engine: Engine, requests: Sequence[messages.VerifyRequest | SpecPairError], owner: str, receive: Receive
     ) -> list[Answer | SpecPairError]:
         """The same for guesses that name their sessions, all of one owner, side by side: they share passes.
 
@@ -47,13 +48,13 @@ class Guessing:
             answers = iter(await self._asking.wait([each for each in asked if isinstance(each, Pending)], receive))
         for request, each in zip(requests, asked, strict=True):
             result = next(answers) if isinstance(each, Pending) else each
-            if isinstance(each, Pending) and isinstance(request, wire.VerifyRequest) and isinstance(result, Answer):
+            if isinstance(each, Pending) and isinstance(request, messages.VerifyRequest) and isinstance(result, Answer):
                 _move_on(request, each.job.session, result)
             results.append(result)
         return results
 
     def _try(
-        self, engine: Engine, request: wire.VerifyRequest | SpecPairError, owner: str, in_use: ExitStack
+        self, engine: Engine, request: messages.VerifyRequest | SpecPairError, owner: str, in_use: ExitStack
     ) -> Pending | SpecPairError:
         if isinstance(request, SpecPairError):
             return request
@@ -64,7 +65,7 @@ class Guessing:
         except SpecPairError as error:
             return error
 
-    def _ask(self, engine: Engine, request: wire.VerifyRequest, session: Session) -> Pending:
+    def _ask(self, engine: Engine, request: messages.VerifyRequest, session: Session) -> Pending:
         position, proposals = _read(engine, request, session)
         return self._asking.ask(
             engine,
@@ -89,7 +90,7 @@ def seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1e3
 
 
-def _read(engine: Engine, request: wire.VerifyRequest, session: Session) -> tuple[int, list[Weights]]:
+def _read(engine: Engine, request: messages.VerifyRequest, session: Session) -> tuple[int, list[Weights]]:
     """Where a guess begins, and what its drafts were drawn from if that is said."""
     check_ids(engine.backend, "draft_tokens", request.draft_tokens)
     if session.self_continue:
@@ -103,7 +104,7 @@ def _read(engine: Engine, request: wire.VerifyRequest, session: Session) -> tupl
     return position, _proposals(engine, request, session)
 
 
-def _proposals(engine: Engine, request: wire.VerifyRequest, session: Session) -> list[Weights]:
+def _proposals(engine: Engine, request: messages.VerifyRequest, session: Session) -> list[Weights]:
     sent = request.draft_probs
     if session.strategy.draws:
         if sent is None and request.draft_tokens:
@@ -112,7 +113,7 @@ def _proposals(engine: Engine, request: wire.VerifyRequest, session: Session) ->
                 param="draft_probs",
             )
         check_number(len(request.draft_tokens), engine.max_drafts)  # first: of thousands they would take long to read
-        return proposal.read(sent or [], request.draft_tokens, engine.backend.vocabulary.size)
+        return draft_probs.read(sent or [], request.draft_tokens, engine.backend.vocabulary.size)
     if sent is not None:
         raise InvalidRequest(
             f"draft_probs: the strategy {session.strategy} makes no use of them: leave them out", param="draft_probs"
@@ -120,7 +121,7 @@ def _proposals(engine: Engine, request: wire.VerifyRequest, session: Session) ->
     return []
 
 
-def _move_on(request: wire.VerifyRequest, session: Session, answer: Answer) -> None:
+def _move_on(request: messages.VerifyRequest, session: Session, answer: Answer) -> None:
     """The cursor follows an answer to a guess that left its position to it."""
     if request.position is None:
         session.cursor = min(answer.position + max(answer.accepted, 1), answer.total_tokens)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from speculation.acceptance import Strategy, common_prefix
+from speculation.acceptance.draft_probs import Weights
+from speculation.acceptance.strategies import Strategy, common_prefix
 from speculation.errors import SpecPairError, TooManyDrafts
-from speculation.positions import fresh_drafts
-from speculation.proposal import Weights
+from speculation.protocol.positions import fresh_drafts
 from verifier_server.sessions import Session
 
 

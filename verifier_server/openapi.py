@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pydantic import BaseModel
 
-from speculation import responses, wire
 from speculation.errors import SpecPairError
+from speculation.protocol import messages, responses
 from verifier_server.openapi_examples import ERRORS, EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
 from verifier_server.openapi_operations import OPERATIONS, Operation
 from verifier_server.openapi_schemas import PREFIX, Json, schemas
@@ -27,7 +27,7 @@ _PARAMETERS: dict[str, Json] = {
         "in": "path",
         "required": True,
         "description": "Id of a session, as the reply to its prefill told it.",
-        "schema": {"type": "string", "pattern": wire.SESSION_ID},
+        "schema": {"type": "string", "pattern": messages.SESSION_ID},
         "example": "demo",
     },
     "X-Session-Id": {
@@ -35,7 +35,7 @@ _PARAMETERS: dict[str, Json] = {
         "in": "header",
         "description": "The session's id, for routers that hash on a header. It may stand in for `session_id` in the "
         "body, and must not contradict it.",
-        "schema": {"type": "string", "pattern": wire.SESSION_ID},
+        "schema": {"type": "string", "pattern": messages.SESSION_ID},
     },
     "from": {
         "name": "from",
@@ -124,7 +124,7 @@ def _success(operation: Operation) -> Json:
             "example": {"event": name, "data": data},
         }
     success: Json = {"description": description, "content": content}
-    if operation.request is wire.PrefillRequest:
+    if operation.request is messages.PrefillRequest:
         success["links"] = _LINKS
     if operation.names_session:
         success["headers"] = {

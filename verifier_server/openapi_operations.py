@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from speculation import errors, responses, wire
+from speculation import errors
 from speculation.errors import SpecPairError
+from speculation.protocol import messages, responses
 
 Errors = tuple[type[SpecPairError], ...]
 
@@ -46,7 +47,7 @@ OPERATIONS = (
             *(*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE),
             *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession, errors.OverlapRefused),
         ),
-        request=wire.PrefillRequest,
+        request=messages.PrefillRequest,
         parameters=("X-Session-Id",),
         names_session=True,
     ),
@@ -62,7 +63,7 @@ OPERATIONS = (
             *(errors.TokenOutOfRange, errors.TooManyDrafts, errors.OverlapRefused, errors.PositionInsidePrompt),
             *(errors.PositionBeyondCommitted, errors.ImplicitSessionRefused, errors.SelfContinueRefused),
         ),
-        request=wire.VerifyRequest,
+        request=messages.VerifyRequest,
         parameters=("X-Session-Id",),
         names_session=True,
     ),
@@ -74,7 +75,7 @@ OPERATIONS = (
         "The same for several sessions: each item is answered, or refused, by itself, in order",
         responses.BatchResponse,
         (*_ALWAYS, *_BODY, *_MODEL),
-        request=wire.BatchRequest,
+        request=messages.BatchRequest,
     ),
     Operation(
         "get",
@@ -105,7 +106,7 @@ OPERATIONS = (
             *(*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
             *(errors.SessionMismatch, errors.SessionConflict, errors.UnknownSession),
         ),
-        request=wire.GenerateRequest,
+        request=messages.GenerateRequest,
         parameters=("X-Session-Id",),
         names_session=True,
         events=(
@@ -123,7 +124,7 @@ OPERATIONS = (
         "Token ids of a text, as the target reads it",
         responses.TokenizeResponse,
         (*_ALWAYS, *_BODY, *_MODEL, errors.PromptTooLong),
-        request=wire.TokenizeRequest,
+        request=messages.TokenizeRequest,
     ),
     Operation(
         "get",

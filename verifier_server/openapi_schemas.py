@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from speculation.acceptance import DRAFTER_INVARIANT, Strategy
+from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 
 Json = dict[str, Any]
 

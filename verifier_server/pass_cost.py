@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from backends.contract import Backend, Entry, HeadOf
-from speculation.draft_length import MAX_AUTO
+from speculation.policy.draft_length import MAX_AUTO
 
 WIDEST = MAX_AUTO + 1  # tokens: the longest automatic guess, and the token before it
 _TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)

@@ -3,12 +3,15 @@
 import secrets
 
 from backends.contract import Backend
-from speculation import noise, wire
 from speculation.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
+from speculation.protocol import messages
+from speculation.sampling import gumbel
 from verifier_server.sessions import Session
 
 
-def make_session(backend: Backend, session_id: str, request: wire.PrefillRequest | wire.GenerateRequest) -> Session:
+def make_session(
+    backend: Backend, session_id: str, request: messages.PrefillRequest | messages.GenerateRequest
+) -> Session:
     """A new session, with what is committed of it.
 
     Raises EmptyPrompt, PromptTooLong, TokenOutOfRange, and InvalidRequest for what is no text or cannot be committed.
@@ -27,11 +30,11 @@ def make_session(backend: Backend, session_id: str, request: wire.PrefillRequest
             prompt_len=len(ids),
             context_length=backend.context_length,
         )
-    sampling = request.sampling(secrets.randbelow(noise.SEED_LIMIT) if request.seed is None else request.seed)
+    sampling = request.sampling(secrets.randbelow(gumbel.SEED_LIMIT) if request.seed is None else request.seed)
     limit = backend.context_length
     if request.max_tokens is not None:
         limit = min(limit, len(ids) + request.max_tokens)
-    goes_on = isinstance(request, wire.PrefillRequest) and request.self_continue
+    goes_on = isinstance(request, messages.PrefillRequest) and request.self_continue
     session = Session(
         session_id,
         list(ids),

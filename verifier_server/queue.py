@@ -3,7 +3,7 @@
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 
-from speculation.acceptance import DRAFTER_INVARIANT
+from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import OverlapRefused, SpecPairError, UnknownSession
 from verifier_server.allowance import Remembered
 from verifier_server.jobs import Answer, Job

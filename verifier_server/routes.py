@@ -6,7 +6,6 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from speculation import wire
 from speculation.errors import (
     Forbidden,
     ImplicitSessionRefused,
@@ -15,7 +14,8 @@ from speculation.errors import (
     SpecPairError,
     Unauthorized,
 )
-from speculation.positions import check_position
+from speculation.protocol import messages
+from speculation.protocol.positions import check_position
 from verifier_server.access import Access, Caller
 from verifier_server.bodies import read_body
 from verifier_server.events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream, encode
@@ -49,7 +49,7 @@ def add_to(app: FastAPI) -> None:
 async def prefill(request: Request) -> Response:
     """Open a session with a prompt and get its first token."""
     service = _service(request)
-    message = wire.parse(wire.PrefillRequest, await _body(request))
+    message = messages.parse(messages.PrefillRequest, await _body(request))
     session_id = _session_id(request, message.session_id)
     session, answer = await service.prefill(message, session_id, _caller(request), request.receive)
     backend = service.engine.backend
@@ -63,7 +63,7 @@ async def prefill(request: Request) -> Response:
         "finish_reason": answer.finish_reason,
         "model": backend.model_name,
         "vocabulary": service.vocabulary(),
-        "sampling": wire.sampling_body(session.sampling, session.strategy, session.threshold),
+        "sampling": messages.sampling_body(session.sampling, session.strategy, session.threshold),
         "self_continue": session.self_continue,
         "timing": answer.timing,
     }
@@ -75,7 +75,7 @@ async def prefill(request: Request) -> Response:
 async def verify(request: Request) -> Response:
     """Compare a guess with what the target model says, and get the tokens that are now certain."""
     service = _service(request)
-    message = wire.parse(wire.VerifyRequest, await _body(request))
+    message = messages.parse(messages.VerifyRequest, await _body(request))
     session_id = _session_id(request, message.session_id)
     if session_id is None:
         _allow_implicit(request)
@@ -89,7 +89,7 @@ async def verify(request: Request) -> Response:
 async def verify_batch(request: Request) -> Response:
     """`/verify` for several sessions at once: each item is answered, or refused, by itself, in order."""
     service = _service(request)
-    batch = wire.parse(wire.BatchRequest, await _body(request))
+    batch = messages.parse(messages.BatchRequest, await _body(request))
     items = [_item(batch, number) for number in range(len(batch.items))]
     results = await service.guesses.each(service.engine, items, _caller(request).owner, request.receive)
     bodies = [_verdict(each) if isinstance(each, Answer) else encode(each.body()) for each in results]
@@ -99,7 +99,7 @@ async def verify_batch(request: Request) -> Response:
 async def generate(request: Request) -> Response:
     """A whole text, by the target alone or drafted here, too: JSON, or server-sent events with `stream`."""
     service = _service(request)
-    message = wire.parse(wire.GenerateRequest, await _body(request))
+    message = messages.parse(messages.GenerateRequest, await _body(request))
     text = service.open_text(message, _session_id(request, message.session_id), _caller(request))
     named = {SESSION_HEADER: text.session.id}
     if message.stream:
@@ -149,7 +149,7 @@ async def vocabulary(request: Request) -> Response:
 async def tokenize(request: Request) -> Response:
     """Token ids of a text, as the target reads it."""
     service = _service(request)
-    message = wire.parse(wire.TokenizeRequest, await _body(request))
+    message = messages.parse(messages.TokenizeRequest, await _body(request))
     return JSONResponse({"token_ids": service.tokenize(message)})
 
 
@@ -178,7 +178,7 @@ async def delete_session(request: Request) -> Response:
     return JSONResponse({"session_id": session.id, "deleted": True})
 
 
-def _item(batch: wire.BatchRequest, number: int) -> wire.VerifyRequest | SpecPairError:
+def _item(batch: messages.BatchRequest, number: int) -> messages.VerifyRequest | SpecPairError:
     try:
         return batch.guess(number)
     except InvalidRequest as error:
@@ -222,7 +222,7 @@ async def _body(request: Request) -> bytes:
 def _session_id(request: Request, in_body: str | None) -> str | None:
     in_header = request.headers.get(SESSION_HEADER)
     if in_header is not None:
-        wire.check_session_id(in_header, SESSION_HEADER)
+        messages.check_session_id(in_header, SESSION_HEADER)
     if in_header is not None and in_body is not None and in_header != in_body:
         raise SessionMismatch(f"{SESSION_HEADER} says {in_header}, the body says {in_body}")
     return in_body or in_header

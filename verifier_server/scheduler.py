@@ -14,8 +14,8 @@ import math
 from collections.abc import Sequence
 
 from backends.contract import Backend, BackendError, Rows
-from speculation.acceptance import judge
-from speculation.decisions import Decision, explain
+from speculation.acceptance.decisions import Decision, explain
+from speculation.acceptance.strategies import judge
 from speculation.errors import EngineError, Overloaded, SpecPairError
 from verifier_server.allowance import price
 from verifier_server.composer import Composer

@@ -15,9 +15,10 @@ from starlette.types import Receive
 
 from backends.contract import Backend, BackendError
 from backends.registry import load
-from speculation import noise, wire
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
 from speculation.errors import ModelFailed, ModelLoading, UnknownSession
+from speculation.protocol import messages
+from speculation.sampling import gumbel
 from speculation.terminal_text import one_line, several_lines
 from verifier_server.access import ANYONE, Access, Caller
 from verifier_server.asking import Asking
@@ -159,7 +160,7 @@ class Service:
             "modes": ["target"] if draft is None else ["target", "fused"],
             "draft_model": None if draft is None else draft.name,
             "draft_pass_ms": None if draft is None else round(draft.step_ms, 3),
-            "noise": noise.NAME,
+            "noise": gumbel.NAME,
             "vocabulary": self.vocabulary(below),
             "chat_template": backend.chat_template,
         }
@@ -183,7 +184,7 @@ class Service:
             self._whole_vocabulary = json.dumps(body, ensure_ascii=False).encode()
         return self._whole_vocabulary
 
-    def tokenize(self, request: wire.TokenizeRequest) -> list[int]:
+    def tokenize(self, request: messages.TokenizeRequest) -> list[int]:
         """Token ids of a text. Raises InvalidRequest for what is none."""
         return encode_text(
             self.engine.backend,
@@ -194,7 +195,7 @@ class Service:
         )
 
     async def prefill(
-        self, request: wire.PrefillRequest, session_id: str | None, caller: Caller, receive: Receive
+        self, request: messages.PrefillRequest, session_id: str | None, caller: Caller, receive: Receive
     ) -> tuple[Session, Answer]:
         """Open a session, or go on with one, and generate a token behind what is committed unless there is one.
 
@@ -224,7 +225,7 @@ class Service:
         return session
 
     def open_text(
-        self, request: wire.GenerateRequest, session_id: str | None = None, caller: Caller = ANYONE
+        self, request: messages.GenerateRequest, session_id: str | None = None, caller: Caller = ANYONE
     ) -> Writing:
         """A text for `texts` to write. Raises what `Generating.open` does."""
         return self.texts.open(request, session_id, caller, self.engine, self._fusion)

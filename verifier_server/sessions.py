@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from speculation.acceptance import DRAFTER_INVARIANT, Rule, Strategy, effective_sampling
-from speculation.decisions import Decision
+from speculation.acceptance.decisions import Decision
+from speculation.acceptance.strategies import DRAFTER_INVARIANT, Rule, Strategy, effective_sampling
 from speculation.errors import SessionConflict, UnknownSession
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from verifier_server.access import Caller
 from verifier_server.places import Places
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from speculation.estimates import Line
+from speculation.policy.estimates import Line
 
 _SPIKE = 3.0  # times the time expected: a pass beyond that met something else (another process, a compilation)
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from speculation import wire
 from speculation.errors import SpecPairError
+from speculation.protocol import messages
 from verifier_server.events import COMMENT, event
 from verifier_server.generating import Writing
 from verifier_server.jobs import Answer
@@ -65,4 +65,4 @@ async def text_events(text: Writing, answers: AsyncGenerator[Answer | None]) -> 
 
 
 def _sampling(session: Session) -> dict[str, Any]:
-    return wire.sampling_body(session.sampling, session.strategy, session.threshold)
+    return messages.sampling_body(session.sampling, session.strategy, session.threshold)

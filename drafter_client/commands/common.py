@@ -21,7 +21,7 @@ from drafter_client.readout import Readout
 from drafter_client.sources import DraftModel, Lookup, Source
 from drafter_client.status_line import draw
 from drafter_client.status_line import say as say_line
-from speculation.acceptance import DRAFTER_INVARIANT
+from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C

@@ -7,7 +7,7 @@ from drafter_client.commands.common import check_system, pair_of, read_prompt, s
 from drafter_client.options import Mode
 from drafter_client.readout import Readout
 from drafter_client.stats import Baseline
-from speculation.acceptance import DRAFTER_INVARIANT
+from speculation.acceptance.strategies import DRAFTER_INVARIANT
 
 
 def run_draft(options: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.prompts import Prompt, parse_prompts
 from drafter_client.stats import Stats
-from speculation.noise import SEED_LIMIT
+from speculation.sampling.gumbel import SEED_LIMIT
 
 _WARM_UP = 8  # tokens that each way writes before anything counts
 _PICTURE = Path("compare.png")

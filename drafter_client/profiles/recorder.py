@@ -9,8 +9,8 @@ from drafter_client.observer import Committed
 from drafter_client.origin import Change, Origin
 from drafter_client.replies import Opened, Verdict
 from drafting.contract import Expansion
-from speculation.forecast import Flight
-from speculation.operation import Operation
+from speculation.policy.schedule import Operation
+from speculation.policy.verifier_timeline import Flight
 
 _DIGITS = 4  # of milliseconds: clocks are no finer
 

@@ -19,7 +19,7 @@ from drafter_client.profiles.figures import (
 )
 from drafter_client.profiles.reading import RunProfile
 from drafter_client.profiles.schema import Row
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
 from speculation.terminal_text import one_line
 
 _COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}

@@ -11,7 +11,7 @@ from benchmarks.soak_caller import Soak
 from benchmarks.soak_drafters import Life
 from benchmarks.soak_truth import Fault, Memory, Tally, Truth
 from benchmarks.soak_verifier import Books, WholeContext
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from verifier_server.service import Service
 from verifier_server.settings import Settings
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from backends.contract import BadEntry, Entry, HeadOf, head_for
-from speculation.head import Head
-from speculation.sampling import Sampling, choose, choose_two, probability
+from speculation.sampling.sampling import Sampling, choose, choose_two, probability
+from speculation.sampling.top_logits import Head
 from tests.conformance.conftest import Subject
 
 SAMPLINGS = [

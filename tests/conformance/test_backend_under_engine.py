@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from speculation.acceptance import Strategy
-from speculation.sampling import Sampling, choose
+from speculation.acceptance.strategies import Strategy
+from speculation.sampling.sampling import Sampling, choose
 from tests.conformance.conftest import Subject
 from verifier_server.engine import Answer, Engine, Job
 from verifier_server.sessions import Session

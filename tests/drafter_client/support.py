@@ -23,9 +23,9 @@ from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from drafting.contract import Drafter, Expansion
 from drafting.model import ModelDrafter
-from speculation.operation import LOCKSTEP, Mechanisms
-from speculation.sampling import Sampling, choose
-from speculation.tree import Prediction
+from speculation.drafts.tree import Prediction
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.sampling import Sampling, choose
 from verifier_server.app import create_app
 from verifier_server.service import Service
 from verifier_server.settings import Settings

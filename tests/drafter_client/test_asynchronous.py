@@ -10,8 +10,18 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import AsyncPair, Custom, DrafterError, DraftModel, Finished, Lookup, Mode, Options, Tokens
-from drafter_client import asynchronous as module
+from drafter_client import (
+    AsyncPair,
+    Custom,
+    DrafterError,
+    DraftModel,
+    Finished,
+    Lookup,
+    Mode,
+    Options,
+    Tokens,
+    asynchronous,
+)
 from drafter_client.errors import BadPrompt, PairBusy, VerifierUnreachable
 from drafter_client.pair import Pair
 from tests.drafter_client.support import Scenario, Verifier, plain, serving
@@ -236,7 +246,7 @@ def test_a_pair_whose_making_is_cancelled_is_closed_when_it_is_made(
             super().close()
             closed.set()
 
-    monkeypatch.setattr(module, "Pair", Slow)
+    monkeypatch.setattr(asynchronous, "Pair", Slow)
 
     async def work() -> None:
         making = asyncio.create_task(AsyncPair(verifier.url, TOY).__aenter__())

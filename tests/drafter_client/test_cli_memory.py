@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from speculation.measured import Measured
+from speculation.policy.mode_measurement import Measured
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, serving
 

@@ -19,9 +19,9 @@ from drafter_client.origin import Origin
 from drafter_client.stats import Stats
 from drafting.contract import Expansion
 from drafting.model import ModelDrafter
-from speculation.operation import Mechanisms, Operation
-from speculation.places import Step
-from speculation.sampling import Sampling
+from speculation.drafts.node_selection import Step
+from speculation.policy.schedule import Mechanisms, Operation
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import (
     ALL,
     EACH_WAY,

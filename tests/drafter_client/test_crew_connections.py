@@ -13,7 +13,7 @@ from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.stats import Stats
 from drafter_client.transport import HttpTransport, Reply
 from speculation.errors import UnknownSession
-from speculation.operation import Mechanisms
+from speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import (
     ALL,
     EACH_WAY,

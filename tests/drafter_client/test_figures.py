@@ -13,9 +13,9 @@ from drafter_client.origin import Origin
 from drafter_client.replies import Verdict
 from drafter_client.stats import Baseline, Stats
 from drafting.model import ModelDrafter
-from speculation.forecast import Flight
-from speculation.operation import Operation
-from speculation.sampling import Sampling
+from speculation.policy.schedule import Operation
+from speculation.policy.verifier_timeline import Flight
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 
 FREE, ACCEPTED, CORRECTED = Origin.FREE, Origin.ACCEPTED, Origin.CORRECTION

@@ -16,8 +16,8 @@ from drafter_client.resuming import released
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from drafting.model import ModelDrafter
-from speculation.operation import LOCKSTEP
-from speculation.sampling import Sampling
+from speculation.policy.schedule import LOCKSTEP
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.fake_transports import Faulty
 from tests.drafter_client.support import (
     GREEDY,

@@ -15,10 +15,10 @@ from drafter_client.origin import Origin
 from drafting.contract import Drafter
 from drafting.model import ModelDrafter
 from drafting.ngram import NgramDrafter
-from speculation.acceptance import DRAFTER_INVARIANT, Strategy, effective_sampling
-from speculation.distribution import probabilities
-from speculation.operation import LOCKSTEP, Mechanisms
-from speculation.sampling import Sampling
+from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.distribution import probabilities
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.fake_transports import Canned, Faulty
 from tests.drafter_client.support import (
     ALL,

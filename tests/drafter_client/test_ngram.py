@@ -13,8 +13,8 @@ from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.sources import Lookup
 from drafter_client.text_session import TextSession
 from drafting.ngram import NgramDrafter
-from speculation.operation import LOCKSTEP, Mechanisms
-from speculation.sampling import Sampling
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.command_line import Command
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from verifier_server.settings import Settings

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drafter_client import DrafterError, Mode, Options, Strategy
 from drafter_client.errors import BadOption
-from speculation.wire import PrefillRequest, sampling_body
+from speculation.protocol.messages import PrefillRequest, sampling_body
 
 
 @pytest.mark.parametrize(

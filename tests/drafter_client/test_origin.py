@@ -3,7 +3,7 @@
 import pytest
 
 from drafter_client.origin import Change, Origin, Origins, first_origins
-from speculation.forecast import Flight
+from speculation.policy.verifier_timeline import Flight
 
 ACCEPTED, CORRECTION, FREE, OWN = Origin
 

@@ -11,7 +11,7 @@ from drafter_client.figures import bars, headline
 from drafter_client.origin import Origin
 from drafter_client.panel import legend, show, show_main
 from drafter_client.stats import Baseline, Stats, Times, Turn
-from speculation.operation import Operation
+from speculation.policy.schedule import Operation
 
 
 def _printed(stats: Stats, width: int = 100) -> list[str]:

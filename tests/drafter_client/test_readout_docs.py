@@ -5,7 +5,7 @@ import re
 from drafter_client.figures import bars, columns, couples, lines
 from drafter_client.origin import Origin
 from drafter_client.stats import Stats
-from speculation.operation import Operation
+from speculation.policy.schedule import Operation
 from tests.drafter_client.test_panel import everything
 from tests.paths import ROOT
 

@@ -16,7 +16,7 @@ from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.replies import Ended, Pushed
 from drafter_client.text_session import TextSession
 from drafter_client.transport import Reply
-from speculation.operation import LOCKSTEP, Mechanisms
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from tests.drafter_client.fake_transports import Canned
 from tests.drafter_client.support import ALL, PROMPT, WAITING, Scenario, generate
 

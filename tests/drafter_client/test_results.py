@@ -21,7 +21,7 @@ from drafter_client.prompts import Prompt
 from drafter_client.results import Models, Result, encode, failed, finished, latest, parse
 from drafter_client.results_file import ResultsFile
 from drafter_client.stats import Stats
-from speculation.acceptance import DRAFTER_INVARIANT, Strategy
+from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.errors import PromptTooLong
 
 MODELS = Models("big-7b", "small-1b")

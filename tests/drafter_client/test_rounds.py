@@ -16,9 +16,9 @@ from drafter_client.origin import Origin
 from drafter_client.replies import Ended, Pushed, Verdict
 from drafter_client.stats import Stats
 from drafting.model import ModelDrafter
-from speculation.acceptance import Strategy
-from speculation.operation import LOCKSTEP, Mechanisms
-from speculation.sampling import Sampling
+from speculation.acceptance.strategies import Strategy
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import (
     ALL,
     GREEDY,

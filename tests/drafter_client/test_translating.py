@@ -14,7 +14,7 @@ from drafter_client.errors import StrategyRefused
 from drafter_client.translating import TranslatingDrafter
 from drafting.model import ModelDrafter
 from models import DEFAULT_TARGET
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 
 TARGET, _ = read_gguf_vocabulary(DEFAULT_TARGET)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from drafter_client.client import VerifierClient
 from drafter_client.stats import Stats, Times
 from drafter_client.waits import OTHER, PARTS, Span, exchange, fitted, partition, percentages
-from speculation.operation import Mechanisms
+from speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import EACH_WAY, generate, toy_drafter
 
 moments = some.floats(-50.0, 150.0, allow_nan=False)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from backends.contract import EngineFailure, Entry, Logits, OutOfRoom
 from backends.scripted import Script, ScriptedBackend
 from drafting.model import ModelDrafter
-from speculation.proposal import drawn_from, normalised, propose
-from speculation.sampling import Sampling, choose
-from speculation.tree import Prediction
+from speculation.acceptance.draft_probs import drawn_from, normalised, propose
+from speculation.drafts.tree import Prediction
+from speculation.sampling.sampling import Sampling, choose
 from tests.drafter_client.support import PROMPT, drafts_of, plain
 
 GREEDY, WARM = Sampling(), Sampling(seed=9, temperature=0.8)

@@ -13,8 +13,8 @@ from backends.contract import BackendError, EngineFailure, EngineLost, Entry, He
 from backends.scripted import Script, ScriptedBackend
 from drafting.model import ModelDrafter
 from drafting.shared import SharedEngine, View
-from speculation.head import Head
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
+from speculation.sampling.top_logits import Head
 from tests.drafter_client.support import drafts_of, plain
 
 SCRIPT = Script(seed=3)

@@ -11,7 +11,7 @@ from drafter_client.client import VerifierClient
 from drafting.contract import Drafter
 from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Scenario, Verifier, running
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, model
 from verifier_server.settings import Settings

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from backends.contract import Backend, Entry, LoadOptions
 from backends.registry import load
 from drafting.model import BRANCH_CELLS
-from speculation import noise
-from speculation.acceptance import common_prefix
-from speculation.sampling import Sampling, choose
+from speculation.acceptance.strategies import common_prefix
+from speculation.sampling import gumbel
+from speculation.sampling.sampling import Sampling, choose
 
 # Nats. Measured with the shipped pair, 24 prompts of 128 tokens: no flip at all on an AVX512 CPU with flash attention
 # (the default) for 1 and 2 threads; without it four texts flip, at 0.0017, 0.003, 0.007 and 0.025. Twice the largest.
@@ -98,4 +98,4 @@ def _scores(logits: NDArray[np.float64], sampling: Sampling, position: int) -> N
     if sampling.greedy:
         return logits
     ids = np.arange(len(logits))
-    return logits / sampling.temperature + noise.gumbel(noise.row_key(sampling.seed, position), ids)
+    return logits / sampling.temperature + gumbel.gumbel(gumbel.row_key(sampling.seed, position), ids)

@@ -14,11 +14,11 @@ from drafter_client.client import VerifierClient
 from drafter_client.sources import DraftModel
 from drafting.model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT
-from speculation import noise
-from speculation.acceptance import Strategy
-from speculation.pilot import Pilot
-from speculation.sampling import Sampling
-from speculation.timing import Times
+from speculation.acceptance.strategies import Strategy
+from speculation.policy.controller import Pilot
+from speculation.policy.timing import Times
+from speculation.sampling import gumbel
+from speculation.sampling.sampling import Sampling
 from tests.end_to_end.prompts import PROMPTS
 
 ROWS, CONTEXT, BEYOND = 3, 480, 31  # with one to spare 512 cells: the library rounds up to multiples of 256
@@ -113,7 +113,7 @@ def _scores(logits: Logits, sampling: Sampling, position: int) -> NDArray[np.flo
     """What the largest of is chosen."""
     if sampling.greedy:
         return logits.astype(np.float64)
-    shares = noise.gumbel(noise.row_key(sampling.seed, position), np.arange(len(logits)))
+    shares = gumbel.gumbel(gumbel.row_key(sampling.seed, position), np.arange(len(logits)))
     return logits.astype(np.float64) / sampling.temperature + shares
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from drafter_client.client import VerifierClient
 from models import DEFAULT_TARGET
-from speculation.operation import LOCKSTEP, Mechanisms
-from speculation.sampling import Sampling
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.conftest import MakeDrafter
 from tests.end_to_end.prompts import PROMPTS

@@ -15,8 +15,8 @@ from drafting.contract import Drafter
 from drafting.model import ModelDrafter
 from drafting.ngram import NgramDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from speculation.operation import LOCKSTEP, Mechanisms
-from speculation.sampling import Sampling
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference

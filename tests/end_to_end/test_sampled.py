@@ -9,7 +9,7 @@ import pytest
 
 from drafter_client.client import VerifierClient
 from drafter_client.text_session import TextSession
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import generate, options_of
 from tests.end_to_end.conftest import MakeDrafter
 from tests.end_to_end.prompts import PROMPTS

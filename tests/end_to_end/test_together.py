@@ -11,7 +11,7 @@ from drafter_client.client import VerifierClient
 from drafter_client.text_session import TextSession
 from drafting.model import ModelDrafter
 from models import DEFAULT_DRAFT
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, ends_where_it_should, model

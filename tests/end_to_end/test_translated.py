@@ -10,8 +10,8 @@ from drafter_client.client import VerifierClient
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.translating import TranslatingDrafter
 from models import DEFAULT_TWIN
-from speculation.operation import LOCKSTEP, Mechanisms
-from speculation.sampling import Sampling
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.sampling import Sampling
 from tests.drafter_client.command_line import Command, runner
 from tests.drafter_client.support import Verifier, generate, options_of
 from tests.end_to_end.prompts import PROMPTS

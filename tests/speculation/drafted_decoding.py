@@ -10,10 +10,10 @@ from itertools import product
 
 import numpy as np
 
-from speculation.acceptance import Rule, Strategy, judge
-from speculation.distribution import probabilities
-from speculation.proposal import Weights, drawn_from, propose
-from speculation.sampling import Logits, Sampling, choose
+from speculation.acceptance.draft_probs import Weights, drawn_from, propose
+from speculation.acceptance.strategies import Rule, Strategy, judge
+from speculation.sampling.distribution import probabilities
+from speculation.sampling.sampling import Logits, Sampling, choose
 from tests.speculation import chi_square
 
 IDS = 5

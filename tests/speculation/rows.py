@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from speculation.head import Head
-from speculation.sampling import GREEDY_BELOW, Logits, Sampling
+from speculation.sampling.sampling import GREEDY_BELOW, Logits, Sampling
+from speculation.sampling.top_logits import Head
 
 SHAPES = ("normal", "ties", "flat", "peaked", "masked", "mostly masked", "far from zero", "huge")
 

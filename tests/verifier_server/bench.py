@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backends.scripted import END, Script, ScriptedBackend
-from speculation.acceptance import Strategy
+from speculation.acceptance.draft_probs import Weights
+from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
-from speculation.proposal import Weights
-from speculation.sampling import Sampling, choose_reference
+from speculation.sampling.sampling import Sampling, choose_reference
 from verifier_server.engine import Engine
 from verifier_server.jobs import Answer, Job
 from verifier_server.sessions import Session

@@ -6,7 +6,7 @@ from backends.scripted import Script, ScriptedBackend
 from benchmarks.capacity_virtual import Setting
 from benchmarks.neighbour_virtual import rate
 from benchmarks.paced import DRAFTER_8, TARGET_25, Cost
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
 from tests.verifier_server.bench import plain
 from tests.verifier_server.virtual import World, fed, opened
 from verifier_server.allowance import EARNED, FIRST, MOST, Allowance, price

@@ -12,7 +12,7 @@ from backends.contract import Backend, EngineFailure, LoadOptions, ModelLoadErro
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind
 from drafting.model import ModelDrafter
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.draft_model import DraftModel, load_draft_model
 from verifier_server.service import Service

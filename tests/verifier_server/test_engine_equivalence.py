@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.scripted import Script
-from speculation.acceptance import common_prefix
-from speculation.sampling import Sampling
+from speculation.acceptance.strategies import common_prefix
+from speculation.sampling.sampling import Sampling
 from tests.verifier_server.bench import Asked, Bench, plain
 from verifier_server.sessions import Session
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from backends.scripted import END, Script
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
 from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt, TooManyDrafts
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.verifier_server.bench import Bench, plain
 from verifier_server.sessions import Session
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.scripted import Script, ScriptedBackend
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.speculation import chi_square
 from tests.verifier_server.bench import Bench, plain
 

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from backends.contract import Entry
 from backends.scripted import Script, ScriptedBackend
-from speculation.acceptance import DRAFTER_INVARIANT, Rule, Strategy, effective_sampling, judge
-from speculation.decisions import explain
-from speculation.distribution import probabilities
+from speculation.acceptance.decisions import explain
+from speculation.acceptance.draft_probs import Weights, drawn_from, propose
+from speculation.acceptance.strategies import DRAFTER_INVARIANT, Rule, Strategy, effective_sampling, judge
 from speculation.errors import OverlapRefused, PositionBeyondCommitted
-from speculation.proposal import Weights, drawn_from, propose
-from speculation.sampling import Logits, Row, Sampling
+from speculation.sampling.distribution import probabilities
+from speculation.sampling.sampling import Logits, Row, Sampling
 from tests.verifier_server.bench import Asked, Bench, plain
 from verifier_server.sessions import Session
 
@@ -256,8 +256,8 @@ def test_and_once_where_the_rule_and_the_decision_want_the_same(
         asked.append(sampling)
         return probabilities(row, sampling)
 
-    monkeypatch.setattr("speculation.decisions.probabilities", counted)
-    monkeypatch.setattr("speculation.acceptance.probabilities", counted)
+    monkeypatch.setattr("speculation.acceptance.decisions.probabilities", counted)
+    monkeypatch.setattr("speculation.acceptance.strategies.probabilities", counted)
     bench = Bench(SCRIPT)
     session = opened(bench, strategy, told=True)
     for _ in range(5):
@@ -273,7 +273,7 @@ def test_nothing_is_worked_out_for_nobody(monkeypatch: pytest.MonkeyPatch) -> No
         raise AssertionError("nobody asked")
 
     monkeypatch.setattr("verifier_server.scheduler.explain", fail)
-    monkeypatch.setattr("speculation.acceptance.probabilities", fail)
+    monkeypatch.setattr("speculation.acceptance.strategies.probabilities", fail)
     bench = Bench(SCRIPT)
     session = opened(bench, Strategy.COUPLED)
     assert bench.verify(session, 5, [1, 2, 3]).decisions is None

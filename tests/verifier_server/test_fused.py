@@ -16,11 +16,11 @@ import pytest
 
 from backends.contract import BackendError, EngineFailure, EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from speculation import wire
-from speculation.acceptance import Strategy
-from speculation.distribution import probabilities
+from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded, ShuttingDown, SpecPairError
-from speculation.sampling import Sampling
+from speculation.protocol import messages
+from speculation.sampling.distribution import probabilities
+from speculation.sampling.sampling import Sampling
 from tests.speculation import chi_square
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
@@ -547,7 +547,7 @@ def test_stopping_ends_what_is_under_way_and_what_waits() -> None:
 def test_a_burst_of_streams_keeps_to_the_bound(serve: Serve) -> None:
     """They are counted when they are let in, not when their first token goes out."""
     live = serve(ScriptedBackend(SCRIPT), draft=half_right(), max_sessions=2)
-    request = wire.GenerateRequest.model_validate(body_of(GREEDY))
+    request = messages.GenerateRequest.model_validate(body_of(GREEDY))
 
     async def burst() -> tuple[int, int]:
         texts = [live.service.open_text(request) for _ in range(2)]

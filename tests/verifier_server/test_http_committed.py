@@ -9,7 +9,7 @@ import pytest
 
 from backends.contract import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import LiveServer, Serve, settings
 from tests.verifier_server.test_departures import until

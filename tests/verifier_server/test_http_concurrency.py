@@ -10,7 +10,7 @@ import pytest
 
 from backends.contract import Entry, Logits
 from backends.scripted import ScriptedBackend
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from verifier_server.app import create_app

@@ -10,7 +10,7 @@ import pytest
 
 from backends.contract import EngineFailure, Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.test_departures import until

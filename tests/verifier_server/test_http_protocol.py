@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 

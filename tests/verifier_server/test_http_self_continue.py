@@ -8,8 +8,8 @@ import pytest
 
 from backends.contract import Entry, Logits
 from backends.scripted import ScriptedBackend
-from speculation.acceptance import common_prefix
-from speculation.sampling import Sampling
+from speculation.acceptance.strategies import common_prefix
+from speculation.sampling.sampling import Sampling
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.test_http_stream import read, tokens_of

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from speculation.distribution import probabilities
-from speculation.proposal import drawn_from, propose
-from speculation.sampling import Sampling
+from speculation.acceptance.draft_probs import drawn_from, propose
+from speculation.sampling.distribution import probabilities
+from speculation.sampling.sampling import Sampling
 from tests.speculation import chi_square
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 
 from backends.contract import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from speculation import errors, responses, wire
+from speculation import errors
+from speculation.protocol import messages, responses
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.app import create_app
@@ -108,9 +109,9 @@ def test_every_error_is_told_of_somewhere() -> None:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_request_examples_are_requests(name: str) -> None:
-    schema = getattr(wire, name)
+    schema = getattr(messages, name)
     for example in REQUESTS[name].values():
-        wire.parse(schema, json.dumps(example).encode())
+        messages.parse(schema, json.dumps(example).encode())
 
 
 @pytest.mark.parametrize("name", RESPONSES)

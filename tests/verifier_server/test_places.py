@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from verifier_server.access import Caller
 from verifier_server.places import LINGER
 from verifier_server.seats import SILENCE

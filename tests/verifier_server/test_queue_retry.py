@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.verifier_server.virtual import World, opened
 from verifier_server.allowance import Allowance
 from verifier_server.plan import Plan

@@ -9,9 +9,9 @@ import pytest
 
 from backends.contract import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from speculation.acceptance import common_prefix
+from speculation.acceptance.strategies import common_prefix
 from speculation.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from tests.verifier_server.bench import plain
 from tests.verifier_server.virtual import World
 from verifier_server.jobs import Answer, Job

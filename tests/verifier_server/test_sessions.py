@@ -2,9 +2,9 @@
 
 import pytest
 
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded, SessionConflict, UnknownSession
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from verifier_server.access import ANYONE, Caller
 from verifier_server.sessions import CALLERS, Session, SessionTable
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from backends.scripted import Script, ScriptedBackend
 from benchmarks import virtual
-from speculation.acceptance import Strategy
+from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
-from speculation.sampling import Sampling
+from speculation.sampling.sampling import Sampling
 from verifier_server.jobs import Answer, Job
 from verifier_server.plan import Plan
 from verifier_server.sessions import Session

@@ -10,9 +10,9 @@ from drafter_client.profiles.recorder import Recorder
 from drafter_client.replies import Verdict
 from drafter_client.stats import Stats
 from drafting.contract import Expansion
-from speculation.forecast import Flight
-from speculation.operation import Operation
-from speculation.tree import Prediction
+from speculation.drafts.tree import Prediction
+from speculation.policy.schedule import Operation
+from speculation.policy.verifier_timeline import Flight
 
 MS = st.floats(0.0, 1e4)
 

@@ -27,7 +27,7 @@ from drafter_client.profiles.writing import Profile
 from drafter_client.resuming import released
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
-from speculation.operation import LOCKSTEP, Mechanisms
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from tests.drafter_client.support import (
     ALL,
     GREEDY,

@@ -1,0 +1,1 @@
+"""Which draft tokens are accepted: the strategies, rejection sampling, and the reasons for each decision."""

@@ -1,0 +1,96 @@
+"""The text as far as it is known, the drafts behind it, and how far such drafts can be believed."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from speculation.drafts.acceptance_model import Belief
+from speculation.drafts.ngram import NgramIndex
+from speculation.drafts.node_selection import FLOOR, open_places
+from speculation.drafts.tree import Node, Tree
+
+
+class Text:
+    """Grows as tokens are committed, and compares them with what was expected."""
+
+    def __init__(self, tokens: Sequence[int], ends: AbstractSet[int], lookup: NgramIndex | None = None) -> None:
+        """`tokens`: prompt and what is committed. `ends`: tokens that end it. `lookup`: of a beginning of it."""
+        self.known = list(tokens)
+        self.tree = Tree(ends)
+        self.misses = self.prepared = 0  # tokens that were not expected; of them, those with drafts ready behind them
+        self.untested = 0  # tokens committed since one was compared with a draft of the model
+        self.ready = 0.0  # fading share of misses behind which drafts were ready
+        self._runner_up = 0.4  # fading share of misses in which the second choice was right
+        self._belief = Belief()
+        self.lookup = lookup
+        if lookup is not None:
+            lookup.extend(self.known[len(lookup) :])
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Take in tokens that follow those known."""
+        if self.lookup is not None:
+            self.lookup.extend(tokens)
+        missed = [token for token in tokens if self._advance(token)]
+        if missed:
+            ready = bool(self.tree.root.children)
+            self.misses += 1
+            self.prepared += ready
+            self.ready += 0.1 * (ready - self.ready)
+
+    def learn(self) -> None:
+        """Believe drafts as far as those did that were compared. It takes longer than all the rest."""
+        self._belief.fit()
+
+    def tip(self, main: Sequence[Node]) -> Node:
+        """Where the likeliest path, `tree.main()`, goes on."""
+        return main[-1] if main else self.tree.root
+
+    def chances(self, path: Sequence[Node] = (), ahead: int = 0) -> list[float]:
+        """`[k]`: that the first k drafts of a path from the root stand, and of so many more behind them."""
+        return [1.0, *self._belief.path(path, ahead)]
+
+    @property
+    def typical(self) -> float:
+        """Chance that a draft of the model stands of which nothing is known."""
+        return self._belief.model.typical
+
+    def places(self, deepest: int, beyond_fork: int) -> list[tuple[float, Node]]:
+        """Where to look further, with the chance that the text goes through there, as `open_places` says."""
+        return open_places(self.tree, self._belief, self._runner_up, deepest, beyond_fork)
+
+    def look_up(self, deepest: int, asked: Sequence[Node], *, always: bool) -> None:
+        """Lengthen the likeliest path by what followed before, up to `deepest` tokens.
+
+        `asked`: nodes that the model is looking behind. `always`: else only by what is likelier to stand than what the
+        model would say.
+        """
+        if self.lookup is None:
+            return
+        path = self.tree.main()
+        tail, tip = [node.token for node in path], self.tip(path)
+        chance = self.chances(path)[-1]
+        least = 0.0 if always else self._belief.at_best(self._belief.recent)
+        while len(tail) < deepest and self.tree.is_open(tip) and tip not in asked:
+            found = self.lookup.predict(tail)
+            if found is None:
+                return
+            node = Node(found.token, found.confidence, tip, found=True)
+            stands = self._belief.chance(node, self._belief.recent)
+            chance *= stands
+            if chance < FLOOR or stands < least:
+                return
+            tip.children, tip = [node], node
+            tail.append(node.token)
+
+    def _advance(self, token: int) -> bool:
+        """Take in one token; whether it was expected to be another."""
+        expected = self.tree.advance(token)
+        self.known.append(token)
+        if not expected:
+            self.untested += 1
+            return False
+        self.untested = self.untested + 1 if expected[0].found else 0
+        stood = expected[0].token == token
+        self._belief.learn(expected[0], stood)
+        if not stood and len(expected) > 1:
+            self._runner_up += 0.05 * ((expected[1].token == token) - self._runner_up)
+        return not stood

@@ -1,0 +1,1 @@
+"""From a row of logits to a token: filters and the shared Gumbel noise."""

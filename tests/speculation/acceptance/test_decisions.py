@@ -1,0 +1,74 @@
+"""The numbers that are told of a ruling are those it was made by."""
+
+import numpy as np
+import pytest
+
+from speculation.acceptance.decisions import Decision, explain
+from speculation.acceptance.strategies import Rule, Strategy, effective_sampling, judge
+from speculation.sampling import gumbel
+from speculation.sampling.distribution import probabilities
+from speculation.sampling.gumbel import Purpose
+from speculation.sampling.sampling import Logits, Sampling
+
+ROWS: list[Logits] = list(np.random.default_rng(1).standard_normal((4, 6)).astype(np.float32) * 2)
+WARM = Sampling(9, 0.8, 5, 0.95)
+PROPOSALS = [{0: 0.25, 1: 0.5, 4: 0.25}, {2: 1.0}, {3: 0.6, 5: 0.4}]
+DRAFTS = [1, 2, 3]
+
+
+def decided(rule: Rule, drafts: list[int] = DRAFTS) -> list[Decision]:
+    proposals = PROPOSALS[: len(drafts)] if rule.strategy is Strategy.PROBABILISTIC else []
+    rulings = judge(drafts, ROWS, rule, 20, set(), proposals)
+    decisions = explain(rule, rulings, drafts, ROWS, 20, proposals)
+    assert [each.token for each in decisions] == [each.token for each in rulings]
+    assert [each.verdict == "accepted" for each in decisions] == [each.stands for each in rulings]
+    assert decisions[-1].verdict == ("own" if len(decisions) > len(drafts) else "rejected")
+    for at, each in enumerate(decisions):
+        told = Sampling(9, 1.0) if rule.sampling.greedy else rule.sampling
+        p = probabilities(ROWS[at], told)
+        assert each.p == p[each.token]
+        if at < len(drafts):
+            assert (each.draft, each.draft_p) == (drafts[at], p[drafts[at]])
+        else:
+            assert (each.draft, each.draft_p, each.q, each.drawn) == (None, None, None, None)
+    return decisions
+
+
+def test_a_coin_against_p_and_q() -> None:
+    verdicts = set()
+    for seed in range(200):
+        for at, each in enumerate(decided(Rule(Strategy.PROBABILISTIC, Sampling(seed, 0.8, 5, 0.95)))[: len(DRAFTS)]):
+            assert each.q is not None and each.drawn is not None and each.draft_p is not None
+            assert each.q == pytest.approx((0.5, 1.0, 0.6)[at])
+            assert each.drawn == gumbel.uniform(gumbel.row_key(seed, 20 + at, Purpose.COIN))
+            assert (each.verdict == "accepted") == (each.drawn < each.draft_p / each.q)
+            verdicts.add(each.verdict)
+    assert verdicts == {"accepted", "rejected"}
+
+
+def test_the_number_behind_the_shared_noise() -> None:
+    rule = Rule(Strategy.COUPLED, WARM)
+    right = [each.token for each in judge([], ROWS[:1], rule, 20, set())]
+    for drafts in (right, [(right[0] + 1) % 6]):
+        first = decided(rule, drafts)[0]
+        assert first.drawn == gumbel.uniform(gumbel.row_key(9, 20), drafts[0])
+        assert first.q is None
+
+
+@pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY, Strategy.THRESHOLD])
+def test_where_nothing_is_drawn_nothing_is_told(strategy: Strategy) -> None:
+    sampling = effective_sampling(strategy, Sampling(9, 0.0 if strategy is Strategy.COUPLED else 0.8))
+    for each in decided(Rule(strategy, sampling, 0.3)):
+        assert (each.drawn, each.q) == (None, None)
+
+
+def test_as_replies_carry_it() -> None:
+    assert Decision(5, 0.5, 3, 0.25, None, 0.75, "rejected").body() == {
+        "token": 5,
+        "p": 0.5,
+        "draft": 3,
+        "draft_p": 0.25,
+        "q": None,
+        "drawn": 0.75,
+        "verdict": "rejected",
+    }

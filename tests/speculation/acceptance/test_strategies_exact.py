@@ -1,0 +1,183 @@
+"""What stands in the end is a sample of the target, whatever drafts; and the classic mistakes would be noticed."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speculation.acceptance.draft_probs import Weights, drawn_from, normalised, propose
+from speculation.acceptance.rejection_sampling import coin, decide
+from speculation.acceptance.strategies import Rule, Strategy, effective_sampling, judge
+from speculation.sampling import gumbel
+from speculation.sampling.distribution import draw, probabilities
+from speculation.sampling.gumbel import Purpose
+from speculation.sampling.sampling import Logits, Sampling, choose
+from tests.speculation import chi_square
+from tests.speculation.drafted_decoding import Decide, by_rule, is_the_targets, ours, target_row, text, texts
+from tests.speculation.rows import Device, samplings, seeds, small_rows
+
+WARM = Sampling(0, 1.0)
+FILTERED = Sampling(0, 1.2, 3, 0.95)
+SETTINGS = pytest.mark.parametrize("sampling", [WARM, FILTERED, Sampling(0, 0.6, 3), Sampling(0, 1.5, 0, 0.7)], ids=str)
+DRAFTS = pytest.mark.parametrize("drafts", [1, 2, 3])
+
+
+def _residual(p: np.ndarray, weights: Weights, sampling: Sampling, position: int) -> int:
+    rest = p.copy()
+    for token, q in normalised(weights).items():
+        rest[token] = max(0.0, rest[token] - q)
+    u = gumbel.uniform(gumbel.row_key(sampling.seed, position, Purpose.RESIDUAL))
+    return draw(rest if rest.any() else p, u)
+
+
+def raw_against_filtered(row: Logits, sampling: Sampling, draft: int, weights: Weights, at: int) -> tuple[int, bool]:
+    """The target's filters are forgotten where a draft is weighed."""
+    unfiltered = probabilities(row, Sampling(sampling.seed, sampling.temperature))
+    if coin(sampling.seed, at) * normalised(weights)[draft] < unfiltered[draft]:
+        return draft, True
+    return _residual(probabilities(row, sampling), weights, sampling, at), False
+
+
+def no_residual(row: Logits, sampling: Sampling, draft: int, weights: Weights, at: int) -> tuple[int, bool]:
+    """In place of a draft that fell, a token of the target's plain distribution."""
+    p = probabilities(row, sampling)
+    if coin(sampling.seed, at) * normalised(weights)[draft] < p[draft]:
+        return draft, True
+    return choose(row, sampling, at), False
+
+
+def the_drafts_noise_again(row: Logits, sampling: Sampling, draft: int, weights: Weights, at: int) -> tuple[int, bool]:
+    """The number that drew the draft decides about it, too."""
+    p = probabilities(row, sampling)
+    u = gumbel.uniform(gumbel.row_key(sampling.seed, at, Purpose.DRAFT))
+    if u * normalised(weights)[draft] < p[draft]:
+        return draft, True
+    return _residual(p, weights, sampling, at), False
+
+
+def equality_first(row: Logits, sampling: Sampling, draft: int, weights: Weights, at: int) -> tuple[int, bool]:
+    """A draft that equals the target's own token is accepted, and only another is weighed."""
+    if choose(row, sampling, at) == draft:
+        return draft, True
+    token = decide(probabilities(row, sampling), draft, weights, sampling.seed, at)
+    return token, token == draft
+
+
+MISTAKES: list[Decide] = [raw_against_filtered, no_residual, the_drafts_noise_again, equality_first]
+
+
+@SETTINGS
+@DRAFTS
+def test_by_coins_the_text_is_a_sample_of_the_target(sampling: Sampling, drafts: int) -> None:
+    found = texts(ours(Strategy.PROBABILISTIC), sampling, drafts, 2)
+    assert is_the_targets(found, sampling, 2), "pairs"
+    singles: Counter[tuple[int, ...]] = Counter()
+    for (first, _), times in found.items():
+        singles[first,] += times
+    assert is_the_targets(singles, sampling, 1), "single tokens"
+
+
+@SETTINGS
+def test_so_it_is_with_the_shared_noise(sampling: Sampling) -> None:
+    assert is_the_targets(texts(ours(Strategy.COUPLED), sampling, 2, 2), sampling, 2)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("count", [1, 2], ids=["single tokens", "pairs"])
+def test_the_classic_mistakes_are_noticed(mistake: Decide, count: int) -> None:
+    def make(_: Sampling) -> Decide:
+        return mistake
+
+    found = texts(make, FILTERED, 2, count)
+    assert not is_the_targets(found, FILTERED, count)
+
+
+def test_the_threshold_is_lossy() -> None:
+    def make(sampling: Sampling) -> Decide:
+        return by_rule(Rule(Strategy.THRESHOLD, sampling, 0.2))
+
+    assert not is_the_targets(texts(make, WARM, 2, 1), WARM, 1)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.DETERMINISTIC, Strategy.GREEDY, Strategy.COUPLED])
+@DRAFTS
+def test_at_temperature_0_it_is_the_targets_argmax(strategy: Strategy, drafts: int) -> None:
+    warm = Sampling(5, 0.0 if strategy is Strategy.COUPLED else 1.3)
+    rule = Rule(strategy, effective_sampling(strategy, warm))
+
+    tokens = text(rule.sampling, by_rule(rule), drafts, 12)
+    before = (0, *tokens)
+    assert list(tokens) == [int(target_row(token).argmax()) for token in before[:12]]
+
+
+@DRAFTS
+def test_coins_have_no_say_at_temperature_0(drafts: int) -> None:
+    cold = Sampling(5)
+    tokens = text(cold, ours(Strategy.PROBABILISTIC)(cold), drafts, 12)
+    assert list(tokens) == [int(target_row(token).argmax()) for token in (0, *tokens)[:12]]
+
+
+def plain_judge(drafts: list[int], rows: list[Logits], proposals: list[Weights], sampling: Sampling) -> list[int]:
+    """Speculative sampling in the plainest words: whole vocabulary, float64, `p / q` and the residual written out."""
+    tokens: list[int] = []
+    for at, (draft, weights) in enumerate(zip(drafts, proposals, strict=True)):
+        p = probabilities(rows[at], sampling)
+        q = np.zeros(len(p))
+        total = sum(weights.values())
+        for token, weight in weights.items():
+            q[token] = weight / total
+        u = gumbel.uniform(gumbel.row_key(sampling.seed, 40 + at, Purpose.COIN))
+        if u < p[draft] / q[draft]:
+            tokens.append(draft)
+            continue
+        rest = np.maximum(0.0, p - q)
+        rest = rest if rest.sum() > 0.0 else p
+        v = gumbel.uniform(gumbel.row_key(sampling.seed, 40 + at, Purpose.RESIDUAL))
+        reached = 0.0
+        for token, weight in enumerate(rest / rest.sum()):
+            reached += weight
+            if weight > 0.0 and v < reached:
+                return [*tokens, token]
+        return [*tokens, int(np.flatnonzero(rest)[-1])]
+    return [*tokens, choose(rows[-1], sampling, 40 + len(drafts))]
+
+
+@given(
+    st.lists(small_rows.filter(lambda row: len(row) > 2), min_size=1, max_size=4),
+    samplings | st.just(Sampling(9)),
+    seeds,
+)
+def test_it_judges_as_it_is_written_in_the_papers(rows: list[Logits], sampling: Sampling, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    minds = [row + rng.standard_normal(len(row)).astype(np.float32) for row in rows[:-1]]
+    proposals = [propose(mind, sampling) for mind in minds]
+    drafts = [drawn_from(weights, sampling.seed, 40 + at) for at, weights in enumerate(proposals)]
+    expected = plain_judge(drafts, rows, proposals, sampling)
+    rule = Rule(Strategy.PROBABILISTIC, sampling)
+    rulings = judge(drafts, rows, rule, 40, set(), proposals)
+    assert [each.token for each in rulings] == expected
+    assert [each.stands for each in rulings] == [True] * (len(expected) - 1) + [False]
+    heads = [Device(row).head(2, sampling.softmax_temperature) for row in rows]
+    assert judge(drafts, heads, rule, 40, set(), proposals) == rulings, "and so on a device, and once more"
+
+
+def test_a_draft_that_was_not_drawn_is_taken_for_certain() -> None:
+    """One that was looked up: what stands there is the target's word all the same, and it is not said if it falls."""
+    p = probabilities(target_row(0), WARM)
+    outcomes = [
+        judge([1], [target_row(0)], Rule(Strategy.PROBABILISTIC, Sampling(seed, 1.0)), 3, set())[0]
+        for seed in range(2000)
+    ]
+    counts = [sum(ruling.token == each for ruling in outcomes) for each in range(len(p))]
+    assert chi_square.fits(counts, p.tolist())
+    assert all((ruling.token == 1) == ruling.stands for ruling in outcomes)
+
+
+def test_where_rounding_leaves_no_residual_the_target_speaks() -> None:
+    """p and q are one distribution but for the last bit: a coin in between rejects, and nothing is left over."""
+    seed = next(seed for seed in range(100_000) if coin(seed, 0) > 0.9999)
+    p = np.array([0.5 - 1e-4, 0.5 - 1e-4, 0.0])
+    assert coin(seed, 0) * 0.5 > p[0]
+    assert decide(p, 0, {0: 0.5, 1: 0.5}, seed, 0) in (0, 1)

@@ -1,0 +1,109 @@
+"""How likely a draft is to stand: learnt from how drafts of such confidence fared, and how the last ones did."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speculation.drafts.calibration import Calibration
+
+CONFIDENCE = st.floats(0.0, 1.0)
+OUTCOMES = st.lists(st.tuples(CONFIDENCE, st.booleans()), max_size=60)
+
+
+def _taught(outcomes: list[tuple[float, bool]]) -> Calibration:
+    calibration = Calibration()
+    for number, (confidence, stood) in enumerate(outcomes):
+        calibration.learn(confidence, stood)
+        if number % 3 == 2:
+            calibration.fit()
+    calibration.fit()
+    return calibration
+
+
+def _drawn(seed: int, count: int, *chances: tuple[float, float]) -> list[tuple[float, bool]]:
+    """Outcomes of drafts of several kinds: what the drafter says of them, and their chance."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.integers(0, len(chances), count)
+    return [
+        (chances[kind][0], bool(luck < chances[kind][1])) for kind, luck in zip(kinds, rng.random(count), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("says", [(0.9, 0.3), (0.99, 0.9), (0.3, 0.1), (0.3, 0.9)], ids=str)
+def test_confidence_is_taken_for_what_it_has_proved_to_be_worth(says: tuple[float, float]) -> None:
+    calibration = _taught(_drawn(0, 400, (says[0], 0.9), (says[1], 0.2)))
+    typical_run = 2 * 0.55 - 1.0
+    assert calibration.chance(says[0], typical_run) == pytest.approx(0.9, abs=0.12)
+    assert calibration.chance(says[1], typical_run) == pytest.approx(0.2, abs=0.15)
+
+
+@pytest.mark.parametrize("agreement", [0.1, 0.5, 0.9])
+def test_what_is_typical_is_the_share_that_stood(agreement: float) -> None:
+    assert _taught(_drawn(1, 300, (0.5, agreement))).typical == pytest.approx(agreement, abs=0.13)
+
+
+def test_a_draft_behind_one_that_stood_is_likelier_to_stand_where_that_is_so() -> None:
+    """Stretches of eight that stand, then eight that fall."""
+    runs = _taught([(0.5, number // 8 % 2 == 0) for number in range(200)])
+    assert runs.chance(0.5, 1.0) > 0.7 > 0.3 > runs.chance(0.5, -1.0)
+
+
+def test_what_was_long_ago_is_forgotten() -> None:
+    assert _taught(_drawn(2, 300, (0.5, 0.05)) + _drawn(3, 220, (0.5, 0.95))).typical > 0.85
+
+
+def test_a_few_outcomes_do_not_overturn_everything() -> None:
+    before = Calibration().chance(0.9, 0.0)
+    after = _taught([(0.9, False)] * 2).chance(0.9, 0.0)
+    assert 0.4 < after < before
+
+
+def test_without_outcomes_a_fit_changes_nothing() -> None:
+    calibration = Calibration()
+    before = calibration.path([0.2, 0.9], 3), calibration.typical
+    calibration.fit()
+    assert (calibration.path([0.2, 0.9], 3), calibration.typical) == before
+
+
+def test_an_outcome_counts_once_it_is_fitted() -> None:
+    calibration = Calibration()
+    before = calibration.chance(0.9, 0.0)
+    calibration.learn(0.9, False)
+    assert calibration.chance(0.9, 0.0) == before
+    calibration.fit()
+    assert calibration.chance(0.9, 0.0) < before
+
+
+def test_how_the_last_drafts_went_fades() -> None:
+    calibration = Calibration()
+    assert calibration.recent == 0.0
+    for stood in (True, True, False):
+        expected = calibration.then(calibration.recent, stood)
+        calibration.learn(0.5, stood)
+        assert calibration.recent == expected
+    assert calibration.then(1.0, True) == pytest.approx(1.0) and calibration.then(-1.0, False) == pytest.approx(-1.0)
+    assert -1.0 < calibration.then(-1.0, True) < calibration.then(0.0, True) < 1.0
+
+
+@given(outcomes=OUTCOMES, confidences=st.lists(CONFIDENCE, max_size=6), ahead=st.integers(0, 4))
+def test_a_path_stands_as_far_as_all_its_drafts_do(
+    outcomes: list[tuple[float, bool]], confidences: list[float], ahead: int
+) -> None:
+    calibration = _taught(outcomes)
+    path = calibration.path(confidences, ahead)
+    assert len(path) == len(confidences) + ahead
+    chance, recent = 1.0, calibration.recent
+    for found, confidence in zip(path, confidences, strict=False):
+        chance *= calibration.chance(confidence, recent)
+        recent = calibration.then(recent, True)
+        assert found == pytest.approx(chance)
+    assert all(0.0 <= after <= before <= 1.0 for before, after in zip([1.0, *path], path, strict=False))
+
+
+@given(outcomes=OUTCOMES)
+def test_whatever_happened_chances_are_chances(outcomes: list[tuple[float, bool]]) -> None:
+    calibration = _taught(outcomes)
+    assert 0.0 < calibration.typical < 1.0 and -1.0 <= calibration.recent <= 1.0
+    for confidence in (0.0, 1e-9, 0.5, 1.0):
+        assert all(0.0 <= calibration.chance(confidence, recent) <= 1.0 for recent in (-1.0, 0.0, 1.0))

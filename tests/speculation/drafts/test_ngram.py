@@ -1,0 +1,109 @@
+"""What followed before follows again: the lookup finds it, and knows how often that is true."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speculation.drafts.ngram import NgramIndex
+
+TOKENS = st.lists(st.integers(0, 3), max_size=60)
+
+
+def index_of(tokens: Sequence[int]) -> NgramIndex:
+    index = NgramIndex()
+    index.extend(tokens)
+    return index
+
+
+def junk(count: int, kinds: int) -> list[int]:
+    """Tokens without any order."""
+    state, tokens = 1, []
+    for _ in range(count):
+        state = state * 1103515245 + 12345 & 0x7FFFFFFF
+        tokens.append((state >> 16) % kinds)
+    return tokens
+
+
+def test_the_longest_match_decides_and_of_equal_ones_the_latest() -> None:
+    text = [1, 2, 3, 4, 50, 9, 3, 4, 60, 7, 7, 1, 2, 3, 4]
+    found = index_of(text).predict()
+    assert found is not None and found.token == 50, "the latest place of '3 4' is the shorter match"
+    assert found.runner_up == 60
+    found = index_of([3, 4, 50, 8, 3, 4, 60, 9, 3, 4]).predict()
+    assert found is not None and (found.token, found.runner_up) == (60, 50)
+
+
+def test_a_tail_is_followed_into_what_was_found_and_into_itself() -> None:
+    index = index_of([5, 6, 7, 8, 9, 1, 5, 6])
+    assert [found and found.token for found in (index.predict(), index.predict([7]), index.predict([7, 8]))] == [
+        7,
+        8,
+        9,
+    ]
+    loop = index_of([2, 3])
+    assert [found and found.token for found in (loop.predict([2]), loop.predict([2, 3]), loop.predict([2, 3, 2]))] == [
+        3,
+        2,
+        3,
+    ]
+
+
+def test_where_nothing_is_known_nothing_is_said() -> None:
+    assert NgramIndex().predict() is None
+    assert index_of([1]).predict() is None
+    assert index_of([1, 2, 3]).predict([9]) is None
+
+
+@given(TOKENS, st.lists(st.integers(0, 3), max_size=8))
+def test_what_is_said_stood_behind_the_longest_of_the_looked_up_endings(text: list[int], tail: list[int]) -> None:
+    whole = [*text, *tail]
+    found = index_of(text).predict(tail)
+    ends = [
+        size
+        for size in (4, 3, 2, 1)
+        for at in range(size, min(len(text), len(whole) - 1) + 1)
+        if size <= len(whole) and whole[at - size : at] == whole[-size:]
+    ]
+    assert (found is None) == (not ends)
+    if found is not None:
+        size = max(ends)
+        follow = {
+            whole[at] for at in range(size, len(whole)) if at <= len(text) and whole[at - size : at] == whole[-size:]
+        }
+        assert found.token in follow
+        behind_last = {whole[at] for at in range(1, len(whole)) if at <= len(text) and whole[at - 1] == whole[-1]}
+        assert found.runner_up in (behind_last - {found.token} or {None})
+        assert 0.0 < found.confidence < 1.0
+
+
+@given(TOKENS, st.integers(0, 60))
+def test_it_does_not_matter_in_how_many_pieces_a_text_comes(text: list[int], cut: int) -> None:
+    pieces = NgramIndex()
+    pieces.extend(text[:cut])
+    pieces.extend(text[cut:])
+    assert len(pieces) == len(text)
+    assert pieces.predict() == index_of(text).predict()
+
+
+def test_its_confidence_is_how_often_it_was_right() -> None:
+    repeating = list(range(100, 120)) * 30
+    found = index_of(repeating).predict()
+    assert found is not None and found.token == repeating[len(repeating) % 20] and found.confidence > 0.9
+    found = index_of(junk(600, kinds=8)).predict()  # every pair of tokens stands somewhere, and says nothing
+    assert found is not None and found.confidence < 0.3
+
+
+def test_of_a_long_prompt_the_last_tokens_say_how_often_it_is_right() -> None:
+    """Of what comes at once: that is what bounds the time a prompt takes."""
+    last = [9, *range(100, 2097), 100, 101]  # nothing in it but the very end was there before
+    assert len(last) == 2000
+    at_once, in_turn = set(), set()
+    for first in ([0, 1] * 500, junk(1000, kinds=2)):
+        index = index_of([*first, *last])
+        at_once.add(index.predict())
+        index = index_of(first)
+        index.extend(last)
+        in_turn.add(index.predict())
+    assert len(at_once) == 1
+    assert len(in_turn) == 2, "what comes before is not without effect where it is tried"

@@ -1,0 +1,83 @@
+"""Where to look further: every leaf with the chance that the text goes through it, the likeliest first."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speculation.drafts.acceptance_model import Belief
+from speculation.drafts.node_selection import FLOOR, open_places
+from speculation.drafts.tree import Node, Prediction, Tree
+
+RUNNER_UP = 0.5
+END = 9
+
+
+def _tree(*confidences: float) -> Tree:
+    """A path of such confidences; its tokens are 0, each with 1 as the second choice."""
+    tree = Tree({END})
+    node = tree.root
+    for confidence in confidences:
+        tree.grow(node, Prediction(0, confidence, 1))
+        node = (node.children or [])[0]
+    return tree
+
+
+def _found(tree: Tree, deepest: int = 20, beyond_fork: int = 20) -> list[tuple[float, list[int]]]:
+    places = open_places(tree, Belief(), RUNNER_UP, deepest, beyond_fork)
+    return [(chance, tree.tail(node) or []) for chance, node in places]
+
+
+def _expected(node: Node, chance: float, recent: float, tail: list[int]) -> Iterator[tuple[float, list[int]]]:
+    calibration = Belief().model
+    if node.children is None and node.token != END:
+        yield chance, tail
+    for rank, child in enumerate(node.children or []):
+        stands = calibration.chance((node.children or [])[0].confidence, recent)
+        share = (1.0 - stands) * RUNNER_UP if rank else stands
+        yield from _expected(child, chance * share, calibration.then(recent, not rank), [*tail, child.token])
+
+
+def test_before_anything_is_drafted_there_is_the_root() -> None:
+    assert _found(_tree()) == [(1.0, [])]
+    assert _found(_tree(), deepest=0) == []
+
+
+def test_the_end_of_the_path_and_the_second_choices_along_it() -> None:
+    found = _found(_tree(0.9, 0.5))
+    assert [tail for _, tail in found] == [[0, 0], [0, 1], [1]]
+    stands = Belief().model.chance(0.9, 0.0)
+    assert found[-1][0] == pytest.approx((1.0 - stands) * RUNNER_UP)
+    assert _found(_tree(0.9, 0.5), beyond_fork=0) == found[:1]
+
+
+def test_nothing_is_looked_for_deeper_than_asked() -> None:
+    assert [tail for _, tail in _found(_tree(0.9, 0.5, 0.5), deepest=2)] == [[1]]
+
+
+def test_a_line_that_leaves_the_path_ends_sooner() -> None:
+    tree = _tree(0.5)
+    node = (tree.root.children or [])[1]
+    for depth in range(3):
+        assert [1] + [0] * depth in [tail for _, tail in _found(tree, beyond_fork=depth + 1)]
+        assert [1] + [0] * depth not in [tail for _, tail in _found(tree, beyond_fork=depth)]
+        tree.grow(node, Prediction(0, 0.9))
+        node = (node.children or [])[0]
+
+
+@given(data=st.data())
+def test_each_leaf_has_the_chance_of_its_line(data: st.DataObject) -> None:
+    tree = Tree({END})
+    for _ in range(data.draw(st.integers(0, 12))):
+        spots = [node for _, node in open_places(tree, Belief(), RUNNER_UP, 20, 20)]
+        if not spots:
+            break
+        confidence, token = data.draw(st.floats(0.01, 0.99)), data.draw(st.sampled_from([0, 0, 0, END]))
+        tree.grow(
+            data.draw(st.sampled_from(spots)), Prediction(token, confidence, data.draw(st.sampled_from([None, 1])))
+        )
+    expected = [each for each in _expected(tree.root, 1.0, 0.0, []) if each[0] >= FLOOR]
+    found = _found(tree)
+    assert sorted(tail for _, tail in found) == sorted(tail for _, tail in expected)
+    assert [chance for chance, _ in found] == pytest.approx(sorted((each[0] for each in expected), reverse=True))

@@ -1,0 +1,125 @@
+"""That the mechanisms pay where they should, in virtual time: the real decisions of both sides, made-up costs.
+
+Milliseconds throughout. The factors are well below what comes out today; a mechanism that stops working falls
+through them.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from speculation.policy.schedule import LOCKSTEP, Mechanisms, Operation
+from tests.speculation.policy.virtual_pair import Knowing, run
+
+ALL = Mechanisms()
+WAITING = replace(ALL, self_continue=False)  # the verifier waits for guesses
+OVERLAP = replace(WAITING, in_flight=1, corrections=False)
+
+
+def _rate(right: float, mechanisms: Mechanisms, second: float = 0.4, width: int = 4, **world: float) -> float:
+    """Tokens a second."""
+    return run(Knowing(right, second, width), mechanisms, **world).course.tokens_per_second  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", [10.0, 25.0, 50.0])
+@pytest.mark.parametrize("draft", [2.0, 10.0, 40.0])
+@pytest.mark.parametrize("rtt", [50.0, 100.0])
+def test_on_a_long_link_a_drafter_that_is_never_right_costs_nothing(rtt: float, draft: float, step: float) -> None:
+    alone = 1e3 / step
+    assert _rate(0.0, ALL, rtt=rtt, step=step, wider=0.2, draft=draft) >= 0.98 * alone
+
+
+@pytest.mark.parametrize("rtt", [5.0, 20.0])
+@pytest.mark.parametrize("step", [10.0, 25.0])
+def test_on_a_short_link_it_costs_little(rtt: float, step: float) -> None:
+    alone = 1e3 / step
+    assert _rate(0.0, ALL, rtt=rtt, step=step, wider=0.2, draft=2.0) >= 0.95 * alone
+
+
+@pytest.mark.parametrize("right", [0.1, 0.2, 0.3])
+@pytest.mark.parametrize(("rtt", "step"), [(20.0, 50.0), (40.0, 100.0)])
+def test_a_verifier_does_not_wait_for_guesses_that_are_worth_less_than_a_step(
+    rtt: float, step: float, right: float
+) -> None:
+    """They come within half a step, and bring hardly more than the token that the step would have brought."""
+    alone = 1e3 / step
+    assert _rate(right, ALL, rtt=rtt, step=step, wider=0.4, draft=2.0) >= (0.97 + right / 5) * alone
+
+
+@pytest.mark.parametrize("rtt", [1.0, 10.0])
+@pytest.mark.parametrize(("right", "factor"), [(0.97, 1.25), (0.85, 1.05)])
+def test_overlap_hides_drafting_that_takes_half_a_step(rtt: float, right: float, factor: float) -> None:
+    world = {"rtt": rtt, "step": 50.0, "wider": 0.5, "draft": 5.0, "length": 5}
+    assert _rate(right, replace(OVERLAP, in_flight=2), **world) > factor * _rate(right, LOCKSTEP, **world)
+
+
+@pytest.mark.parametrize("right", [0.6, 0.9, 0.97])
+@pytest.mark.parametrize("rtt", [1.0, 30.0])
+def test_overlap_is_never_worse_than_lockstep(rtt: float, right: float) -> None:
+    world = {"rtt": rtt, "step": 40.0, "wider": 0.5, "draft": 6.0}
+    lockstep = _rate(right, LOCKSTEP, **world)
+    for mechanisms in (OVERLAP, WAITING, ALL):
+        assert _rate(right, mechanisms, **world) > 0.98 * lockstep
+
+
+@pytest.mark.parametrize(("right", "factor"), [(0.97, 1.25), (0.9, 1.08)])
+def test_several_guesses_in_flight_fill_a_long_link(right: float, factor: float) -> None:
+    world = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
+    one, several = (_rate(right, replace(WAITING, in_flight=count), **world) for count in (1, 6))
+    assert several > factor * one
+
+
+@pytest.mark.parametrize(("second", "share", "factor"), [(0.5, 0.4, 1.1), (0.9, 0.75, 1.18)])
+def test_corrections_are_often_ready_and_worth_their_time(second: float, share: float, factor: float) -> None:
+    world = {"rtt": 1.0, "step": 25.0, "wider": 0.2, "draft": 3.0}
+    without = run(Knowing(0.8, second, 6), replace(WAITING, corrections=False), **world)  # type: ignore[arg-type]
+    prepared = run(Knowing(0.8, second, 6), WAITING, **world)  # type: ignore[arg-type]
+    assert without.pilot is not None and prepared.pilot is not None
+    assert without.pilot.text.prepared == 0 and without.pilot.text.misses == prepared.pilot.text.misses > 50
+    assert prepared.pilot.text.prepared > share * prepared.pilot.text.misses
+    assert prepared.course.tokens_per_second > factor * without.course.tokens_per_second
+
+
+@pytest.mark.parametrize("right", [0.3, 0.6, 0.8])
+def test_on_a_long_link_a_verifier_that_goes_on_beats_one_that_waits(right: float) -> None:
+    world = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
+    assert _rate(right, ALL, **world) > 1.3 * _rate(right, WAITING, **world)
+
+
+@pytest.mark.parametrize("right", [0.3, 0.8])
+@pytest.mark.parametrize("mechanisms", [OVERLAP, WAITING, ALL], ids=["overlap", "in flight, too", "all"])
+@pytest.mark.parametrize(
+    ("rtt", "step", "wider", "draft"), [(1.0, 25.0, 0.2, 2.0), (1.0, 25.0, 3.0, 6.0), (100.0, 50.0, 0.5, 10.0)], ids=str
+)
+def test_the_automatic_length_is_about_as_good_as_the_best_fixed_one(
+    rtt: float, step: float, wider: float, draft: float, mechanisms: Mechanisms, right: float
+) -> None:
+    world = {"rtt": rtt, "step": step, "wider": wider, "draft": draft, "count": 150}
+    fixed = [_rate(right, mechanisms, length=length, **world) for length in (0, 1, 2, 4, 8)]
+    assert _rate(right, mechanisms, **world) >= 0.95 * max(fixed)
+
+
+@pytest.mark.parametrize("right", [0.5, 0.9])
+@pytest.mark.parametrize("wider", [0.5, 10.0])
+@pytest.mark.parametrize(("uneven", "said"), [(0.2, 1.0), (0.0, 1.3), (0.1, 0.7), (0.2, 1.5)])
+def test_passes_that_take_other_than_thought_do_not_keep_guesses_from_being_in_time(
+    uneven: float, said: float, wider: float, right: float
+) -> None:
+    """A guess meant for the end of a step that ended before finds the next one begun, and so on for ever."""
+    world = {"rtt": 1.0, "step": 30.0, "wider": wider, "draft": 1.0, "uneven": uneven, "said": said}
+    assert _rate(right, ALL, **world) > 0.93 * _rate(right, LOCKSTEP, **world)
+
+
+def test_where_overlap_brings_next_to_nothing_nobody_is_kept_busy_for_it() -> None:
+    """It takes power, and where both ends are one machine, the verifier's time."""
+    world = {"rtt": 1.0, "step": 50.0, "wider": 10.0, "draft": 0.5}
+    pair = run(Knowing(0.6, width=4), ALL, **world)  # type: ignore[arg-type]
+    assert pair.pilot is not None and pair.pilot.operation is Operation.LOCKSTEP
+    assert pair.course.steps < 1.5 * run(Knowing(0.6), LOCKSTEP, **world).course.steps  # type: ignore[arg-type]
+
+
+def test_the_way_of_working_that_pays_is_named() -> None:
+    world = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
+    for right, operation in ((0.0, Operation.SELF_CONTINUED), (0.95, Operation.OVERLAPPED)):
+        pilot = run(Knowing(right), ALL, **world).pilot  # type: ignore[arg-type]
+        assert pilot is not None and pilot.operation is operation

@@ -1,0 +1,143 @@
+"""Pilots and a scheduler in virtual time, over thousands of worlds: whatever happens, the text is the target's own.
+
+The decisions on both sides, the acceptance, the rows and the draft models are the real ones; networks with delays,
+losses and outages, the costs and the speed of everything are drawn by lot. The verifier's books are checked after every
+event, and the number of events is bounded: nobody waits for ever, and nobody goes round in circles.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from backends.scripted import END, Script
+from benchmarks.virtual import Network, VirtualDrafter, World
+from drafting.model import ModelDrafter
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.sampling import Sampling
+from tests.drafter_client.support import plain
+from tests.speculation.policy.virtual_pair import Toy
+
+WORLDS, PARTS = 2000, 20
+MOST_EVENTS = 20_000  # the busiest of these worlds needs a fifth of it
+
+
+@dataclass
+class Lot:
+    """One world drawn by lot, with the drafters in it and what each of them has to write."""
+
+    world: World
+    pairs: list[tuple[VirtualDrafter, list[int], list[int]]] = field(default_factory=list)  # with prompt and text
+
+    @property
+    def finished(self) -> bool:
+        return all(pair.finished for pair, _, _ in self.pairs)
+
+
+def _mechanisms(rng: random.Random) -> Mechanisms:
+    drawn = Mechanisms(rng.random() < 0.7, rng.randint(1, 6), rng.random() < 0.5, rng.random() < 0.5)
+    return LOCKSTEP if rng.random() < 0.2 else drawn
+
+
+def _network(rng: random.Random) -> Network:
+    broken = rng.uniform(0.0, 0.5)
+    return Network(
+        rtt=rng.choice([0.0, rng.uniform(0.0, 0.1)]),
+        jitter=rng.choice([0.0, 0.0, rng.uniform(0.0, 0.05)]),
+        loss=rng.choice([0.0, 0.0, rng.uniform(0.0, 0.3)]),
+        outages=rng.choice([(), (), ((broken, broken + rng.uniform(0.0, 2.0)),)]),
+    )
+
+
+def _drawn(seed: int) -> Lot:
+    """A world."""
+    rng = random.Random(seed)
+    temperature = rng.choice([0.0, 0.8])
+    script = Script(seed=rng.randrange(3), end_bias=rng.choice([-100.0, -100.0, 5.0]))
+    target = Toy(
+        script,
+        rows=rng.randint(1, 4),
+        context_length=rng.choice([40, 1024]),
+        max_batch_tokens=rng.choice([64, 512]),
+    )
+    step, wider = rng.choice([0.002, 0.02, 0.1]), rng.choice([0.0, 0.01, 0.3])
+    world = World(
+        target,
+        lambda plan: step * (1.0 + wider * (plan.tokens - 1)),
+        check=True,
+        max_drafts=rng.choice([2, 16, 64]),
+    )
+    lot = Lot(world)
+    for number in range(rng.randint(1, 3)):
+        sampling = Sampling(seed=rng.randrange(100), temperature=temperature)
+        agreement = rng.choice([0.0, 1.0, rng.random()])
+        draft_model = Toy(
+            Script(seed=script.seed, end_bias=script.end_bias, agreement=agreement),
+            rows=rng.randint(1, 6),
+            context_length=rng.choice([16, 1024, 1024]),
+            max_batch_tokens=rng.choice([8, 512, 512]),
+        )
+        draft, row = rng.choice([0.1, 5.0, 50.0]), rng.choice([0.0, 0.3, 1.0])
+        prompt = [256, *rng.choices(range(256), k=rng.randint(0, 12))]
+        count = rng.choice([1, 2, rng.randint(3, 50)])
+        pair = VirtualDrafter(
+            world,
+            prompt,
+            sampling,
+            ModelDrafter(draft_model, sampling),
+            lambda rows, draft=draft, row=row: draft * (1.0 + row * (rows - 1)),
+            max_tokens=count,
+            network=_network(rng),
+            overhead=rng.choice([0.0, 0.001]),
+            length=rng.choice([None, None, 0, 1, rng.randint(2, 12)]),
+            mechanisms=_mechanisms(rng),
+            seed=seed * 10 + number,
+            name=f"drafter {number}",
+        )
+        expected = plain(Toy(script, context_length=target.context_length), prompt, count, sampling)
+        lot.pairs.append((pair, prompt, expected))
+        world.at(rng.choice([0.0, rng.uniform(0.0, 0.5)]), pair.start)
+    return lot
+
+
+def _live(lot: Lot) -> None:
+    """Let time pass until all is written, and on until all is quiet; then look at what came of it."""
+    events = 0
+
+    def over() -> bool:
+        nonlocal events
+        events += 1
+        assert events < MOST_EVENTS, f"going round in circles at {lot.world.now:.3f} s"
+        return lot.finished
+
+    lot.world.run(done=over)
+    assert lot.finished, "everybody waits for somebody"
+    passes = len(lot.world.plans)
+    lot.world.run(done=lambda: over() and False)
+    assert len(lot.world.plans) <= passes + 1, "but for one that had begun nothing was computed for nobody"
+    for pair, prompt, expected in lot.pairs:
+        _check(pair, prompt, expected)
+
+
+def _check(pair: VirtualDrafter, prompt: list[int], expected: list[int]) -> None:
+    assert pair.pilot is not None
+    assert pair.pilot.known == pair.session.tokens == prompt + expected
+    assert pair.session.finish_reason == ("stop" if expected[-1] == END else "length")
+    course, own_from = pair.course, pair.session.own_from
+    own = sum(
+        end - begin for begin, end in zip(own_from[::2], [*own_from[1::2], len(pair.session.tokens)], strict=False)
+    )
+    assert len(course.times) == len(expected) - 1 and course.times == sorted(course.times)
+    assert 0 <= course.accepted <= course.judged
+    assert course.accepted + own <= len(expected) - 1, "each token is of one kind; the first is the prompt's"
+    assert 0 <= pair.pilot.text.prepared <= pair.pilot.text.misses <= len(expected) - 1
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_in_whatever_world_every_text_is_the_targets_own_and_comes_to_its_end(part: int) -> None:
+    for seed in range(part, WORLDS, PARTS):
+        try:
+            _live(_drawn(seed))
+        except BaseException as error:
+            error.add_note(f"in world {seed}")
+            raise

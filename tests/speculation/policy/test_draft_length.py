@@ -1,0 +1,175 @@
+"""How long a guess should be: the rules agree with trying every length on every way that a cycle can go."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import mul
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speculation.policy.draft_length import MAX_AUTO, prospects, worth_sending
+from speculation.policy.rejection_policy import NOT_SOON
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+
+OVERLAPPED = Mechanisms(in_flight=1, corrections=False, self_continue=False)
+PIPELINED = replace(OVERLAPPED, in_flight=6)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What `Times` would have measured."""
+
+    draft_ms: float
+    link: float
+    pass_ms: tuple[float, ...]  # by drafts
+    queue: float = 0.0
+    draft_known: bool = True
+    is_shared: bool = False
+    margin: float = 0.0
+
+    def draft(self) -> float:
+        return self.draft_ms
+
+    def verify(self, drafts: int) -> float:
+        return self.pass_ms[drafts]
+
+    def cost(self, drafts: int) -> float:
+        return self.pass_ms[drafts]
+
+
+def _costs(draft_ms: float, link: float, step_ms: float, wider_ms: float) -> Costs:
+    return Costs(draft_ms, link, tuple(step_ms + wider_ms * drafts for drafts in range(MAX_AUTO + 2)))
+
+
+def _chances(each: Sequence[float]) -> list[float]:
+    return [1.0, *accumulate(each, mul)]
+
+
+def _steady(agreement: float) -> list[float]:
+    return _chances([agreement] * (MAX_AUTO + 1))
+
+
+CHANCES = st.lists(st.floats(0.0, 1.0), min_size=MAX_AUTO + 1, max_size=MAX_AUTO + 1).map(_chances)
+COSTS = st.builds(
+    Costs,
+    draft_ms=st.floats(0.001, 30.0),
+    link=st.floats(0.0, 150.0),
+    pass_ms=st.lists(st.floats(0.001, 20.0), min_size=MAX_AUTO + 2, max_size=MAX_AUTO + 2).map(
+        lambda rises: tuple(accumulate(rises))
+    ),
+    queue=st.floats(0.0, 20.0),
+)
+
+
+def _rate(costs: Costs, chances: Sequence[float], length: int, mechanisms: Mechanisms, prepared: float) -> float:
+    """Tokens per millisecond over all ways that a cycle of so many drafts can go: how many of them stand, and, where
+    all do, whether what follows was foreseen, too."""
+    tokens = time = 0.0
+    for stood in range(length + 1):
+        exactly = chances[stood] - (chances[stood + 1] if stood < length else 0.0)
+        tokens += exactly * (stood + 1)
+    judging = costs.verify(length) + costs.queue
+    if not mechanisms.overlap:
+        return tokens / (length * costs.draft() + costs.link + judging)
+    foreseen = chances[length + 1]
+    behind = (length + 1) * costs.draft() - costs.verify(length)  # how far the drafter is when the verifier is through
+    if mechanisms.in_flight == 1:
+        behind = max(behind, costs.link)
+    time += foreseen * (judging + max(0.0, behind))
+    time += (1.0 - foreseen) * (judging + costs.link + (1.0 - prepared) * length * costs.draft())
+    return tokens / time
+
+
+@settings(max_examples=200)
+@given(
+    costs=COSTS,
+    chances=CHANCES,
+    mechanisms=st.sampled_from([LOCKSTEP, OVERLAPPED, PIPELINED]),
+    prepared=st.floats(0.0, 1.0),
+)
+def test_the_best_length_is_the_one_that_brings_most_tokens_a_second(
+    costs: Costs, chances: list[float], mechanisms: Mechanisms, prepared: float
+) -> None:
+    found = prospects(costs, chances, mechanisms, prepared)  # type: ignore[arg-type]
+    rates = [_rate(costs, chances, length, mechanisms, prepared) for length in range(MAX_AUTO + 1)]
+    assert found.rate == pytest.approx(max(rates))
+    assert rates[found.length] == pytest.approx(max(rates))
+
+
+@settings(max_examples=100)
+@given(costs=COSTS, chances=CHANCES)
+def test_in_lockstep_a_drafter_that_took_no_time_would_draft_no_less(costs: Costs, chances: list[float]) -> None:
+    found = prospects(costs, chances, LOCKSTEP, 0.0)  # type: ignore[arg-type]
+    free = prospects(replace(costs, draft_ms=0.0), chances, LOCKSTEP, 0.0)  # type: ignore[arg-type]
+    assert found.unhurried == free.length >= found.length
+
+
+@settings(max_examples=200)
+@given(costs=COSTS, chances=CHANCES, since=st.integers(0, 20), most=st.integers(0, 20), rate=st.floats(0.0, 1.0))
+def test_what_is_sent_is_what_is_worth_most(
+    costs: Costs, chances: list[float], since: int, most: int, rate: float
+) -> None:
+    count = worth_sending(costs, chances, since, min(most, MAX_AUTO), rate)  # type: ignore[arg-type]
+    given_ = chances[min(since, len(chances) - 1)]
+
+    def worth(drafts: int) -> float:
+        return sum(chances[since + 1 : since + drafts + 1]) - given_ * rate * costs.verify(drafts)
+
+    possible = range(max(0, min(len(chances) - 1 - since, most, MAX_AUTO)) + 1)
+    assert count - since in possible
+    assert worth(count - since) == pytest.approx(max(map(worth, possible)), abs=1e-9)
+
+
+def test_sure_drafts_are_all_sent_and_hopeless_ones_never() -> None:
+    costs = _costs(1.0, 20.0, 50.0, 1.0)
+    assert worth_sending(costs, _steady(1.0), 0, 12, 0.02) == 12  # type: ignore[arg-type]
+    assert worth_sending(costs, _steady(1.0), 3, 12, 0.02) == 15  # type: ignore[arg-type]
+    assert worth_sending(costs, _steady(0.0), 0, 12, 0.02) == 0  # type: ignore[arg-type]
+    assert worth_sending(costs, _steady(0.01), 2, 12, 0.02) == 2  # type: ignore[arg-type]
+
+
+def test_a_width_that_costs_the_same_as_the_next_is_not_stopped_at() -> None:
+    """Passes take two tokens at a time: the second draft alone does not pay, the third is free with it."""
+    costs = Costs(0.0, 0.0, (50.0, 50.0, 80.0, 80.0, 110.0, 110.0, *[200.0] * 12))
+    chances = _steady(0.6)
+    assert chances[2] < 0.02 * 30.0 < chances[2] + chances[3] + 0.1
+    assert worth_sending(costs, chances, 0, 16, 0.015) == 3  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mechanisms", [LOCKSTEP, OVERLAPPED, PIPELINED, Mechanisms()])
+def test_the_rate_is_never_below_plain_decoding_and_junk_is_not_drafted(mechanisms: Mechanisms) -> None:
+    costs = _costs(2.0, 20.0, 50.0, 1.0)
+    junk, good = (prospects(costs, _steady(each), mechanisms, 0.0) for each in (0.0, 0.9))  # type: ignore[arg-type]
+    assert junk.length == 0
+    assert junk.rate == pytest.approx(1.0 / 50.0 if mechanisms.self_continue else 1.0 / 70.0)
+    assert good.rate > 2 * junk.rate and good.length >= 4
+
+
+def test_drafts_beside_a_verifier_that_goes_on_pay_while_they_stand_now_and_then() -> None:
+    """Also where no guess is worth waiting for. They take power, so a trifle is not enough."""
+    costs = _costs(20.0, 100.0, 25.0, 0.5)
+    found = [prospects(costs, _steady(each), Mechanisms(), 0.0) for each in (0.1, 0.2, 0.4, 0.8)]  # type: ignore[arg-type]
+    assert [each.alongside for each in found] == [False, False, True, True]
+    assert found[2].length == 0
+    assert not prospects(costs, _steady(0.8), PIPELINED, 0.0).alongside  # type: ignore[arg-type]
+
+
+def test_a_verifier_that_goes_on_by_itself_makes_worse_drafters_not_worth_a_guess() -> None:
+    costs = _costs(2.0, 100.0, 25.0, 1.0)
+    waiting = prospects(costs, _steady(0.4), PIPELINED, 0.0)  # type: ignore[arg-type]
+    going_on = prospects(costs, _steady(0.4), replace(PIPELINED, self_continue=True), 0.0)  # type: ignore[arg-type]
+    assert waiting.length == going_on.length > 0 and waiting.rate < 1.0 / 25.0
+    assert going_on.rate == pytest.approx(1.0 / 25.0)
+
+
+def test_where_no_guess_pays_the_verifier_goes_on_and_waits_for_none() -> None:
+    junk = prospects(_costs(2.0, 2.0, 25.0, 0.5), _steady(0.0), Mechanisms(), 0.0)  # type: ignore[arg-type]
+    assert junk.recovery == (True, NOT_SOON)
+
+
+def test_drafts_that_are_ready_after_a_miss_make_longer_guesses_worth_it() -> None:
+    costs = _costs(8.0, 10.0, 50.0, 1.0)
+    rates = [prospects(costs, _steady(0.8), PIPELINED, ready).rate for ready in (0.0, 0.5, 1.0)]  # type: ignore[arg-type]
+    assert rates == sorted(rates) and rates[2] > 1.1 * rates[0]

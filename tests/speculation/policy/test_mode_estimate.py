@@ -1,0 +1,78 @@
+"""What each mode should make is foreseen from what both ends say of themselves, before the first token."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speculation.policy.mode_estimate import FUSED, PRIOR, REMOTE, TARGET, Agreement, Machines, estimate, rate
+
+PASS_MS = tuple(30.0 + 0.6 * more for more in range(17))
+SHARES = st.floats(0.0, 1.0)
+
+
+def _machines(link_ms: float, draft_ms: float | None = 4.0, served_draft_ms: float | None = 4.0) -> Machines:
+    return Machines(PASS_MS, link_ms, draft_ms, served_draft_ms)
+
+
+def test_the_target_takes_a_pass_for_each_token() -> None:
+    assert rate(TARGET, _machines(0.4), 0.9) == rate(TARGET, _machines(60.0), 0.1) == pytest.approx(1e3 / 30.0)
+
+
+@pytest.mark.parametrize(
+    ("link_ms", "accepted", "best"), [(0.4, 0.75, REMOTE), (20.0, 0.75, FUSED), (60.0, 0.9, FUSED)]
+)
+def test_the_likeliest_follows_from_the_link_and_the_share_accepted(link_ms: float, accepted: float, best: str) -> None:
+    rates = {mode: rate(mode, _machines(link_ms), accepted) for mode in (TARGET, FUSED, REMOTE)}
+    assert max(rates, key=lambda mode: rates[mode]) == best and rates[best] > 1.5 * rates[TARGET]
+
+
+@pytest.mark.parametrize(
+    ("mode", "link_ms", "accepted", "measured"),
+    [  # paced engines, 30 ms a pass, 4 ms a draft step, texts of 128 tokens
+        (FUSED, 0.4, 0.59, 46.5),
+        (FUSED, 0.4, 0.92, 84.0),
+        (FUSED, 60.0, 0.98, 136.8),
+        (REMOTE, 0.4, 0.98, 178.6),
+        (REMOTE, 20.0, 0.58, 37.4),
+        (REMOTE, 20.0, 0.93, 87.6),
+        (REMOTE, 60.0, 0.92, 70.3),
+        (REMOTE, 60.0, 0.98, 153.1),
+    ],
+)
+def test_what_is_foreseen_is_near_what_was_measured(
+    mode: str, link_ms: float, accepted: float, measured: float
+) -> None:
+    assert 0.8 * measured < rate(mode, _machines(link_ms), accepted) < 1.25 * measured
+
+
+@given(st.sampled_from([TARGET, FUSED, REMOTE]), st.floats(0.1, 200.0), SHARES, SHARES)
+def test_more_accepted_is_never_slower(mode: str, link_ms: float, one: float, other: float) -> None:
+    machines = _machines(link_ms)
+    assert rate(mode, machines, min(one, other)) <= rate(mode, machines, max(one, other)) * 1.0001
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_the_likely_lies_between_the_bounds(accepted: int, rejected: int) -> None:
+    agreement = Agreement()
+    agreement.learn(accepted, accepted + rejected)
+    for mode in (TARGET, FUSED, REMOTE):
+        low, likely, high = estimate(mode, _machines(20.0), agreement)
+        assert 0.0 < low < likely < high
+
+
+def test_what_was_compared_narrows_the_share_and_old_tokens_fade() -> None:
+    agreement = Agreement()
+    assert agreement.likely == PRIOR
+    wide = agreement.high - agreement.likely
+    agreement.learn(57, 60)
+    assert agreement.likely == pytest.approx(0.94, abs=0.01) and agreement.high - agreement.likely < wide / 2
+    for _ in range(10):
+        agreement.learn(10, 40)
+    assert agreement.likely == pytest.approx(0.25, abs=0.05)
+
+
+def test_a_time_that_is_not_known_leaves_a_wide_range() -> None:
+    known, guessed = (estimate(FUSED, _machines(1.0, served_draft_ms=ms), Agreement()) for ms in (4.0, None))
+    assert guessed.high / guessed.low > 3.0 * known.high / known.low
+    nothing = estimate(TARGET, Machines((), 1.0), Agreement())
+    assert 0.0 < nothing.low < nothing.likely / 2 < nothing.high / 4

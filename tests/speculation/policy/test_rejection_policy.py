@@ -1,0 +1,94 @@
+"""What the verifier should do behind a miss: worked out by hand, for passes of 25 ms and half a one a draft."""
+
+from itertools import accumulate
+from operator import mul
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speculation.policy.rejection_policy import NOT_SOON, Recovery, recovery
+
+STEP, MOST = 25.0, 16
+
+
+class Costs:
+    """What `Times` would have measured."""
+
+    margin = 2.0
+
+    def __init__(self, link: float, draft: float, is_shared: bool = False) -> None:
+        self.link, self._draft, self.is_shared = link, draft, is_shared
+
+    def draft(self) -> float:
+        return self._draft
+
+    def cost(self, drafts: int) -> float:
+        return STEP + 0.5 * drafts
+
+
+def _plan(
+    right: float, link: float, draft: float, rate: float, prepared: float = 0.0, may: bool = True, shared: bool = False
+) -> Recovery:
+    chances = [1.0, *accumulate([right] * (MOST + 1), mul)]
+    return recovery(Costs(link, draft, shared), chances, rate, prepared, may_go_on=may)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("right", "link", "draft", "goes_on"),
+    [
+        (0.9, 2.0, 4.0, False),  # a good guess is soon there
+        (0.9, 50.0, 4.0, True),  # two steps later
+        (0.9, 2.0, 40.0, True),  # it takes longer to draft than the verifier to go on
+        (0.5, 2.0, 4.0, False),
+        (0.5, 15.0, 4.0, True),  # not worth half a step
+    ],
+)
+def test_the_verifier_goes_on_by_itself_where_that_brings_more_than_to_wait(
+    right: float, link: float, draft: float, goes_on: bool
+) -> None:
+    rate = max(0.04, (1.0 + right) / (STEP + link + draft))
+    assert _plan(right, link, draft, rate).goes_on == goes_on
+    assert not _plan(right, link, draft, rate, may=False).goes_on
+
+
+def test_one_that_waits_is_told_how_long() -> None:
+    """Two milliseconds there and back, and a number of drafts."""
+    found = _plan(0.9, 2.0, 4.0, 0.1)
+    assert not found.goes_on and (found.next_in - 2.0) / 4.0 in range(3, 12)
+    assert _plan(0.9, 2.0, 4.0, 0.1, prepared=0.99).next_in < 5.0
+
+
+@given(right=st.floats(0.0, 1.0), link=st.floats(0.0, 100.0), draft=st.floats(0.1, 40.0), rate=st.floats(0.001, 0.3))
+def test_one_that_waits_does_so_for_as_many_drafts_as_are_worth_it(
+    right: float, link: float, draft: float, rate: float
+) -> None:
+    """More than a trifle is worth: the tokens count for 8 % more than they are."""
+    chances = [1.0, *accumulate([right] * MOST, mul)]
+
+    def worth(drafts: float) -> float:
+        return 1.08 * sum(chances[: round(drafts) + 1]) - rate * (drafts * draft + 0.5 * drafts)
+
+    found = _plan(right, link, draft, rate, may=False)
+    assert worth((found.next_in - link) / draft) == pytest.approx(max(map(worth, range(1, MOST + 1))), abs=1e-9)
+
+
+def test_between_its_own_steps_it_waits_for_a_guess_that_comes_soon_after_one() -> None:
+    """On a link of two steps, behind the second; where that would be long, it goes on at once."""
+    for link in (51.0, 58.0, 70.0):
+        found = _plan(0.9, link, 2.0, 0.08)
+        assert found.goes_on
+        assert found.next_in == NOT_SOON or found.next_in % STEP <= 0.4 * STEP
+    assert any(_plan(0.9, link, 4.0, 0.08).next_in < NOT_SOON for link in range(30, 60))
+
+
+def test_in_passes_that_others_share_it_goes_on_but_says_when_a_guess_comes() -> None:
+    """They take place in any case, so to be left out of them gains nothing."""
+    assert not _plan(0.9, 2.0, 4.0, 0.1).goes_on
+    assert _plan(0.9, 2.0, 4.0, 0.1, shared=True).goes_on
+    soon = _plan(0.9, 2.0, 4.0, 0.1, prepared=0.99, shared=True)
+    assert soon.goes_on and soon.next_in < 5.0
+
+
+def test_a_drafter_that_is_never_right_is_not_waited_for() -> None:
+    assert _plan(0.0, 30.0, 4.0, 1.0 / STEP) == (True, NOT_SOON)

@@ -1,0 +1,118 @@
+"""Pairs in virtual time for tests: a toy target that remembers what it said, and drafters of a known quality."""
+
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+
+from backends.contract import Logits
+from backends.scripted import ORDER, Script, ScriptedBackend
+from benchmarks.virtual import Network, VirtualDrafter, World
+from drafting.contract import Drafter, Expansion
+from speculation.drafts.tree import Prediction
+from speculation.policy.schedule import Mechanisms
+from speculation.sampling.sampling import Sampling
+from tests.drafter_client.support import plain
+from verifier_server.plan import Plan
+
+PROMPT = [256, 1, 2, 3]
+LENGTH = 300  # of the text that `run` writes, unless another is given
+
+
+@lru_cache(100_000)
+def _logits(script: Script, context: tuple[int, ...]) -> Logits:
+    return ScriptedBackend(script).logits_after(context)
+
+
+class Toy(ScriptedBackend):
+    """The scripted model, each of whose rows is computed once in all tests."""
+
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        return _logits(self.script, tuple(tokens[-ORDER:]))
+
+
+@lru_cache
+def text(count: int = LENGTH, script: Script = Script()) -> tuple[int, ...]:
+    """What the target says behind `PROMPT`."""
+    return tuple(plain(Toy(script), PROMPT, count))
+
+
+class Knowing:
+    """Knows the text: names each token with a chance of `right`, else names it second with a chance of `second`.
+
+    Its confidence tells something of it, as a model's does. Behind a wrong token it is lost.
+    """
+
+    reach = 96
+
+    def __init__(
+        self, right: float, second: float = 0.0, width: int = 1, seed: int = 0, script: Script = Script()
+    ) -> None:
+        self.width = width
+        self._right, self._second, self._seed = right, second, seed
+        self._text = [*PROMPT, *text(LENGTH + 100, script)]
+
+    def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
+        predictions = [self._next([*text, *tail]) for tail in tails]
+        if not runners_up:
+            predictions = [each._replace(runner_up=None) for each in predictions]
+        return Expansion(predictions, len(tails))
+
+    def _next(self, tokens: list[int]) -> Prediction:
+        at = len(tokens)
+        if tokens != self._text[:at]:
+            return Prediction(7, 0.5, 8)
+        rng = random.Random(f"{self._seed} {at}")
+        good, good_second = rng.random() < self._right, rng.random() < self._second
+        truth = self._text[at]
+        wrong, other = (truth + 1) % 256, (truth + 2) % 256
+        if good:
+            return Prediction(truth, rng.uniform(0.6, 1.0), wrong)
+        return Prediction(wrong, rng.uniform(0.2, 0.8), truth if good_second else other)
+
+
+def run(
+    drafter: Drafter,
+    mechanisms: Mechanisms,
+    *,
+    rtt: float,
+    step: float,
+    wider: float = 0.0,
+    draft: float,
+    row: float = 0.3,
+    uneven: float = 0.0,
+    said: float = 1.0,
+    length: int | None = None,
+    count: int = LENGTH,
+    lookup: bool = False,
+    script: Script = Script(),
+) -> VirtualDrafter:
+    """One drafter to the end of its text; all times in milliseconds, `row` as a share of a draft's.
+
+    `uneven`: share by which a pass may take more or less than its cost. `said`: what the verifier says that passes
+    take, as a multiple of their cost.
+    """
+    pass_ms = [said * (step + wider * tokens) for tokens in range(17)]
+    rng = random.Random(0)
+
+    def cost(plan: Plan) -> float:
+        return (step + wider * (plan.tokens - 1)) * rng.uniform(1.0 - uneven, 1.0 + uneven) / 1e3
+
+    world = World(Toy(script, rows=2), cost, pass_ms=pass_ms, check=True)
+    pair = VirtualDrafter(
+        world,
+        PROMPT,
+        Sampling(),
+        drafter,
+        lambda rows: draft * (1.0 + row * (rows - 1)),
+        max_tokens=count,
+        network=Network(rtt / 1e3),
+        length=length,
+        mechanisms=mechanisms,
+        pass_ms=pass_ms,
+        lookup=lookup,
+    )
+    world.at(0.0, pair.start)
+    world.run(done=lambda: pair.finished)
+    assert pair.finished and pair.pilot is not None
+    assert tuple(pair.pilot.known[len(PROMPT) :]) == text(count, script)
+    return pair

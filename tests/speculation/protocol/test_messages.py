@@ -1,0 +1,212 @@
+"""Messages are read strictly, and a refusal names the field in one plain sentence."""
+
+import json
+from typing import Any
+
+import pytest
+
+from speculation.acceptance.strategies import Strategy
+from speculation.errors import InvalidRequest
+from speculation.protocol import messages
+from speculation.sampling.sampling import Sampling
+
+PROMPTED = [messages.PrefillRequest, messages.GenerateRequest]
+
+
+def refusal(schema: type[messages.Message], body: Any) -> InvalidRequest:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with pytest.raises(InvalidRequest) as caught:
+        messages.parse(schema, data)
+    assert "\n" not in caught.value.message
+    return caught.value
+
+
+@pytest.mark.parametrize("schema", PROMPTED)
+def test_defaults(schema: type[messages.PrefillRequest]) -> None:
+    message = messages.parse(schema, b'{"prompt": "x"}')
+    assert (message.prompt, message.prompt_ids, message.max_tokens, message.seed) == ("x", None, None, None)
+    assert message.strategy is Strategy.COUPLED
+    assert message.sampling(9) == Sampling(9, 0.0, 0, 1.0)
+
+
+def test_everything_given() -> None:
+    given = {
+        "session_id": "a-B_1.2:3",
+        "prompt_ids": [0, 5, 10**12],  # the range is the model's to check
+        "max_tokens": 1,
+        "temperature": 1,
+        "top_k": 40,
+        "top_p": 0.5,
+        "seed": 2**53 - 1,
+        "committed_ids": [7],
+        "strategy": "deterministic",
+        "self_continue": True,
+        "explain": True,
+    }
+    message = messages.parse(messages.PrefillRequest, json.dumps(given).encode())
+    assert message.model_dump(exclude_none=True) == given
+    assert message.sampling(7) == Sampling(7, 1.0, 40, 0.5)
+
+
+@pytest.mark.parametrize("bad", [1.0, 1.5, True, "1", None, [1]], ids=repr)
+@pytest.mark.parametrize("field", ["prompt_ids", "draft_tokens"])
+def test_token_ids_are_integers_and_nothing_like_them(field: str, bad: Any) -> None:
+    schema = messages.VerifyRequest if field == "draft_tokens" else messages.PrefillRequest
+    error = refusal(schema, {field: [1, 2, bad]})
+    assert error.message == f"{field}.2: Input should be a valid integer"
+    assert error.details == {"param": f"{field}.2"}
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        *(("max_tokens", bad) for bad in (0, -1, 1.0, True, "5")),
+        *(("top_k", bad) for bad in (-1, 1.0, True, "5", None)),
+        *(("seed", bad) for bad in (-1, 2**53, 1.0, True, "5")),
+        *(("temperature", bad) for bad in (-0.1, 100.5, True, "0.5", None, float("nan"), float("inf"))),
+        *(("top_p", bad) for bad in (0, 0.0, -1, 1.1, True, "0.5", None, float("nan"))),
+        *(("strategy", bad) for bad in ("", "guessing", None, 1)),
+        *(("self_continue", bad) for bad in (1, 0, "true", None)),
+        *(("session_id", bad) for bad in ("", "a b", "a/b", "a\n", "ä", "x" * 129, 5)),
+        ("prompt", 5),
+        ("prompt", ["x"]),
+    ],
+)
+def test_bad_values_are_refused_by_name(field: str, bad: Any) -> None:
+    error = refusal(messages.PrefillRequest, {"prompt": "x", field: bad})
+    assert error.message.startswith(f"{field}: ")
+    assert error.details == {"param": field}
+
+
+@pytest.mark.parametrize("bad", [-1, 1.0, True, "5"], ids=repr)
+def test_positions_are_whole_numbers(bad: Any) -> None:
+    assert refusal(messages.VerifyRequest, {"draft_tokens": [], "position": bad}).details == {"param": "position"}
+
+
+@pytest.mark.parametrize("bad", [-0.1, True, "5", float("nan"), float("inf"), 1.1e7], ids=repr)
+def test_the_time_until_the_next_guess_is_a_number_of_milliseconds(bad: Any) -> None:
+    assert refusal(messages.VerifyRequest, {"draft_tokens": [], "next_in_ms": bad}).details == {"param": "next_in_ms"}
+    for good in (0, 12.5, 1e7, None):
+        body = json.dumps({"draft_tokens": [], "next_in_ms": good}).encode()
+        assert messages.parse(messages.VerifyRequest, body).next_in_ms == good
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_only_strategies_whose_text_does_not_depend_on_timing_go_with_self_continue(strategy: Strategy) -> None:
+    body = {"prompt": "x", "self_continue": True, "strategy": strategy}
+    if strategy is Strategy.THRESHOLD:
+        body["threshold"] = 0.5
+    if strategy in (Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY):
+        assert messages.parse(messages.PrefillRequest, json.dumps(body).encode()).self_continue
+    else:
+        message = refusal(messages.PrefillRequest, body).message
+        assert message.startswith(f"self_continue is not possible with the strategy {strategy}: ")
+    assert not messages.parse(
+        messages.PrefillRequest, json.dumps({**body, "self_continue": False}).encode()
+    ).self_continue
+
+
+@pytest.mark.parametrize("schema", PROMPTED)
+@pytest.mark.parametrize("strategy", Strategy)
+def test_a_threshold_goes_with_its_strategy_and_no_other(schema: type[messages.Message], strategy: Strategy) -> None:
+    bare: dict[str, Any] = {"prompt": "x", "strategy": strategy}
+    given = {**bare, "threshold": 0.25}
+    good, bad = (given, bare) if strategy is Strategy.THRESHOLD else (bare, given)
+    messages.parse(schema, json.dumps(good).encode())
+    assert "threshold" in refusal(schema, bad).message
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1, 1.5, "0.5", True])
+def test_a_threshold_is_a_probability_that_can_be_exceeded(bad: Any) -> None:
+    body = {"prompt": "x", "strategy": "threshold", "threshold": bad}
+    assert refusal(messages.PrefillRequest, body).details == {"param": "threshold"}
+
+
+@pytest.mark.parametrize("bad", [{"1": "0.5"}, {"1": True}, {"1": None}, [1], None, 5])
+def test_draft_probs_are_weights_by_token_id(bad: Any) -> None:
+    error = refusal(messages.VerifyRequest, {"draft_tokens": [1], "draft_probs": [bad]})
+    assert error.message.startswith("draft_probs.0")
+
+
+def test_the_items_of_a_batch_are_read_one_by_one() -> None:
+    items = [{"session_id": "a", "draft_tokens": [1]}, {"session_id": "b"}, {"draft_tokens": []}, 5]
+    batch = messages.parse(messages.BatchRequest, json.dumps({"items": items}).encode())
+    assert batch.guess(0) == messages.VerifyRequest(session_id="a", draft_tokens=[1])
+    for number, words in ((1, "draft_tokens: Field required"), (2, "session_id: Field required"), (3, "Input should")):
+        with pytest.raises(InvalidRequest, match=f"^{words}"):
+            batch.guess(number)
+
+
+@pytest.mark.parametrize("bad", [[], [{}] * 257, {}, None])
+def test_a_batch_holds_something_and_not_too_much(bad: Any) -> None:
+    assert refusal(messages.BatchRequest, {"items": bad}).message.startswith("items: ")
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "field"),
+    [
+        (messages.PrefillRequest, {"prompt": "x", "temprature": 0.5}, "temprature"),
+        (messages.PrefillRequest, {"prompt": "x", "stream": True}, "stream"),
+        (messages.VerifyRequest, {"draft_tokens": [1], "draft_token": [2]}, "draft_token"),
+        (messages.GenerateRequest, {"prompt": "x", "self_continue": True}, "self_continue"),
+    ],
+)
+def test_unknown_keys_are_refused(schema: type[messages.Message], body: dict[str, Any], field: str) -> None:
+    assert refusal(schema, body).message == f"{field}: Extra inputs are not permitted"
+
+
+@pytest.mark.parametrize("schema", PROMPTED)
+@pytest.mark.parametrize("body", [{}, {"prompt": "x", "prompt_ids": [1]}, {"prompt": None}], ids=str)
+def test_one_of_prompt_and_prompt_ids(schema: type[messages.Message], body: dict[str, Any]) -> None:
+    assert refusal(schema, body).message == "give either prompt or prompt_ids"
+
+
+def test_drafts_must_be_given_though_they_may_be_none() -> None:
+    assert refusal(messages.VerifyRequest, {"position": 3}).message == "draft_tokens: Field required"
+    assert messages.parse(messages.VerifyRequest, b'{"draft_tokens": []}').draft_tokens == []
+
+
+@pytest.mark.parametrize("bad", [1, "yes"])
+def test_streaming_is_asked_for_by_true(bad: Any) -> None:
+    assert refusal(messages.GenerateRequest, {"prompt": "x", "stream": bad}).details == {"param": "stream"}
+    assert messages.parse(messages.GenerateRequest, b'{"prompt": "x", "stream": true}').stream is True
+
+
+def test_several_faults_are_counted() -> None:
+    error = refusal(messages.VerifyRequest, {"draft_tokens": ["a", "b", "c"], "position": -1})
+    assert error.message.endswith("(and 1 more)")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"nonsense", b"\xff\xfe\x00", b'{"prompt": "\\ud800"}', b'{"prompt": "\xed\xa0\x80"}', b"[" * 10_000],
+    ids=["empty", "cut", "text", "not UTF-8", "lone surrogate", "surrogate bytes", "deep"],
+)
+def test_what_is_no_json_is_said_to_be_none(body: bytes) -> None:
+    error = refusal(messages.PrefillRequest, body)
+    assert error.message.startswith("Invalid JSON: ")
+    assert error.details == {"param": None}
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b"5", b'"prompt"'])
+def test_json_of_another_shape(body: bytes) -> None:
+    assert refusal(messages.VerifyRequest, body).message == "Input should be an object"
+
+
+@pytest.mark.parametrize("bad", ["", "a b", "a/b", "a\n", "ä", "x" * 129])
+def test_session_ids_in_a_header_obey_the_same_rule(bad: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^X-Session-Id: not a session id"):
+        messages.check_session_id(bad, "X-Session-Id")
+    messages.check_session_id("a-B_1.2:3" + "x" * 119, "X-Session-Id")
+
+
+def test_how_sampling_is_reported() -> None:
+    assert messages.sampling_body(Sampling(5, 0.5, 3, 0.9), Strategy.DETERMINISTIC) == {
+        "seed": 5,
+        "temperature": 0.5,
+        "top_k": 3,
+        "top_p": 0.9,
+        "strategy": "deterministic",
+        "noise": "gumbel-1",
+    }
+    assert messages.sampling_body(Sampling(), Strategy.THRESHOLD, 0.5)["threshold"] == 0.5

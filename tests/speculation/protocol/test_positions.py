@@ -1,0 +1,137 @@
+"""Retries, duplicates, overlaps, stale and empty guesses leave the text that plain decoding gives."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speculation.acceptance.strategies import Rule, Strategy, judge
+from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt
+from speculation.protocol.positions import check_position, fresh_drafts
+from speculation.sampling.sampling import Logits, Sampling
+
+PROMPT = (1, 2, 3)
+END = 6
+
+
+@cache
+def logits_after(context: tuple[int, ...]) -> Logits:
+    """A toy model of 7 ids that looks three tokens back."""
+    row = np.random.default_rng([3, *context[-3:]]).standard_normal(7).astype(np.float32)
+    row[END] -= 1.0
+    return row
+
+
+class Model:
+    """A verifier reduced to its rule: what is committed, and how a guess extends it."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self.sampling = sampling
+        self.tokens = list(PROMPT)
+        self.judged = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.tokens[-1] == END
+
+    def verify(self, position: int, drafts: list[int]) -> list[int]:
+        """The committed tokens from `position` on."""
+        fresh = fresh_drafts(self.tokens, len(PROMPT), self.finished, position, drafts)
+        if fresh is not None:
+            rows = [logits_after(tuple(self.tokens + fresh[:at])) for at in range(len(fresh) + 1)]
+            self.tokens += [
+                ruling.token
+                for ruling in judge(fresh, rows, Rule(Strategy.COUPLED, self.sampling), len(self.tokens), {END})
+            ]
+            self.judged += len(fresh)
+        return self.tokens[position:]
+
+
+def plain_decoding(sampling: Sampling, length: int) -> list[int]:
+    model = Model(sampling)
+    while len(model.tokens) < length and not model.finished:
+        model.verify(len(model.tokens), [])
+    return model.tokens
+
+
+# How far before the committed end the guess starts (a stale or repeated one starts far back), how many of its
+# drafts are right, and which follow them.
+guesses = st.tuples(st.integers(0, 12), st.integers(0, 8), st.lists(st.integers(0, 6), max_size=5))
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 999), st.sampled_from([0.0, 1.0]), st.lists(guesses, max_size=30))
+def test_any_guesses_leave_the_text_of_plain_decoding(
+    seed: int, temperature: float, sent: list[tuple[int, int, list[int]]]
+) -> None:
+    sampling = Sampling(seed, temperature)
+    text = plain_decoding(sampling, len(PROMPT) + 30 * 14)
+    model = Model(sampling)
+    for back, right, wrong in sent:
+        before = list(model.tokens)
+        position = max(len(PROMPT), len(before) - back)
+        drafts = text[position : position + right] + wrong
+        reply = model.verify(position, drafts)
+        again = model.verify(position, drafts)
+        assert model.tokens[: len(before)] == before, "a committed token never changes"
+        assert model.tokens == text[: len(model.tokens)]
+        assert reply == text[position : position + len(reply)]
+        assert reply or model.finished, "an answer holds at least one token"
+        assert again[: len(reply)] == reply, "a retry says what was said, and perhaps more"
+
+
+def test_a_retry_costs_no_model_time() -> None:
+    model = Model(Sampling())
+    text = plain_decoding(Sampling(), 20)
+    wrong = (text[5] + 1) % 6
+    model.verify(3, [text[3], text[4], wrong, 0])
+    assert (model.tokens, model.judged) == (text[:6], 4)
+    model.verify(3, [text[3], text[4], wrong, 0])
+    assert (model.tokens, model.judged) == (text[:6], 4)
+
+
+TOKENS = [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("position", "drafts", "fresh"),
+    [
+        (5, [], []),  # one plain step
+        (5, [7, 8], [7, 8]),
+        (3, [4, 5], []),  # all known by now: goes beyond them
+        (3, [4, 5, 6], [6]),
+        (3, [4], None),  # contained: the record has one more token to tell
+        (3, [], None),
+        (3, [4, 9, 6], None),  # contradicted
+        (4, [9], None),
+    ],
+)
+def test_fresh_drafts(position: int, drafts: list[int], fresh: list[int] | None) -> None:
+    assert fresh_drafts(TOKENS, 3, False, position, drafts) == fresh
+    assert fresh_drafts(TOKENS, 3, True, position, drafts) is None, "nothing follows an end"
+
+
+def test_a_position_inside_the_prompt_is_refused_with_what_is_committed() -> None:
+    with pytest.raises(PositionInsidePrompt, match="position 2 lies inside the prompt of 3 tokens") as caught:
+        fresh_drafts(TOKENS, 3, False, 2, [3])
+    assert caught.value.details == {"total_tokens": 5}
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_position_beyond_what_is_committed_is_refused(finished: bool) -> None:
+    with pytest.raises(PositionBeyondCommitted, match="position 6 lies beyond the 5 committed tokens") as caught:
+        fresh_drafts(TOKENS, 3, finished, 6, [])
+    assert caught.value.details == {"total_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    ("position", "error"), [(2, PositionInsidePrompt), (3, None), (5, None), (6, PositionBeyondCommitted)]
+)
+def test_where_an_answer_can_begin(position: int, error: type[Exception] | None) -> None:
+    if error is None:
+        check_position(5, 3, position)
+    else:
+        with pytest.raises(error):
+            check_position(5, 3, position)
