@@ -39,8 +39,8 @@ from drafter_client.program import SWITCH_INTERVAL
 from drafter_client.quantile import quantile
 from drafter_client.sources import Drafting
 from drafter_client.stats import Stats
-from drafting.contract import Drafter
-from drafting.model import model_drafter
+from drafters.base import Drafter
+from drafters.draft_model import model_drafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling

@@ -31,7 +31,7 @@ import numpy as np
 from backends.contract import Logits
 from backends.scripted import BEGIN, ORDER, Script, ScriptedBackend
 from benchmarks.paced import Cost
-from drafting.contract import Expansion
+from drafters.base import Expansion
 from speculation.drafts.tree import Prediction
 from speculation.policy.draft_length import MAX_AUTO
 

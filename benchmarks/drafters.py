@@ -19,8 +19,8 @@ from backends.contract import Backend, Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness import CACHE
 from benchmarks.paced import Cost, Paced
-from drafting.contract import Drafter, Expansion
-from drafting.model import BRANCH_CELLS, ModelDrafter
+from drafters.base import Drafter, Expansion
+from drafters.draft_model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 from models.gguf_file import Tensor, read_gguf, write_gguf
 from speculation.drafts.tree import Prediction

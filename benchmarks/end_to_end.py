@@ -31,7 +31,7 @@ from drafter_client.program import SWITCH_INTERVAL
 from drafter_client.replies import Bounds
 from drafter_client.served import served
 from drafter_client.stats import Stats
-from drafting.model import ModelDrafter
+from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling

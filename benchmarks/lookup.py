@@ -44,9 +44,9 @@ from drafter_client.program import SWITCH_INTERVAL
 from drafter_client.resuming import released
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
-from drafting.contract import Drafter
-from drafting.model import ModelDrafter
-from drafting.ngram import NgramDrafter
+from drafters.base import Drafter
+from drafters.draft_model import ModelDrafter
+from drafters.lookup import NgramDrafter
 from models import DEFAULT_DRAFT
 from speculation.sampling.sampling import Sampling
 

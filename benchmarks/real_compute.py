@@ -39,7 +39,7 @@ from drafter_client.program import SWITCH_INTERVAL
 from drafter_client.resuming import released
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
-from drafting.model import ModelDrafter
+from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from speculation.sampling.sampling import Sampling
 

@@ -22,9 +22,9 @@ from backends.registry import load
 from benchmarks.harness import held_out_prompts
 from benchmarks.report import Report, add_save
 from benchmarks.vocabularies import renumbered
-from drafter_client.translating import TranslatingDrafter
-from drafting.contract import Drafter
-from drafting.model import ModelDrafter
+from drafters.base import Drafter
+from drafters.draft_model import ModelDrafter
+from drafters.translation import TranslatingDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 from speculation.sampling.sampling import Sampling, choose
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from backends.contract import Backend, BackendError
-from drafting.contract import Drafter
+from drafters.base import Drafter
 from speculation.acceptance.strategies import Strategy
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import Step

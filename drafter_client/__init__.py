@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from drafter_client.replies import ModelInfo
     from drafter_client.sources import Custom, DraftModel, Lookup, Source
     from drafter_client.stats import Stats
-    from drafting.contract import Drafter, Expansion
+    from drafters.base import Drafter, Expansion
     from speculation.acceptance.strategies import Strategy
     from speculation.drafts.tree import Prediction
     from speculation.errors import SpecPairError
@@ -75,10 +75,10 @@ _HOMES = {
     "BackendError": "backends.contract",
     "Custom": "drafter_client.sources",
     "DraftModel": "drafter_client.sources",
-    "Drafter": "drafting.contract",
+    "Drafter": "drafters.base",
     "DrafterError": "drafter_client.errors",
     "Event": "drafter_client.generation",
-    "Expansion": "drafting.contract",
+    "Expansion": "drafters.base",
     "Finished": "drafter_client.generation",
     "Generation": "drafter_client.generation",
     "LoadOptions": "backends.contract",

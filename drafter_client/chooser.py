@@ -7,8 +7,8 @@ from copy import deepcopy
 from drafter_client.mode_memory import ModeMemory, Setting
 from drafter_client.options import Mode
 from drafter_client.replies import ModelInfo
-from drafting.contract import Drafter
-from drafting.ngram import NAME as LOOKUP
+from drafters.base import Drafter
+from drafters.lookup import NAME as LOOKUP
 from speculation.policy.mode_estimate import PRIOR_LOOKUP, Machines
 from speculation.policy.mode_measurement import Measured
 from speculation.policy.mode_selector import Choice, links_differ

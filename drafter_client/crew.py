@@ -16,7 +16,7 @@ from typing import Protocol
 from drafter_client.client import VerifierClient
 from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.replies import Ended, Verdict
-from drafting.contract import Drafter, Expansion
+from drafters.base import Drafter, Expansion
 from speculation.acceptance.decisions import Decision
 from speculation.drafts.node_selection import Step
 from speculation.policy.verifier_timeline import Flight

@@ -1,8 +1,8 @@
 """What can go wrong on the drafter's side. Errors that the verifier reports are `speculation.errors`."""
 
-
-class DrafterError(Exception):
-    """Base. The message is one plain sentence that says what to do."""
+from drafters.errors import BadDrafter as BadDrafter
+from drafters.errors import DrafterError as DrafterError
+from drafters.errors import StrategyRefused as StrategyRefused
 
 
 class BadUrl(DrafterError):
@@ -41,16 +41,8 @@ class BadOption(DrafterError):
     """A choice about a text makes no sense."""
 
 
-class BadDrafter(DrafterError):
-    """A program's own drafter says what no drafter says."""
-
-
 class PairBusy(DrafterError):
     """A pair is asked for more texts at a time than it was made for."""
-
-
-class StrategyRefused(DrafterError):
-    """The strategy does not go with what was asked for beside it."""
 
 
 class BadPrompt(DrafterError):

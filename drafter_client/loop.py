@@ -13,7 +13,7 @@ from drafter_client.origin import first_origins
 from drafter_client.replies import Bounds, ModelInfo, Opened
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
-from drafting.contract import Drafter
+from drafters.base import Drafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.drafts.ngram import NgramIndex
 from speculation.errors import SpecPairError

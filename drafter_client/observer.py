@@ -6,7 +6,7 @@ from typing import Protocol
 
 from drafter_client.origin import Change, Origin
 from drafter_client.replies import Opened, Verdict
-from drafting.contract import Expansion
+from drafters.base import Expansion
 from speculation.acceptance.decisions import Decision
 from speculation.policy.schedule import Operation
 from speculation.policy.verifier_timeline import Flight

@@ -16,7 +16,6 @@ from drafter_client.chat import chat_ids
 from drafter_client.chooser import Chooser
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
-from drafter_client.failsafe import Failsafe
 from drafter_client.generation import Generation
 from drafter_client.looks import Looks
 from drafter_client.loop import speculate
@@ -31,7 +30,8 @@ from drafter_client.served import served
 from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.stats import Stats
 from drafter_client.text_session import Stop, TextSession
-from drafting.contract import Drafter
+from drafters.base import Drafter
+from drafters.fallback import Failsafe
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling

@@ -12,17 +12,17 @@ from backends.registry import load
 from backends.shipped import DEFAULT_DRAFT
 from backends.vocabulary import Vocabulary
 from drafter_client.client import VerifierClient
-from drafter_client.custom import CheckedDrafter
 from drafter_client.errors import BadOption, VocabularyMismatch
-from drafter_client.failsafe import Failsafe
 from drafter_client.progress import Telling, unsaid
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.replies import ModelInfo
-from drafter_client.translating import TranslatingDrafter
-from drafting.contract import Drafter
-from drafting.model import BRANCH_CELLS, model_drafter
-from drafting.ngram import NAME, NgramDrafter
-from drafting.shared import SharedEngine
+from drafters.base import Drafter
+from drafters.custom import CheckedDrafter
+from drafters.draft_model import BRANCH_CELLS, model_drafter
+from drafters.fallback import Failsafe
+from drafters.lookup import NAME, NgramDrafter
+from drafters.shared_engine import SharedEngine
+from drafters.translation import TranslatingDrafter
 from speculation.acceptance.strategies import Strategy, effective_sampling
 from speculation.sampling.sampling import Sampling
 

@@ -6,10 +6,10 @@ from contextlib import ExitStack, closing, contextmanager
 from backends.contract import Backend, BackendError, ModelLoadError, Progress, first_line
 from backends.registry import load
 from backends.vocabulary import cannot_draft
-from drafting.contract import Drafter
-from drafting.model import model_drafter
-from drafting.ngram import NAME, NgramDrafter
-from drafting.shared import SharedEngine
+from drafters.base import Drafter
+from drafters.draft_model import model_drafter
+from drafters.lookup import NAME, NgramDrafter
+from drafters.shared_engine import SharedEngine
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling
 from verifier_server.settings import NGRAM, Settings

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from backends.contract import BackendError
-from drafting.contract import Drafter
+from drafters.base import Drafter
 from speculation.drafts.ngram import NgramIndex
 from speculation.errors import InternalError, SpecPairError
 from speculation.policy.controller import Pilot

@@ -8,7 +8,7 @@ from typing import Any
 from drafter_client.observer import Committed
 from drafter_client.origin import Change, Origin
 from drafter_client.replies import Opened, Verdict
-from drafting.contract import Expansion
+from drafters.base import Expansion
 from speculation.policy.schedule import Operation
 from speculation.policy.verifier_timeline import Flight
 

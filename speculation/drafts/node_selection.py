@@ -1,11 +1,10 @@
 """Where in a tree of drafts to look further, how likely the text is to go through there, and the step that does it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from speculation.drafts.acceptance_model import Belief
 from speculation.drafts.tree import Node, Tree
-from speculation.policy.timing import Times
 
 FLOOR = 0.02  # chance below which nothing is looked behind
 
@@ -58,15 +57,16 @@ def open_places(
     return found
 
 
-def together(ranked: Sequence[tuple[float, Node]], times: Times, width: int) -> list[Node]:
+def together(ranked: Sequence[tuple[float, Node]], step_ms: Callable[[int], float], width: int) -> list[Node]:
     """Of places with their chances, the best first, as many as a wider step is worth, and `width` at most.
 
-    A place half as likely as the first is worth it if it adds less than half of a step.
+    `step_ms`: what a draft step over so many places takes. A place half as likely as the first is worth it if it adds
+    less than half of a step.
     """
     nodes = [ranked[0][1]]
     for chance, node in ranked[1:width]:
-        wider = times.draft(len(nodes) + 1) - times.draft(len(nodes))
-        if chance / ranked[0][0] < wider / times.draft():
+        wider = step_ms(len(nodes) + 1) - step_ms(len(nodes))
+        if chance / ranked[0][0] < wider / step_ms(1):
             break
         nodes.append(node)
     return nodes

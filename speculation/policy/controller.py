@@ -351,7 +351,7 @@ class Pilot:
         elif self._ahead_pays:
             ranked = self._ranked(self._reach_ahead(now))
             if ranked:
-                return together(ranked, self._times, self._width)
+                return together(ranked, self._times.draft, self._width)
             return []
         return [self._tree.root] if self._shadow_is_due(now) else []
 
@@ -372,7 +372,7 @@ class Pilot:
         ranked = self._ranked(deepest)
         chance = next((chance for chance, each in ranked if each is node), 0.0) * self.text.typical
         others = [other for other in ranked if other[1] not in self._step.nodes]
-        return chance >= FLOOR and len(together([(chance, node), *others], self._times, self._width)) == 1
+        return chance >= FLOOR and len(together([(chance, node), *others], self._times.draft, self._width)) == 1
 
     def _shadow_is_due(self, now: float) -> bool:
         """Whether to draft one token although no guess pays, to see whether it would have stood."""

@@ -14,7 +14,7 @@ import pytest
 from backends.contract import Backend, LoadOptions
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
-from drafting.shared import SharedEngine
+from drafters.shared_engine import SharedEngine
 from models import DEFAULT_TARGET
 from tests.models.conftest import TinyModel
 from tests.stand_ins.neuron import load_on_stand_in

@@ -21,8 +21,8 @@ from drafter_client.replies import ModelInfo
 from drafter_client.resuming import released
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
-from drafting.contract import Drafter, Expansion
-from drafting.model import ModelDrafter
+from drafters.base import Drafter, Expansion
+from drafters.draft_model import ModelDrafter
 from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling, choose

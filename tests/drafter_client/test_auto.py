@@ -22,7 +22,7 @@ from drafter_client.origin import Origin
 from drafter_client.replies import Bounds, ModelInfo
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
-from drafting.contract import Expansion
+from drafters.base import Expansion
 from speculation.drafts.tree import Prediction
 from tests.drafter_client.fake_transports import Canned
 from tests.drafter_client.support import Ticks, Verifier

@@ -12,7 +12,7 @@ import pytest
 from backends.contract import LoadOptions, ModelLoadError
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import sources
-from drafting.model import BRANCH_CELLS
+from drafters.draft_model import BRANCH_CELLS
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.paths import ROOT

@@ -16,8 +16,8 @@ from backends.contract import BackendError
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from drafter_client import pair, program, sources
 from drafter_client.errors import ConnectionLost
-from drafting.contract import Expansion
-from drafting.model import ModelDrafter
+from drafters.base import Expansion
+from drafters.draft_model import ModelDrafter
 from tests.drafter_client.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, running, serving
 from tests.paths import ROOT
@@ -228,7 +228,7 @@ def test_an_engine_that_fails_in_the_middle_leaves_the_text_to_the_target(
         def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
             raise BackendError("the GPU fell out")
 
-    monkeypatch.setattr("drafting.model.ModelDrafter", Failing)
+    monkeypatch.setattr("drafters.draft_model.ModelDrafter", Failing)
     ran = drafter(*_flags(verifier, "--json", "--max-tokens", "90", *flags))
     assert (ran.status, ran.err) == (0, "")
     told = json.loads(ran.out)

@@ -34,7 +34,7 @@ def _expected(count: int) -> list[int]:
 def test_an_interrupt_keeps_the_text_and_releases_the_session(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drafting.model.ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr("drafters.draft_model.ModelDrafter", InterruptedAfter)
     ran = drafter(*_flags(verifier, "--lockstep"))
     assert ran.status == 130
     assert ran.out == bytes(_expected(5)).decode(errors="replace") + "\n"
@@ -45,7 +45,7 @@ def test_an_interrupt_keeps_the_text_and_releases_the_session(
 def test_an_interrupted_run_still_reports_its_json(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drafting.model.ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr("drafters.draft_model.ModelDrafter", InterruptedAfter)
     ran = drafter(*_flags(verifier, "--json", "--baseline", "--lockstep"))
     report = json.loads(ran.out)
     assert (ran.status, ran.err) == (130, "")
@@ -56,7 +56,7 @@ def test_an_interrupted_run_still_reports_its_json(
 def test_an_interrupt_while_much_is_under_way_keeps_the_text_and_releases_the_session(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drafting.model.ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr("drafters.draft_model.ModelDrafter", InterruptedAfter)
     threads = set(threading.enumerate())
     ran = drafter(*_flags(verifier, "--json", "--max-tokens", "900"))
     report = json.loads(ran.out)

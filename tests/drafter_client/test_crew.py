@@ -17,8 +17,8 @@ from drafter_client.client import VerifierClient
 from drafter_client.crew import Drafted, Event, Threads
 from drafter_client.origin import Origin
 from drafter_client.stats import Stats
-from drafting.contract import Expansion
-from drafting.model import ModelDrafter
+from drafters.base import Expansion
+from drafters.draft_model import ModelDrafter
 from speculation.drafts.node_selection import Step
 from speculation.policy.schedule import Mechanisms, Operation
 from speculation.sampling.sampling import Sampling

@@ -12,7 +12,7 @@ from drafter_client.figures import headline
 from drafter_client.origin import Origin
 from drafter_client.replies import Verdict
 from drafter_client.stats import Baseline, Stats
-from drafting.model import ModelDrafter
+from drafters.draft_model import ModelDrafter
 from speculation.policy.schedule import Operation
 from speculation.policy.verifier_timeline import Flight
 from speculation.sampling.sampling import Sampling

@@ -12,7 +12,7 @@ from backends.vocabulary import Kind, Vocabulary
 from drafter_client.client import VerifierClient
 from drafter_client.errors import VocabularyMismatch
 from drafter_client.text import TextStream
-from drafting.model import ModelDrafter
+from drafters.draft_model import ModelDrafter
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.fake_transports import Faulty
 from tests.drafter_client.support import PROMPT, Verifier, drafts_of, generate, plain, serving

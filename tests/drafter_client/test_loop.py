@@ -15,7 +15,7 @@ from drafter_client.loop import speculate
 from drafter_client.resuming import released
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
-from drafting.model import ModelDrafter
+from drafters.draft_model import ModelDrafter
 from speculation.policy.schedule import LOCKSTEP
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.fake_transports import Faulty

@@ -12,9 +12,9 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply, StrategyRefused
 from drafter_client.origin import Origin
-from drafting.contract import Drafter
-from drafting.model import ModelDrafter
-from drafting.ngram import NgramDrafter
+from drafters.base import Drafter
+from drafters.draft_model import ModelDrafter
+from drafters.lookup import NgramDrafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.distribution import probabilities

@@ -46,7 +46,7 @@ from drafter_client.errors import (
     VerifierUnreachable,
 )
 from drafter_client.sources import Drafting
-from drafting.ngram import NAME
+from drafters.lookup import NAME
 from speculation.errors import PromptTooLong
 from tests.drafter_client.support import Scenario, Verifier, plain, serving
 from tests.paths import ROOT

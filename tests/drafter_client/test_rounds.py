@@ -15,7 +15,7 @@ from drafter_client.errors import ConnectionLost
 from drafter_client.origin import Origin
 from drafter_client.replies import Ended, Pushed, Verdict
 from drafter_client.stats import Stats
-from drafting.model import ModelDrafter
+from drafters.draft_model import ModelDrafter
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling

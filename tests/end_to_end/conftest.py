@@ -8,8 +8,8 @@ import pytest
 
 from backends.contract import Backend
 from drafter_client.client import VerifierClient
-from drafting.contract import Drafter
-from drafting.model import ModelDrafter
+from drafters.base import Drafter
+from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Scenario, Verifier, running

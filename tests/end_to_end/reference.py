@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from backends.contract import Backend, Entry, LoadOptions
 from backends.registry import load
-from drafting.model import BRANCH_CELLS
+from drafters.draft_model import BRANCH_CELLS
 from speculation.acceptance.strategies import common_prefix
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import Sampling, choose

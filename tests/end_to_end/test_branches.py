@@ -12,7 +12,7 @@ from backends.registry import load
 from drafter_client import sources
 from drafter_client.client import VerifierClient
 from drafter_client.sources import DraftModel
-from drafting.model import BRANCH_CELLS, ModelDrafter
+from drafters.draft_model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.controller import Pilot

@@ -11,9 +11,9 @@ from backends.registry import load
 from backends.vocabulary import Vocabulary
 from drafter_client.client import VerifierClient
 from drafter_client.remote_vocabulary import RemoteVocabulary
-from drafting.contract import Drafter
-from drafting.model import ModelDrafter
-from drafting.ngram import NgramDrafter
+from drafters.base import Drafter
+from drafters.draft_model import ModelDrafter
+from drafters.lookup import NgramDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling

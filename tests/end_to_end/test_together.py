@@ -9,7 +9,7 @@ from contextlib import closing
 
 from drafter_client.client import VerifierClient
 from drafter_client.text_session import TextSession
-from drafting.model import ModelDrafter
+from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import Verifier, generate, options_of, running

@@ -8,7 +8,7 @@ from backends.contract import Backend
 from benchmarks.vocabularies import renumbered
 from drafter_client.client import VerifierClient
 from drafter_client.remote_vocabulary import RemoteVocabulary
-from drafter_client.translating import TranslatingDrafter
+from drafters.translation import TranslatingDrafter
 from models import DEFAULT_TWIN
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling

@@ -11,7 +11,7 @@ import pytest
 from backends.contract import Backend, EngineFailure, LoadOptions, ModelLoadError, OutOfRoom, Progress
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind
-from drafting.model import ModelDrafter
+from drafters.draft_model import ModelDrafter
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.draft_model import DraftModel, load_draft_model

@@ -55,7 +55,7 @@ def test_a_folder_that_cannot_be_written_ends_it_before_it_begins(
 def test_an_interrupt_leaves_what_happened(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: list[str]
 ) -> None:
-    monkeypatch.setattr("drafting.model.ModelDrafter", InterruptedAfter)
+    monkeypatch.setattr("drafters.draft_model.ModelDrafter", InterruptedAfter)
     ran = drafter(*_flags(verifier, tmp_path, *how))
     said = json.loads(ran.out)
     assert (ran.status, ran.err, said["finish_reason"]) == (130, "", None)

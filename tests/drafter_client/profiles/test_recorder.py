@@ -9,7 +9,7 @@ from drafter_client.origin import Change, Origin
 from drafter_client.profiles.recorder import Recorder
 from drafter_client.replies import Verdict
 from drafter_client.stats import Stats
-from drafting.contract import Expansion
+from drafters.base import Expansion
 from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import Operation
 from speculation.policy.verifier_timeline import Flight

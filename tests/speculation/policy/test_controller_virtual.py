@@ -12,7 +12,7 @@ import pytest
 
 from backends.scripted import END, Script
 from benchmarks.virtual import Network, VirtualDrafter, World
-from drafting.model import ModelDrafter
+from drafters.draft_model import ModelDrafter
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain

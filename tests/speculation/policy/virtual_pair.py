@@ -7,7 +7,7 @@ from functools import lru_cache
 from backends.contract import Logits
 from backends.scripted import ORDER, Script, ScriptedBackend
 from benchmarks.virtual import Network, VirtualDrafter, World
-from drafting.contract import Drafter, Expansion
+from drafters.base import Drafter, Expansion
 from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import Mechanisms
 from speculation.sampling.sampling import Sampling

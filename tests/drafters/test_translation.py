@@ -11,8 +11,8 @@ from backends.llama_vocabulary import read_gguf_vocabulary
 from backends.scripted import BEGIN, END, ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind, Vocabulary
 from drafter_client.errors import StrategyRefused
-from drafter_client.translating import TranslatingDrafter
-from drafting.model import ModelDrafter
+from drafters.draft_model import ModelDrafter
+from drafters.translation import TranslatingDrafter
 from models import DEFAULT_TARGET
 from speculation.sampling.sampling import Sampling
 

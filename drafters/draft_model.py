@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from backends.contract import Backend, BackendError, Entry, OutOfRoom, Rows, head_for
-from drafting.contract import Expansion
+from drafters.base import Expansion
 from speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from speculation.acceptance.strategies import Strategy, common_prefix, effective_sampling
 from speculation.drafts.tree import Prediction

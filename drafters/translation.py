@@ -18,10 +18,10 @@ import numpy as np
 
 from backends.contract import Backend
 from backends.vocabulary import Kind, Vocabulary
-from drafter_client.errors import StrategyRefused
-from drafting.contract import Expansion
-from drafting.model import ModelDrafter
-from speculation.bytepairs import BytePairs
+from drafters.base import Expansion
+from drafters.byte_pairs import BytePairs
+from drafters.draft_model import ModelDrafter
+from drafters.errors import StrategyRefused
 from speculation.drafts.tree import Prediction
 from speculation.sampling.sampling import Row, Sampling, choose, probability
 from speculation.sampling.top_logits import Head

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from backends.contract import first_line
-from drafter_client.errors import DrafterError
-from drafting.contract import Drafter, Expansion
+from drafters.base import Drafter, Expansion
+from drafters.errors import DrafterError
 from speculation.drafts.tree import Prediction
 from speculation.errors import SpecPairError
 

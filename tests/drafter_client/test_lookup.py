@@ -12,7 +12,7 @@ from drafter_client.errors import BadReply
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.sources import Lookup
 from drafter_client.text_session import TextSession
-from drafting.ngram import NgramDrafter
+from drafters.lookup import NgramDrafter
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.command_line import Command

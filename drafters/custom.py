@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from drafter_client.errors import BadDrafter
-from drafting.contract import Drafter, Expansion
+from drafters.base import Drafter, Expansion
+from drafters.errors import BadDrafter
 from speculation.drafts.tree import Prediction
 
 

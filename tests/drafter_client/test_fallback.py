@@ -10,8 +10,8 @@ from backends.contract import EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, Strategy
 from drafter_client.errors import ConnectionLost
-from drafter_client.failsafe import Failsafe
 from drafter_client.figures import notes
+from drafters.fallback import Failsafe
 from tests.drafter_client.support import Verifier, plain
 
 PROMPT = "def f(x):"

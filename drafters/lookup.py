@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from drafting.contract import Expansion
+from drafters.base import Expansion
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.tree import Prediction
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from backends.contract import EngineFailure, Entry, Logits, OutOfRoom
 from backends.scripted import Script, ScriptedBackend
-from drafting.model import ModelDrafter
+from drafters.draft_model import ModelDrafter
 from speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from speculation.drafts.tree import Prediction
 from speculation.sampling.sampling import Sampling, choose

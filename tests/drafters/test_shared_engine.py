@@ -11,8 +11,8 @@ import pytest
 
 from backends.contract import BackendError, EngineFailure, EngineLost, Entry, HeadOf, Logits, OutOfRoom
 from backends.scripted import Script, ScriptedBackend
-from drafting.model import ModelDrafter
-from drafting.shared import SharedEngine, View
+from drafters.draft_model import ModelDrafter
+from drafters.shared_engine import SharedEngine, View
 from speculation.sampling.sampling import Sampling
 from speculation.sampling.top_logits import Head
 from tests.drafter_client.support import drafts_of, plain

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from backends.llama_vocabulary import read_gguf_vocabulary
 from backends.vocabulary import Kind
+from drafters.byte_pairs import BytePairs
 from models import DEFAULT_TARGET
-from speculation.bytepairs import BytePairs
 from tests.end_to_end.prompts import PROMPTS
 
 BYTES = {byte: bytes([byte]) for byte in range(256)}

@@ -1,0 +1,13 @@
+"""What can go wrong with a drafter."""
+
+
+class DrafterError(Exception):
+    """Base of all errors on the drafter's side. The message is one plain sentence that says what to do."""
+
+
+class BadDrafter(DrafterError):
+    """A custom drafter returned something that breaks the drafter contract."""
+
+
+class StrategyRefused(DrafterError):
+    """The strategy is not possible with what it was combined with."""
