@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from backends.contract import Entry
+from backends.base import Entry
 
 NARROW = 32  # tokens up to which an entry shares a launch, and logits that a launch of one entry gives at most
 _WIDE = 64  # the smallest bucket beyond

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from backends.contract import Backend, ModelLoadError
+from backends.base import Backend, ModelLoadError
 
 AUTO_ROWS_AT_MOST = 16
 THREADS_AT_MOST = 1024  # some thousand crash the OpenMP of GCC, which llama.cpp uses

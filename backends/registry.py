@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from typing import Protocol, cast
 
-from backends.contract import Backend, LoadOptions, ModelLoadError, Progress
+from backends.base import Backend, LoadOptions, ModelLoadError, Progress
 
 
 class Loader(Protocol):
@@ -14,10 +14,10 @@ class Loader(Protocol):
 
 
 _MODULES = {
-    "llama_cpp": "backends.llama_cpp",
-    "torch": "backends.torch_model",
-    "mlx": "backends.mlx_model",
-    "neuron_legacy": "backends.neuron_legacy",
+    "llama_cpp": "backends.llama_cpp.backend",
+    "torch": "backends.torch.backend",
+    "mlx": "backends.mlx",
+    "neuron_legacy": "backends.neuron.backend",
     "scripted": "backends.scripted",
 }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.contract import Backend, Entry, HeadOf, LoadOptions, Logits, ModelLoadError, Progress
+from backends.base import Backend, Entry, HeadOf, LoadOptions, Logits, ModelLoadError, Progress
 from backends.vocabulary import Kind, Vocabulary
 from speculation.sampling.top_logits import Head, head_of
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from backends.contract import Backend
+from backends.base import Backend
 from benchmarks.drafters import BRANCHES, load_drafter
 from benchmarks.harness import Server, held_out_prompts, padded_target, serve, verifier
 from benchmarks.paced import Cost, Paced

@@ -28,7 +28,7 @@ from functools import cache
 
 import numpy as np
 
-from backends.contract import Logits
+from backends.base import Logits
 from backends.scripted import BEGIN, ORDER, Script, ScriptedBackend
 from benchmarks.paced import Cost
 from drafters.base import Expansion

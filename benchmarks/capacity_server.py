@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from backends.contract import Backend, Entry, Logits
+from backends.base import Backend, Entry, Logits
 from benchmarks.capacity_model import Target
 from benchmarks.paced import Cost, Paced
 from verifier_server.app import create_app

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.contract import Entry, LoadOptions
+from backends.base import Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness import held_out_prompts
 from benchmarks.relay import Link, relay

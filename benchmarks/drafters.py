@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 from gguf import quants
 
-from backends.contract import Backend, Entry, LoadOptions
+from backends.base import Backend, Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness import CACHE
 from benchmarks.paced import Cost, Paced

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import median
 
-from backends.contract import Entry, LoadOptions
+from backends.base import Entry, LoadOptions
 from backends.registry import load
 from benchmarks.serving import Server, serve
 from models import DEFAULT_TARGET

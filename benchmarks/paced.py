@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from backends.contract import Backend, Entry, Logits
+from backends.base import Backend, Entry, Logits
 from backends.registry import load
 from verifier_server.app import create_app
 from verifier_server.settings import from_environment

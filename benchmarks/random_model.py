@@ -18,7 +18,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from backends.contract import LoadOptions, ModelLoadError, first_line
+from backends.base import LoadOptions, ModelLoadError, first_line
 from backends.machine import available_bytes
 from benchmarks.shapes import SHAPES, Shape
 
@@ -41,7 +41,7 @@ def model_folder(name: str) -> Iterator[Path]:
 def read_random(path: Path | None, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> Any:
     """The model that `config.json` describes, with the same random weights each time. Raises ModelLoadError.
 
-    In the place of `backends.torch_loading.load_model`.
+    In the place of `backends.torch.loading.load_model`.
     """
     if path is None:
         raise ModelLoadError("a random model needs a folder with a config.json that tells its shape")

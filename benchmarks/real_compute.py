@@ -28,7 +28,7 @@ from typing import Any
 from llama_cpp import Llama
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from backends.contract import Backend
+from backends.base import Backend
 from benchmarks.drafters import CONTEXT, load_drafter
 from benchmarks.extras import need
 from benchmarks.harness import held_out_prompts, padded_target, verifier

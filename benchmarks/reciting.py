@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from fastapi import FastAPI
 
-from backends.contract import Backend, Entry, Logits
-from backends.llama_vocabulary import read_gguf_vocabulary
+from backends.base import Backend, Entry, Logits
+from backends.llama_cpp.vocabulary import read_gguf_vocabulary
 from backends.vocabulary import Vocabulary
 from benchmarks.drafters import CONTEXT
 from benchmarks.paced import Cost, Paced

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from statistics import median
 
-from backends.contract import Backend, Entry, LoadOptions
+from backends.base import Backend, Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness import held_out_prompts
 from benchmarks.report import Report, add_save

@@ -21,7 +21,7 @@ import numpy as np
 from fastapi import FastAPI
 from starlette.responses import JSONResponse
 
-from backends.contract import Logits
+from backends.base import Logits
 from backends.scripted import BEGIN, END, Script, ScriptedBackend
 from verifier_server.app import create_app
 from verifier_server.scheduler import Inconsistent

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from backends.contract import Backend, Entry, LoadOptions
+from backends.base import Backend, Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness import held_out_prompts
 from benchmarks.report import Report, add_save

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from backends.contract import Backend, Entry, HeadOf
+from backends.base import Backend, Entry, HeadOf
 
 Clock = Callable[[], float]
 

@@ -32,7 +32,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from backends.contract import DTYPES, Backend, BackendError, LoadOptions, head_for
+from backends.base import DTYPES, Backend, BackendError, LoadOptions, head_for
 from backends.registry import load
 from benchmarks.extras import need
 from benchmarks.report import Report, add_save, processor
@@ -119,7 +119,7 @@ def _of_torch(options: argparse.Namespace) -> dict[str, object]:
     """Where and in which numbers PyTorch ran, and the memory it took."""
     import torch
 
-    from backends.torch_loading import find_device, find_dtype
+    from backends.torch.loading import find_device, find_dtype
 
     device = find_device(options.device)
     dtype = str(find_dtype(options.dtype, device)).removeprefix("torch.")
@@ -131,7 +131,7 @@ def _of_torch(options: argparse.Namespace) -> dict[str, object]:
 
 def _of_llama() -> dict[str, object]:
     """The same for llama.cpp, whose numbers are those of the file."""
-    from backends.llama_library import lib
+    from backends.llama_cpp.library import lib
 
     offloaded = " and what llama.cpp offloads to" if lib.llama_supports_gpu_offload() else ""
     return {"device": processor() + offloaded, "memory": _peak()}
@@ -173,7 +173,7 @@ def _loaded(options: argparse.Namespace) -> Iterator[Backend]:
 
 
 def _random(shape: str, settings: LoadOptions) -> Backend:
-    from backends import torch_model
+    from backends.torch import backend as torch_model
     from benchmarks.random_model import model_folder, read_random
 
     with model_folder(shape) as folder:

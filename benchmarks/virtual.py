@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from backends.contract import Backend, BackendError
+from backends.base import Backend, BackendError
 from drafters.base import Drafter
 from speculation.acceptance.strategies import Strategy
 from speculation.drafts.ngram import NgramIndex

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from backends.contract import BackendError, LoadOptions
+    from backends.base import BackendError, LoadOptions
     from backends.vocabulary import Vocabulary
     from drafter_client.asynchronous import AsyncGeneration, AsyncPair
     from drafter_client.errors import DrafterError
@@ -72,7 +72,7 @@ __all__ = [
 _HOMES = {
     "AsyncGeneration": "drafter_client.asynchronous",
     "AsyncPair": "drafter_client.asynchronous",
-    "BackendError": "backends.contract",
+    "BackendError": "backends.base",
     "Custom": "drafter_client.sources",
     "DraftModel": "drafter_client.sources",
     "Drafter": "drafters.base",
@@ -81,7 +81,7 @@ _HOMES = {
     "Expansion": "drafters.base",
     "Finished": "drafter_client.generation",
     "Generation": "drafter_client.generation",
-    "LoadOptions": "backends.contract",
+    "LoadOptions": "backends.base",
     "Lookup": "drafter_client.sources",
     "Mode": "drafter_client.options",
     "ModelInfo": "drafter_client.replies",

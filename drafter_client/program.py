@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from backends.contract import BackendError
+from backends.base import BackendError
 from command_line import start
 from drafter_client.arguments import compare_options, drafter_options, report_options, solo_options
 from drafter_client.commands.common import INTERRUPTED

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 
-from backends.contract import Backend, Entry, head_for
+from backends.base import Backend, Entry, head_for
 from drafter_client.errors import BadPrompt
 from drafter_client.observer import Committed
 from drafter_client.origin import Origin

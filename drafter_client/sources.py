@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from backends.contract import ROWS_AT_MOST, Backend, LoadOptions, ModelLoadError
+from backends.base import ROWS_AT_MOST, Backend, LoadOptions, ModelLoadError
 from backends.registry import load
 from backends.shipped import DEFAULT_DRAFT
 from backends.vocabulary import Vocabulary

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from backends.contract import Backend, BackendError, Entry, OutOfRoom, Rows, head_for
+from backends.base import Backend, BackendError, Entry, OutOfRoom, Rows, head_for
 from drafters.base import Expansion
 from speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from speculation.acceptance.strategies import Strategy, common_prefix, effective_sampling

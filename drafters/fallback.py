@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from backends.contract import first_line
+from backends.base import first_line
 from drafters.base import Drafter, Expansion
 from drafters.errors import DrafterError
 from speculation.drafts.tree import Prediction

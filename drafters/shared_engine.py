@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 from weakref import ref
 
-from backends.contract import (
+from backends.base import (
     Backend,
     BackendError,
     EngineFailure,

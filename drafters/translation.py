@@ -16,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from backends.contract import Backend
+from backends.base import Backend
 from backends.vocabulary import Kind, Vocabulary
 from drafters.base import Expansion
 from drafters.byte_pairs import BytePairs

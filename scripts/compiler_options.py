@@ -12,7 +12,7 @@ answer on both. Only whether pip's cached wheel is left aside goes by this proce
 wheel was compiled with, and without AMX one that was compiled without the cure runs as well, so it need not be
 compiled anew.
 
-The flag goes to each language whose compiler needs it, through backends/llama_cpp_build.cmake, so that nothing of
+The flag goes to each language whose compiler needs it, through backends/llama_cpp/build.cmake, so that nothing of
 CMAKE_ARGS, CFLAGS and CXXFLAGS is replaced.
 """
 

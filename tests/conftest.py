@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from backends.contract import DTYPES
+from backends.base import DTYPES
 
 settings.register_profile(
     "repo", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import STARTUP_FAILURE
 
-from backends.contract import Backend
+from backends.base import Backend
 from speculation.errors import (
     InternalError,
     MethodNotAllowed,

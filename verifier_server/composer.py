@@ -9,7 +9,7 @@ import math
 from itertools import accumulate
 from math import inf
 
-from backends.contract import Backend
+from backends.base import Backend
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from verifier_server.plan import Part, Plan
 from verifier_server.queue import Queue

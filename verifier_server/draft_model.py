@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
-from backends.contract import Backend, BackendError, ModelLoadError, Progress, first_line
+from backends.base import Backend, BackendError, ModelLoadError, Progress, first_line
 from backends.registry import load
 from backends.vocabulary import cannot_draft
 from drafters.base import Drafter

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from backends.contract import Backend, BackendError, EngineLost
+from backends.base import Backend, BackendError, EngineLost
 from speculation.errors import EngineError, ShuttingDown, SpecPairError
 from verifier_server.jobs import Answer, Job
 from verifier_server.scheduler import Inconsistent, Scheduler

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
-from backends.contract import BackendError
+from backends.base import BackendError
 from drafters.base import Drafter
 from speculation.drafts.ngram import NgramIndex
 from speculation.errors import InternalError, SpecPairError

@@ -7,7 +7,7 @@ take, they see for themselves.
 from collections.abc import Callable
 from itertools import pairwise
 
-from backends.contract import Backend, Entry, HeadOf
+from backends.base import Backend, Entry, HeadOf
 from speculation.policy.draft_length import MAX_AUTO
 
 WIDEST = MAX_AUTO + 1  # tokens: the longest automatic guess, and the token before it

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from backends.contract import Entry, HeadOf, head_for
+from backends.base import Entry, HeadOf, head_for
 from speculation.acceptance.draft_probs import Weights
 from verifier_server.jobs import Job
 from verifier_server.seats import Seat

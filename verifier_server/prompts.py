@@ -2,7 +2,7 @@
 
 import secrets
 
-from backends.contract import Backend
+from backends.base import Backend
 from speculation.errors import EmptyPrompt, InvalidRequest, PromptTooLong, TokenOutOfRange
 from speculation.protocol import messages
 from speculation.sampling import gumbel

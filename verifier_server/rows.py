@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from backends.contract import Backend
+from backends.base import Backend
 from verifier_server.sessions import Session
 
 SHARED_AT_LEAST = 16  # tokens by which a copy must be ahead of what the row holds already

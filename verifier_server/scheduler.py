@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import Sequence
 
-from backends.contract import Backend, BackendError, Rows
+from backends.base import Backend, BackendError, Rows
 from speculation.acceptance.decisions import Decision, explain
 from speculation.acceptance.strategies import judge
 from speculation.errors import EngineError, Overloaded, SpecPairError

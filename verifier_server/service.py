@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.types import Receive
 
-from backends.contract import Backend, BackendError
+from backends.base import Backend, BackendError
 from backends.registry import load
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import ModelFailed, ModelLoading, UnknownSession

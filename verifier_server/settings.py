@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from backends.contract import LoadOptions
+from backends.base import LoadOptions
 from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES, SHOWN
 from backends.shipped import DEFAULT_TARGET

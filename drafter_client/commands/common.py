@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from backends.contract import BackendError, LoadOptions
+from backends.base import BackendError, LoadOptions
 from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
 from drafter_client.figures import SOLO
 from drafter_client.flags import NGRAM

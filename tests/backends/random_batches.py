@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from backends.contract import Backend, Entry
+from backends.base import Backend, Entry
 
 
 def random_batches(backend: Backend, turns: int, seed: int = 1) -> Iterator[list[Entry]]:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.base import Entry
 from backends.buckets import NARROW, Buckets
-from backends.contract import Entry
 
 ROWS, BATCH = 9, 200
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from backends import registry
-from backends.contract import Entry, LoadOptions, ModelLoadError
-from backends.llama_library import lib
+from backends.base import Entry, LoadOptions, ModelLoadError
+from backends.llama_cpp.library import lib
 from backends.scripted import ScriptedBackend
 from models import DEFAULT_TARGET
 

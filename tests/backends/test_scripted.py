@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from backends.contract import BackendError, EngineFailure, Entry, Logits
+from backends.base import BackendError, EngineFailure, Entry, Logits
 from backends.scripted import BEGIN, END, ORDER, Script, ScriptedBackend
 
 CONTEXTS = [[first, second, 3, 4] for first in range(40) for second in range(10)]

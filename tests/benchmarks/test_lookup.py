@@ -4,7 +4,7 @@ from contextlib import closing
 
 import numpy as np
 
-from backends.contract import Backend, Entry
+from backends.base import Backend, Entry
 from backends.scripted import BEGIN, END, ByteVocabulary
 from benchmarks.lookup import definitions, frequent_name, renamed
 from benchmarks.reciting import Reciting

@@ -7,7 +7,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from backends.contract import Backend, BadEntry, EngineFailure, Entry, Logits
+from backends.base import Backend, BadEntry, EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from benchmarks import paced
 from benchmarks.paced import DRAFTER_4, DRAFTER_8, TARGET_25, TARGET_80, Cost, Paced

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract import Entry, HeadOf
+from backends.base import Entry, HeadOf
 from backends.scripted import Script, ScriptedBackend
 from benchmarks.paced import Cost, Paced
 from benchmarks.report import Report
@@ -169,8 +169,8 @@ def folder() -> Iterator[Path]:
 def test_a_shape_is_made_on_its_device_without_a_file_of_weights(folder: Path) -> None:
     import torch
 
-    from backends.contract import LoadOptions
-    from backends.torch_model import load
+    from backends.base import LoadOptions
+    from backends.torch.backend import load
     from benchmarks.random_model import read_random
 
     settings = LoadOptions(model=folder, rows=2, context_length=64, device="cpu", dtype="bfloat16")

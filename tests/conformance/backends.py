@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from backends.contract import Backend, LoadOptions
+from backends.base import Backend, LoadOptions
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
 from drafters.shared_engine import SharedEngine
@@ -80,7 +80,7 @@ class TorchOn:
         ]
 
     def _load(self, compiler: str | None) -> Backend:
-        from backends.torch_model import TorchBackend
+        from backends.torch.backend import TorchBackend
 
         options = LoadOptions(
             model=DEFAULT_TARGET,

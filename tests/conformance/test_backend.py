@@ -1,11 +1,11 @@
-"""What every engine must do with its rows. The suite is the contract of `backends.contract`, executed."""
+"""What every engine must do with its rows. The suite is the contract of `backends.base`, executed."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from backends.contract import BadEntry, Entry
+from backends.base import BadEntry, Entry
 from tests.conformance.conftest import Subject
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from backends.contract import BadEntry, Entry, HeadOf, head_for
+from backends.base import BadEntry, Entry, HeadOf, head_for
 from speculation.sampling.sampling import Sampling, choose, choose_two, probability
 from speculation.sampling.top_logits import Head
 from tests.conformance.conftest import Subject

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from backends.contract import Backend, Entry
+from backends.base import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract import LoadOptions, ModelLoadError
+from backends.base import LoadOptions, ModelLoadError
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import sources
 from drafters.draft_model import BRANCH_CELLS

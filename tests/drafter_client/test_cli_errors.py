@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from backends.contract import BackendError
+from backends.base import BackendError
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from drafter_client import pair, program, sources
 from drafter_client.errors import ConnectionLost

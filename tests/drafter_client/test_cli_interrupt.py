@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from backends import llama_library
-from backends.contract import LoadOptions
+from backends.base import LoadOptions
+from backends.llama_cpp import library
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import pair, sources
@@ -160,8 +160,8 @@ def test_an_interrupt_while_a_model_is_loaded_is_not_lost(monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     if where == "log":
-        monkeypatch.setattr(llama_library._log, "log", speak)
-        monkeypatch.setattr(llama_library, "_LEVELS", dict.fromkeys(range(6), 10))
+        monkeypatch.setattr(library._log, "log", speak)
+        monkeypatch.setattr(library, "_LEVELS", dict.fromkeys(range(6), 10))
     with pytest.raises(KeyboardInterrupt):
         load("llama_cpp", LoadOptions(model=DEFAULT_DRAFT), speak if where == "progress" else None).close()
     monkeypatch.undo()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract import LoadOptions
+from backends.base import LoadOptions
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import sources
 from models import DEFAULT_DRAFT, DEFAULT_TARGET

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.contract import Entry, Logits
+from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.crew import Drafted, Event, Threads

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.contract import EngineLost, Entry, Logits
+from backends.base import EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, Strategy
 from drafter_client.errors import ConnectionLost

@@ -6,7 +6,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from backends.contract import Logits
+from backends.base import Logits
 from backends.scripted import ORDER, ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind, Vocabulary
 from drafter_client.client import VerifierClient

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from backends.contract import EngineLost, Entry, Logits
+from backends.base import EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import pair
 from drafter_client.commands import many

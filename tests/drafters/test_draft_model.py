@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.contract import EngineFailure, Entry, Logits, OutOfRoom
+from backends.base import EngineFailure, Entry, Logits, OutOfRoom
 from backends.scripted import Script, ScriptedBackend
 from drafters.draft_model import ModelDrafter
 from speculation.acceptance.draft_probs import drawn_from, normalised, propose

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.contract import BackendError, EngineFailure, EngineLost, Entry, HeadOf, Logits, OutOfRoom
+from backends.base import BackendError, EngineFailure, EngineLost, Entry, HeadOf, Logits, OutOfRoom
 from backends.scripted import Script, ScriptedBackend
 from drafters.draft_model import ModelDrafter
 from drafters.shared_engine import SharedEngine, View

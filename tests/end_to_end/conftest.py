@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.contract import Backend
+from backends.base import Backend
 from drafter_client.client import VerifierClient
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter

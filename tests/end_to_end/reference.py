@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.contract import Backend, Entry, LoadOptions
+from backends.base import Backend, Entry, LoadOptions
 from backends.registry import load
 from drafters.draft_model import BRANCH_CELLS
 from speculation.acceptance.strategies import common_prefix

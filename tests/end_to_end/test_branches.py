@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from backends.contract import Backend, Entry, LoadOptions, Logits, OutOfRoom
+from backends.base import Backend, Entry, LoadOptions, Logits, OutOfRoom
 from backends.registry import load
 from drafter_client import sources
 from drafter_client.client import VerifierClient

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract import Backend, LoadOptions
+from backends.base import Backend, LoadOptions
 from backends.registry import load
 from backends.vocabulary import Vocabulary
 from drafter_client.client import VerifierClient

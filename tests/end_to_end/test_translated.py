@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract import Backend
+from backends.base import Backend
 from benchmarks.vocabularies import renumbered
 from drafter_client.client import VerifierClient
 from drafter_client.remote_vocabulary import RemoteVocabulary

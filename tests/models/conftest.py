@@ -72,7 +72,7 @@ class Engine:
 @pytest.fixture
 def engine() -> Iterator[Callable[..., Engine]]:
     """Open a model file with llama.cpp; it is closed when the test ends."""
-    pytest.importorskip("backends.llama_library", reason="llama-cpp-python judges the files")  # and quietens it
+    pytest.importorskip("backends.llama_cpp.library", reason="llama-cpp-python judges the files")  # and quietens it
     opened: list[Engine] = []
 
     def open_model(path: Path, threads: int = 1) -> Engine:

@@ -149,7 +149,7 @@ def test_the_probe_agrees_with_what_the_real_compiler_writes(tmp_path: Path, lan
 @pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("c++") is None, reason="cmake and a compiler")
 def test_the_cure_stands_behind_the_users_flags_in_every_folder_of_the_build(tmp_path: Path) -> None:
     """Of a project of llama.cpp's name, as `CMAKE_PROJECT_llama.cpp_INCLUDE` is what brings the options in."""
-    include = Path(compiler_options.__file__).parents[1] / "backends" / "llama_cpp_build.cmake"
+    include = Path(compiler_options.__file__).parents[1] / "backends" / "llama_cpp" / "build.cmake"
     (tmp_path / "ggml").mkdir()
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.14)\nproject(llama.cpp C CXX)\nadd_subdirectory(ggml)\n", encoding="utf-8"

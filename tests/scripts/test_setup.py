@@ -60,7 +60,7 @@ def test_a_sound_compiler_changes_nothing(tree: Path) -> None:
     assert calls(tree) == [
         "-m pip install -v -r requirements.txt",
         "-m pip install --quiet --no-deps --editable .",
-        "-m backends.llama_selfcheck",
+        "-m backends.llama_cpp.selfcheck",
     ]
     assert set_up(tree).stdout == "" and len(calls(tree)) == 3  # a second run has nothing to do
 

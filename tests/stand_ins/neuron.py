@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from backends.contract import Backend, LoadOptions, Progress
+from backends.base import Backend, LoadOptions, Progress
 from backends.registry import load
 from tests.models.conftest import TinyModel
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import uvicorn
 
-from backends.contract import Backend
+from backends.base import Backend
 from backends.scripted import Script, ScriptedBackend
 from verifier_server.app import create_app
 from verifier_server.service import Service

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract import Backend, EngineFailure, LoadOptions, ModelLoadError, OutOfRoom, Progress
+from backends.base import Backend, EngineFailure, LoadOptions, ModelLoadError, OutOfRoom, Progress
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind
 from drafters.draft_model import ModelDrafter

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from backends.contract import EngineFailure, EngineLost, Entry, Logits, OutOfRoom
+from backends.base import EngineFailure, EngineLost, Entry, Logits, OutOfRoom
 from backends.scripted import Script, ScriptedBackend
 from speculation.errors import EngineError, ShuttingDown, UnknownSession
 from tests.verifier_server.bench import Asked, Bench, plain

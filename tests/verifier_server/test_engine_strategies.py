@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from backends.contract import Entry
+from backends.base import Entry
 from backends.scripted import Script, ScriptedBackend
 from speculation.acceptance.decisions import explain
 from speculation.acceptance.draft_probs import Weights, drawn_from, propose

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from backends.contract import BackendError, EngineFailure, EngineLost, Entry, Logits
+from backends.base import BackendError, EngineFailure, EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded, ShuttingDown, SpecPairError

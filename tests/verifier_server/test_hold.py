@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.contract import Entry, Logits
+from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from tests.verifier_server.virtual import World
 from verifier_server.hold import LONGEST, hold_until

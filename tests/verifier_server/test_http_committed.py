@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.contract import Entry, Logits
+from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.bench import plain

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from backends.contract import Entry, Logits
+from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.bench import plain

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backends.contract import EngineFailure, Entry, Logits
+from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.bench import plain

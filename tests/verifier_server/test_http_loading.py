@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backends.contract import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
+from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.scripted import ScriptedBackend
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.service import Service, loading_wait

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.contract import Entry, Logits
+from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from speculation.acceptance.strategies import common_prefix
 from speculation.sampling.sampling import Sampling

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backends.contract import Entry, Logits
+from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from drafter_client import client
 from tests.verifier_server.bench import plain

@@ -11,7 +11,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 
-from backends.contract import EngineFailure, Entry, Logits
+from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from speculation import errors
 from speculation.protocol import messages, responses

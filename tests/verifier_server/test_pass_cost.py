@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from backends.contract import Entry, Logits
+from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from verifier_server.pass_cost import WIDEST, pass_cost
 

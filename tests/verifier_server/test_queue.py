@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.contract import Entry
+from backends.base import Entry
 from backends.scripted import Script, ScriptedBackend
 from speculation.errors import Overloaded, SpecPairError, UnknownSession
 from tests.verifier_server.bench import Asked, Bench, plain

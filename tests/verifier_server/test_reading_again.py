@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from backends.contract import Entry, Logits
+from backends.base import Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from tests.verifier_server.bench import Bench, plain
 

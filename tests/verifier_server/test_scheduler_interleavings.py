@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from backends.contract import EngineFailure, Entry, Logits
+from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from speculation.acceptance.strategies import common_prefix
 from speculation.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession

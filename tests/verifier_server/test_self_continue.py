@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from backends.contract import EngineFailure, Entry, Logits
+from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from tests.verifier_server.bench import Bench, plain
 from tests.verifier_server.virtual import World, fed, linear

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract import LoadOptions
+from backends.base import LoadOptions
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from verifier_server.settings import PREFIX, Settings, SettingsError, flag, from_environment, from_flags, refuse_workers
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from functools import lru_cache
 
-from backends.contract import Logits
+from backends.base import Logits
 from backends.scripted import ORDER, Script, ScriptedBackend
 from benchmarks.virtual import Network, VirtualDrafter, World
 from drafters.base import Drafter, Expansion

@@ -1,0 +1,176 @@
+"""The vocabulary of a model folder in Hugging Face layout, read from its `tokenizer.json`.
+
+Its bytes, classes, begin and end ids are those that llama.cpp reads from a GGUF file of the same model, so that a
+drafter on one engine proves equal to a verifier on another.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from backends.base import ModelLoadError
+from backends.hugging_face import token_names
+from backends.hugging_face.folder import read_json
+from backends.vocabulary import Kind, Vocabulary
+
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_SPACE = "▁"  # how SentencePiece writes a space
+
+
+class HfVocabulary(Vocabulary):
+    """Pieces, classes and end ids are read once; encoding goes through `tokenizers`."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        size: int,
+        begin: int | None,
+        ends: frozenset[int],
+        adds_begin: bool | None = None,
+    ) -> None:
+        """`text` of a tokenizer.json. `size`: of the embedding table, ids beyond the tokenizer's are unused.
+
+        `ends`: those the model states, to which the names of tokens may add. `adds_begin`: whether a prompt starts with
+        the begin token; None: as the tokenizer does it, or always where it does not say.
+        """
+        content = json.loads(text)
+        added = {each["id"]: each for each in content.get("added_tokens", ())}
+        self._plain = Tokenizer.from_str(text)
+        ids: dict[str, int] = self._plain.get_vocab(with_added_tokens=True)
+        if begin is not None and not 0 <= begin < size:
+            raise ModelLoadError(f"bos_token_id is {begin}, and the model has ids 0 to {size - 1}")
+        if max(ids.values()) >= size:
+            raise ModelLoadError(f"the tokenizer has ids up to {max(ids.values())}, the model only {size}")
+        kinds = _kinds(ids, added, size)
+        pieces = [b""] * size
+        to_bytes = _piece_reader(content)
+        for name, token in ids.items():
+            literal = token in added or kinds[token] != Kind.ORDINARY
+            pieces[token] = _literal(name, kinds[token]) if literal else to_bytes(name)
+        stated = frozenset(token for token in ends if 0 <= token < size)
+        super().__init__(pieces, kinds, begin, stated | token_names.ends(ids))
+        for each in content.get("added_tokens", ()):  # of our classes, which are not always the tokenizer's
+            each["special"] = kinds[each["id"]] != Kind.ORDINARY
+        self._plain = Tokenizer.from_str(json.dumps(content))
+        self._parsing = Tokenizer.from_str(json.dumps(content))
+        self._plain.encode_special_tokens = True  # spelled out in a text, they are text
+        self._adds_begin = _adds_begin(self._parsing, content, begin) if adds_begin is None else adds_begin
+
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        encoder = self._parsing if parse_control else self._plain
+        ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
+        return [self.begin, *ids] if add_begin and self._adds_begin and self.begin is not None else ids
+
+
+def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
+    """The vocabulary of the model in `folder`; `size`: rows of its embedding table.
+
+    `tokenizer.json` may lie in the folder or, where a pair shares one, in its parent. Raises ModelLoadError.
+    """
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        path = folder.resolve().parent / "tokenizer.json"
+    if not path.is_file():
+        raise ModelLoadError(
+            f"{folder} has no tokenizer.json: with transformers, AutoTokenizer.from_pretrained(folder)"
+            ".save_pretrained(folder) writes one"
+        )
+    config, generation = read_json(folder / "config.json"), read_json(folder / "generation_config.json")
+    files = (("config.json", config), ("generation_config.json", generation))
+    begins, ends = (
+        [token for file, content in files for token in _ids(f"{folder / file}: {field}", content.get(field))]
+        for field in ("bos_token_id", "eos_token_id")
+    )
+    begin = begins[0] if begins else None
+    adds_begin = read_json(path.parent / "tokenizer_config.json").get("add_bos_token")
+    try:
+        return HfVocabulary(
+            path.read_text(encoding="utf-8"), size=size, begin=begin, ends=frozenset(ends), adds_begin=adds_begin
+        )
+    except ModelLoadError as error:
+        raise ModelLoadError(f"{path}: {error}") from None
+    except Exception as error:  # the library raises plain exceptions
+        raise ModelLoadError(f"{path} is no tokenizer that can be read: {error}") from error
+
+
+def read_chat_template(folder: Path) -> str | None:
+    """The chat template of the model in `folder`, if it has one. Raises ModelLoadError."""
+    beside = folder / "chat_template.jinja"
+    if beside.is_file():
+        try:
+            return beside.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelLoadError(f"{beside} cannot be read: {error}") from None
+    template = read_json(folder / "tokenizer_config.json").get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = [each for each in template if isinstance(each, dict) and each.get("name") == "default"]
+        template = named[0].get("template") if named else None
+    return template if isinstance(template, str) else None
+
+
+def _ids(field: str, stated: object) -> list[int]:
+    """Ids that a configuration states: one, several or none. Raises ModelLoadError for what is no id."""
+    ids: list[Any] = stated if isinstance(stated, list) else [] if stated is None else [stated]
+    if not all(isinstance(each, int) for each in ids):
+        raise ModelLoadError(f"{field} is {json.dumps(stated)}: a token id, or a list of ids, is expected there")
+    return ids
+
+
+def _kinds(ids: Mapping[str, int], added: Mapping[int, Mapping[str, Any]], size: int) -> list[Kind]:
+    kinds = [Kind.UNUSED] * size
+    control, shown = token_names.controls(ids), token_names.shown(ids)
+    for name, token in ids.items():
+        special = token in added and (added[token]["special"] or token_names.looks_special(name))
+        if token in shown or not (special or token in control):
+            kinds[token] = Kind.ORDINARY
+        else:
+            kinds[token] = Kind.UNUSED if "unused" in name else Kind.CONTROL
+    return kinds
+
+
+def _literal(name: str, kind: Kind) -> bytes:
+    """Bytes of a token that is spelled as it stands."""
+    return (name.replace(_SPACE, " ") if kind == Kind.ORDINARY else name).encode()
+
+
+def _piece_reader(content: Mapping[str, Any]) -> Callable[[str], bytes]:
+    """How the names of this tokenizer's ordinary tokens spell bytes. Raises ModelLoadError where that is not known."""
+    model = content["model"]
+    if model["type"] not in ("BPE", "Unigram"):
+        raise ModelLoadError(f"a tokenizer of type {model['type']} has no exact bytes: BPE and Unigram have")
+    if "ByteLevel" in _types(content.get("pre_tokenizer")) | _types(content.get("decoder")):
+        table = _byte_alphabet()
+        return lambda name: b"".join(table.get(sign, sign.encode()) for sign in name)
+
+    def sentencepiece(name: str) -> bytes:
+        byte = _BYTE.fullmatch(name)
+        return bytes([int(byte[1], 16)]) if byte else name.replace(_SPACE, " ").encode()
+
+    return sentencepiece
+
+
+def _types(part: Any) -> set[str]:
+    """Types of all steps of a pre-tokenizer or decoder."""
+    if not part:
+        return set()
+    steps = part.get("pretokenizers", part.get("decoders", ()))
+    return {part["type"]}.union(*(_types(step) for step in steps))
+
+
+def _byte_alphabet() -> dict[str, bytes]:
+    """The printable sign that stands for each byte in byte-level BPE (GPT-2): itself, else the next from 256 on."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = [byte for byte in range(256) if byte not in printable]
+    signs = {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
+    return {sign: bytes([byte]) for sign, byte in signs.items()}
+
+
+def _adds_begin(tokenizer: Any, content: Mapping[str, Any], begin: int | None) -> bool:
+    if content.get("post_processor") is None:
+        return True
+    return begin in tokenizer.encode("a").ids[:1]

@@ -1,0 +1,255 @@
+"""GGUF models on llama.cpp (CPU, Metal, CUDA) through llama-cpp-python's low-level API.
+
+All rows share one unified KV cache, so that a batch over any rows and widths is one forward pass and copying
+a prefix moves no data. Misuse of the library aborts the process, so everything is checked before a call.
+
+Logits depend in their last bits on the width of a pass and on where in the cache a row's tokens lie: attention sums
+in the order of cells, and with several rows in one cache that order is an accident. `deterministic` gives each row
+a cache and a pass of its own, of widths that take one code path.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backends.base import (
+    ROWS_AT_MOST,
+    Backend,
+    EngineFailure,
+    Entry,
+    LoadOptions,
+    Logits,
+    ModelLoadError,
+    OutOfRoom,
+    Progress,
+)
+from backends.llama_cpp import selfcheck
+from backends.llama_cpp.library import interrupts, last_words, lib
+from backends.llama_cpp.vocabulary import LlamaVocabulary, chat_template, check_gguf
+from backends.machine import available_bytes, check_room, rows_that_fit, threads_for
+
+KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
+_KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+_ONE_PATH = 63  # tokens of a pass that take one code path on CPUs: from 2 on, and mostly from 1 on; behind it another
+
+
+class LlamaBackend(Backend):
+    """One model and one context."""
+
+    name = "llama_cpp"
+
+    def __init__(self, options: LoadOptions, progress: Progress | None = None, *, extra_buffers: bool = True) -> None:
+        """`extra_buffers`: whether weights may be repacked for the processor (AMX, wider vectors), which is faster."""
+        path = check_gguf(options.model)
+        if options.kv_type not in KV_TYPES:
+            raise ModelLoadError(f"kv_type {options.kv_type!r} is unknown: choose one of {', '.join(KV_TYPES)}")
+        self._model: Any = None
+        self._context: Any = None
+        lib.llama_backend_init()
+        try:
+            self._model = _load_model(path, options, progress, extra_buffers)
+            self.model_name = path.stem
+            self.vocabulary = LlamaVocabulary(self._model)
+            self.chat_template = chat_template(self._model)
+            trained = lib.llama_model_n_ctx_train(self._model)
+            self.context_length = options.context_length or min(trained, 4096)
+            per_row = _kv_bytes_per_token(self._model, options.kv_type) * self.context_length
+            self.rows = options.rows or rows_that_fit(per_row, available_bytes())
+            if not 1 <= self.rows <= ROWS_AT_MOST:
+                raise ModelLoadError(f"rows is {self.rows}, llama.cpp takes 1 to {ROWS_AT_MOST}")
+            self.kv_bytes = per_row * self.rows
+            if options.shared_cells is not None and not options.deterministic:
+                self.kv_bytes = per_row * options.contexts + per_row * options.shared_cells // self.context_length
+            if not lib.llama_supports_gpu_offload():
+                check_room(self, available_bytes())
+            self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
+            self._deterministic = options.deterministic
+            if not (self._deterministic or lib.llama_supports_gpu_offload()):
+                self.even_width = _ONE_PATH
+            self._context = self._open_context(options)
+            self._memory = lib.llama_get_memory(self._context)
+            self._prepare_batch()
+            super().__init__()
+            self._probe_rollback()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._context is not None:
+            lib.llama_free(self._context)
+            self._context = None
+        if self._model is not None:
+            lib.llama_model_free(self._model)
+            self._model = None
+
+    def _open_context(self, options: LoadOptions) -> Any:
+        params = lib.llama_context_default_params()
+        threads = options.threads or threads_for(lib.llama_model_size(self._model))
+        params.n_seq_max = self.rows
+        params.n_ctx = self.rows * (self.context_length + 1)  # one more: see `_pass`
+        if options.shared_cells is not None and not options.deterministic:
+            params.n_ctx = options.contexts * (self.context_length + 1) + options.shared_cells
+        params.n_batch = self.max_batch_tokens + 1
+        params.n_ubatch = min(params.n_batch, _ONE_PATH if self._deterministic else 512)
+        params.n_threads = params.n_threads_batch = threads
+        params.kv_unified = not self._deterministic
+        params.swa_full = True  # sliding windows would forget what a rollback needs
+        params.flash_attn_type = (
+            lib.LLAMA_FLASH_ATTN_TYPE_ENABLED if options.flash_attention else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        )
+        params.type_k = params.type_v = KV_TYPES[options.kv_type]
+        params.no_perf = True
+        context = lib.llama_init_from_model(self._model, params)
+        if not context:
+            raise ModelLoadError(
+                f"no context for {self.rows} rows of {self.context_length} tokens ({self.kv_bytes / 2**30:.2f} GiB of "
+                f"KV cache): lower rows or context ({last_words()})"
+            )
+        return context
+
+    def _prepare_batch(self) -> None:
+        """One batch over NumPy arrays that we own; filling views costs a twentieth of a loop over C structs."""
+        room = self.max_batch_tokens + 1
+        self._tokens = np.zeros(room, dtype=np.int32)
+        self._positions = np.zeros(room, dtype=np.int32)
+        self._row_counts = np.ones(room, dtype=np.int32)
+        self._row_ids = np.zeros(room, dtype=np.int32)
+        self._wanted = np.zeros(room, dtype=np.int8)
+        step = self._row_ids.itemsize
+        self._row_pointers = (self._row_ids.ctypes.data + step * np.arange(room)).astype(np.uint64)
+        int32s = ctypes.POINTER(ctypes.c_int32)
+        self._batch = lib.llama_batch(
+            n_tokens=0,
+            token=self._tokens.ctypes.data_as(int32s),
+            embd=None,
+            pos=self._positions.ctypes.data_as(int32s),
+            n_seq_id=self._row_counts.ctypes.data_as(int32s),
+            seq_id=self._row_pointers.ctypes.data_as(ctypes.POINTER(int32s)),
+            logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+        )
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        if self._deterministic:
+            return [self._pass([entry])[0].copy() for entry in batch]
+        return self._pass(batch)
+
+    def _pass(self, batch: Sequence[Entry]) -> list[Logits]:
+        at = outputs = 0
+        for row, start, tokens, logits_from in batch:
+            if start < self._lengths[row]:
+                lib.llama_memory_seq_rm(self._memory, row, start, -1)
+            end = at + len(tokens)
+            self._tokens[at:end] = tokens
+            self._positions[at:end] = range(start, start + len(tokens))
+            self._row_ids[at:end] = row
+            self._wanted[at : at + logits_from] = 0
+            self._wanted[at + logits_from : end] = 1
+            outputs += len(tokens) - logits_from
+            at = end
+        padded = self._deterministic and at % _ONE_PATH == 1
+        if padded:  # width 1 takes another code path: a further token, seen by none before it, keeps the last company
+            row, beyond = batch[-1].row, int(self._positions[at - 1]) + 1
+            self._tokens[at], self._positions[at], self._row_ids[at], self._wanted[at] = 0, beyond, row, 0
+            at += 1
+        self._batch.n_tokens = at
+        code = lib.llama_decode(self._context, self._batch)
+        if padded:
+            lib.llama_memory_seq_rm(self._memory, row, beyond, -1)
+        if code == 1:
+            raise OutOfRoom(f"the KV cache has no room for {at} more tokens")
+        if code != 0:
+            raise EngineFailure(f"llama_decode returned {code}: {last_words()}")
+        return self._split(batch, outputs)
+
+    def _split(self, batch: Sequence[Entry], outputs: int) -> list[Logits]:
+        if not outputs:
+            return [np.empty((0, self.vocabulary.size), dtype=np.float32) for _ in batch]
+        pointer = lib.llama_get_logits(self._context)
+        block = np.ctypeslib.as_array(pointer, shape=(outputs, self.vocabulary.size))
+        results, at = [], 0
+        for entry in batch:
+            count = len(entry.tokens) - entry.logits_from
+            results.append(block[at : at + count])
+            at += count
+        return results
+
+    def _copy(self, source: int, destination: int, length: int) -> None:
+        self._release(destination)  # copying merges into what is there
+        if self._deterministic:  # separate caches are copied whole
+            lib.llama_memory_seq_cp(self._memory, source, destination, -1, -1)
+            lib.llama_memory_seq_rm(self._memory, destination, length, -1)
+        else:
+            lib.llama_memory_seq_cp(self._memory, source, destination, 0, length)
+
+    def _release(self, row: int) -> None:
+        lib.llama_memory_seq_rm(self._memory, row, -1, -1)
+
+    def _probe_rollback(self) -> None:
+        """Recurrent and hybrid models cannot take back tokens; a rejected draft would stay in their state."""
+        token = self.vocabulary.begin or 0
+        self.extend([Entry(0, 0, [token, token], 2)])
+        if not lib.llama_memory_seq_rm(self._memory, 0, 1, -1):
+            recurrent = lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model)
+            kind = "a recurrent or hybrid model" if recurrent else "this model"
+            raise ModelLoadError(
+                f"{self.model_name}: {kind} cannot take back rejected tokens, which speculative decoding needs; "
+                "choose a model with attention in every layer"
+            )
+        self.release(0)
+
+
+def load(options: LoadOptions, progress: Progress | None = None) -> LlamaBackend:
+    """Load a GGUF file. Raises ModelLoadError with the reason the library gave, EngineCrash where it cannot run."""
+    options.refuse("llama_cpp", "device", "dtype", "compile", "tensor_parallel")
+    check_gguf(options.model)  # before the trial, which can take seconds
+    return LlamaBackend(options, progress, extra_buffers=selfcheck.extra_buffers())
+
+
+def _load_model(path: Path, options: LoadOptions, progress: Progress | None, extra_buffers: bool) -> Any:
+    params = lib.llama_model_default_params()
+    params.use_extra_bufts = extra_buffers
+    params.n_gpu_layers = options.gpu_layers
+    params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if options.mmap else lib.LLAMA_LOAD_MODE_NONE
+
+    broken_off: list[BaseException] = []  # Ctrl-C, say: what is raised in a callback would be lost
+
+    def report(fraction: float, _user_data: object) -> bool:
+        try:
+            if progress is not None:
+                progress(fraction)
+        except BaseException as error:
+            broken_off.append(error)
+        return not broken_off
+
+    callback = lib.llama_progress_callback(report)
+    params.progress_callback = callback
+    last_words()  # forget earlier ones
+    model = lib.llama_model_load_from_file(str(path).encode(), params)
+    broken_off += interrupts()
+    if broken_off:
+        if model:
+            lib.llama_model_free(model)
+        raise broken_off[0]
+    if not model:
+        raise ModelLoadError(f"llama.cpp could not load {path}: {last_words()}")
+    return model
+
+
+def _kv_bytes_per_token(model: Any, kv_type: str) -> int:
+    usual = lib.llama_model_n_embd(model) // max(1, lib.llama_model_n_head(model))  # width of a head, if none is stated
+    widths = sum(_metadata(model, f"attention.{part}_length") or usual for part in ("key", "value"))
+    values = lib.llama_model_n_layer(model) * lib.llama_model_n_head_kv(model) * widths
+    return int(values * _KV_BYTES[kv_type])
+
+
+def _metadata(model: Any, key: str) -> int | None:
+    """An integer of the model file, by its key behind the architecture's name."""
+    text = ctypes.create_string_buffer(64)
+    lib.llama_model_meta_val_str(model, b"general.architecture", text, len(text))
+    name = text.value + b"." + key.encode()
+    found = lib.llama_model_meta_val_str(model, name, text, len(text))
+    return int(text.value) if found > 0 else None

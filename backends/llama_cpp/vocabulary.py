@@ -1,0 +1,86 @@
+"""The vocabulary of a GGUF model, read through llama.cpp."""
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Any
+
+from backends.base import ModelLoadError
+from backends.llama_cpp.library import last_words, lib
+from backends.vocabulary import Kind, Vocabulary
+
+
+class LlamaVocabulary(Vocabulary):
+    """Pieces, classes and end ids are read once; encoding goes through the library."""
+
+    def __init__(self, model: Any) -> None:
+        self._vocab = lib.llama_model_get_vocab(model)
+        size = lib.llama_vocab_n_tokens(self._vocab)
+        if size <= 0:
+            raise ModelLoadError("the model carries no vocabulary: choose a GGUF with its tokenizer inside")
+        super().__init__(
+            pieces=[self._piece(token) for token in range(size)],
+            kinds=[self._kind(token) for token in range(size)],
+            begin=lib.llama_vocab_bos(self._vocab),
+            ends=frozenset(token for token in range(size) if lib.llama_vocab_is_eog(self._vocab, token)),
+        )
+
+    def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
+        data = text.encode()
+        room = len(data) + 8
+        begins = add_begin and self.begin is not None  # else the library might add what it takes for the begin token
+        while True:
+            ids = (ctypes.c_int32 * room)()
+            count = lib.llama_tokenize(self._vocab, data, len(data), ids, room, begins, parse_control)
+            if count >= 0:
+                return list(ids[:count])
+            room = -count  # a negative answer is the size needed
+
+    def _piece(self, token: int) -> bytes:
+        room = 64
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            count = lib.llama_token_to_piece(self._vocab, token, buffer, room, 0, True)
+            if count >= 0:
+                return buffer.raw[:count]
+            room = -count
+
+    def _kind(self, token: int) -> Kind:
+        attributes = lib.llama_vocab_get_attr(self._vocab, token)
+        if attributes & lib.LLAMA_TOKEN_ATTR_UNUSED:
+            return Kind.UNUSED
+        if attributes & (lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN):
+            return Kind.CONTROL
+        return Kind.ORDINARY
+
+
+def read_gguf_vocabulary(path: Path) -> tuple[LlamaVocabulary, str | None]:
+    """The vocabulary and the chat template of a GGUF file, without its weights. Raises ModelLoadError."""
+    check_gguf(path)
+    params = lib.llama_model_default_params()
+    params.vocab_only = True
+    last_words()  # forget earlier ones
+    model = lib.llama_model_load_from_file(str(path).encode(), params)  # kept: the vocabulary reads from it
+    if not model:
+        raise ModelLoadError(f"llama.cpp could not read the vocabulary of {path}: {last_words()}")
+    return LlamaVocabulary(model), chat_template(model)
+
+
+def check_gguf(path: Path | None) -> Path:
+    """`path` if it is a GGUF file: the library says nothing helpful of others. Raises ModelLoadError."""
+    if path is None:
+        raise ModelLoadError("the llama_cpp backend needs a model: the path of a GGUF file")
+    if os.path.isdir(path):  # unlike Path's, they bear with names that no file can have
+        raise ModelLoadError(f"{path} is a folder, and llama.cpp reads a GGUF file: the torch backend reads folders")
+    if not os.path.isfile(path):
+        raise ModelLoadError(f"no such model file: {path}")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ModelLoadError(f"{path} is not a GGUF file: it does not begin with the letters GGUF")
+    return path
+
+
+def chat_template(model: Any) -> str | None:
+    """The chat template that a model file carries."""
+    template = lib.llama_model_chat_template(model, None)
+    return template.decode() if template else None

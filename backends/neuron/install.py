@@ -1,0 +1,56 @@
+"""Imports of the AWS Neuron SDK that say which command installs it, and that see through the placeholders.
+
+AWS publishes the SDK on a package index of its own. The public index holds packages of the same names that install
+without a word and raise an ImportError when they are imported, so that a forgotten index is noticed late, if at all:
+that of the compiler cannot even be imported, for its folder has a hyphen in its name.
+"""
+
+from importlib import import_module, metadata
+from typing import Any, Final
+
+from backends.base import ModelLoadError
+
+REQUIREMENTS: Final = "requirements-neuron.txt"  # trn2 and trn3, through torch
+LEGACY_REQUIREMENTS: Final = "requirements-neuron-legacy.txt"  # trn1 and inf2, through transformers-neuronx
+
+_DISTRIBUTIONS: Final = ("transformers-neuronx", "torch-neuronx", "neuronx-cc", "libneuronxla", "nki")
+_MARK: Final = "WRONG PACKAGE."  # how the placeholders' descriptions and their ImportErrors begin
+
+
+def import_neuron(module: str, requirements: str) -> Any:
+    """The module named so, of the environment that `requirements` describes. Raises ModelLoadError with the remedy."""
+    refuse_placeholders(requirements)
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == module:
+            raise ModelLoadError(f"{module} is not installed: {_command(requirements)}") from None
+        raise ModelLoadError(f"{module} needs {error.name}, which is missing: {_command(requirements)}") from error
+    except ImportError as error:
+        if _MARK in str(error):  # copied to where it carries no metadata
+            raise ModelLoadError(_placeholder(module, requirements)) from None
+        raise ModelLoadError(f"{module} is installed but cannot be imported: {error}") from error
+
+
+def refuse_placeholders(requirements: str) -> None:
+    """Raises ModelLoadError if any package of the SDK in this environment is the public index's placeholder."""
+    found = [f"{name} {version}" for name in _DISTRIBUTIONS if (version := _placeholder_version(name)) is not None]
+    if found:
+        raise ModelLoadError(_placeholder(", ".join(found), requirements))
+
+
+def _placeholder_version(name: str) -> str | None:
+    """The version of the installed package `name` if it is a placeholder."""
+    try:
+        described = metadata.metadata(name)
+    except metadata.PackageNotFoundError:
+        return None
+    return described["Version"] if _MARK in (described["Description"] or "") else None
+
+
+def _placeholder(what: str, requirements: str) -> str:
+    return f"{what}: an empty placeholder from the public package index, not the Neuron SDK: {_command(requirements)}"
+
+
+def _command(requirements: str) -> str:
+    return f"run `pip install -r {requirements}`, which names AWS's own package index"

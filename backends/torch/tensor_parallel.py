@@ -1,0 +1,196 @@
+"""One model over several devices: a process for each holds a part of every layer, and they work on the same passes.
+
+Which part is up to transformers' tensor-parallel plan for the model: matrices are cut so that each process has some of
+the heads, and sums over processes are few. All of them run the same code on the same inputs; only the first serves.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from transformers.distributed.tensor_parallel import get_kv_heads_per_rank
+from transformers.distributed.utils import get_distributed_backend
+
+from backends.base import Entry, LoadOptions, ModelLoadError, Progress, first_line
+from backends.hugging_face.folder import model_name
+from backends.machine import cores
+from backends.torch.backend import TorchBackend
+from backends.torch.loading import find_device, read_config
+from backends.torch.top_logits import Place
+from backends.torch.workers import LOOPBACK, Team
+
+T = TypeVar("T")
+_SKEW = timedelta(minutes=30)  # by which one process may be done with loading or compiling before another
+
+
+class Part(TorchBackend):
+    """What process `number` of those that meet at `store` holds. The first is a `LeadingPart`, this is the others'."""
+
+    def __init__(
+        self,
+        number: int,
+        store: dist.Store,
+        options: LoadOptions,
+        progress: Progress | None = None,
+        *,
+        compiler: str | None = None,
+        has_heads: bool | None = None,
+    ) -> None:
+        self._size = options.tensor_parallel
+        kind = _kind(options)
+        device = torch.device(kind) if kind == "cpu" else torch.device(kind, number)
+        _meet(number, self._size, store, device)
+        threads = options.threads or (max(1, cores() // self._size) if kind == "cpu" else None)
+        own = replace(options, device=str(device), threads=threads)
+        super().__init__(own, progress, compiler=compiler, has_heads=has_heads)
+        self.kv_bytes *= self._size
+
+    def follow(self, verb: str, arguments: Sequence[Any]) -> None:
+        """Do what the leader does."""
+        if verb != "pass":
+            self._write(verb, *arguments)
+        else:
+            self._pass(*(torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in arguments))
+
+    def _free_bytes(self) -> int:
+        """What the process with the least has: all must come to the same number of rows."""
+        own = super()._free_bytes()
+        if self._device.type == "cpu":
+            own //= self._size  # they all see the same memory
+        least = torch.tensor([own], device=self._device)
+        dist.all_reduce(least, dist.ReduceOp.MIN)
+        return int(least.item())
+
+
+class LeadingPart(Part):
+    """The first part: it serves, and has the others follow."""
+
+    def __init__(
+        self,
+        options: LoadOptions,
+        progress: Progress | None = None,
+        *,
+        compiler: str | None = None,
+        has_heads: bool | None = None,
+    ) -> None:
+        check_spread(options)
+        self._leads = False  # while they load, all parts make the same passes by themselves
+        self._team = Team(options.tensor_parallel)
+        try:
+            self._team.wait_until_here()
+            store = open_store(self._team.port, options.tensor_parallel)  # while it is served: loading may end that
+            self._team.tell("load", options, compiler)
+            super().__init__(0, store, options, progress, compiler=compiler, has_heads=has_heads)
+        except BaseException as error:
+            found = isinstance(error, Exception) and self._team.found_lost()
+            self._end()
+            if found and str(error) not in str(self._team.lost):  # else all fail for the same reason: once is enough
+                raise ModelLoadError(str(self._team.lost)) from error
+            raise
+        self._leads = True
+
+    def close(self) -> None:
+        super().close()
+        self._end()
+
+    def _end(self) -> None:
+        self._team.end()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _launched(
+        self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Place]], list[T]]
+    ) -> list[list[T]]:
+        with self._team.in_pass():
+            return super()._launched(batch, take)
+
+    def _pass(self, *inputs: Any) -> Tensor:
+        if self._leads:
+            self._team.tell("pass", *(each.numpy() if isinstance(each, Tensor) else each for each in inputs))
+        return super()._pass(*inputs)
+
+    def _write(self, verb: str, *arguments: int) -> None:
+        if self._leads:
+            self._team.tell(verb, *arguments)
+        super()._write(verb, *arguments)
+
+
+def check_spread(options: LoadOptions) -> None:
+    """Raises ModelLoadError where devices or model do not allow for it: before any process is started."""
+    size, kind = options.tensor_parallel, _kind(options)
+    if dist.is_initialized():
+        raise ModelLoadError("tensor_parallel: this process is in a process group already: one such model is the most")
+    if options.device is not None and torch.device(options.device).index is not None:
+        raise ModelLoadError(f"device {options.device}: tensor_parallel {size} takes {kind}:0 and the next: say {kind}")
+    try:
+        get_distributed_backend(kind)
+    except ValueError:
+        raise ModelLoadError(
+            f"tensor_parallel: devices of kind {kind} cannot work on one model: leave it out"
+        ) from None
+    best = find_device(None).type  # which transformers takes
+    if kind != best:
+        raise ModelLoadError(
+            f"device {kind}: of this machine, transformers spreads models over devices of kind {best}: leave device out"
+        )
+    if kind != "cpu" and torch.accelerator.device_count() < size:
+        raise ModelLoadError(f"tensor_parallel {size}: there are {torch.accelerator.device_count()} {kind} devices")
+    _check_plan(options)
+
+
+def _check_plan(options: LoadOptions) -> None:
+    config, size = read_config(options.model), options.tensor_parallel
+    assert options.model is not None
+    name, plan = model_name(options.model), config.base_model_tp_plan
+    if not plan:
+        raise ModelLoadError(
+            f"tensor_parallel {size}: transformers has no plan by which {name} ({config.model_type}) could be spread: "
+            "leave it out"
+        )
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    if get_kv_heads_per_rank(plan, heads, size) is None:
+        raise ModelLoadError(
+            f"tensor_parallel {size}: {name} has {heads} heads of keys and values, which cannot be shared out evenly: "
+            f"choose a divisor of {heads}"
+        )
+
+
+def _kind(options: LoadOptions) -> str:
+    """Of device, without a number. Raises ModelLoadError."""
+    if options.device is None:
+        return str(find_device(None).type)
+    try:
+        return str(torch.device(options.device).type)
+    except RuntimeError as error:
+        raise ModelLoadError(f"device {options.device!r} cannot be used here: {first_line(error)}") from None
+
+
+def open_store(port: int, size: int, bound: int | None = None) -> dist.Store:
+    """Where the processes meet. One of them serves it, at the socket `bound`, which has this port already."""
+    return dist.TCPStore(LOOPBACK, port, size, bound is not None, wait_for_workers=False, master_listen_fd=bound)
+
+
+def _meet(number: int, size: int, store: dist.Store, device: torch.device) -> None:
+    """Open the process group of all parts."""
+    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
+    if loopback is not None:  # else Gloo listens at whatever address the machine's name has
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    if device.type != "cpu":
+        torch.accelerator.set_device_index(number)
+    backend = get_distributed_backend(device.type)
+    dist.distributed_c10d._world.group_count = 0  # by which groups meet; one that could not be opened has left its own
+    dist.init_process_group(
+        backend,
+        store=store,
+        rank=number,
+        world_size=size,
+        timeout=_SKEW,
+        device_id=device if backend == "nccl" else None,  # it is quicker so; others do not all know it
+    )

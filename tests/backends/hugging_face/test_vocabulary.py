@@ -1,0 +1,250 @@
+"""A vocabulary out of `tokenizer.json` is the one that llama.cpp reads from a GGUF file of the same model."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.base import ModelLoadError
+from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from backends.vocabulary import Kind, Vocabulary
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from models.export import export_hf
+from models.gguf_file import read_gguf, write_gguf
+from models.huggingface import SPLIT_PATTERN
+from tests.models.conftest import TinyModel
+
+pytest.importorskip("tokenizers", reason="needs the extra in requirements-torch.txt")
+
+from backends.hugging_face.vocabulary import HfVocabulary, read_chat_template, read_vocabulary  # noqa: E402 - as above
+
+pytestmark = pytest.mark.engine("torch")
+
+TEXTS = [
+    "",
+    " ",
+    "def main():\n    return 0\n",
+    "naïve 日本語 🙂👩‍👧 \x00 e\u0301",
+    "<|end|> is <|begin|>",
+    "  \n\n\t if  if",
+]
+
+
+def tokenizer_of(path: Path) -> dict[str, Any]:
+    """The tokenizer in a GGUF file, in the layout of tokenizer.json."""
+    fields = read_gguf(path).fields
+    tokens, merges = fields["tokenizer.ggml.tokens"].value, fields["tokenizer.ggml.merges"].value
+    types = fields["tokenizer.ggml.token_type"].value
+    control = [at for at, kind in enumerate(types) if kind == 3]
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    steps = [
+        {"type": "Split", "pattern": {"Regex": SPLIT_PATTERN}, "behavior": "Isolated", "invert": False},
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+    ]
+    return {
+        "version": "1.0",
+        "added_tokens": [{"id": at, "content": tokens[at], "special": True, **plain} for at in control],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+        "post_processor": None,
+        "decoder": None,
+        "model": {
+            "type": "BPE",
+            "vocab": {token: at for at, token in enumerate(tokens)},
+            "merges": [merge.split(" ") for merge in merges],
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Vocabulary, Vocabulary]:
+    """The default pair's vocabulary, by llama.cpp and by `tokenizers`."""
+    theirs, _ = read_gguf_vocabulary(DEFAULT_TARGET)
+    text = json.dumps(tokenizer_of(DEFAULT_TARGET))
+    return theirs, HfVocabulary(text, size=theirs.size, begin=0, ends=frozenset({1}))
+
+
+def test_the_default_pair_has_one_fingerprint(pair: tuple[Vocabulary, Vocabulary]) -> None:
+    theirs, ours = pair
+    assert ours.fingerprint == theirs.fingerprint
+    assert ours.kinds == theirs.kinds
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("parse_control", [False, True])
+def test_the_default_pair_encodes_alike(pair: tuple[Vocabulary, Vocabulary], text: str, parse_control: bool) -> None:
+    theirs, ours = pair
+    for add_begin in (False, True):
+        expected = theirs.encode(text, add_begin=add_begin, parse_control=parse_control)
+        assert ours.encode(text, add_begin=add_begin, parse_control=parse_control) == expected
+
+
+def test_a_folder_and_the_file_made_of_it_are_compatible(tmp_path: Path) -> None:
+    model = TinyModel(tmp_path / "tiny")
+    export_hf(model.folder, tmp_path / "tiny.gguf")
+    theirs, _ = read_gguf_vocabulary(tmp_path / "tiny.gguf")
+    ours = read_vocabulary(model.folder, 264)
+    assert ours.fingerprint == theirs.fingerprint
+    assert ours.kinds[261:] == [Kind.UNUSED] * 3, "ids beyond the tokenizer's"
+    assert ours.encode("  if <|end|>") == theirs.encode("  if <|end|>")
+
+
+def test_a_file_that_names_no_begin_token_has_none(tmp_path: Path) -> None:
+    """llama.cpp takes id 11 then, which is an ordinary token here, and would put it before every prompt."""
+    whole = read_gguf(DEFAULT_DRAFT)
+    fields = {name: field for name, field in whole.fields.items() if name != "tokenizer.ggml.bos_token_id"}
+    assert len(fields) == len(whole.fields) - 1 and fields["tokenizer.ggml.add_bos_token"].value
+    write_gguf(replace(whole, fields=fields), tmp_path / "beginless.gguf")
+    theirs, _ = read_gguf_vocabulary(tmp_path / "beginless.gguf")
+    ours = HfVocabulary(json.dumps(tokenizer_of(DEFAULT_DRAFT)), size=theirs.size, begin=None, ends=frozenset({1}))
+    assert theirs.begin is None and theirs.kinds[11] is Kind.ORDINARY
+    assert theirs.fingerprint == ours.fingerprint
+    for text in TEXTS:
+        assert theirs.encode(text) == theirs.encode(text, add_begin=False) == ours.encode(text)
+
+
+def test_a_begin_token_that_one_file_leaves_open_is_looked_up_in_the_other(tmp_path: Path) -> None:
+    model = TinyModel(tmp_path / "tiny")
+    model.write_config(bos_token_id=None)
+    assert read_vocabulary(model.folder, 264).begin is None
+    (model.folder / "generation_config.json").write_text('{"bos_token_id": 0}')
+    assert read_vocabulary(model.folder, 264).begin == 0
+
+
+def sentencepiece() -> dict[str, Any]:
+    """A tokenizer as Llama 2 and Gemma have: spaces are ▁, what has no token is spelled in bytes."""
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "▁a", "é", "<turn>", "▁▁"]
+    added = [(0, True), (1, True), (2, True), (len(tokens) - 2, False), (len(tokens) - 1, False)]
+    return {
+        "added_tokens": [
+            {"id": at, "content": tokens[at], "special": special, "normalized": False, "single_word": False}
+            | {"lstrip": False, "rstrip": False}
+            for at, special in added
+        ],
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]},
+        "model": {
+            "type": "BPE",
+            "byte_fallback": True,
+            "vocab": {token: at for at, token in enumerate(tokens)},
+            "merges": [["▁", "a"]],
+        },
+    }
+
+
+def test_sentencepiece_writes_spaces_and_bytes_in_its_own_way() -> None:
+    vocabulary = HfVocabulary(json.dumps(sentencepiece()), size=270, begin=1, ends=frozenset({2}))
+    assert vocabulary.pieces[3 + 0xE2] == b"\xe2"
+    assert [vocabulary.pieces[at] for at in (260, 261, 262, 264)] == [b"a", b" a", "é".encode(), b"  "]
+    assert vocabulary.decode(vocabulary.encode(" aé🙂 <s>")) == " aé🙂 <s>".encode()
+    assert vocabulary.kinds[:3] == [Kind.CONTROL] * 3
+    assert vocabulary.kinds[263] is Kind.ORDINARY
+
+
+def with_tokens(**special: bool) -> HfVocabulary:
+    """The bytes, and added tokens of these names that say of themselves whether they are special."""
+    content = tokenizer_of(DEFAULT_TARGET)
+    start = len(content["model"]["vocab"])
+    for at, (name, is_special) in enumerate(special.items(), start):
+        content["added_tokens"].append({**content["added_tokens"][0], "id": at, "content": name, "special": is_special})
+    return HfVocabulary(json.dumps(content), size=start + len(special), begin=0, ends=frozenset({1}))
+
+
+def test_tokens_that_end_texts_are_known_by_their_names() -> None:
+    names = {"<|im_end|>": True, "<|tool_call|>": False, "<|eot_id|>": False, "<think>": False, "<unused7>": True}
+    vocabulary = with_tokens(**names)
+    im_end, tool, eot, think, unused = range(4096, 4101)
+    assert vocabulary.ends == {1, im_end, eot}
+    assert [vocabulary.kinds[at] for at in (im_end, tool, eot)] == [Kind.CONTROL] * 3, "also where it says otherwise"
+    assert vocabulary.kinds[think] is Kind.ORDINARY
+    assert vocabulary.kinds[unused] is Kind.UNUSED
+    assert vocabulary.decode([think]) == b"<think>"
+    for name in ("<|tool_call|>", "<|im_end|>"):
+        assert not set(vocabulary.encode(f"a{name}")) & set(range(4096, 4101)), "text names no control tokens"
+        assert set(vocabulary.encode(f"a{name}", parse_control=True)) & {im_end, tool}
+
+
+def test_an_end_is_none_beside_tokens_that_say_more() -> None:
+    assert 4096 in with_tokens(**{"<|end|>": True}).ends
+    vocabulary = with_tokens(**{"<|end|>": True, "<|return|>": True, "<|call|>": True})
+    assert vocabulary.ends == {1, 4097, 4098}
+    assert vocabulary.kinds[4096] is Kind.ORDINARY
+
+
+def test_a_prompt_begins_as_the_folder_says(tmp_path: Path) -> None:
+    model = TinyModel(tmp_path / "tiny")
+    assert read_vocabulary(model.folder, 264).encode("if")[0] == 0
+    (model.folder / "tokenizer_config.json").write_text('{"add_bos_token": false}')
+    assert read_vocabulary(model.folder, 264).encode("if")[0] != 0
+
+
+def test_chat_templates(tmp_path: Path) -> None:
+    assert read_chat_template(tmp_path) is None
+    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": [{"name": "default", "template": "x"}]}')
+    assert read_chat_template(tmp_path) == "x"
+    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": "y"}')
+    assert read_chat_template(tmp_path) == "y"
+    (tmp_path / "chat_template.jinja").write_text("z")
+    assert read_chat_template(tmp_path) == "z"
+
+
+@pytest.mark.parametrize("content", ['[{"name": "default"}]', '["a"]', "[]", "5"])
+def test_what_is_no_chat_template_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(f'{{"chat_template": {content}}}')
+    assert read_chat_template(tmp_path) is None
+
+
+def test_a_chat_template_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff\xfe")
+    with pytest.raises(ModelLoadError, match=r"chat_template\.jinja cannot be read"):
+        read_chat_template(tmp_path)
+
+
+def _stating(**fields: object) -> Callable[[Path], object]:
+    """Have config.json state something."""
+
+    def damage(path: Path) -> None:
+        config = path.parent / "config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), **fields}))
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.unlink(), "has no tokenizer.json: with transformers, AutoTokenizer"),
+        (lambda path: path.write_text("{"), "tokenizer.json is no tokenizer that can be read"),
+        (lambda path: path.write_text('{"model": {}}'), "tokenizer.json is no tokenizer that can be read"),
+        (lambda path: (path.parent / "config.json").write_text("[]"), "config.json holds no JSON object"),
+        (lambda path: (path.parent / "config.json").write_text("{"), "config.json is no readable JSON"),
+        (_stating(eos_token_id={"a": 1}), r'config.json: eos_token_id is {"a": 1}: a token id, or a list of ids'),
+        (_stating(bos_token_id=[0, "x"]), r'config.json: bos_token_id is \[0, "x"\]: a token id, or a list of ids'),
+        (_stating(bos_token_id=99999), "bos_token_id is 99999, and the model has ids 0 to 263"),
+        (_stating(bos_token_id=-1), "bos_token_id is -1"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, damage: Callable[[Path], object], words: str) -> None:
+    model = TinyModel(tmp_path / "tiny")
+    damage(model.folder / "tokenizer.json")
+    with pytest.raises(ModelLoadError, match=words):
+        read_vocabulary(model.folder, 264)
+
+
+def test_a_tokenizer_larger_than_its_model_is_refused(tmp_path: Path) -> None:
+    model = TinyModel(tmp_path / "tiny")
+    with pytest.raises(ModelLoadError, match="ids up to 260, the model only 100"):
+        read_vocabulary(model.folder, 100)
+
+
+def test_a_tokenizer_without_exact_bytes_is_refused() -> None:
+    content = {**tokenizer_of(DEFAULT_TARGET), "pre_tokenizer": None}
+    content["model"] = {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"}
+    content["model"] |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    with pytest.raises(ModelLoadError, match="type WordPiece has no exact bytes"):
+        HfVocabulary(json.dumps({**content, "added_tokens": []}), size=10, begin=None, ends=frozenset())

@@ -1,0 +1,38 @@
+"""What the tests of the neuron_legacy backend share: a tiny model, the stand-in for the library, and a way to load."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends import registry
+from backends.base import LoadOptions
+from tests.models.conftest import TinyModel
+from tests.stand_ins.neuron import standing_in
+
+IDS = [5 + 7 * number % 250 for number in range(512)]
+Load = Callable[..., Any]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> TinyModel:
+    return TinyModel(tmp_path / "tiny")
+
+
+@pytest.fixture
+def library() -> Iterator[Any]:
+    with standing_in():
+        yield sys.modules["transformers_neuronx"]
+
+
+@pytest.fixture
+def load(tiny: TinyModel, library: Any) -> Load:
+    """Load the tiny model, with options for a quick one that can be overridden."""
+
+    def loaded(**options: Any) -> Any:
+        quick = {"model": tiny.folder, "rows": 2, "context_length": 127, "batch_tokens": 128, "dtype": "float32"}
+        return registry.load("neuron_legacy", LoadOptions(**{**quick, **options}))
+
+    return loaded

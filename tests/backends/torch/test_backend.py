@@ -1,0 +1,358 @@
+"""PyTorch models: numbers, families, shapes that a compiler sees, what is refused. The contract: tests/conformance."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backends.base import Backend, EngineFailure, Entry, LoadOptions, ModelLoadError
+from backends.buckets import Launch
+from backends.registry import load
+from models import DEFAULT_DRAFT, DEFAULT_TARGET
+from models.export import export_hf
+from tests.backends.random_batches import random_batches
+from tests.models.conftest import TinyModel, tiny_tokenizer
+
+torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
+transformers = pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
+
+from backends.torch import backend as torch_model  # noqa: E402
+from backends.torch.backend import TorchBackend  # noqa: E402
+
+pytestmark = pytest.mark.engine("torch")
+
+TEXT = [int(token) for token in np.random.default_rng(5).integers(2, 260, 120)]
+SMALL = {
+    "vocab_size": 264,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": None,
+}
+FAMILIES = {
+    "llama": {},
+    "llama, tied": {"tie_word_embeddings": True},
+    "qwen2": {},
+    "qwen3": {},
+    "mistral": {"sliding_window": 24},
+    "gemma3_text": {"sliding_window": 24, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    "gemma2": {"sliding_window": 24},
+    "gemma2, one kind": {"sliding_window": 24, "layer_types": ["sliding_attention"] * 4},
+    "phi3": {},
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder for each family, as `save_pretrained` writes it, with random weights."""
+    made = {}
+    for name, changes in FAMILIES.items():
+        torch.manual_seed(3)
+        config = transformers.AutoConfig.for_model(name.partition(",")[0], **{**SMALL, **changes})
+        model = transformers.AutoModelForCausalLM.from_config(config)
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                torch.nn.init.normal_(weight, std=2.0 * weight.shape[-1] ** -0.5)
+        made[name] = tmp_path_factory.mktemp("models") / name
+        model.save_pretrained(made[name])
+        (made[name] / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
+    return made
+
+
+OPTIONS = LoadOptions(rows=3, context_length=128, batch_tokens=64, device="cpu", threads=1)
+
+
+@contextmanager
+def opened(path: Path, compiler: str | None = None, **changes: Any) -> Iterator[TorchBackend]:
+    with closing(TorchBackend(replace(OPTIONS, model=path, **changes), compiler=compiler)) as backend:
+        yield backend
+
+
+def fed(backend: Backend, tokens: Sequence[int], widths: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Logits after each of `tokens`, fed in pieces of these widths by turns."""
+    parts, at, turn = [], 0, 0
+    while at < len(tokens):
+        piece = tokens[at : at + widths[turn % len(widths)]]
+        parts.append(backend.extend([Entry(1, at, piece, 0)])[0].copy())
+        at, turn = at + len(piece), turn + 1
+    return np.concatenate(parts)
+
+
+def uncached(path: Path, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
+    """The whole text at once in float64, by transformers alone: no cache, no mask and no positions of ours."""
+    source = {"pretrained_model_name_or_path": path}
+    if path.is_file():
+        source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
+    model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).double().eval()
+    with torch.no_grad():
+        logits = model(torch.tensor([list(tokens)]), use_cache=False).logits[0]
+    return np.asarray(logits.double().numpy())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_computes_what_it_does_without_a_cache(folders: dict[str, Path], family: str) -> None:
+    expected = uncached(folders[family], TEXT)
+    for compiler in (None, "eager") if family in ("llama", "gemma3_text") else (None,):
+        with opened(folders[family], compiler) as backend:
+            got = fed(backend, TEXT, [1, 7, 2, 40, 1, 16])
+    assert np.abs(expected).max() > 1.0
+    assert np.abs(got - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("path", [DEFAULT_TARGET, DEFAULT_DRAFT], ids=lambda path: path.stem)
+def test_the_default_pair_computes_what_it_does_without_a_cache(path: Path) -> None:
+    tokens = [0, *np.random.default_rng(2).integers(2, 4096, 100).tolist()]
+    expected = uncached(path, tokens)
+    with opened(path) as backend:
+        got = fed(backend, tokens, [5, 1, 30, 1, 1])
+    assert np.abs(got - expected).max() < 1e-4
+
+
+def test_a_folder_and_a_file_of_one_model_agree(tmp_path: Path) -> None:
+    """Also where llama.cpp reads the file: another engine, another order of sums, weights of fewer bits."""
+    model = TinyModel(tmp_path / "tiny")
+    export_hf(model.folder, tmp_path / "tiny.gguf", "f16")
+    logits = []
+    with opened(model.folder) as folder, opened(tmp_path / "tiny.gguf") as file:
+        assert folder.vocabulary.fingerprint == file.vocabulary.fingerprint
+        logits += [fed(folder, TEXT, [64]), fed(file, TEXT, [64])]
+    with closing(load("llama_cpp", replace(OPTIONS, model=tmp_path / "tiny.gguf", device=None))) as backend:
+        logits.append(fed(backend, TEXT, [64]))
+    assert np.abs(logits[0] - logits[1]).max() < 1e-4
+    assert np.abs(logits[0] - logits[2]).max() < 0.05 * np.abs(logits[0]).max(), "its KV cache is of 16 bits"
+
+
+def test_neither_positions_nor_rows_cause_a_recompilation(folders: dict[str, Path]) -> None:
+    heard: list[float] = []
+    options = replace(OPTIONS, model=folders["llama"])
+    with closing(TorchBackend(options, heard.append, compiler="eager")) as backend:
+        assert heard == sorted(heard) and heard[-1] == 1.0 and len(heard) > 10, "each shape moves the bar on"
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for batch in random_batches(backend, 60):
+                backend.extend(batch)
+            with pytest.raises(Exception, match="Recompil"):  # the check does find a shape that is new
+                backend._launch(_odd_launch(), [0], backend._spans[-1])
+
+
+def _odd_launch() -> Any:
+    return Launch((1, 3), [Entry(0, 0, TEXT[:3], 0)], [0])
+
+
+def test_long_contexts_look_back_over_few_distances(folders: dict[str, Path]) -> None:
+    """The cache is longer than the shortest span: rows beyond and rows within it give what they give by themselves."""
+    longer = {**SMALL, "max_position_embeddings": 3000}
+    folder = folders["llama"]
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **longer}))
+    tokens = (TEXT * 20)[:1500]
+    with (
+        opened(folder, "eager", context_length=1600, rows=2, batch_tokens=256) as fixed,
+        opened(folder, context_length=1600, rows=2, batch_tokens=256) as free,
+    ):
+        assert len(fixed._spans) == 2
+        for backend in (fixed, free):
+            fed(backend, tokens, [256])
+        batch = [Entry(0, 0, TEXT[:9], 0), Entry(1, 1500, TEXT[:5], 0)]
+        for one, other in zip(fixed.extend(batch), free.extend(batch), strict=True):
+            assert np.abs(one - other).max() < 1e-3
+
+
+def test_number_types_are_a_setting(folders: dict[str, Path]) -> None:
+    with opened(folders["qwen2"], dtype="bfloat16") as half, opened(folders["qwen2"]) as full:
+        assert 2 * half.kv_bytes == full.kv_bytes
+        exact, coarse = (fed(backend, TEXT[:40], [40]) for backend in (full, half))
+        assert coarse.dtype == np.float32
+        assert 0 < np.abs(exact - coarse).max() < 0.2 * np.abs(exact).max()
+
+
+def test_rows_are_chosen_from_memory(folders: dict[str, Path]) -> None:
+    with opened(folders["llama"], rows=None) as backend:
+        assert backend.rows == 16
+        assert backend.kv_bytes == 16 * (128 + 32) * 4 * 2 * (2 * 16) * 4
+
+
+def test_a_failing_pass_is_an_engine_failure_and_empties_its_rows(folders: dict[str, Path]) -> None:
+    with opened(folders["llama"]) as backend:
+        backend.extend([Entry(0, 0, TEXT[:5], 0), Entry(1, 0, TEXT[:4], 0)])
+
+        def run(*_: object) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory\nlong story")
+
+        def no_memory(*_: object) -> None:
+            raise MemoryError
+
+        whole, backend._run = backend._run, run
+        with pytest.raises(EngineFailure, match=r"PyTorch failed in a forward pass: CUDA out of memory$"):
+            backend.extend([Entry(0, 5, TEXT[:1], 0)])
+        backend._run = no_memory
+        with pytest.raises(EngineFailure, match=r"PyTorch failed in a forward pass: MemoryError\(\)$"):
+            backend.extend([Entry(0, 0, TEXT[:1], 0)])
+        backend._run = whole
+        assert [backend.length(row) for row in (0, 1)] == [0, 4]
+        backend.extend([Entry(0, 0, TEXT[:5], 0)])
+
+
+def test_what_a_model_overflowed_in_is_forgotten_with_its_row(folders: dict[str, Path]) -> None:
+    both = [Entry(0, 0, TEXT[:5], 0), Entry(1, 40, TEXT[:5], 0)]
+    with opened(folders["llama"]) as backend:
+        backend.extend([Entry(1, 0, TEXT[:40], 40)])
+        alone = backend.extend(both)[0]
+        backend.extend([Entry(0, 0, TEXT[:20], 20)])
+        backend._cache.value0[0, :, 10:20] = torch.nan
+        assert np.isnan(backend.extend([Entry(0, 20, TEXT[:1], 0)])[0]).all()
+        backend.release(0)
+        assert np.array_equal(backend.extend(both)[0], alone)
+
+
+def test_a_launch_is_filled_up_with_short_rows(folders: dict[str, Path]) -> None:
+    with opened(folders["llama"], "eager", rows=6) as backend:
+        backend.extend([Entry(0, 0, TEXT[:60], 60), Entry(1, 0, TEXT[:2], 2)])
+        launch = Launch((4, 1), [Entry(5, 0, TEXT[:1], 0)], [0])
+        assert backend._rows_of(launch) == [5, 2, 3, 4]
+
+
+def test_on_neuron_models_are_compiled_also_where_it_is_the_devices_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str | None] = []
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: SimpleNamespace(type="neuron"))
+    monkeypatch.setattr(torch_model, "import_neuron", lambda *_: None)
+    monkeypatch.setattr(torch_model, "TorchBackend", lambda *_, compiler, **__: made.append(compiler))
+    for compiled in (False, True):
+        torch_model.load(replace(OPTIONS, device=None, compile=compiled))
+    assert made == ["neuron", "neuron"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": None}, "the torch backend needs a model: a folder in Hugging Face layout, or a GGUF file"),
+        ({"model": Path("/nowhere")}, "no such model: /nowhere: the torch backend reads a folder .*, or a GGUF file"),
+        ({"device": "gpu"}, "device 'gpu' cannot be used here"),
+        ({"device": "cuda"}, "device 'cuda' cannot be used here"),
+        ({"dtype": "int4"}, "dtype 'int4' is unknown: choose one of float32, bfloat16, float16"),
+        ({"deterministic": True}, "deterministic: the torch backend has no such choice"),
+        ({"kv_type": "q8_0"}, "kv_type q8_0: the torch backend caches in the model's dtype: set that"),
+        ({"gpu_layers": 0}, "gpu_layers: the torch backend has no such choice"),
+        ({"mmap": False}, "mmap: the torch backend has no such choice"),
+        ({"rows": 10**6}, "GiB, .* are available: lower rows or context"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_with_the_reason(
+    folders: dict[str, Path], changes: dict[str, Any], words: str
+) -> None:
+    if changes.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is one here")
+    with pytest.raises(ModelLoadError, match=words):
+        load("torch", replace(OPTIONS, **{"model": folders["llama"], **changes}))
+
+
+def test_what_is_no_model_is_named(tmp_path: Path, folders: dict[str, Path]) -> None:
+    with pytest.raises(ModelLoadError, match="is no model folder: it has no config"):
+        load("torch", replace(OPTIONS, model=tmp_path))
+    config = (folders["llama"] / "config.json").read_text()
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ModelLoadError, match=r"has no weights in \*\.safetensors"):
+        load("torch", replace(OPTIONS, model=tmp_path))
+    (tmp_path / "model.safetensors").write_bytes(b"not weights")
+    with pytest.raises(ModelLoadError, match="transformers could not load"):
+        load("torch", replace(OPTIONS, model=tmp_path))
+    junk = tmp_path / "junk.gguf"
+    junk.write_bytes(b"GGUF and no more")
+    with pytest.raises(ModelLoadError, match="transformers could not load"):
+        load("torch", replace(OPTIONS, model=junk))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"num_hidden_layers": 5},
+            r"has no weights model\.layers\.4\..* and \d more, which its configuration asks for",
+        ),
+        ({"intermediate_size": 80}, r"has weights of another shape model\.layers\..*mlp\..* \(96, 64\) for \(80, 64\)"),
+        ({"vocab_size": 300}, r"has weights of another shape .*lm_head\.weight \(264, 64\) for \(300, 64\)"),
+        ({"num_attention_heads": 5, "head_dim": None}, "transformers could not load .*5"),
+    ],
+)
+def test_weights_that_are_not_those_of_the_configuration_are_refused(
+    tmp_path: Path, folders: dict[str, Path], changes: dict[str, Any], words: str
+) -> None:
+    """The library would put random numbers in their place."""
+    for file in folders["llama"].iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(ModelLoadError, match=words):
+        load("torch", replace(OPTIONS, model=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "words"),
+    [
+        ("mamba", {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 264}, "choose .* attention in every layer"),
+        (
+            "qwen3_next",
+            {**SMALL, "layer_types": ["linear_attention", "full_attention"] * 2, "num_experts": 2},
+            "has layers of linear_attention, which cannot take back rejected tokens",
+        ),
+    ],
+)
+def test_models_that_cannot_take_tokens_back_are_refused(
+    tmp_path: Path, family: str, changes: dict[str, Any], words: str
+) -> None:
+    config = transformers.AutoConfig.for_model(family, **changes)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
+    with pytest.raises(ModelLoadError, match=words):
+        load("torch", replace(OPTIONS, model=tmp_path))
+
+
+def test_positions_that_change_with_the_text_limit_the_context(tmp_path: Path) -> None:
+    factors = [1.0] * 8
+    rope = {"rope_type": "longrope", "short_factor": factors, "long_factor": [4.0] * 8, "rope_theta": 10000.0}
+    rope |= {"original_max_position_embeddings": 64, "factor": 4.0}
+    config = transformers.AutoConfig.for_model("phi3", **SMALL, rope_parameters=rope)
+    config.original_max_position_embeddings = 64
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
+    with pytest.raises(ModelLoadError, match=r"context 128: beyond 64 tokens .* at most 64"):
+        load("torch", replace(OPTIONS, model=tmp_path))
+    expected = uncached(tmp_path, TEXT[:60])
+    with opened(tmp_path, context_length=None) as backend:
+        assert backend.context_length == 64
+        assert np.abs(fed(backend, TEXT[:60], [17, 1, 1]) - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+def test_learned_positions_limit_the_context(tmp_path: Path) -> None:
+    """There is no place for a token beyond them: it would be an IndexError in a pass."""
+    config = transformers.AutoConfig.for_model(
+        "gpt2", n_embd=32, n_layer=2, n_head=2, vocab_size=264, n_positions=64, bos_token_id=0, eos_token_id=1
+    )
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
+    with pytest.raises(ModelLoadError, match=r"^context 128: this model was trained for 64 positions: at most 64$"):
+        load("torch", replace(OPTIONS, model=tmp_path))
+    expected = uncached(tmp_path, TEXT[:64])
+    with opened(tmp_path, context_length=64) as backend:
+        assert np.abs(fed(backend, TEXT[:64], [17, 1]) - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+def test_positions_that_are_stretched_reach_as_far_as_that(tmp_path: Path) -> None:
+    """As in folders that state what the model was trained with, and how much further it can be taken."""
+    rope = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 256, "rope_theta": 10000.0}
+    model = TinyModel(tmp_path / "tiny", max_position_embeddings=256, rope_parameters=rope)
+    with opened(model.folder, context_length=512) as backend:
+        assert backend.context_length == 512
+    with pytest.raises(ModelLoadError, match=r"context 513: .* trained for 256 positions: at most 512"):
+        load("torch", replace(OPTIONS, model=model.folder, context_length=513))

@@ -1,0 +1,223 @@
+"""One model in two processes: the numbers of one process, and an end to all of them whichever ends first.
+
+On a CPU, over Gloo. The whole contract: tests/conformance.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backends.base import EngineLost, Entry, HeadOf, LoadOptions, ModelLoadError
+from backends.registry import load
+from tests.backends.random_batches import random_batches
+from tests.models.conftest import TinyModel, tiny_tokenizer
+from tests.paths import ROOT
+
+torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
+transformers = pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
+
+from backends.torch.backend import TorchBackend  # noqa: E402 - it needs the extra
+from backends.torch.tensor_parallel import LeadingPart  # noqa: E402
+from backends.torch.workers import Team  # noqa: E402
+
+pytestmark = [
+    pytest.mark.engine("torch"),
+    pytest.mark.skipif(torch.accelerator.is_available(), reason="transformers would take the accelerators"),
+]
+
+OPTIONS = LoadOptions(rows=3, context_length=128, batch_tokens=48, device="cpu", threads=1, tensor_parallel=2)
+TEXT = [int(token) for token in np.random.default_rng(5).integers(2, 260, 128)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama with two heads of keys and values, and weights large enough for them to matter."""
+    return TinyModel(tmp_path_factory.mktemp("models") / "tiny", num_attention_heads=4, num_key_value_heads=2).folder
+
+
+@contextmanager
+def spread(folder: Path, compiler: str | None = None, has_heads: bool = False, **changes: Any) -> Iterator[LeadingPart]:
+    options = replace(OPTIONS, model=folder, **changes)
+    with closing(LeadingPart(options, compiler=compiler, has_heads=has_heads)) as backend:
+        yield backend
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_two_processes_compute_what_one_does(folder: Path) -> None:
+    """Whatever becomes of rows: chunks of a prompt, drafts taken back, copies, and several rows in a pass."""
+    generator = np.random.default_rng(1)
+    greatest: list[float] = []
+    alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1))
+    with closing(alone), spread(folder) as together:
+        for batch in random_batches(alone, 60):
+            for one, two in zip(alone.extend(batch), together.extend(batch), strict=True):
+                assert one.shape == two.shape
+                assert np.abs(one - two).max(initial=0.0) < 1e-4
+                greatest.append(np.abs(one).max(initial=0.0))
+            source, destination, turn = *generator.permutation(3)[:2].tolist(), generator.integers(0, 4)
+            for backend in (alone, together):
+                if turn == 0:
+                    backend.copy(source, destination, backend.length(source) // 2)
+                elif backend.length(source) > 100:
+                    backend.release(source)
+    assert np.median(greatest) > 0.5 and len(greatest) > 60
+
+
+def test_a_part_can_be_compiled(tmp_path: Path) -> None:
+    """As one graph, the sums over processes in it. Each part makes the passes for it by itself."""
+    folder = TinyModel(tmp_path / "tiny", num_key_value_heads=2, num_hidden_layers=1).folder
+    alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1, rows=1))
+    with closing(alone), spread(folder, "eager", rows=1, batch_tokens=16) as together:
+        for start, end in ((0, 16), (16, 18), (17, 18), (17, 25)):
+            entry = Entry(0, start, TEXT[start:end], 0)
+            assert np.abs(alone.extend([entry])[0] - together.extend([entry])[0]).max() < 1e-4
+
+
+def test_each_process_has_its_heads_alone_and_decisions_are_the_leaders(folder: Path) -> None:
+    wanted = [HeadOf(3, 0.7, 264)]
+    alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1), has_heads=True)
+    with closing(alone), spread(folder, has_heads=True) as together:
+        assert (together.rows, together.kv_bytes) == (alone.rows, alone.kv_bytes)
+        assert 2 * together._cache.key0.shape[1] == alone._cache.key0.shape[1] == 2
+        batch = [Entry(1, 0, TEXT[:5], 4)]
+        (one,), (two,) = alone.heads(batch, wanted)[0], together.heads(batch, wanted)[0]
+        assert one.ids.tolist() == two.ids.tolist()
+        assert np.allclose(one.logits, two.logits, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": Path("/nowhere")}, "process 2 of 2 is gone: no such model: /nowhere: the torch backend reads"),
+        ({"device": "cuda"}, "process 2 of 2 is gone: .*(CUDA|NVIDIA|accelerator)"),
+    ],
+    ids=["after it has joined the group", "before"],
+)
+def test_a_follower_that_cannot_load_says_why(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], words: str
+) -> None:
+    tell = Team.tell
+
+    def astray(team: Team, verb: str, *message: Any) -> None:
+        tell(team, verb, *(replace(each, **changes) if isinstance(each, LoadOptions) else each for each in message))
+
+    monkeypatch.setattr(Team, "tell", astray)
+    began = time.monotonic()
+    with pytest.raises(ModelLoadError, match=words):
+        load("torch", replace(OPTIONS, model=folder))
+    assert time.monotonic() - began < 60
+    assert not torch.distributed.is_initialized()
+
+
+def test_closing_leaves_no_process_behind(folder: Path) -> None:
+    """Here after attempts that failed: they leave nothing behind either that a later one would trip over."""
+    with spread(folder) as backend:
+        processes = backend._team.processes
+        assert len(processes) == 1 and all(map(is_running, processes))
+        with pytest.raises(ModelLoadError, match="this process is in a process group already"):
+            load("torch", replace(OPTIONS, model=folder))
+        assert all(map(is_running, processes)), "the one that is there is none the worse for it"
+        backend.extend([Entry(0, 0, TEXT[:3], 0)])
+    assert not any(map(is_running, processes))
+    backend.close()
+
+
+def test_a_follower_that_dies_is_an_engine_failure_at_once(folder: Path) -> None:
+    with spread(folder) as backend:
+        backend.extend([Entry(0, 0, TEXT[:3], 0), Entry(1, 0, TEXT[:3], 0)])
+        os.kill(backend._team.processes[0], signal.SIGKILL)
+        began = time.monotonic()
+        for _ in range(3):
+            with pytest.raises(EngineLost, match=r"process 2 of 2 is gone: it ended with signal 9: .* restart"):
+                backend.extend([Entry(0, 0, TEXT[:3], 0)])
+        assert backend.length(0) == 0
+        backend.copy(1, 0, 2)  # of no use, and no error: nothing will be computed with it
+    assert time.monotonic() - began < 5
+
+
+def test_a_follower_that_hangs_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.torch.workers.PASS_AT_MOST", 0.5)
+    monkeypatch.setattr("backends.torch.workers._LOOK", 0.1)
+    with spread(folder) as backend:
+        os.kill(backend._team.processes[0], signal.SIGSTOP)
+        with pytest.raises(EngineLost, match="a forward pass did not end within 0 s"):
+            backend.extend([Entry(0, 0, TEXT[:3], 0)])
+
+
+def test_a_pass_that_fails_in_the_leader_is_the_last(folder: Path) -> None:
+    """The follower waits for a part of it that will never come."""
+    with spread(folder) as backend:
+        whole, backend._run = backend._run, _no_memory
+        with pytest.raises(EngineLost, match=r"a forward pass failed in one of 2 processes .*out of memory"):
+            backend.extend([Entry(0, 0, TEXT[:3], 0)])
+        backend._run = whole
+        with pytest.raises(EngineLost, match="out of memory"):
+            backend.extend([Entry(0, 0, TEXT[:3], 0)])
+
+
+def _no_memory(*_: object) -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+LEADER = """
+import sys, time
+from pathlib import Path
+from backends.base import LoadOptions
+from backends.registry import load
+backend = load("torch", LoadOptions(Path(sys.argv[1]), device="cpu", threads=1, tensor_parallel=2))
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_followers_end_with_their_leader_and_without_a_word(folder: Path) -> None:
+    """A follower has its leader's standard error: it is at its end when the last of them is gone."""
+    leader = subprocess.Popen(
+        [sys.executable, "-c", LEADER, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True
+    )
+    assert leader.stdout is not None
+    assert leader.stdout.readline() == "ready\n"
+    leader.kill()
+    assert leader.communicate(timeout=20) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tensor_parallel": 3}, "tensor_parallel 3: tiny has 2 heads of keys and values, .* choose a divisor of 2"),
+        ({"model": None}, "the torch backend needs a model: a folder in Hugging Face layout, or a GGUF file"),
+        ({"device": "cpu:0"}, "device cpu:0: tensor_parallel 2 takes cpu:0 and the next: say cpu"),
+        ({"device": "gpu"}, "device 'gpu' cannot be used here"),
+        ({"device": "mps"}, "tensor_parallel: devices of kind mps cannot work on one model"),
+        ({"device": "cuda"}, "device cuda: of this machine, transformers spreads models over devices of kind cpu"),
+    ],
+)
+def test_what_cannot_be_spread_is_refused_with_the_reason(folder: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelLoadError, match=words):
+        load("torch", replace(OPTIONS, **{"model": folder, **changes}))
+
+
+def test_models_without_a_plan_are_refused(tmp_path: Path) -> None:
+    config = transformers.AutoConfig.for_model("gpt2", n_embd=32, n_layer=2, n_head=2, vocab_size=264)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))
+    with pytest.raises(ModelLoadError, match=r"transformers has no plan by which .* \(gpt2\) could be spread"):
+        load("torch", replace(OPTIONS, model=tmp_path))
