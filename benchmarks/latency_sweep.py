@@ -50,10 +50,10 @@ from benchmarks.reference import Times, Trace, best, upper_bound
 from benchmarks.relay import Link, relay
 from benchmarks.report import add_save, results
 from benchmarks.serving import serve
+from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
 from drafter_client.origin import Origin
-from drafter_client.program import SWITCH_INTERVAL
 from drafter_client.replies import ModelInfo
 from drafter_client.resuming import released
 from drafter_client.stats import Stats

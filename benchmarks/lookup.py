@@ -38,9 +38,9 @@ from benchmarks.paced import DRAFTER_8, TARGET_25, Cost, Paced
 from benchmarks.relay import Link, relay
 from benchmarks.report import Report, add_save
 from benchmarks.serving import serve
+from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
-from drafter_client.program import SWITCH_INTERVAL
 from drafter_client.resuming import released
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession

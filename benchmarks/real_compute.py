@@ -33,9 +33,9 @@ from benchmarks.drafters import CONTEXT, load_drafter
 from benchmarks.extras import need
 from benchmarks.harness import held_out_prompts, padded_target, verifier
 from benchmarks.report import Report, add_save, plot
+from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
-from drafter_client.program import SWITCH_INTERVAL
 from drafter_client.resuming import released
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession

@@ -32,8 +32,8 @@ from benchmarks.harness import held_out_prompts
 from benchmarks.report import Report, add_save, plot
 from benchmarks.serving import serve
 from drafter_client import conductor, crew, loop
+from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
-from drafter_client.program import SWITCH_INTERVAL
 from drafter_client.stats import Stats
 from speculation.sampling.sampling import Sampling
 from verifier_server import events

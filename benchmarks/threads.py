@@ -2,8 +2,8 @@
 
 Method. Passes of 1 and 4 tokens of two models, the shipped target and the padded stand-in for a large one, each
 combination in a process of its own (`step_ms`: medians), since OpenMP reads its settings once. Threads that wait
-either sleep at once, wait a moment and then sleep (`backends.llama_cpp.library` sets that), or spin. The busy process is
-a Python loop. The whole is repeated `--repeats` times; printed is the median.
+either sleep at once, wait a moment and then sleep (the default of `backends.llama_cpp.library`), or spin. The busy
+process is a Python loop. The whole is repeated `--repeats` times; printed is the median.
 
     python -m benchmarks.threads [--repeats 3]
 """

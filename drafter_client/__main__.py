@@ -7,7 +7,7 @@ from command_line import start
 
 def main() -> int:
     """Exit status."""
-    return start.run("drafter_client.program")
+    return start.run("drafter_client.cli.program")
 
 
 if __name__ == "__main__":

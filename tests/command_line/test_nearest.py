@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from command_line.nearest import nearest
-from drafter_client.arguments import drafter_parser
+from drafter_client.cli.arguments import drafter_parser
 from verifier_server.settings import Settings
 
 FLAGS = [flag for flag in drafter_parser()._option_string_actions if flag.startswith("--")]

@@ -36,11 +36,11 @@ def _installed(name: str) -> list[str]:
     return ["-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
 
 
-DRAFTER = ("numpy", "drafter_client.arguments")
+DRAFTER = ("numpy", "drafter_client.cli.arguments")
 VERIFIER = ("pydantic", "verifier_server.service")
 DEMO = ("benchmarks.harness", "numpy")
 COMMANDS = [
-    *((["-m", "drafter_client"], module) for module in ("drafter_client.program", *DRAFTER)),
+    *((["-m", "drafter_client"], module) for module in ("drafter_client.cli.program", *DRAFTER)),
     *((_installed("drafter"), module) for module in DRAFTER),
     *((["-m", "verifier_server"], module) for module in ("verifier_server.program", *VERIFIER)),
     *((_installed("verifier"), module) for module in VERIFIER),

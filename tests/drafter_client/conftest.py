@@ -8,7 +8,7 @@ import pytest
 
 from drafter_client import client as client_module
 from drafter_client.client import VerifierClient
-from tests.drafter_client.command_line import Command, runner
+from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import Verifier, serving
 
 

@@ -8,7 +8,7 @@ import pytest
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadKey
 from speculation.errors import Forbidden
-from tests.drafter_client.command_line import Command
+from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import serving
 from verifier_server import access
 

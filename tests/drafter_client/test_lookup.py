@@ -15,7 +15,7 @@ from drafter_client.text_session import TextSession
 from drafters.lookup import NgramDrafter
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
-from tests.drafter_client.command_line import Command
+from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, generate, options_of, running
 from verifier_server.settings import Settings
 

@@ -12,7 +12,7 @@ from drafters.translation import TranslatingDrafter
 from models import DEFAULT_TWIN
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
-from tests.drafter_client.command_line import Command, runner
+from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import Verifier, generate, options_of
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import EPSILON, Reference, model

@@ -8,7 +8,7 @@ import pytest
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.profiles.reading import read_run, read_table
 from drafter_client.profiles.schema import RUNS
-from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import InterruptedAfter, Verifier
 
 

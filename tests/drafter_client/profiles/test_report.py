@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from drafter_client.arguments import report_parser
+from drafter_client.cli.arguments import report_parser
+from drafter_client.cli.report import run_report
 from drafter_client.errors import ProfileError
-from drafter_client.profiles.command import run_report
 from drafter_client.profiles.writing import Profile
 from drafter_client.stats import Stats
 from tests.drafter_client.profiles.folders import DETAIL, write

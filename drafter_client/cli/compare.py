@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from drafter_client.commands.common import drawing_options, pair_of, read_prompts
+from drafter_client.cli.common import drawing_options, pair_of, read_prompts
 from drafter_client.comparing.png import draw
 from drafter_client.comparing.table import AUTO, TARGET, Table, Text, Way, shuffled, table, text_of, ways
 from drafter_client.errors import BadPromptFile, NoPicture

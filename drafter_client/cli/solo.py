@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from backends.shipped import DEFAULT_DRAFT, DEFAULT_TARGET
-from drafter_client.commands.common import drawing_options, engine_of, read_prompt, say_outage, show, wait_for
+from drafter_client.cli.common import drawing_options, engine_of, read_prompt, say_outage, show, wait_for
 from drafter_client.errors import BadPrompt
 from drafter_client.figures import SOLO
 from drafter_client.generation import Generation

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from backends.base import BackendError, EngineLost
-from drafter_client.commands.common import INTERRUPTED, check_system, pair_of, read_prompts, text_options
+from drafter_client.cli.common import INTERRUPTED, check_system, pair_of, read_prompts, text_options
 from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
 from drafter_client.generation import Finished
 from drafter_client.pair import Pair

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from backends.registry import SHOWN
 from command_line.environment import UnknownVariable, variables
 from command_line.parser import OneOf, Parser
-from drafter_client import flags
+from drafter_client.cli import flags
 from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from speculation.policy.mode_measurement import Measured
-from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, serving
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_client import Mode
-from drafter_client.comparing.command import verdict
+from drafter_client.cli.compare import verdict
 from drafter_client.comparing.table import AUTO, Text, shuffled, table, ways
-from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier
 
 MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]

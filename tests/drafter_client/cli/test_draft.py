@@ -13,7 +13,7 @@ from backends.base import LoadOptions, ModelLoadError
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import sources
 from drafters.draft_model import BRANCH_CELLS
-from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.paths import ROOT
 

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 from backends.base import BackendError
 from command_line import start
-from drafter_client.arguments import compare_options, drafter_options, report_options, solo_options
-from drafter_client.commands.common import INTERRUPTED
-from drafter_client.commands.draft import run_draft
-from drafter_client.commands.many import run_many
-from drafter_client.commands.solo import run_solo_command
-from drafter_client.comparing.command import run_compare
+from drafter_client.cli.arguments import compare_options, drafter_options, report_options, solo_options
+from drafter_client.cli.batch import run_many
+from drafter_client.cli.common import INTERRUPTED
+from drafter_client.cli.compare import run_compare
+from drafter_client.cli.draft import run_draft
+from drafter_client.cli.report import run_report
+from drafter_client.cli.solo import run_solo_command
 from drafter_client.errors import DrafterError
-from drafter_client.profiles.command import run_report
 from speculation.errors import SpecPairError
 from speculation.terminal_text import several_lines
 

@@ -14,11 +14,12 @@ import pytest
 
 from backends.base import BackendError
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
-from drafter_client import pair, program, sources
+from drafter_client import pair, sources
+from drafter_client.cli import program
 from drafter_client.errors import ConnectionLost
 from drafters.base import Expansion
 from drafters.draft_model import ModelDrafter
-from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, running, serving
 from tests.paths import ROOT
 from verifier_server.settings import Settings

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from command_line.parser import Parser
-from drafter_client.arguments import (
+from drafter_client.cli.arguments import (
     compare_options,
     compare_parser,
     drafter_options,
@@ -21,7 +21,7 @@ from drafter_client.arguments import (
     solo_options,
     solo_parser,
 )
-from tests.drafter_client.command_line import Command
+from tests.drafter_client.cli.command_line import Command
 
 PARSERS = {"": drafter_parser, "solo": solo_parser, "compare": compare_parser, "report": report_parser}
 GROUPS = {

@@ -9,7 +9,7 @@ from backends.base import LoadOptions
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import sources
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from tests.drafter_client.command_line import Command
+from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, plain, serving
 
 PROMPT = "def f(x):"

@@ -17,7 +17,7 @@ from drafter_client import pair, sources
 from drafter_client.client import VerifierClient
 from drafter_client.readout import Readout
 from models import DEFAULT_DRAFT
-from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import InterruptedAfter, Verifier, plain, serving
 from tests.paths import ROOT
 

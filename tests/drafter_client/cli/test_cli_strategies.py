@@ -6,7 +6,7 @@ import re
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from tests.drafter_client.command_line import TOY, Command
+from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain
 
 PROMPT = "def f(x):"

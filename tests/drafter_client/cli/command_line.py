@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from drafter_client.program import main
+from drafter_client.cli.program import main
 
 TOY = ["--backend", "scripted", "--draft-model", "1"]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from backends.base import BackendError, LoadOptions
+from drafter_client.cli.flags import NGRAM
 from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
 from drafter_client.figures import SOLO
-from drafter_client.flags import NGRAM
 from drafter_client.generation import Generation, Tokens
 from drafter_client.mode_memory import memory_file
 from drafter_client.options import Mode, Options
