@@ -35,7 +35,7 @@ from benchmarks.report import Report, add_save
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
-from drafter_client.comparing.table import Way, shuffled
+from drafter_client.display.comparison_table import Way, shuffled
 from drafter_client.quantile import quantile
 from drafter_client.sources import Drafting
 from drafter_client.stats import Stats

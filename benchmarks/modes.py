@@ -27,7 +27,7 @@ from benchmarks.harness import held_out_prompts, padded_target, verifier
 from benchmarks.relay import Link, relay
 from benchmarks.report import Report, add_save
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair, Tokens
-from drafter_client.comparing.table import Way, shuffled
+from drafter_client.display.comparison_table import Way, shuffled
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 from speculation.acceptance.strategies import common_prefix
 

@@ -12,8 +12,8 @@ from backends.registry import load
 from backends.shipped import DEFAULT_DRAFT
 from backends.vocabulary import Vocabulary
 from drafter_client.client import VerifierClient
+from drafter_client.display.progress import Telling, unsaid
 from drafter_client.errors import BadOption, VocabularyMismatch
-from drafter_client.progress import Telling, unsaid
 from drafter_client.remote_vocabulary import RemoteVocabulary
 from drafter_client.replies import ModelInfo
 from drafters.base import Drafter

@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from drafter_client.figures import exactness
+from drafter_client.display.panel_rows import exactness
 from drafter_client.options import Mode
 from drafter_client.prompts import label
 from drafter_client.quantile import quantile

@@ -16,10 +16,10 @@ from rich.text import Text
 
 from backends.base import BackendError, EngineLost
 from drafter_client.cli.common import INTERRUPTED, check_system, pair_of, read_prompts, text_options
+from drafter_client.display.progress import Writing, writing
 from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
 from drafter_client.generation import Finished
 from drafter_client.pair import Pair
-from drafter_client.progress import Writing, writing
 from drafter_client.prompts import Prompt
 from drafter_client.results import Models, Result, failed, finished
 from drafter_client.results_file import ResultsFile

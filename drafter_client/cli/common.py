@@ -8,19 +8,19 @@ from pathlib import Path
 
 from backends.base import BackendError, LoadOptions
 from drafter_client.cli.flags import NGRAM
+from drafter_client.display.panel_rows import SOLO
+from drafter_client.display.progress import loading
+from drafter_client.display.readout import Readout
+from drafter_client.display.status_line import draw
+from drafter_client.display.status_line import say as say_line
 from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
-from drafter_client.figures import SOLO
 from drafter_client.generation import Generation, Tokens
 from drafter_client.mode_memory import memory_file
 from drafter_client.options import Mode, Options
 from drafter_client.outages import Outage
 from drafter_client.pair import Pair
-from drafter_client.progress import loading
 from drafter_client.prompts import Prompt, parse_prompts
-from drafter_client.readout import Readout
 from drafter_client.sources import DraftModel, Lookup, Source
-from drafter_client.status_line import draw
-from drafter_client.status_line import say as say_line
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 

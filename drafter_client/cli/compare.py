@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Grid
 
 from drafter_client.cli.common import drawing_options, pair_of, read_prompts
-from drafter_client.comparing.png import draw
-from drafter_client.comparing.table import AUTO, TARGET, Table, Text, Way, shuffled, table, text_of, ways
+from drafter_client.display.comparison_plot import draw
+from drafter_client.display.comparison_table import AUTO, TARGET, Table, Text, Way, shuffled, table, text_of, ways
 from drafter_client.errors import BadPromptFile, NoPicture
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair

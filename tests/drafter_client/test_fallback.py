@@ -9,8 +9,8 @@ import pytest
 from backends.base import EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, Strategy
+from drafter_client.display.panel_rows import notes
 from drafter_client.errors import ConnectionLost
-from drafter_client.figures import notes
 from drafters.fallback import Failsafe
 from tests.drafter_client.support import Verifier, plain
 

@@ -17,8 +17,8 @@ from backends.base import EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import pair
 from drafter_client.cli import batch as many
+from drafter_client.display.progress import Writing
 from drafter_client.errors import ConnectionLost
-from drafter_client.progress import Writing
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.paths import ROOT

@@ -15,7 +15,7 @@ from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import pair, sources
 from drafter_client.client import VerifierClient
-from drafter_client.readout import Readout
+from drafter_client.display.readout import Readout
 from models import DEFAULT_DRAFT
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import InterruptedAfter, Verifier, plain, serving

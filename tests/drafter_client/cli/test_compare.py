@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drafter_client import Mode
 from drafter_client.cli.compare import verdict
-from drafter_client.comparing.table import AUTO, Text, shuffled, table, ways
+from drafter_client.display.comparison_table import AUTO, Text, shuffled, table, ways
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier
 

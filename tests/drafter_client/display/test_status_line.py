@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from rich.console import Console
 
-from drafter_client import status_line
-from drafter_client.status_line import StatusLine, same_terminal, say
+from drafter_client.display import status_line
+from drafter_client.display.status_line import StatusLine, same_terminal, say
 from tests.drafter_client.support import Ticks
 from tests.terminal.screen import Screen
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from drafter_client.progress import loading, writing
+from drafter_client.display.progress import loading, writing
 from tests.drafter_client.support import Ticks
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from drafter_client.status_line import screen_is_ours
+from drafter_client.display.status_line import screen_is_ours
 
 _PATIENCE = 1.0  # seconds that may pass without a word while a model is loaded
 _LONG_PATIENCE = 10.0  # and while many texts are written

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.text import Text
 
-from drafter_client.figures import headline, notes
+from drafter_client.display.decision_table import Reasons
+from drafter_client.display.panel import STYLES, legend, show, show_main
+from drafter_client.display.panel_rows import headline, notes
+from drafter_client.display.status_line import StatusLine, same_terminal, screen_is_ours
 from drafter_client.generation import Tokens
-from drafter_client.panel import STYLES, legend, show, show_main
 from drafter_client.stats import Stats
-from drafter_client.status_line import StatusLine, same_terminal, screen_is_ours
-from drafter_client.verbose import Reasons
 from speculation.terminal_text import several_lines
 
 _TAB = 8

@@ -8,7 +8,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
-from drafter_client.figures import headline
+from drafter_client.display.panel_rows import headline
 from drafter_client.origin import Origin
 from drafter_client.replies import Verdict
 from drafter_client.stats import Baseline, Stats

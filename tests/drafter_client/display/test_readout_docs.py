@@ -2,11 +2,11 @@
 
 import re
 
-from drafter_client.figures import bars, columns, couples, lines
+from drafter_client.display.panel_rows import bars, columns, couples, lines
 from drafter_client.origin import Origin
 from drafter_client.stats import Stats
 from speculation.policy.schedule import Operation
-from tests.drafter_client.test_panel import everything
+from tests.drafter_client.display.test_panel import everything
 from tests.paths import ROOT
 
 DOCS = (ROOT / "docs" / "readout.md").read_text(encoding="utf-8")

@@ -7,7 +7,18 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from drafter_client.figures import SOURCES, Row, bars, columns, compared, couples, headline, lines, notes, title
+from drafter_client.display.panel_rows import (
+    SOURCES,
+    Row,
+    bars,
+    columns,
+    compared,
+    couples,
+    headline,
+    lines,
+    notes,
+    title,
+)
 from drafter_client.origin import Origin
 from drafter_client.pace import means, sparkline
 from drafter_client.stats import Stats

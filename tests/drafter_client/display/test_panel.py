@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from drafter_client.figures import bars, headline
+from drafter_client.display.panel import legend, show, show_main
+from drafter_client.display.panel_rows import bars, headline
 from drafter_client.origin import Origin
-from drafter_client.panel import legend, show, show_main
 from drafter_client.stats import Baseline, Stats, Times, Turn
 from speculation.policy.schedule import Operation
 

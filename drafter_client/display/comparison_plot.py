@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from drafter_client.comparing.table import Table
+from drafter_client.display.comparison_table import Table
 from drafter_client.errors import NoPicture
 
 
