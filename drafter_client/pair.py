@@ -23,13 +23,13 @@ from drafter_client.mode_memory import ModeMemory
 from drafter_client.observer import Observer
 from drafter_client.options import Mode, Options
 from drafter_client.outages import PATIENCE, Outage, Outages
-from drafter_client.profiles.writing import Profile
 from drafter_client.replies import Bounds, ModelInfo
 from drafter_client.resuming import Run, released, resuming
 from drafter_client.served import served
 from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.stats import Stats
 from drafter_client.text_session import Stop, TextSession
+from drafter_client.trace.writer import Profile
 from drafters.base import Drafter
 from drafters.fallback import Failsafe
 from speculation.acceptance.strategies import Strategy

@@ -5,9 +5,9 @@ import sys
 
 from rich.console import Console
 
-from drafter_client.profiles.png import NoMatplotlib, draw
-from drafter_client.profiles.reading import read_run
-from drafter_client.profiles.terminal import show
+from drafter_client.trace.plot import NoMatplotlib, draw
+from drafter_client.trace.reader import read_run
+from drafter_client.trace.terminal import show
 
 
 def run_report(options: argparse.Namespace) -> int:

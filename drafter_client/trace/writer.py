@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from drafter_client.profiles.appending import append, unwritable
-from drafter_client.profiles.recorder import Recorder
-from drafter_client.profiles.schema import ROUNDS, RUNS, TABLES, TOKENS, Table
 from drafter_client.stats import Stats
+from drafter_client.trace.appending import append, unwritable
+from drafter_client.trace.recorder import Recorder
+from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, Table
 
 SCHEMA = 1  # of the JSON files
 

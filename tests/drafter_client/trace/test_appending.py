@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from drafter_client.errors import ProfileError
-from drafter_client.profiles import appending
-from drafter_client.profiles.appending import append
+from drafter_client.trace import appending
+from drafter_client.trace.appending import append
 
 HEAD = "a,b\n"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drafter_client.errors import ProfileError
-from drafter_client.profiles.schema import MOST, ROUNDS, RUNS, TOKENS, Row, Table
-from drafter_client.profiles.writing import run_file
+from drafter_client.trace.schema import MOST, ROUNDS, RUNS, TOKENS, Row, Table
+from drafter_client.trace.writer import run_file
 
 
 class Exchange(NamedTuple):

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from drafter_client.errors import ProfileError
-from drafter_client.profiles.figures import Lane, acceptance_by_depth, speed_over_time, timeline, window
-from drafter_client.profiles.reading import RunProfile
-from drafter_client.profiles.terminal import summary, title
+from drafter_client.trace.analysis import Lane, acceptance_by_depth, speed_over_time, timeline, window
+from drafter_client.trace.reader import RunProfile
+from drafter_client.trace.terminal import summary, title
 
 _COLOURS = {Lane.DRAFTING: "tab:green", Lane.NETWORK: "tab:orange", Lane.QUEUE: "tab:red", Lane.VERIFY: "tab:blue"}
 _PASSES = 24  # of the target, in the timeline

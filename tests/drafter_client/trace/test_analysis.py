@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.profiles.figures import (
+from drafter_client.trace.analysis import (
     Depth,
     Lane,
     Rate,
@@ -17,9 +17,9 @@ from drafter_client.profiles.figures import (
     timeline,
     window,
 )
-from drafter_client.profiles.reading import RunProfile, read_run
-from drafter_client.profiles.schema import Row
-from tests.drafter_client.profiles.folders import write
+from drafter_client.trace.reader import RunProfile, read_run
+from drafter_client.trace.schema import Row
+from tests.drafter_client.trace.folders import write
 
 MS = st.floats(0.0, 1e5)
 SPANS = st.lists(st.builds(lambda lane, at, long: Span(lane, at, at + long), st.sampled_from(Lane), MS, MS))

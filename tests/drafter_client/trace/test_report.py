@@ -11,9 +11,9 @@ import pytest
 from drafter_client.cli.arguments import report_parser
 from drafter_client.cli.report import run_report
 from drafter_client.errors import ProfileError
-from drafter_client.profiles.writing import Profile
 from drafter_client.stats import Stats
-from tests.drafter_client.profiles.folders import DETAIL, write
+from drafter_client.trace.writer import Profile
+from tests.drafter_client.trace.folders import DETAIL, write
 
 PNG = b"\x89PNG\r\n\x1a\n"
 REPORT = """\

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.profiles.schema import ROUNDS, RUNS, TABLES, TOKENS, Column, Table
+from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, Column, Table
 from tests.paths import ROOT
 
 DOCS = ROOT / "docs" / "profile.md"

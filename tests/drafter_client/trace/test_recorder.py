@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from drafter_client.observer import Committed
 from drafter_client.origin import Change, Origin
-from drafter_client.profiles.recorder import Recorder
 from drafter_client.replies import Verdict
 from drafter_client.stats import Stats
+from drafter_client.trace.recorder import Recorder
 from drafters.base import Expansion
 from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import Operation

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from drafter_client.profiles.reading import Exchange, RunProfile
-from drafter_client.profiles.schema import Row, Value
+from drafter_client.trace.reader import Exchange, RunProfile
+from drafter_client.trace.schema import Row, Value
 
 
 class Depth(NamedTuple):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from drafter_client import DraftModel, Mode, Options, Pair
-from drafter_client.profiles.reading import read_run, read_table
-from drafter_client.profiles.schema import RUNS
+from drafter_client.trace.reader import read_run, read_table
+from drafter_client.trace.schema import RUNS
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import InterruptedAfter, Verifier
 

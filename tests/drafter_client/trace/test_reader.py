@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from drafter_client.errors import ProfileError
-from drafter_client.profiles.reading import Exchange, read_run, read_table
-from drafter_client.profiles.schema import ROUNDS, RUNS
-from drafter_client.profiles.writing import Profile
 from drafter_client.stats import Stats
-from tests.drafter_client.profiles.folders import DETAIL, write
+from drafter_client.trace.reader import Exchange, read_run, read_table
+from drafter_client.trace.schema import ROUNDS, RUNS
+from drafter_client.trace.writer import Profile
+from tests.drafter_client.trace.folders import DETAIL, write
 
 
 def _refused(folder: Path) -> str:

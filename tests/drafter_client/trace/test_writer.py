@@ -20,13 +20,13 @@ from drafter_client.errors import ProfileError
 from drafter_client.loop import speculate
 from drafter_client.observer import Committed
 from drafter_client.origin import Origin
-from drafter_client.profiles.reading import read_run, read_table
-from drafter_client.profiles.recorder import Recorder
-from drafter_client.profiles.schema import ROUNDS, RUNS, TABLES, TOKENS
-from drafter_client.profiles.writing import Profile
 from drafter_client.resuming import released
 from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
+from drafter_client.trace.reader import read_run, read_table
+from drafter_client.trace.recorder import Recorder
+from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS
+from drafter_client.trace.writer import Profile
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from tests.drafter_client.support import (
     ALL,
@@ -247,7 +247,7 @@ def test_several_runs_of_a_process_write_side_by_side(verifier: Verifier, tmp_pa
 WRITER = """
 import sys
 from pathlib import Path
-from drafter_client.profiles.writing import Profile
+from drafter_client.trace.writer import Profile
 from drafter_client.stats import Stats
 for number in range(25):
     with Profile(Path(sys.argv[1])).run(Stats(model=f"{sys.argv[2]}-{number}")):

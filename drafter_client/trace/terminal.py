@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drafter_client.options import Mode
-from drafter_client.profiles.figures import (
+from drafter_client.trace.analysis import (
     Lane,
     Rate,
     Span,
@@ -17,8 +17,8 @@ from drafter_client.profiles.figures import (
     timeline,
     window,
 )
-from drafter_client.profiles.reading import RunProfile
-from drafter_client.profiles.schema import Row
+from drafter_client.trace.reader import RunProfile
+from drafter_client.trace.schema import Row
 from speculation.acceptance.strategies import Strategy
 from speculation.terminal_text import one_line
 
