@@ -15,16 +15,16 @@ from rich.console import Console
 from rich.text import Text
 
 from backends.base import BackendError, EngineLost
+from drafter_client.batch.parallel import InOrder, side_by_side
+from drafter_client.batch.prompts import Prompt
+from drafter_client.batch.results import Models, Result, failed, finished
+from drafter_client.batch.results_file import ResultsFile
+from drafter_client.batch.totals import Totals, show_totals
 from drafter_client.cli.common import INTERRUPTED, check_system, pair_of, read_prompts, text_options
 from drafter_client.display.progress import Writing, writing
 from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
 from drafter_client.generation import Finished
 from drafter_client.pair import Pair
-from drafter_client.prompts import Prompt
-from drafter_client.results import Models, Result, failed, finished
-from drafter_client.results_file import ResultsFile
-from drafter_client.side_by_side import InOrder, side_by_side
-from drafter_client.totals import Totals, show_totals
 from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
 from speculation.terminal_text import several_lines
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backends.base import BackendError, LoadOptions
+from drafter_client.batch.prompts import Prompt, parse_prompts
 from drafter_client.cli.flags import NGRAM
 from drafter_client.display.panel_rows import SOLO
 from drafter_client.display.progress import loading
@@ -19,7 +20,6 @@ from drafter_client.mode_memory import memory_file
 from drafter_client.options import Mode, Options
 from drafter_client.outages import Outage
 from drafter_client.pair import Pair
-from drafter_client.prompts import Prompt, parse_prompts
 from drafter_client.sources import DraftModel, Lookup, Source
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError

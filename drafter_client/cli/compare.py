@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
+from drafter_client.batch.prompts import Prompt, parse_prompts
 from drafter_client.cli.common import drawing_options, pair_of, read_prompts
 from drafter_client.display.comparison_plot import draw
 from drafter_client.display.comparison_table import AUTO, TARGET, Table, Text, Way, shuffled, table, text_of, ways
 from drafter_client.errors import BadPromptFile, NoPicture
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from drafter_client.prompts import Prompt, parse_prompts
 from drafter_client.stats import Stats
 from speculation.sampling.gumbel import SEED_LIMIT
 

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from drafter_client.batch.prompts import Prompt
 from drafter_client.errors import ForeignOutput, OtherResults
 from drafter_client.options import Mode
-from drafter_client.prompts import Prompt
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from drafter_client.results import Result
-from drafter_client.totals import Totals, show_totals
+from drafter_client.batch.results import Result
+from drafter_client.batch.totals import Totals, show_totals
 
 
 def _text(index: int, tokens: int, total_ms: float, **more: Any) -> Result:

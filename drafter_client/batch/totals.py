@@ -9,11 +9,11 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from drafter_client.batch.prompts import label
+from drafter_client.batch.results import Result
 from drafter_client.display.panel_rows import exactness
 from drafter_client.options import Mode
-from drafter_client.prompts import label
 from drafter_client.quantile import quantile
-from drafter_client.results import Result
 from speculation.acceptance.strategies import Strategy
 from speculation.terminal_text import one_line
 

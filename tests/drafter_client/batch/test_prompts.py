@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafter_client.batch.prompts import Prompt, parse_prompts
 from drafter_client.errors import BadPromptFile
 from drafter_client.options import Mode, Options
-from drafter_client.prompts import Prompt, parse_prompts
 
 DEFAULTS = Options(max_tokens=40, temperature=0.5, mode=Mode.TARGET)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_client import file_lock
+from drafter_client.batch.prompts import Prompt
+from drafter_client.batch.results import Models, Result, encode, failed, finished, latest, parse
+from drafter_client.batch.results_file import ResultsFile
 from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults, OutputBusy
 from drafter_client.options import Mode, Options
-from drafter_client.prompts import Prompt
-from drafter_client.results import Models, Result, encode, failed, finished, latest, parse
-from drafter_client.results_file import ResultsFile
 from drafter_client.stats import Stats
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.errors import PromptTooLong

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.side_by_side import InOrder, side_by_side
+from drafter_client.batch.parallel import InOrder, side_by_side
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 
 from drafter_client import file_lock
+from drafter_client.batch.prompts import Prompt
+from drafter_client.batch.results import Models, Result, check, encode, latest, parse
 from drafter_client.errors import BadOutput, OutputBusy
-from drafter_client.prompts import Prompt
-from drafter_client.results import Models, Result, check, encode, latest, parse
 
 
 class ResultsFile:
