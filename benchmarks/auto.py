@@ -36,9 +36,9 @@ from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.display.comparison_table import Way, shuffled
-from drafter_client.quantile import quantile
+from drafter_client.metrics.quantile import quantile
+from drafter_client.metrics.statistics import Stats
 from drafter_client.sources import Drafting
-from drafter_client.stats import Stats
 from drafters.base import Drafter
 from drafters.draft_model import model_drafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN

@@ -35,7 +35,7 @@ from benchmarks.harness import held_out_prompts
 from benchmarks.relay import Link, relay
 from benchmarks.restarts import RestartedVerifier
 from drafter_client import DraftModel, Mode, Options, Outage, Pair, Tokens
-from drafter_client.stats import Stats
+from drafter_client.metrics.statistics import Stats
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from speculation.acceptance.strategies import common_prefix
 from speculation.sampling import gumbel

@@ -28,9 +28,9 @@ from benchmarks.report import Report, add_save
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
+from drafter_client.metrics.statistics import Stats
 from drafter_client.replies import Bounds
 from drafter_client.served import served
-from drafter_client.stats import Stats
 from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from speculation.policy.schedule import LOCKSTEP, Mechanisms

@@ -53,10 +53,10 @@ from benchmarks.serving import serve
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
-from drafter_client.origin import Origin
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.token_source import Origin
 from drafter_client.replies import ModelInfo
 from drafter_client.resuming import released
-from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling

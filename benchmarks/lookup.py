@@ -41,8 +41,8 @@ from benchmarks.serving import serve
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
+from drafter_client.metrics.statistics import Stats
 from drafter_client.resuming import released
-from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from drafter_client.asynchronous import AsyncGeneration, AsyncPair
     from drafter_client.errors import DrafterError
     from drafter_client.generation import Event, Finished, Generation, Token, Tokens
+    from drafter_client.metrics.statistics import Stats
+    from drafter_client.metrics.token_source import Origin
     from drafter_client.mode_memory import memory_file
     from drafter_client.options import Mode, Options
-    from drafter_client.origin import Origin
     from drafter_client.outages import Outage
     from drafter_client.pair import Pair
     from drafter_client.replies import ModelInfo
     from drafter_client.sources import Custom, DraftModel, Lookup, Source
-    from drafter_client.stats import Stats
     from drafters.base import Drafter, Expansion
     from speculation.acceptance.strategies import Strategy
     from speculation.drafts.tree import Prediction
@@ -86,14 +86,14 @@ _HOMES = {
     "Mode": "drafter_client.options",
     "ModelInfo": "drafter_client.replies",
     "Options": "drafter_client.options",
-    "Origin": "drafter_client.origin",
+    "Origin": "drafter_client.metrics.token_source",
     "Outage": "drafter_client.outages",
     "Pair": "drafter_client.pair",
     "Prediction": "speculation.drafts.tree",
     "Sampling": "speculation.sampling.sampling",
     "Source": "drafter_client.sources",
     "SpecPairError": "speculation.errors",
-    "Stats": "drafter_client.stats",
+    "Stats": "drafter_client.metrics.statistics",
     "Strategy": "speculation.acceptance.strategies",
     "Token": "drafter_client.generation",
     "Tokens": "drafter_client.generation",

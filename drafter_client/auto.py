@@ -18,11 +18,11 @@ from itertools import cycle
 from drafter_client.chooser import Chooser
 from drafter_client.client import VerifierClient
 from drafter_client.errors import DrafterError
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.token_source import Origin
 from drafter_client.observer import Committed
 from drafter_client.options import Mode, Options
-from drafter_client.origin import Origin
 from drafter_client.replies import Bounds
-from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from speculation.policy.mode_measurement import WARM_UP
 

@@ -19,6 +19,7 @@ from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation import Generation
 from drafter_client.looks import Looks
 from drafter_client.loop import speculate
+from drafter_client.metrics.statistics import Stats
 from drafter_client.mode_memory import ModeMemory
 from drafter_client.observer import Observer
 from drafter_client.options import Mode, Options
@@ -27,7 +28,6 @@ from drafter_client.replies import Bounds, ModelInfo
 from drafter_client.resuming import Run, released, resuming
 from drafter_client.served import served
 from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
-from drafter_client.stats import Stats
 from drafter_client.text_session import Stop, TextSession
 from drafter_client.trace.writer import Profile
 from drafters.base import Drafter

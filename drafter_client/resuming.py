@@ -6,10 +6,10 @@ from functools import partial
 
 from drafter_client.client import VerifierClient
 from drafter_client.errors import ConnectionLost, DrafterError
+from drafter_client.metrics.statistics import Stats
 from drafter_client.observer import Committed
 from drafter_client.outages import Outages, is_outage
 from drafter_client.replies import Bounds, ModelInfo
-from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from speculation.errors import Overloaded, SpecPairError
 

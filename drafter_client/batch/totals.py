@@ -12,8 +12,8 @@ from rich.text import Text
 from drafter_client.batch.prompts import label
 from drafter_client.batch.results import Result
 from drafter_client.display.panel_rows import exactness
+from drafter_client.metrics.quantile import quantile
 from drafter_client.options import Mode
-from drafter_client.quantile import quantile
 from speculation.acceptance.strategies import Strategy
 from speculation.terminal_text import one_line
 

@@ -19,9 +19,9 @@ from drafter_client.cli.common import drawing_options, pair_of, read_prompts
 from drafter_client.display.comparison_plot import draw
 from drafter_client.display.comparison_table import AUTO, TARGET, Table, Text, Way, shuffled, table, text_of, ways
 from drafter_client.errors import BadPromptFile, NoPicture
+from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from drafter_client.stats import Stats
 from speculation.sampling.gumbel import SEED_LIMIT
 
 _WARM_UP = 8  # tokens that each way writes before anything counts

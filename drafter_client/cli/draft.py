@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from drafter_client.cli.common import check_system, pair_of, read_prompt, show, text_options
 from drafter_client.display.readout import Readout
+from drafter_client.metrics.statistics import Baseline
 from drafter_client.options import Mode
-from drafter_client.stats import Baseline
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 
 

@@ -10,9 +10,9 @@ from random import Random
 from statistics import median
 from typing import NamedTuple
 
+from drafter_client.metrics.quantile import quantile
+from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode
-from drafter_client.quantile import quantile
-from drafter_client.stats import Stats
 
 TARGET = "target"
 AUTO = "auto"  # the way that leaves the choice to mode `auto`: it is none of those that are chosen from

@@ -19,10 +19,10 @@ from drafter_client.display.panel_rows import (
     notes,
     title,
 )
-from drafter_client.origin import Origin
-from drafter_client.pace import means, sparkline
-from drafter_client.stats import Stats
-from drafter_client.waits import percentages
+from drafter_client.metrics.pace import means, sparkline
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.waits import percentages
 
 _WIDEST = 60  # signs of a bar or a line
 _APART = "   "  # between two figures

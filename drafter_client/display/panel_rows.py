@@ -1,10 +1,10 @@
 """What the panel says of a run, in words. Which figures there are depends on who wrote the text."""
 
+from drafter_client.metrics.pace import Pace
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
 from drafter_client.options import Mode
-from drafter_client.origin import Origin
-from drafter_client.pace import Pace
-from drafter_client.stats import Stats
-from drafter_client.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import Operation
 from speculation.terminal_text import one_line

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from drafter_client.metrics.token_source import Change, Origin
 from drafter_client.observer import Committed
-from drafter_client.origin import Change, Origin
 from drafter_client.replies import Opened, Verdict
 from drafters.base import Expansion
 from speculation.policy.schedule import Operation

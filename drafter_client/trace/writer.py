@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from drafter_client.stats import Stats
+from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.appending import append, unwritable
 from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, Table

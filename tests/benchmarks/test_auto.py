@@ -8,7 +8,7 @@ import pytest
 from benchmarks.auto import COLD, WARM, Written, _tell
 from benchmarks.report import Report
 from drafter_client import Mode
-from drafter_client.stats import Stats
+from drafter_client.metrics.statistics import Stats
 
 
 def test_the_share_is_of_the_best_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

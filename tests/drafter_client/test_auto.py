@@ -16,11 +16,11 @@ from drafter_client.chooser import Chooser
 from drafter_client.client import VerifierClient
 from drafter_client.errors import ConnectionLost
 from drafter_client.looks import Looks
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.token_source import Origin
 from drafter_client.mode_memory import ModeMemory
 from drafter_client.observer import Committed
-from drafter_client.origin import Origin
 from drafter_client.replies import Bounds, ModelInfo
-from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from drafters.base import Expansion
 from speculation.drafts.tree import Prediction

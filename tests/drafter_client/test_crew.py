@@ -15,8 +15,8 @@ from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.crew import Drafted, Event, Threads
-from drafter_client.origin import Origin
-from drafter_client.stats import Stats
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.token_source import Origin
 from drafters.base import Expansion
 from drafters.draft_model import ModelDrafter
 from speculation.drafts.node_selection import Step

@@ -10,7 +10,7 @@ import pytest
 
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply, ConnectionLost
-from drafter_client.stats import Stats
+from drafter_client.metrics.statistics import Stats
 from drafter_client.transport import HttpTransport, Reply
 from speculation.errors import UnknownSession
 from speculation.policy.schedule import Mechanisms

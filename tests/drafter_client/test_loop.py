@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.loop import speculate
+from drafter_client.metrics.statistics import Stats
 from drafter_client.resuming import released
-from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from drafters.draft_model import ModelDrafter
 from speculation.policy.schedule import LOCKSTEP

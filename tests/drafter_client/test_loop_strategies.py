@@ -11,7 +11,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply, StrategyRefused
-from drafter_client.origin import Origin
+from drafter_client.metrics.token_source import Origin
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
 from drafters.lookup import NgramDrafter

@@ -11,12 +11,12 @@ import pytest
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply, ConnectionLost, ModelChanged, VerifierUnreachable
 from drafter_client.fields import Fields
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.token_source import Origin
 from drafter_client.observer import Committed
-from drafter_client.origin import Origin
 from drafter_client.outages import Health, Outages
 from drafter_client.replies import Bounds, ModelInfo, Opened
 from drafter_client.resuming import Run, released, resuming
-from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from drafter_client.transport import Reply
 from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, SessionConflict, UnknownSession

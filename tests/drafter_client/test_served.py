@@ -11,11 +11,11 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply, ConnectionLost
-from drafter_client.origin import Origin
+from drafter_client.metrics.statistics import Baseline, Stats
+from drafter_client.metrics.token_source import Origin
 from drafter_client.replies import Bounds
 from drafter_client.resuming import released
 from drafter_client.served import served
-from drafter_client.stats import Baseline, Stats
 from drafter_client.text_session import TextSession
 from drafter_client.trace.recorder import Recorder
 from drafter_client.transport import HttpTransport

@@ -19,8 +19,8 @@ from drafter_client.batch.prompts import Prompt
 from drafter_client.batch.results import Models, Result, encode, failed, finished, latest, parse
 from drafter_client.batch.results_file import ResultsFile
 from drafter_client.errors import BadOutput, BadPrompt, DrafterError, ForeignOutput, OtherResults, OutputBusy
+from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
-from drafter_client.stats import Stats
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.errors import PromptTooLong
 

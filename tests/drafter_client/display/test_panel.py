@@ -9,8 +9,8 @@ from rich.console import Console
 
 from drafter_client.display.panel import legend, show, show_main
 from drafter_client.display.panel_rows import bars, headline
-from drafter_client.origin import Origin
-from drafter_client.stats import Baseline, Stats, Times, Turn
+from drafter_client.metrics.statistics import Baseline, Stats, Times, Turn
+from drafter_client.metrics.token_source import Origin
 from speculation.policy.schedule import Operation
 
 

@@ -3,8 +3,8 @@
 import re
 
 from drafter_client.display.panel_rows import bars, columns, couples, lines
-from drafter_client.origin import Origin
-from drafter_client.stats import Stats
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.token_source import Origin
 from speculation.policy.schedule import Operation
 from tests.drafter_client.display.test_panel import everything
 from tests.paths import ROOT

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drafter_client.errors import ProfileError
-from drafter_client.stats import Stats
+from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.reader import Exchange, read_run, read_table
 from drafter_client.trace.schema import ROUNDS, RUNS
 from drafter_client.trace.writer import Profile

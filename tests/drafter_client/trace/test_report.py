@@ -11,7 +11,7 @@ import pytest
 from drafter_client.cli.arguments import report_parser
 from drafter_client.cli.report import run_report
 from drafter_client.errors import ProfileError
-from drafter_client.stats import Stats
+from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.writer import Profile
 from tests.drafter_client.trace.folders import DETAIL, write
 

@@ -18,10 +18,10 @@ import pytest
 from drafter_client.client import VerifierClient
 from drafter_client.errors import ProfileError
 from drafter_client.loop import speculate
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.token_source import Origin
 from drafter_client.observer import Committed
-from drafter_client.origin import Origin
 from drafter_client.resuming import released
-from drafter_client.stats import Stats
 from drafter_client.text_session import TextSession
 from drafter_client.trace.reader import read_run, read_table
 from drafter_client.trace.recorder import Recorder
@@ -248,7 +248,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from drafter_client.trace.writer import Profile
-from drafter_client.stats import Stats
+from drafter_client.metrics.statistics import Stats
 for number in range(25):
     with Profile(Path(sys.argv[1])).run(Stats(model=f"{sys.argv[2]}-{number}")):
         pass

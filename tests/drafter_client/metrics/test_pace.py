@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.pace import Pace, means, sparkline
-from drafter_client.quantile import quantile
+from drafter_client.metrics.pace import Pace, means, sparkline
+from drafter_client.metrics.quantile import quantile
 
 TIMES = st.lists(st.floats(0.0, 1e6), min_size=1)
 

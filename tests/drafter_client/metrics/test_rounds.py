@@ -12,9 +12,9 @@ from backends.scripted import END, Script, ScriptedBackend
 from benchmarks.paced import Cost, Paced
 from drafter_client.client import VerifierClient
 from drafter_client.errors import ConnectionLost
-from drafter_client.origin import Origin
+from drafter_client.metrics.statistics import Stats
+from drafter_client.metrics.token_source import Origin
 from drafter_client.replies import Ended, Pushed, Verdict
-from drafter_client.stats import Stats
 from drafters.draft_model import ModelDrafter
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import LOCKSTEP, Mechanisms

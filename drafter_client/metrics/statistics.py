@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
-from drafter_client.origin import Change, Origin, first_origins
-from drafter_client.pace import Pace
+from drafter_client.metrics.pace import Pace
+from drafter_client.metrics.token_source import Change, Origin, first_origins
+from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, exchange, fitted, partition
 from drafter_client.replies import Opened, Summary, Verdict
-from drafter_client.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, exchange, fitted, partition
 from speculation.acceptance.decisions import Decision
 from speculation.policy.schedule import Operation
 from speculation.policy.verifier_timeline import Flight
@@ -234,7 +234,7 @@ class Stats:
         return rate / self.baseline.tokens_per_second
 
     def waits(self) -> dict[str, float]:
-        """What the text waited for, milliseconds that add up to `total_ms`: see `drafter_client.waits`."""
+        """What the text waited for, milliseconds that add up to `total_ms`: see `drafter_client.metrics.waits`."""
         if self.stretches:
             return fitted(
                 {part: sum(each[part] for each in self.stretches) for part in self.stretches[0]}, self.total_ms

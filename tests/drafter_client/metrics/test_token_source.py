@@ -2,7 +2,7 @@
 
 import pytest
 
-from drafter_client.origin import Change, Origin, Origins, first_origins
+from drafter_client.metrics.token_source import Change, Origin, Origins, first_origins
 from speculation.policy.verifier_timeline import Flight
 
 ACCEPTED, CORRECTION, FREE, OWN = Origin

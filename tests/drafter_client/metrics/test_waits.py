@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from drafter_client.client import VerifierClient
-from drafter_client.stats import Stats, Times
-from drafter_client.waits import OTHER, PARTS, Span, exchange, fitted, partition, percentages
+from drafter_client.metrics.statistics import Stats, Times
+from drafter_client.metrics.waits import OTHER, PARTS, Span, exchange, fitted, partition, percentages
 from speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import EACH_WAY, generate, toy_drafter
 

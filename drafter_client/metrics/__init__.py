@@ -1,0 +1,1 @@
+"""Statistics of one run: tokens by source, times, and what was waited for."""
