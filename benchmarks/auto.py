@@ -34,8 +34,8 @@ from benchmarks.relay import Link, relay
 from benchmarks.report import Report, add_save
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.client import VerifierClient
 from drafter_client.display.comparison_table import Way, shuffled
+from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.statistics import Stats
 from drafter_client.sources import Drafting

@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.extras import need
 from benchmarks.harness import held_out_prompts, padded_target, verifier
 from benchmarks.report import Report, add_save
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 
 DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}

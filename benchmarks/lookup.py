@@ -39,7 +39,7 @@ from benchmarks.relay import Link, relay
 from benchmarks.report import Report, add_save
 from benchmarks.serving import serve
 from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
 from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
 from drafter_client.resuming import released

@@ -34,7 +34,7 @@ from benchmarks.extras import need
 from benchmarks.harness import held_out_prompts, padded_target, verifier
 from benchmarks.report import Report, add_save, plot
 from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
 from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
 from drafter_client.resuming import released

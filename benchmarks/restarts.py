@@ -11,8 +11,8 @@ from contextlib import ExitStack, closing, suppress
 from types import TracebackType
 
 from benchmarks.children import child
-from drafter_client.client import VerifierClient
 from drafter_client.errors import VerifierUnreachable
+from drafter_client.http.client import VerifierClient
 
 _START = 120.0  # seconds
 _PORTS = range(20_000, 30_000)  # no system gives these to outgoing connections by itself

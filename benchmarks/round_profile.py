@@ -33,7 +33,7 @@ from benchmarks.report import Report, add_save, plot
 from benchmarks.serving import serve
 from drafter_client import conductor, crew, loop
 from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
 from speculation.sampling.sampling import Sampling
 from verifier_server import events

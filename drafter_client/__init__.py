@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from drafter_client.asynchronous import AsyncGeneration, AsyncPair
     from drafter_client.errors import DrafterError
     from drafter_client.generation import Event, Finished, Generation, Token, Tokens
+    from drafter_client.http.outages import Outage
+    from drafter_client.http.responses import ModelInfo
     from drafter_client.metrics.statistics import Stats
     from drafter_client.metrics.token_source import Origin
     from drafter_client.mode_memory import memory_file
     from drafter_client.options import Mode, Options
-    from drafter_client.outages import Outage
     from drafter_client.pair import Pair
-    from drafter_client.replies import ModelInfo
     from drafter_client.sources import Custom, DraftModel, Lookup, Source
     from drafters.base import Drafter, Expansion
     from speculation.acceptance.strategies import Strategy
@@ -84,10 +84,10 @@ _HOMES = {
     "LoadOptions": "backends.base",
     "Lookup": "drafter_client.sources",
     "Mode": "drafter_client.options",
-    "ModelInfo": "drafter_client.replies",
+    "ModelInfo": "drafter_client.http.responses",
     "Options": "drafter_client.options",
     "Origin": "drafter_client.metrics.token_source",
-    "Outage": "drafter_client.outages",
+    "Outage": "drafter_client.http.outages",
     "Pair": "drafter_client.pair",
     "Prediction": "speculation.drafts.tree",
     "Sampling": "speculation.sampling.sampling",

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 
 from drafter_client.chooser import Chooser
-from drafter_client.client import VerifierClient
 from drafter_client.errors import DrafterError
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import Bounds
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin
 from drafter_client.observer import Committed
 from drafter_client.options import Mode, Options
-from drafter_client.replies import Bounds
 from drafter_client.text_session import TextSession
 from speculation.policy.mode_measurement import WARM_UP
 

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 
+from drafter_client.http.responses import ModelInfo
 from drafter_client.mode_memory import ModeMemory, Setting
 from drafter_client.options import Mode
-from drafter_client.replies import ModelInfo
 from drafters.base import Drafter
 from drafters.lookup import NAME as LOOKUP
 from speculation.policy.mode_estimate import PRIOR_LOOKUP, Machines

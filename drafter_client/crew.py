@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from drafter_client.client import VerifierClient
 from drafter_client.errors import ConnectionLost, DrafterError
-from drafter_client.replies import Ended, Verdict
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import Ended, Verdict
 from drafters.base import Drafter, Expansion
 from speculation.acceptance.decisions import Decision
 from speculation.drafts.node_selection import Step

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from drafter_client.chooser import Chooser
-from drafter_client.client import VerifierClient
 from drafter_client.errors import DrafterError
+from drafter_client.http.client import VerifierClient
 from speculation.errors import SpecPairError
 
 _PINGS = 2  # of a look: one may meet a hiccup

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from drafter_client.http.responses import Opened, Verdict
 from drafter_client.metrics.token_source import Change, Origin
-from drafter_client.replies import Opened, Verdict
 from drafters.base import Expansion
 from speculation.acceptance.decisions import Decision
 from speculation.policy.schedule import Operation

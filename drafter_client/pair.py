@@ -14,17 +14,17 @@ from weakref import WeakSet
 from drafter_client.auto import Begin, automatic
 from drafter_client.chat import chat_ids
 from drafter_client.chooser import Chooser
-from drafter_client.client import VerifierClient
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation import Generation
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.outages import PATIENCE, Outage, Outages
+from drafter_client.http.responses import Bounds, ModelInfo
 from drafter_client.looks import Looks
 from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
 from drafter_client.mode_memory import ModeMemory
 from drafter_client.observer import Observer
 from drafter_client.options import Mode, Options
-from drafter_client.outages import PATIENCE, Outage, Outages
-from drafter_client.replies import Bounds, ModelInfo
 from drafter_client.resuming import Run, released, resuming
 from drafter_client.served import served
 from drafter_client.sources import Drafting, DraftModel, Source, Undrafted

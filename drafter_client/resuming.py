@@ -4,12 +4,12 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 
-from drafter_client.client import VerifierClient
 from drafter_client.errors import ConnectionLost, DrafterError
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.outages import Outages, is_outage
+from drafter_client.http.responses import Bounds, ModelInfo
 from drafter_client.metrics.statistics import Stats
 from drafter_client.observer import Committed
-from drafter_client.outages import Outages, is_outage
-from drafter_client.replies import Bounds, ModelInfo
 from drafter_client.text_session import TextSession
 from speculation.errors import Overloaded, SpecPairError
 

@@ -11,11 +11,11 @@ from backends.base import ROWS_AT_MOST, Backend, LoadOptions, ModelLoadError
 from backends.registry import load
 from backends.shipped import DEFAULT_DRAFT
 from backends.vocabulary import Vocabulary
-from drafter_client.client import VerifierClient
 from drafter_client.display.progress import Telling, unsaid
 from drafter_client.errors import BadOption, VocabularyMismatch
-from drafter_client.remote_vocabulary import RemoteVocabulary
-from drafter_client.replies import ModelInfo
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.remote_vocabulary import RemoteVocabulary
+from drafter_client.http.responses import ModelInfo
 from drafters.base import Drafter
 from drafters.custom import CheckedDrafter
 from drafters.draft_model import BRANCH_CELLS, model_drafter

@@ -9,8 +9,8 @@ from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped import DEFAULT_DRAFT
 from command_line.parser import OneOf
+from drafter_client.http.outages import PATIENCE
 from drafter_client.options import Mode
-from drafter_client.outages import PATIENCE
 from drafter_client.pair import BRANCHES, VERIFIER
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling import gumbel

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
+from drafter_client.http.responses import Opened, Summary, Verdict
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.token_source import Change, Origin, first_origins
 from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, exchange, fitted, partition
-from drafter_client.replies import Opened, Summary, Verdict
 from speculation.acceptance.decisions import Decision
 from speculation.policy.schedule import Operation
 from speculation.policy.verifier_timeline import Flight

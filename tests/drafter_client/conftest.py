@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from drafter_client import client as client_module
-from drafter_client.client import VerifierClient
+from drafter_client.http import client as client_module
+from drafter_client.http.client import VerifierClient
 from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import Verifier, serving
 

@@ -14,11 +14,11 @@ import uvicorn
 
 from backends.base import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import ModelInfo
 from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
 from drafter_client.observer import Committed, Observer
-from drafter_client.replies import ModelInfo
 from drafter_client.resuming import released
 from drafter_client.text_session import TextSession
 from drafters.base import Drafter, Expansion

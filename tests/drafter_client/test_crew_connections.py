@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply, ConnectionLost
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.transport import HttpTransport, Reply
 from drafter_client.metrics.statistics import Stats
-from drafter_client.transport import HttpTransport, Reply
 from speculation.errors import UnknownSession
 from speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import (

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
 from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
 from drafter_client.resuming import released
@@ -18,7 +18,7 @@ from drafter_client.text_session import TextSession
 from drafters.draft_model import ModelDrafter
 from speculation.policy.schedule import LOCKSTEP
 from speculation.sampling.sampling import Sampling
-from tests.drafter_client.fake_transports import Faulty
+from tests.drafter_client.http.fake_transports import Faulty
 from tests.drafter_client.support import (
     GREEDY,
     PROMPT,

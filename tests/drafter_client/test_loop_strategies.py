@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply, StrategyRefused
+from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.token_source import Origin
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
@@ -19,7 +19,8 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effec
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Sampling
-from tests.drafter_client.fake_transports import Canned, Faulty
+from tests.drafter_client.http.fake_transports import Canned, Faulty
+from tests.drafter_client.http.test_client_retry import _Every, _over
 from tests.drafter_client.support import (
     ALL,
     GREEDY,
@@ -35,7 +36,6 @@ from tests.drafter_client.support import (
     target_alone,
     toy_drafter,
 )
-from tests.drafter_client.test_client_retry import _Every, _over
 from tests.speculation import chi_square
 
 INVARIANT = pytest.mark.parametrize("strategy", sorted(DRAFTER_INVARIANT))
@@ -152,7 +152,7 @@ def test_and_where_several_guesses_are_under_way(client: VerifierClient, mechani
 
 
 def test_reasons_that_were_asked_for_and_do_not_come(client: VerifierClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.replies.decisions_on", lambda *_: None)
+    monkeypatch.setattr("drafter_client.http.responses.decisions_on", lambda *_: None)
     with pytest.raises(BadReply, match="decisions are missing, and were asked for"):
         generate(client, toy_drafter(), 3, **asked(Strategy.COUPLED, explain=True))
 

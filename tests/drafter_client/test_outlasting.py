@@ -38,7 +38,7 @@ from drafter_client.cli.common import say_outage
 from drafter_client.display.status_line import StatusLine
 from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.generation import Generation
-from drafter_client.transport import HttpTransport, Reply
+from drafter_client.http.transport import HttpTransport, Reply
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.terminal.screen import Screen
@@ -70,8 +70,8 @@ def _nothing_is_left(verifier: Verifier) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.outages._PAUSE", 0.01)
-    monkeypatch.setattr("drafter_client.client._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("drafter_client.http.outages._PAUSE", 0.01)
+    monkeypatch.setattr("drafter_client.http.client._FIRST_PAUSE", 0.001)
 
 
 class Cable:

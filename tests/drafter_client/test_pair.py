@@ -34,7 +34,6 @@ from drafter_client import (
     Tokens,
     Vocabulary,
 )
-from drafter_client.client import VerifierClient
 from drafter_client.errors import (
     BadKey,
     BadOption,
@@ -45,6 +44,7 @@ from drafter_client.errors import (
     StrategyRefused,
     VerifierUnreachable,
 )
+from drafter_client.http.client import VerifierClient
 from drafter_client.sources import Drafting
 from drafters.lookup import NAME
 from speculation.errors import PromptTooLong

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply, ConnectionLost, ModelChanged, VerifierUnreachable
-from drafter_client.fields import Fields
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.fields import Fields
+from drafter_client.http.outages import Health, Outages
+from drafter_client.http.responses import Bounds, ModelInfo, Opened
+from drafter_client.http.transport import Reply
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin
 from drafter_client.observer import Committed
-from drafter_client.outages import Health, Outages
-from drafter_client.replies import Bounds, ModelInfo, Opened
 from drafter_client.resuming import Run, released, resuming
 from drafter_client.text_session import TextSession
-from drafter_client.transport import Reply
 from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, SessionConflict, UnknownSession
-from tests.drafter_client.fake_transports import Canned
+from tests.drafter_client.http.fake_transports import Canned
 
 PROMPT = [1, 2, 3]
 TARGET: Any = None  # which these verifiers have all the same
@@ -79,7 +79,7 @@ def _tokens(run: Run) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.outages._PAUSE", 0.0)
+    monkeypatch.setattr("drafter_client.http.outages._PAUSE", 0.0)
 
 
 def test_a_text_without_an_outage_is_one_attempt() -> None:

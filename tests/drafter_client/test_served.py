@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply, ConnectionLost
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import Bounds
+from drafter_client.http.transport import HttpTransport
 from drafter_client.metrics.statistics import Baseline, Stats
 from drafter_client.metrics.token_source import Origin
-from drafter_client.replies import Bounds
 from drafter_client.resuming import released
 from drafter_client.served import served
 from drafter_client.text_session import TextSession
 from drafter_client.trace.recorder import Recorder
-from drafter_client.transport import HttpTransport
-from tests.drafter_client.fake_transports import Canned
+from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
 
 SOME = {"tokens": [5], "text": "x"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backends.base import Backend
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from backends.base import Backend, Entry, LoadOptions, Logits, OutOfRoom
 from backends.registry import load
 from drafter_client import sources
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
 from drafter_client.sources import DraftModel
 from drafters.draft_model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from models.gguf_file import read_gguf, write_gguf
 from speculation.sampling.sampling import Sampling

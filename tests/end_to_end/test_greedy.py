@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
 from models import DEFAULT_TARGET
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling

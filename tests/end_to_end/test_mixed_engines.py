@@ -9,8 +9,8 @@ import pytest
 from backends.base import Backend, LoadOptions
 from backends.registry import load
 from backends.vocabulary import Vocabulary
-from drafter_client.client import VerifierClient
-from drafter_client.remote_vocabulary import RemoteVocabulary
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
 from drafters.lookup import NgramDrafter

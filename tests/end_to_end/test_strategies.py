@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
 from speculation.acceptance.strategies import Strategy, effective_sampling
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import generate, options_of

@@ -6,8 +6,8 @@ import pytest
 
 from backends.base import Backend
 from benchmarks.vocabularies import renumbered
-from drafter_client.client import VerifierClient
-from drafter_client.remote_vocabulary import RemoteVocabulary
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafters.translation import TranslatingDrafter
 from models import DEFAULT_TWIN
 from speculation.policy.schedule import LOCKSTEP, Mechanisms

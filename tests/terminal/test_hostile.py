@@ -11,7 +11,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from backends.vocabulary import Kind, Vocabulary
-from tests.drafter_client.raw_server import Peer, answering
+from tests.drafter_client.http.raw_server import Peer, answering
 from tests.drafter_client.support import Verifier, serving
 from tests.paths import ROOT
 from tests.terminal.pseudo import Terminal, python, terminal

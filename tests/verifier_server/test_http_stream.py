@@ -10,7 +10,7 @@ import pytest
 
 from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
-from drafter_client import client
+from drafter_client.http import client
 from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server import events

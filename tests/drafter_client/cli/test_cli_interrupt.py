@@ -14,8 +14,8 @@ from backends.llama_cpp import library
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import pair, sources
-from drafter_client.client import VerifierClient
 from drafter_client.display.readout import Readout
+from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import InterruptedAfter, Verifier, plain, serving

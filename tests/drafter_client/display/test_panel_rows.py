@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.client import VerifierClient
 from drafter_client.display.panel_rows import headline
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import Verdict
 from drafter_client.metrics.statistics import Baseline, Stats
 from drafter_client.metrics.token_source import Origin
-from drafter_client.replies import Verdict
 from drafters.draft_model import ModelDrafter
 from speculation.policy.schedule import Operation
 from speculation.policy.verifier_timeline import Flight

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from drafter_client.client import VerifierClient
+from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats, Times
 from drafter_client.metrics.waits import OTHER, PARTS, Span, exchange, fitted, partition, percentages
 from speculation.policy.schedule import Mechanisms

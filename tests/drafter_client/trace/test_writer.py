@@ -15,8 +15,8 @@ from typing import Any
 import pandas
 import pytest
 
-from drafter_client.client import VerifierClient
 from drafter_client.errors import ProfileError
+from drafter_client.http.client import VerifierClient
 from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin

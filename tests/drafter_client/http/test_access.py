@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from drafter_client.client import VerifierClient
 from drafter_client.errors import BadKey
+from drafter_client.http.client import VerifierClient
 from speculation.errors import Forbidden
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import serving

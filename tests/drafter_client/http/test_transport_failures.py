@@ -11,10 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from drafter_client import transport
 from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
-from drafter_client.transport import HttpTransport
-from tests.drafter_client.raw_server import CHUNKED, Peer, answering, chunk, echo
+from drafter_client.http import transport
+from drafter_client.http.transport import HttpTransport
+from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo
 
 HEADERS = {"Content-Type": "application/json"}
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[1, 2, "

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from drafter_client.client import VerifierClient
 from drafter_client.errors import BadKey, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
-from drafter_client.outages import Health, Outage, Outages, is_outage
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.outages import Health, Outage, Outages, is_outage
+from drafter_client.http.transport import Reply
 from drafter_client.text_session import Stop
-from drafter_client.transport import Reply
 from speculation.errors import (
     EngineError,
     InternalError,
@@ -27,7 +27,7 @@ from speculation.errors import (
     UnknownSession,
     from_body,
 )
-from tests.drafter_client.fake_transports import Canned
+from tests.drafter_client.http.fake_transports import Canned
 
 AWAY, READY = Health(False, "nothing answers"), Health(True)
 LOST = ConnectionLost("the cable was pulled")

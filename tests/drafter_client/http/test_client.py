@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from drafter_client.client import VerifierClient
 from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
-from drafter_client.replies import Ended, Pushed
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import Ended, Pushed
+from drafter_client.http.transport import Reply
 from drafter_client.resuming import released
 from drafter_client.text_session import TextSession
-from drafter_client.transport import Reply
 from speculation.errors import (
     ModelLoading,
     NotFound,
@@ -22,7 +22,7 @@ from speculation.errors import (
     SpecPairError,
     UnknownSession,
 )
-from tests.drafter_client.fake_transports import Canned, Sleeper
+from tests.drafter_client.http.fake_transports import Canned, Sleeper
 from tests.drafter_client.support import Verifier, serving
 
 VERDICT = {

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from drafter_client.read_limit import ReadLimit
+from drafter_client.http.read_limit import ReadLimit
 
 # Socket options by which the system notices a peer that is gone without a word, where it has them: the first probe
 # after so many seconds of silence, so many between probes, so many probes; milliseconds for what is sent.

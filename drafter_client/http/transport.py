@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
-from drafter_client.address import authority_of, is_loopback, proxy_for
 from drafter_client.errors import (
     BadReply,
     BadUrl,
@@ -24,8 +23,9 @@ from drafter_client.errors import (
     VerifierTimeout,
     VerifierUnreachable,
 )
-from drafter_client.read_limit import ReadLimit
-from drafter_client.traffic import CountedSocket, Traffic, keep_alive
+from drafter_client.http.address import authority_of, is_loopback, proxy_for
+from drafter_client.http.read_limit import ReadLimit
+from drafter_client.http.traffic import CountedSocket, Traffic, keep_alive
 
 CONNECT_TIMEOUT = 5.0  # seconds
 IDLE_LIMIT = 60.0  # seconds; the verifier keeps idle connections for 75, so ours is never the stale one

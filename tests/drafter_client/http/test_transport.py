@@ -5,12 +5,12 @@ from contextlib import closing, suppress
 
 import pytest
 
-from drafter_client import transport
-from drafter_client.address import authority_of
 from drafter_client.errors import BadUrl, ConnectionLost
-from drafter_client.traffic import CountedSocket
-from drafter_client.transport import HttpTransport
-from tests.drafter_client.raw_server import CHUNKED, Peer, answering, chunk, echo
+from drafter_client.http import transport
+from drafter_client.http.address import authority_of
+from drafter_client.http.traffic import CountedSocket
+from drafter_client.http.transport import HttpTransport
+from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo
 
 HEADERS = {"Content-Type": "application/json"}
 

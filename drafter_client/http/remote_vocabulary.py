@@ -4,9 +4,9 @@ import json
 import threading
 
 from backends.vocabulary import Kind, Vocabulary
-from drafter_client.client import VerifierClient
 from drafter_client.errors import BadReply
-from drafter_client.replies import ModelInfo
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import ModelInfo
 
 _KINDS = {str(int(kind)): kind for kind in Kind}
 _TOO_OLD = (

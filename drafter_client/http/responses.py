@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.vocabulary import Fingerprint
-from drafter_client.fields import Fields, broken_promise
+from drafter_client.http.fields import Fields, broken_promise
 from speculation.acceptance.decisions import VERDICTS, Decision
 
 STREAM = "/sessions/…/stream"  # in messages, whatever the session

@@ -8,12 +8,12 @@ from contextlib import closing, contextmanager
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from drafter_client.client import VerifierClient
 from drafter_client.errors import ConnectionLost
+from drafter_client.http.client import VerifierClient
 from drafter_client.text_session import TextSession
 from drafters.draft_model import ModelDrafter
 from speculation.sampling.sampling import Sampling
-from tests.drafter_client.fake_transports import Faulty
+from tests.drafter_client.http.fake_transports import Faulty
 from tests.drafter_client.support import PROMPT, Verifier, generate, options_of, plain
 
 LOST = ConnectionLost("the connection broke")

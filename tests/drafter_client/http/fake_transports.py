@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from drafter_client.transport import HttpTransport, Reply
+from drafter_client.http.transport import HttpTransport, Reply
 
 Exchange = tuple[str, str]  # method and path
 

@@ -7,11 +7,11 @@ from itertools import repeat
 
 import pytest
 
-from drafter_client import read_limit
 from drafter_client.errors import BadReply
-from drafter_client.read_limit import ReadLimit
-from drafter_client.transport import HttpTransport
-from tests.drafter_client.raw_server import CHUNKED, Peer, answering, chunk
+from drafter_client.http import read_limit
+from drafter_client.http.read_limit import ReadLimit
+from drafter_client.http.transport import HttpTransport
+from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk
 
 JSON = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 TO_THE_END = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"

@@ -1,0 +1,1 @@
+"""The verifier over HTTP: connections, the REST interface as methods, responses as types, outages."""
