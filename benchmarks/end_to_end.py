@@ -26,11 +26,11 @@ from benchmarks.drafters import load_drafter
 from benchmarks.harness import held_out_prompts, padded_target, step_ms, verifier
 from benchmarks.report import Report, add_save
 from drafter_client.cli.program import SWITCH_INTERVAL
+from drafter_client.generation.server_written import served
+from drafter_client.generation.start import speculate
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Bounds
-from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
-from drafter_client.served import served
 from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from speculation.policy.schedule import LOCKSTEP, Mechanisms

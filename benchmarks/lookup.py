@@ -39,11 +39,11 @@ from benchmarks.relay import Link, relay
 from benchmarks.report import Report, add_save
 from benchmarks.serving import serve
 from drafter_client.cli.program import SWITCH_INTERVAL
+from drafter_client.generation.resuming import released
+from drafter_client.generation.start import speculate
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
-from drafter_client.resuming import released
-from drafter_client.text_session import TextSession
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
 from drafters.lookup import NgramDrafter

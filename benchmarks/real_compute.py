@@ -34,11 +34,11 @@ from benchmarks.extras import need
 from benchmarks.harness import held_out_prompts, padded_target, verifier
 from benchmarks.report import Report, add_save, plot
 from drafter_client.cli.program import SWITCH_INTERVAL
+from drafter_client.generation.resuming import released
+from drafter_client.generation.start import speculate
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
-from drafter_client.resuming import released
-from drafter_client.text_session import TextSession
 from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from speculation.sampling.sampling import Sampling

@@ -31,8 +31,9 @@ from benchmarks.extras import need
 from benchmarks.harness import held_out_prompts
 from benchmarks.report import Report, add_save, plot
 from benchmarks.serving import serve
-from drafter_client import conductor, crew, loop
 from drafter_client.cli.program import SWITCH_INTERVAL
+from drafter_client.generation import executors, start
+from drafter_client.generation import loop as conductor
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
 from speculation.sampling.sampling import Sampling
@@ -77,7 +78,7 @@ def main() -> None:
                 drafter = models.drafter("twin", paced.DRAFTER_8, sampling)
                 request = {"max_tokens": options.tokens, "temperature": 1.0, "seed": seed}
                 with _watched() as ours:
-                    run = loop.speculate(
+                    run = start.speculate(
                         client, drafter, models.encode(prompt), request, info, Stats(), time.perf_counter
                     )
                     for _ in run:
@@ -132,7 +133,7 @@ def _measure(ours: Stamps, theirs: list[list[Any]], ways: dict[str, list[float]]
 def _watched() -> Iterator[Stamps]:
     """Note the drafter's moments while the block lasts."""
     stamps: Stamps = defaultdict(dict)
-    commit, threads = conductor.Conductor._commit, loop.Threads
+    commit, threads = conductor.Conductor._commit, start.Threads
     steps = itertools.count()
 
     def noted(run: Any, position: int, tokens: list[int], *rest: Any) -> Any:
@@ -141,7 +142,7 @@ def _watched() -> Iterator[Stamps]:
         stamps["known"].setdefault(position + len(tokens), _clock())
         return result
 
-    class Watched(crew.Threads):
+    class Watched(executors.Threads):
         def __init__(self, client: VerifierClient, drafter: Any, *rest: Any) -> None:
             expand = drafter.expand
 
@@ -159,11 +160,11 @@ def _watched() -> Iterator[Stamps]:
             stamps["decided"].setdefault((flight.position, len(flight.drafts)), _clock())
             super().send(flight)
 
-    conductor.Conductor._commit, loop.Threads = noted, Watched  # type: ignore[method-assign,assignment,misc]
+    conductor.Conductor._commit, start.Threads = noted, Watched  # type: ignore[method-assign,assignment,misc]
     try:
         yield stamps
     finally:
-        conductor.Conductor._commit, loop.Threads = commit, threads  # type: ignore[method-assign,misc]
+        conductor.Conductor._commit, start.Threads = commit, threads  # type: ignore[method-assign,misc]
 
 
 def _read(path: Path) -> list[list[Any]]:

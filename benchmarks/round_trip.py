@@ -22,8 +22,8 @@ from fastapi import FastAPI
 from benchmarks.harness import verifier
 from benchmarks.report import Report, add_save
 from benchmarks.serving import serve
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.text_session import TextSession
 
 DRAFTS = [1, 2, 3, 4]
 REPLY = {

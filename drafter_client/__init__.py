@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from backends.vocabulary import Vocabulary
     from drafter_client.asynchronous import AsyncGeneration, AsyncPair
     from drafter_client.errors import DrafterError
-    from drafter_client.generation import Event, Finished, Generation, Token, Tokens
+    from drafter_client.generation.generation import Event, Finished, Generation, Token, Tokens
     from drafter_client.http.outages import Outage
     from drafter_client.http.responses import ModelInfo
     from drafter_client.metrics.statistics import Stats
@@ -77,10 +77,10 @@ _HOMES = {
     "DraftModel": "drafter_client.sources",
     "Drafter": "drafters.base",
     "DrafterError": "drafter_client.errors",
-    "Event": "drafter_client.generation",
+    "Event": "drafter_client.generation.generation",
     "Expansion": "drafters.base",
-    "Finished": "drafter_client.generation",
-    "Generation": "drafter_client.generation",
+    "Finished": "drafter_client.generation.generation",
+    "Generation": "drafter_client.generation.generation",
     "LoadOptions": "backends.base",
     "Lookup": "drafter_client.sources",
     "Mode": "drafter_client.options",
@@ -95,8 +95,8 @@ _HOMES = {
     "SpecPairError": "speculation.errors",
     "Stats": "drafter_client.metrics.statistics",
     "Strategy": "speculation.acceptance.strategies",
-    "Token": "drafter_client.generation",
-    "Tokens": "drafter_client.generation",
+    "Token": "drafter_client.generation.generation",
+    "Tokens": "drafter_client.generation.generation",
     "Vocabulary": "backends.vocabulary",
     "memory_file": "drafter_client.mode_memory",
 }

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TypeVar
 from weakref import WeakSet
 
-from drafter_client.generation import Event, Finished, Generation
+from drafter_client.generation.generation import Event, Finished, Generation
 from drafter_client.http.outages import PATIENCE, Outage
 from drafter_client.http.responses import ModelInfo
 from drafter_client.metrics.statistics import Stats

@@ -15,20 +15,20 @@ from drafter_client.auto import Begin, automatic
 from drafter_client.chat import chat_ids
 from drafter_client.chooser import Chooser
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
-from drafter_client.generation import Generation
+from drafter_client.generation.generation import Generation
+from drafter_client.generation.observer import Observer
+from drafter_client.generation.resuming import Run, released, resuming
+from drafter_client.generation.server_written import served
+from drafter_client.generation.start import speculate
+from drafter_client.generation.text_session import Stop, TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import PATIENCE, Outage, Outages
 from drafter_client.http.responses import Bounds, ModelInfo
 from drafter_client.looks import Looks
-from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
 from drafter_client.mode_memory import ModeMemory
-from drafter_client.observer import Observer
 from drafter_client.options import Mode, Options
-from drafter_client.resuming import Run, released, resuming
-from drafter_client.served import served
 from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
-from drafter_client.text_session import Stop, TextSession
 from drafter_client.trace.writer import Profile
 from drafters.base import Drafter
 from drafters.fallback import Failsafe

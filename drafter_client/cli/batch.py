@@ -23,7 +23,7 @@ from drafter_client.batch.totals import Totals, show_totals
 from drafter_client.cli.common import INTERRUPTED, check_system, pair_of, read_prompts, text_options
 from drafter_client.display.progress import Writing, writing
 from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
-from drafter_client.generation import Finished
+from drafter_client.generation.generation import Finished
 from drafter_client.pair import Pair
 from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
 from speculation.terminal_text import several_lines

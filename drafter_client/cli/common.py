@@ -15,7 +15,7 @@ from drafter_client.display.readout import Readout
 from drafter_client.display.status_line import draw
 from drafter_client.display.status_line import say as say_line
 from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
-from drafter_client.generation import Generation, Tokens
+from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.http.outages import Outage
 from drafter_client.mode_memory import memory_file
 from drafter_client.options import Mode, Options

@@ -11,11 +11,11 @@ from drafter_client.display.panel_rows import SOLO
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.errors import BadPrompt
-from drafter_client.generation import Generation
+from drafter_client.generation.generation import Generation
+from drafter_client.generation.solo import run_solo
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode
 from drafter_client.pair import Pair
-from drafter_client.solo import run_solo
 from drafter_client.sources import load_model
 
 _SHIPPED = {"target": DEFAULT_TARGET, "draft": DEFAULT_DRAFT}

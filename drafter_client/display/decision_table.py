@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from rich.console import Console
 from rich.text import Text
 
-from drafter_client.generation import Token
+from drafter_client.generation.generation import Token
 
 _WIDEST = 14  # signs of a token
 _HEAD = f"{'place':>5}  {'token':<{_WIDEST}} {'p':>6}  {'draft':<{_WIDEST}} {'p':>6} {'q':>6} {'drawn':>6}  verdict"

@@ -11,7 +11,7 @@ from drafter_client.display.decision_table import Reasons
 from drafter_client.display.panel import STYLES, legend, show, show_main
 from drafter_client.display.panel_rows import headline, notes
 from drafter_client.display.status_line import StatusLine, same_terminal, screen_is_ours
-from drafter_client.generation import Tokens
+from drafter_client.generation.generation import Tokens
 from drafter_client.metrics.statistics import Stats
 from speculation.terminal_text import several_lines
 

@@ -18,11 +18,11 @@ from drafter_client.errors import (
     VerifierUnreachable,
     VocabularyMismatch,
 )
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.fields import Fields
 from drafter_client.http.outages import Health, Outages
 from drafter_client.http.responses import STREAM, Ended, ModelInfo, Opened, Pushed, Verdict
 from drafter_client.http.transport import HttpTransport, Reply, Transport
-from drafter_client.text_session import TextSession
 from speculation.acceptance.draft_probs import Weights
 from speculation.errors import (
     NotFound,

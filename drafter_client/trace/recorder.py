@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from drafter_client.generation.observer import Committed
 from drafter_client.http.responses import Opened, Verdict
 from drafter_client.metrics.token_source import Change, Origin
-from drafter_client.observer import Committed
 from drafters.base import Expansion
 from speculation.policy.schedule import Operation
 from speculation.policy.verifier_timeline import Flight

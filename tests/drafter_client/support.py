@@ -14,13 +14,13 @@ import uvicorn
 
 from backends.base import Backend, Entry
 from backends.scripted import Script, ScriptedBackend
+from drafter_client.generation.observer import Committed, Observer
+from drafter_client.generation.resuming import released
+from drafter_client.generation.start import speculate
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ModelInfo
-from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
-from drafter_client.observer import Committed, Observer
-from drafter_client.resuming import released
-from drafter_client.text_session import TextSession
 from drafters.base import Drafter, Expansion
 from drafters.draft_model import ModelDrafter
 from speculation.drafts.tree import Prediction

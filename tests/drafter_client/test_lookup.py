@@ -8,10 +8,10 @@ import pytest
 
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from drafter_client.errors import BadReply
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafter_client.sources import Lookup
-from drafter_client.text_session import TextSession
 from drafters.lookup import NgramDrafter
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling

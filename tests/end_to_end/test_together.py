@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.text_session import TextSession
 from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT
 from speculation.sampling.sampling import Sampling

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
+from drafter_client.generation.resuming import released
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Ended, Pushed
 from drafter_client.http.transport import Reply
-from drafter_client.resuming import released
-from drafter_client.text_session import TextSession
 from speculation.errors import (
     ModelLoading,
     NotFound,

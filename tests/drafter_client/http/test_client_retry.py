@@ -9,8 +9,8 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.text_session import TextSession
 from drafters.draft_model import ModelDrafter
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.fake_transports import Faulty

@@ -10,8 +10,8 @@ from backends.base import Logits
 from backends.scripted import ORDER, ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind, Vocabulary
 from drafter_client.errors import VocabularyMismatch
+from drafter_client.generation.detokenize import TextStream
 from drafter_client.http.client import VerifierClient
-from drafter_client.text import TextStream
 from drafters.draft_model import ModelDrafter
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.fake_transports import Faulty

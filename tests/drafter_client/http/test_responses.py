@@ -11,11 +11,11 @@ import pytest
 
 from backends.scripted import ByteVocabulary
 from drafter_client.errors import BadReply, ConnectionLost
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafter_client.http.responses import Ended, Pushed
 from drafter_client.http.transport import Reply
-from drafter_client.text_session import TextSession
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import ALL, PROMPT, WAITING, Scenario, generate

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafter_client.generation.observer import Committed
 from drafter_client.http.responses import Verdict
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Change, Origin
-from drafter_client.observer import Committed
 from drafter_client.trace.recorder import Recorder
 from drafters.base import Expansion
 from speculation.drafts.tree import Prediction

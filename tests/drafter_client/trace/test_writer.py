@@ -16,13 +16,13 @@ import pandas
 import pytest
 
 from drafter_client.errors import ProfileError
+from drafter_client.generation.observer import Committed
+from drafter_client.generation.resuming import released
+from drafter_client.generation.start import speculate
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin
-from drafter_client.observer import Committed
-from drafter_client.resuming import released
-from drafter_client.text_session import TextSession
 from drafter_client.trace.reader import read_run, read_table
 from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS

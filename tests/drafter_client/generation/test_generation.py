@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import ByteVocabulary
 from drafter_client import Finished, Generation, Options, Origin, Stats, Tokens
-from drafter_client.observer import Committed
+from drafter_client.generation.observer import Committed
 
 PROMPT = [256, 97]
 TEXT = "naïve 日本 😀\n".encode()

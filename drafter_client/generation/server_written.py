@@ -4,13 +4,13 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from drafter_client.errors import BadReply, ConnectionLost
+from drafter_client.generation.observer import Committed, Observer
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.fields import Fields
 from drafter_client.http.responses import Bounds, Summary, decisions_on
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin
-from drafter_client.observer import Committed, Observer
-from drafter_client.text_session import TextSession
 
 _PATH = "/generate"
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Generator
 
 from backends.base import Backend, Entry, head_for
 from drafter_client.errors import BadPrompt
+from drafter_client.generation.observer import Committed
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin
-from drafter_client.observer import Committed
 from speculation.sampling.sampling import Sampling, choose
 
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.scripted import END, Script, ScriptedBackend
+from drafter_client.generation.resuming import released
+from drafter_client.generation.start import speculate
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.loop import speculate
 from drafter_client.metrics.statistics import Stats
-from drafter_client.resuming import released
-from drafter_client.text_session import TextSession
 from drafters.draft_model import ModelDrafter
 from speculation.policy.schedule import LOCKSTEP
 from speculation.sampling.sampling import Sampling

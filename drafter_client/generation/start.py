@@ -4,15 +4,15 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
-from drafter_client.conductor import Conductor
-from drafter_client.crew import Alone, Crew, Threads
 from drafter_client.errors import StrategyRefused
+from drafter_client.generation.executors import Alone, Crew, Threads
+from drafter_client.generation.loop import Conductor
+from drafter_client.generation.observer import Committed, Observer
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Bounds, ModelInfo, Opened
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import first_origins
-from drafter_client.observer import Committed, Observer
-from drafter_client.text_session import TextSession
 from drafters.base import Drafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.drafts.ngram import NgramIndex

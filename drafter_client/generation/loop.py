@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from drafter_client.crew import Answered, Crew, Drafted, Event, Failed, Streamed
+from drafter_client.generation.executors import Answered, Crew, Drafted, Event, Failed, Streamed
+from drafter_client.generation.observer import Committed, Observer
 from drafter_client.http.responses import STREAM, Bounds
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Change, Origins
-from drafter_client.observer import Committed, Observer
 from speculation.acceptance.decisions import Decision
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.controller import Pilot

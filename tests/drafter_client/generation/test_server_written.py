@@ -10,14 +10,14 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import BadReply, ConnectionLost
+from drafter_client.generation.resuming import released
+from drafter_client.generation.server_written import served
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Bounds
 from drafter_client.http.transport import HttpTransport
 from drafter_client.metrics.statistics import Baseline, Stats
 from drafter_client.metrics.token_source import Origin
-from drafter_client.resuming import released
-from drafter_client.served import served
-from drafter_client.text_session import TextSession
 from drafter_client.trace.recorder import Recorder
 from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain

@@ -5,12 +5,12 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 
 from drafter_client.errors import ConnectionLost, DrafterError
+from drafter_client.generation.observer import Committed
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages, is_outage
 from drafter_client.http.responses import Bounds, ModelInfo
 from drafter_client.metrics.statistics import Stats
-from drafter_client.observer import Committed
-from drafter_client.text_session import TextSession
 from speculation.errors import Overloaded, SpecPairError
 
 Run = Generator[Committed, None, None]

@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import NamedTuple
 
 from backends.vocabulary import Vocabulary
+from drafter_client.generation.detokenize import TextStream
+from drafter_client.generation.observer import Committed
+from drafter_client.generation.text_session import Stop
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin
-from drafter_client.observer import Committed
 from drafter_client.options import Options
-from drafter_client.text import TextStream
-from drafter_client.text_session import Stop
 from speculation.acceptance.decisions import Decision
 
 

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from drafter_client.errors import BadReply, ConnectionLost, ModelChanged, VerifierUnreachable
+from drafter_client.generation.observer import Committed
+from drafter_client.generation.resuming import Run, released, resuming
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.fields import Fields
 from drafter_client.http.outages import Health, Outages
@@ -16,9 +19,6 @@ from drafter_client.http.responses import Bounds, ModelInfo, Opened
 from drafter_client.http.transport import Reply
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin
-from drafter_client.observer import Committed
-from drafter_client.resuming import Run, released, resuming
-from drafter_client.text_session import TextSession
 from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, SessionConflict, UnknownSession
 from tests.drafter_client.http.fake_transports import Canned
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from drafter_client.observer import Committed
+from drafter_client.generation.observer import Committed
 
 
 class Stop:

@@ -1,0 +1,1 @@
+"""One text being generated: the loop, its executors, and the session it is written in."""
