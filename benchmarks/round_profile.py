@@ -32,8 +32,7 @@ from benchmarks.harness import held_out_prompts
 from benchmarks.report import Report, add_save, plot
 from benchmarks.serving import serve
 from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.generation import executors, start
-from drafter_client.generation import loop as conductor
+from drafter_client.generation import executors, loop, start
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
 from speculation.sampling.sampling import Sampling
@@ -133,7 +132,7 @@ def _measure(ours: Stamps, theirs: list[list[Any]], ways: dict[str, list[float]]
 def _watched() -> Iterator[Stamps]:
     """Note the drafter's moments while the block lasts."""
     stamps: Stamps = defaultdict(dict)
-    commit, threads = conductor.Conductor._commit, start.Threads
+    commit, threads = loop.Conductor._commit, start.Threads
     steps = itertools.count()
 
     def noted(run: Any, position: int, tokens: list[int], *rest: Any) -> Any:
@@ -160,11 +159,11 @@ def _watched() -> Iterator[Stamps]:
             stamps["decided"].setdefault((flight.position, len(flight.drafts)), _clock())
             super().send(flight)
 
-    conductor.Conductor._commit, start.Threads = noted, Watched  # type: ignore[method-assign,assignment,misc]
+    loop.Conductor._commit, start.Threads = noted, Watched  # type: ignore[method-assign,assignment,misc]
     try:
         yield stamps
     finally:
-        conductor.Conductor._commit, start.Threads = commit, threads  # type: ignore[method-assign,misc]
+        loop.Conductor._commit, start.Threads = commit, threads  # type: ignore[method-assign,misc]
 
 
 def _read(path: Path) -> list[list[Any]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from drafter_client.http.responses import ModelInfo
     from drafter_client.metrics.statistics import Stats
     from drafter_client.metrics.token_source import Origin
-    from drafter_client.mode_memory import memory_file
+    from drafter_client.modes.memory import memory_file
     from drafter_client.options import Mode, Options
     from drafter_client.pair import Pair
     from drafter_client.sources import Custom, DraftModel, Lookup, Source
@@ -98,7 +98,7 @@ _HOMES = {
     "Token": "drafter_client.generation.generation",
     "Tokens": "drafter_client.generation.generation",
     "Vocabulary": "backends.vocabulary",
-    "memory_file": "drafter_client.mode_memory",
+    "memory_file": "drafter_client.modes.memory",
 }
 
 if not TYPE_CHECKING:

@@ -11,9 +11,7 @@ from types import TracebackType
 from typing import NamedTuple
 from weakref import WeakSet
 
-from drafter_client.auto import Begin, automatic
 from drafter_client.chat import chat_ids
-from drafter_client.chooser import Chooser
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation.generation import Generation
 from drafter_client.generation.observer import Observer
@@ -24,9 +22,11 @@ from drafter_client.generation.text_session import Stop, TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import PATIENCE, Outage, Outages
 from drafter_client.http.responses import Bounds, ModelInfo
-from drafter_client.looks import Looks
 from drafter_client.metrics.statistics import Stats
-from drafter_client.mode_memory import ModeMemory
+from drafter_client.modes.auto import Begin, automatic
+from drafter_client.modes.latency_probe import Looks
+from drafter_client.modes.memory import ModeMemory
+from drafter_client.modes.selection import Chooser
 from drafter_client.options import Mode, Options
 from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.trace.writer import Profile

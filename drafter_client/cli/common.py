@@ -17,7 +17,7 @@ from drafter_client.display.status_line import say as say_line
 from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
 from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.http.outages import Outage
-from drafter_client.mode_memory import memory_file
+from drafter_client.modes.memory import memory_file
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from drafter_client.sources import DraftModel, Lookup, Source

@@ -33,12 +33,12 @@ from drafter_client import (
     Tokens,
     Vocabulary,
 )
-from drafter_client.auto import Chooser
 from drafter_client.cli.common import say_outage
 from drafter_client.display.status_line import StatusLine
 from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.generation.generation import Generation
 from drafter_client.http.transport import HttpTransport, Reply
+from drafter_client.modes.auto import Chooser
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.terminal.screen import Screen

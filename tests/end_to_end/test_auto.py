@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
-from drafter_client.auto import Chooser
+from drafter_client.modes.auto import Chooser
 from models import DEFAULT_DRAFT
 from tests.drafter_client.support import Verifier, running
 from tests.end_to_end.prompts import PROMPTS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drafter_client.mode_memory import ModeMemory, Setting, memory_file
+from drafter_client.modes.memory import ModeMemory, Setting, memory_file
 from speculation.policy.mode_measurement import Measured
 from tests.drafter_client.support import Ticks
 

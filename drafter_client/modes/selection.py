@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 
 from drafter_client.http.responses import ModelInfo
-from drafter_client.mode_memory import ModeMemory, Setting
+from drafter_client.modes.memory import ModeMemory, Setting
 from drafter_client.options import Mode
 from drafters.base import Drafter
 from drafters.lookup import NAME as LOOKUP

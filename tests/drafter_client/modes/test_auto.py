@@ -11,17 +11,17 @@ import pytest
 
 from backends.vocabulary import Fingerprint
 from drafter_client import DraftModel, Mode, Options, Pair
-from drafter_client.auto import Run, automatic
-from drafter_client.chooser import Chooser
 from drafter_client.errors import ConnectionLost
 from drafter_client.generation.observer import Committed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Bounds, ModelInfo
-from drafter_client.looks import Looks
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin
-from drafter_client.mode_memory import ModeMemory
+from drafter_client.modes.auto import Run, automatic
+from drafter_client.modes.latency_probe import Looks
+from drafter_client.modes.memory import ModeMemory
+from drafter_client.modes.selection import Chooser
 from drafters.base import Expansion
 from speculation.drafts.tree import Prediction
 from tests.drafter_client.http.fake_transports import Canned

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from drafter_client.chooser import Chooser
 from drafter_client.errors import DrafterError
 from drafter_client.http.client import VerifierClient
+from drafter_client.modes.selection import Chooser
 from speculation.errors import SpecPairError
 
 _PINGS = 2  # of a look: one may meet a hiccup

@@ -15,7 +15,6 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from itertools import cycle
 
-from drafter_client.chooser import Chooser
 from drafter_client.errors import DrafterError
 from drafter_client.generation.observer import Committed
 from drafter_client.generation.text_session import TextSession
@@ -23,6 +22,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Bounds
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin
+from drafter_client.modes.selection import Chooser
 from drafter_client.options import Mode, Options
 from speculation.policy.mode_measurement import WARM_UP
 
