@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import NamedTuple
 from weakref import WeakSet
 
-from drafter_client.chat import chat_ids
+from drafter_client.chat.prompt import chat_ids
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation.generation import Generation
 from drafter_client.generation.observer import Observer

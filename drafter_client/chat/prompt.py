@@ -1,8 +1,8 @@
 """Chat prompts: the target's own template rendered over the messages, and control tokens kept out of user text."""
 
 from backends.vocabulary import Kind, Vocabulary
+from drafter_client.chat.template import render
 from drafter_client.errors import NoChatTemplate
-from drafter_client.template import render
 
 _MARK = "\ue000{}\ue001"  # private-use characters: stand in for a message while the template is rendered
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from backends.vocabulary import Kind, Vocabulary
-from drafter_client.chat import chat_ids
+from drafter_client.chat.prompt import chat_ids
 from drafter_client.errors import NoChatTemplate
 
 CONTROLS = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
@@ -115,7 +115,7 @@ def test_a_template_that_fails_or_oversteps_is_told_with_its_reason(template: st
     ids=["loops", "a power"],
 )
 def test_a_template_that_never_ends_is_ended(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.template.DEADLINE", 2.0)
+    monkeypatch.setattr("drafter_client.chat.template.DEADLINE", 2.0)
     with pytest.raises(NoChatTemplate, match="chat template cannot be rendered: it takes longer than 2 s"):
         chat_ids(template, WORDS, "Hello")
 

@@ -1,0 +1,1 @@
+"""Chat prompts: the target's chat template, rendered within bounds of time and memory."""
