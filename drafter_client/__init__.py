@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from backends.base import BackendError, LoadOptions
     from backends.vocabulary import Vocabulary
-    from drafter_client.asynchronous import AsyncGeneration, AsyncPair
+    from drafter_client.async_pair import AsyncGeneration, AsyncPair
     from drafter_client.errors import DrafterError
     from drafter_client.generation.generation import Event, Finished, Generation, Token, Tokens
     from drafter_client.http.outages import Outage
@@ -70,8 +70,8 @@ __all__ = [
 
 # Each comes when it is asked for: so a command that is part of this package begins before the rest is imported.
 _HOMES = {
-    "AsyncGeneration": "drafter_client.asynchronous",
-    "AsyncPair": "drafter_client.asynchronous",
+    "AsyncGeneration": "drafter_client.async_pair",
+    "AsyncPair": "drafter_client.async_pair",
     "BackendError": "backends.base",
     "Custom": "drafter_client.sources",
     "DraftModel": "drafter_client.sources",

@@ -20,7 +20,7 @@ from drafter_client import (
     Mode,
     Options,
     Tokens,
-    asynchronous,
+    async_pair,
 )
 from drafter_client.errors import BadPrompt, PairBusy, VerifierUnreachable
 from drafter_client.pair import Pair
@@ -246,7 +246,7 @@ def test_a_pair_whose_making_is_cancelled_is_closed_when_it_is_made(
             super().close()
             closed.set()
 
-    monkeypatch.setattr(asynchronous, "Pair", Slow)
+    monkeypatch.setattr(async_pair, "Pair", Slow)
 
     async def work() -> None:
         making = asyncio.create_task(AsyncPair(verifier.url, TOY).__aenter__())
