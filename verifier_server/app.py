@@ -21,9 +21,12 @@ from backends.base import Backend
 from speculation.errors import (
     InternalError,
     MethodNotAllowed,
+    ModelLoading,
     NotFound,
+    Overloaded,
     RequestError,
     RequestTimeout,
+    ShuttingDown,
     SpecPairError,
     Unauthorized,
 )
@@ -116,8 +119,8 @@ class ShortCut:
 async def _reply_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, SpecPairError)
     headers = None
-    if "retry_after" in error.details:
-        headers = {"Retry-After": str(error.details["retry_after"])}  # whole seconds
+    if isinstance(error, ModelLoading | Overloaded | ShuttingDown):
+        headers = {"Retry-After": str(error.details.get("retry_after", 1))}  # whole seconds
     elif isinstance(error, Unauthorized):
         headers = {"WWW-Authenticate": 'Bearer realm="specpair"'}
     elif isinstance(error, RequestTimeout):  # what is still to come of the body belongs to no request

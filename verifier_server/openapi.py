@@ -175,7 +175,7 @@ def _refusal(status: int, kinds: list[type[SpecPairError]]) -> Json:
     if status == 503:
         described["headers"] = {
             "Retry-After": {
-                "description": "Seconds until it is worth asking again; with model_loading and overloaded.",
+                "description": "Seconds until it is worth asking again; not with model_failed.",
                 "schema": {"type": "integer", "minimum": 0},
             }
         }

@@ -1,1 +1,0 @@
-"""`drafter compare`: which way of writing is the fastest with this verifier, over this link, on these machines."""
