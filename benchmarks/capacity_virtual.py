@@ -21,11 +21,11 @@ from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.policy.draft_length import MAX_AUTO
 from speculation.sampling.sampling import Sampling
-from verifier_server.composer import Composer
-from verifier_server.hold import LONGEST
-from verifier_server.jobs import Answer, Job
-from verifier_server.plan import Plan
-from verifier_server.seats import Seat
+from verifier_server.engine.batch_plan import Plan
+from verifier_server.engine.batching_window import LONGEST
+from verifier_server.engine.composer import Composer
+from verifier_server.engine.requests import Answer, Job
+from verifier_server.engine.sequence_state import Seat
 from verifier_server.sessions import Session
 
 _WITHIN = 0.2  # seconds in which the clients start

@@ -22,7 +22,7 @@ from benchmarks.virtual import World
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling
-from verifier_server.jobs import Answer, Job
+from verifier_server.engine.requests import Answer, Job
 from verifier_server.sessions import Session
 
 DRAFTS = 64

@@ -37,8 +37,8 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
 from speculation.sampling.sampling import Sampling
 from verifier_server import events
-from verifier_server.engine import Engine
-from verifier_server.scheduler import Scheduler
+from verifier_server.engine.engine import Engine
+from verifier_server.engine.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

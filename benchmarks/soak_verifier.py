@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse
 from backends.base import Logits
 from backends.scripted import BEGIN, END, Script, ScriptedBackend
 from verifier_server.app import create_app
-from verifier_server.scheduler import Inconsistent
+from verifier_server.engine.scheduler import Inconsistent
 from verifier_server.service import Service
 from verifier_server.settings import from_environment
 

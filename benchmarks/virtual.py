@@ -23,9 +23,9 @@ from speculation.policy.schedule import Mechanisms
 from speculation.policy.timing import Times
 from speculation.policy.verifier_timeline import Flight
 from speculation.sampling.sampling import Sampling
-from verifier_server.jobs import Answer, Job
-from verifier_server.plan import Plan
-from verifier_server.scheduler import Scheduler
+from verifier_server.engine.batch_plan import Plan
+from verifier_server.engine.requests import Answer, Job
+from verifier_server.engine.scheduler import Scheduler
 from verifier_server.sessions import Session
 
 _RETRY = 0.1  # seconds after which a lost message is sent again, doubled each time

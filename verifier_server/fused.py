@@ -23,8 +23,8 @@ from speculation.policy.timing import Times
 from speculation.policy.verifier_timeline import Flight
 from verifier_server.departures import hung_up
 from verifier_server.draft_model import DraftModel
-from verifier_server.engine import Engine
-from verifier_server.jobs import Answer, Job, Told
+from verifier_server.engine.engine import Engine
+from verifier_server.engine.requests import Answer, Job, Told
 from verifier_server.sessions import Session
 from verifier_server.turns import FairPool
 

@@ -13,9 +13,9 @@ from speculation.errors import FusedUnavailable, InvalidRequest, SessionConflict
 from speculation.protocol.messages import GenerateRequest
 from verifier_server.access import Caller
 from verifier_server.departures import Departures, Waiting, hung_up
-from verifier_server.engine import Engine
+from verifier_server.engine.engine import Engine
+from verifier_server.engine.requests import Answer, Job, Told
 from verifier_server.fused import DraftCounts, Fusion
-from verifier_server.jobs import Answer, Job, Told
 from verifier_server.outbox import Outbox
 from verifier_server.prompts import make_session
 from verifier_server.sessions import Session, SessionTable

@@ -10,8 +10,8 @@ from speculation.acceptance.draft_probs import Weights
 from speculation.errors import InvalidRequest, SelfContinueRefused, SpecPairError
 from speculation.protocol import messages
 from verifier_server.asking import Asking, Pending
-from verifier_server.engine import Engine
-from verifier_server.jobs import Answer, check_number
+from verifier_server.engine.engine import Engine
+from verifier_server.engine.requests import Answer, check_number
 from verifier_server.prompts import check_ids
 from verifier_server.sessions import Session, SessionTable
 

@@ -8,7 +8,7 @@ import pytest
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling, choose
 from tests.conformance.conftest import Subject
-from verifier_server.engine import Answer, Engine, Job
+from verifier_server.engine.engine import Answer, Engine, Job
 from verifier_server.sessions import Session
 
 LENGTH = 24

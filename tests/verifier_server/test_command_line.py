@@ -16,8 +16,8 @@ import pytest
 from fastapi import FastAPI
 
 from tests.paths import ROOT
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT
+from tests.verifier_server.engine.bench import plain
 from verifier_server.program import _config
 
 MODULE = [sys.executable, "-m", "verifier_server"]

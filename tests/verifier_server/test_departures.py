@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.test_http_concurrency import Gated
 from verifier_server import departures
 from verifier_server.departures import Departures, Waiting

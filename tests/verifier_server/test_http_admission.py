@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from backends.scripted import ScriptedBackend
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
+from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.test_departures import until
 from tests.verifier_server.test_http_concurrency import Gated
 

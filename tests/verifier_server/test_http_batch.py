@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from backends.scripted import ScriptedBackend
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.test_departures import leave_behind, until
 from tests.verifier_server.test_http_concurrency import Gated
 

@@ -10,8 +10,8 @@ import pytest
 from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import LiveServer, Serve, settings
+from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.test_departures import until
 from tests.verifier_server.test_http_stream import read
 

@@ -11,10 +11,10 @@ import pytest
 from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
+from tests.verifier_server.engine.bench import plain
 from verifier_server.app import create_app
-from verifier_server.hold import LONGEST
+from verifier_server.engine.batching_window import LONGEST
 
 LENGTH = 40
 

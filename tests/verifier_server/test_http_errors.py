@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.engine.bench import plain
 
 PROMPT_IDS = [256, 1, 2, 3]
 TEXT = plain(SCRIPT, PROMPT_IDS, 60)

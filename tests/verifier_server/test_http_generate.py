@@ -11,8 +11,8 @@ import pytest
 from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.test_departures import until
 from tests.verifier_server.test_http_concurrency import Gated
 from verifier_server import generating, routes

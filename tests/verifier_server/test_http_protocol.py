@@ -7,8 +7,8 @@ import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.engine.bench import plain
 
 PROMPT = "def main():"
 PROMPT_IDS = [256, *PROMPT.encode()]

@@ -10,10 +10,10 @@ from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from speculation.acceptance.strategies import common_prefix
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.test_http_stream import read, tokens_of
-from verifier_server.seats import LEAD
+from verifier_server.engine.sequence_state import LEAD
 
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 200)

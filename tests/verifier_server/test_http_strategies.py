@@ -11,8 +11,8 @@ from speculation.acceptance.draft_probs import drawn_from, propose
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Sampling
 from tests.speculation import chi_square
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.test_departures import until
 from tests.verifier_server.test_http_concurrency import Gated
 from tests.verifier_server.test_http_generate import events

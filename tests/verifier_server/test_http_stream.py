@@ -11,8 +11,8 @@ import pytest
 from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from drafter_client.http import client
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.engine.bench import plain
 from verifier_server import events
 
 PROMPT_IDS = [256, 1, 2]

@@ -15,8 +15,8 @@ from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from speculation import errors
 from speculation.protocol import messages, responses
-from tests.verifier_server.bench import plain
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.engine.bench import plain
 from verifier_server.app import create_app
 from verifier_server.openapi import document
 from verifier_server.openapi_examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES

@@ -17,8 +17,8 @@ from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded
 from speculation.sampling.sampling import Sampling
 from verifier_server.access import Caller
+from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.places import LINGER
-from verifier_server.seats import SILENCE
 from verifier_server.sessions import Session, SessionTable
 
 CAPACITY, QUOTA, TTL = 6, 3, 30.0

@@ -28,7 +28,7 @@ from tests.drafter_client.support import (
     target_alone,
     toy_drafter,
 )
-from verifier_server.seats import LEAD
+from verifier_server.engine.sequence_state import LEAD
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
 

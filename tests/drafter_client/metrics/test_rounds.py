@@ -31,7 +31,7 @@ from tests.drafter_client.support import (
     target_alone,
     toy_drafter,
 )
-from verifier_server.scheduler import Scheduler
+from verifier_server.engine.scheduler import Scheduler
 
 EVERY_WAY = {"lockstep": LOCKSTEP, **WAYS}
 ALL_WAYS = pytest.mark.parametrize("mechanisms", EVERY_WAY.values(), ids=EVERY_WAY)

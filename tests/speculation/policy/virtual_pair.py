@@ -12,7 +12,7 @@ from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import Mechanisms
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain
-from verifier_server.plan import Plan
+from verifier_server.engine.batch_plan import Plan
 
 PROMPT = [256, 1, 2, 3]
 LENGTH = 300  # of the text that `run` writes, unless another is given

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import OverlapRefused, SpecPairError, UnknownSession
-from verifier_server.allowance import Remembered
-from verifier_server.jobs import Answer, Job
-from verifier_server.seats import SILENCE, Seat
+from verifier_server.engine.draft_credit import Remembered
+from verifier_server.engine.requests import Answer, Job
+from verifier_server.engine.sequence_state import SILENCE, Seat
 from verifier_server.sessions import Session
 
 PER_SESSION = 16  # guesses of one session that may wait

@@ -2,7 +2,7 @@
 
 import pytest
 
-from verifier_server.rhythm import Rhythm
+from verifier_server.engine.arrivals import Rhythm
 
 
 def after(gaps: list[float], stated: float | None = None) -> Rhythm:

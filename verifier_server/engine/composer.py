@@ -11,10 +11,10 @@ from math import inf
 
 from backends.base import Backend
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
-from verifier_server.plan import Part, Plan
-from verifier_server.queue import Queue
-from verifier_server.rows import RowPool
-from verifier_server.seats import Seat
+from verifier_server.engine.batch_plan import Part, Plan
+from verifier_server.engine.queue import Queue
+from verifier_server.engine.sequence_state import Seat
+from verifier_server.engine.slots import RowPool
 from verifier_server.sessions import Session
 
 _TURN = 16  # answers that a session gets out of its row before another that waits may have it: recomputing is dear

@@ -7,10 +7,10 @@ from benchmarks.capacity_virtual import Setting
 from benchmarks.neighbour_virtual import rate
 from benchmarks.paced import DRAFTER_8, TARGET_25, Cost
 from speculation.acceptance.strategies import Strategy
-from tests.verifier_server.bench import plain
-from tests.verifier_server.virtual import World, fed, opened
-from verifier_server.allowance import EARNED, FIRST, MOST, Allowance, price
-from verifier_server.jobs import Answer
+from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.engine.virtual import World, fed, opened
+from verifier_server.engine.draft_credit import EARNED, FIRST, MOST, Allowance, price
+from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)

@@ -8,11 +8,11 @@ from backends.scripted import Script, ScriptedBackend
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.virtual import World, opened
-from verifier_server.allowance import Allowance
-from verifier_server.plan import Plan
-from verifier_server.queue import PER_SESSION, Queue
-from verifier_server.seats import Seat
+from tests.verifier_server.engine.virtual import World, opened
+from verifier_server.engine.batch_plan import Plan
+from verifier_server.engine.draft_credit import Allowance
+from verifier_server.engine.queue import PER_SESSION, Queue
+from verifier_server.engine.sequence_state import Seat
 from verifier_server.sessions import Session
 
 

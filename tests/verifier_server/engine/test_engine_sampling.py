@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backends.scripted import Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
 from tests.speculation import chi_square
-from tests.verifier_server.bench import Bench, plain
+from tests.verifier_server.engine.bench import Bench, plain
 
 SCRIPT = Script(seed=4, support=60, sharpness=1.5)
 PROMPT = [256, 9, 9]

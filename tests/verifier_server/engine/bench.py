@@ -10,8 +10,8 @@ from speculation.acceptance.draft_probs import Weights
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling, choose_reference
-from verifier_server.engine import Engine
-from verifier_server.jobs import Answer, Job
+from verifier_server.engine.engine import Engine
+from verifier_server.engine.requests import Answer, Job
 from verifier_server.sessions import Session
 
 GREEDY = Sampling()

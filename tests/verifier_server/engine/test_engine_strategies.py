@@ -16,7 +16,7 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT, Rule, Strategy,
 from speculation.errors import OverlapRefused, PositionBeyondCommitted
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Logits, Row, Sampling
-from tests.verifier_server.bench import Asked, Bench, plain
+from tests.verifier_server.engine.bench import Asked, Bench, plain
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=4, sharpness=1.0, support=12)
@@ -272,7 +272,7 @@ def test_nothing_is_worked_out_for_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     def fail(*_: object) -> None:
         raise AssertionError("nobody asked")
 
-    monkeypatch.setattr("verifier_server.scheduler.explain", fail)
+    monkeypatch.setattr("verifier_server.engine.scheduler.explain", fail)
     monkeypatch.setattr("speculation.acceptance.strategies.probabilities", fail)
     bench = Bench(SCRIPT)
     session = opened(bench, Strategy.COUPLED)

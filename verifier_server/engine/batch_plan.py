@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from backends.base import Entry, HeadOf, head_for
 from speculation.acceptance.draft_probs import Weights
-from verifier_server.jobs import Job
-from verifier_server.seats import Seat
+from verifier_server.engine.requests import Job
+from verifier_server.engine.sequence_state import Seat
 from verifier_server.sessions import Session
 
 

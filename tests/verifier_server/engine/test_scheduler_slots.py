@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from tests.verifier_server.bench import plain
-from tests.verifier_server.virtual import World, fed, opened
+from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.engine.virtual import World, fed, opened
 
 SCRIPT = Script(seed=3)
 

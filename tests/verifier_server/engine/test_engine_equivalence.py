@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from backends.scripted import Script
 from speculation.acceptance.strategies import common_prefix
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.bench import Asked, Bench, plain
+from tests.verifier_server.engine.bench import Asked, Bench, plain
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3, support=40, end_bias=5.0)

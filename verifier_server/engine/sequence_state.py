@@ -1,8 +1,8 @@
 """A session as the scheduler sees it: which guesses of it wait, when it was heard of, what a pass would feed for it."""
 
-from verifier_server.allowance import Allowance
-from verifier_server.jobs import Job
-from verifier_server.rhythm import Rhythm
+from verifier_server.engine.arrivals import Rhythm
+from verifier_server.engine.draft_credit import Allowance
+from verifier_server.engine.requests import Job
 from verifier_server.sessions import Session
 
 LEAD = 64  # tokens that a session may be ahead, by itself, of what its client knows

@@ -17,16 +17,16 @@ from backends.base import Backend, BackendError, Rows
 from speculation.acceptance.decisions import Decision, explain
 from speculation.acceptance.strategies import judge
 from speculation.errors import EngineError, Overloaded, SpecPairError
-from verifier_server.allowance import price
-from verifier_server.composer import Composer
-from verifier_server.hold import LONGEST, hold_until
-from verifier_server.jobs import Job
-from verifier_server.plan import Part, Plan
-from verifier_server.queue import Queue
-from verifier_server.rows import RowPool
-from verifier_server.seats import Seat
+from verifier_server.engine.batch_plan import Part, Plan
+from verifier_server.engine.batching_window import LONGEST, hold_until
+from verifier_server.engine.composer import Composer
+from verifier_server.engine.draft_credit import price
+from verifier_server.engine.queue import Queue
+from verifier_server.engine.requests import Job
+from verifier_server.engine.sequence_state import Seat
+from verifier_server.engine.slots import RowPool
+from verifier_server.engine.step_time import StepTime
 from verifier_server.sessions import Session
-from verifier_server.step_time import StepTime
 
 _log = logging.getLogger("specpair.engine")
 

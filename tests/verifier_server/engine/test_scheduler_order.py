@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from tests.verifier_server.bench import plain
-from tests.verifier_server.virtual import World, fed, opened
-from verifier_server.jobs import Answer
+from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.engine.virtual import World, fed, opened
+from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)

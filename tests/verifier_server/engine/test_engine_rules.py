@@ -9,7 +9,7 @@ from backends.scripted import END, Script
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt, TooManyDrafts
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.bench import Bench, plain
+from tests.verifier_server.engine.bench import Bench, plain
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=8)

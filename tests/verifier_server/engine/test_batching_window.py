@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
-from tests.verifier_server.virtual import World
-from verifier_server.hold import LONGEST, hold_until
-from verifier_server.jobs import Answer
+from tests.verifier_server.engine.virtual import World
+from verifier_server.engine.batching_window import LONGEST, hold_until
+from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 
 moments = st.floats(-1.0, 2.0)

@@ -6,7 +6,7 @@ import pytest
 
 from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
-from verifier_server.pass_cost import WIDEST, pass_cost
+from verifier_server.engine.pass_cost import WIDEST, pass_cost
 
 
 class Slow(ScriptedBackend):

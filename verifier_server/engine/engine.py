@@ -8,8 +8,8 @@ from concurrent.futures import Future
 
 from backends.base import Backend, BackendError, EngineLost
 from speculation.errors import EngineError, ShuttingDown, SpecPairError
-from verifier_server.jobs import Answer, Job
-from verifier_server.scheduler import Inconsistent, Scheduler
+from verifier_server.engine.requests import Answer, Job
+from verifier_server.engine.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session
 
 __all__ = ["Answer", "Engine", "Job"]

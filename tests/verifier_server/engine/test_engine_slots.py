@@ -9,8 +9,8 @@ import pytest
 from backends.base import EngineFailure, EngineLost, Entry, Logits, OutOfRoom
 from backends.scripted import Script, ScriptedBackend
 from speculation.errors import EngineError, ShuttingDown, UnknownSession
-from tests.verifier_server.bench import Asked, Bench, plain
-from verifier_server.engine import Engine
+from tests.verifier_server.engine.bench import Asked, Bench, plain
+from verifier_server.engine.engine import Engine
 
 SCRIPT = Script(seed=8)
 PROMPTS = [[256, number, 2, 3] for number in range(6)]

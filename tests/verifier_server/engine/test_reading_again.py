@@ -6,7 +6,7 @@ import pytest
 
 from backends.base import Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from tests.verifier_server.bench import Bench, plain
+from tests.verifier_server.engine.bench import Bench, plain
 
 SCRIPT = Script(seed=3)
 PROMPT = [256, *range(20)]

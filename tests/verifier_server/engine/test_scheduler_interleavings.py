@@ -12,10 +12,10 @@ from backends.scripted import Script, ScriptedBackend
 from speculation.acceptance.strategies import common_prefix
 from speculation.errors import EngineError, Overloaded, SpecPairError, TooManyDrafts, UnknownSession
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.bench import plain
-from tests.verifier_server.virtual import World
-from verifier_server.jobs import Answer, Job
-from verifier_server.seats import LEAD
+from tests.verifier_server.engine.bench import plain
+from tests.verifier_server.engine.virtual import World
+from verifier_server.engine.requests import Answer, Job
+from verifier_server.engine.sequence_state import LEAD
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3, support=40, end_bias=5.0)

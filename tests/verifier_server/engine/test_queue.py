@@ -5,12 +5,12 @@ import pytest
 from backends.base import Entry
 from backends.scripted import Script, ScriptedBackend
 from speculation.errors import Overloaded, SpecPairError, UnknownSession
-from tests.verifier_server.bench import Asked, Bench, plain
-from tests.verifier_server.virtual import World
-from verifier_server.hold import LONGEST
-from verifier_server.jobs import Answer
-from verifier_server.queue import PER_SESSION
-from verifier_server.scheduler import Inconsistent
+from tests.verifier_server.engine.bench import Asked, Bench, plain
+from tests.verifier_server.engine.virtual import World
+from verifier_server.engine.batching_window import LONGEST
+from verifier_server.engine.queue import PER_SESSION
+from verifier_server.engine.requests import Answer
+from verifier_server.engine.scheduler import Inconsistent
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=8)

@@ -8,8 +8,8 @@ from benchmarks import virtual
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling
-from verifier_server.jobs import Answer, Job
-from verifier_server.plan import Plan
+from verifier_server.engine.batch_plan import Plan
+from verifier_server.engine.requests import Answer, Job
 from verifier_server.sessions import Session
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
-from tests.verifier_server.bench import Bench, plain
-from tests.verifier_server.virtual import World, fed, linear
-from verifier_server.jobs import Answer
-from verifier_server.plan import Plan
-from verifier_server.seats import LEAD, SILENCE
+from tests.verifier_server.engine.bench import Bench, plain
+from tests.verifier_server.engine.virtual import World, fed, linear
+from verifier_server.engine.batch_plan import Plan
+from verifier_server.engine.requests import Answer
+from verifier_server.engine.sequence_state import LEAD, SILENCE
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=3)
