@@ -21,18 +21,18 @@ from speculation.protocol import messages
 from speculation.sampling import gumbel
 from speculation.terminal_text import one_line, several_lines
 from verifier_server.access import ANYONE, Access, Caller
-from verifier_server.asking import Asking
-from verifier_server.draft_model import load_draft_model
 from verifier_server.engine.batching_window import LONGEST
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.pass_cost import pass_cost
 from verifier_server.engine.requests import Answer
-from verifier_server.fused import Fusion
-from verifier_server.generating import Generating, Writing
-from verifier_server.guesses import Guessing, implicit, seconds
+from verifier_server.generation.draft_model import load_draft_model
+from verifier_server.generation.engine_client import Asking
+from verifier_server.generation.generator import Generating, Writing
+from verifier_server.generation.outbox import Outbox
+from verifier_server.generation.prompts import encode_text, make_session
+from verifier_server.generation.server_drafting import Fusion
+from verifier_server.generation.verify import Guessing, implicit, seconds
 from verifier_server.model_files import MappedFiles, parts
-from verifier_server.outbox import Outbox
-from verifier_server.prompts import encode_text, make_session
 from verifier_server.sessions import Session, SessionTable
 from verifier_server.settings import Settings
 

@@ -9,7 +9,7 @@ from speculation.errors import SpecPairError
 from speculation.protocol import messages
 from verifier_server.engine.requests import Answer
 from verifier_server.events import COMMENT, event
-from verifier_server.generating import Writing
+from verifier_server.generation.generator import Writing
 from verifier_server.sessions import Session
 
 

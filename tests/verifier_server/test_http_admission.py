@@ -12,7 +12,7 @@ import pytest
 from backends.scripted import ScriptedBackend
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.test_departures import until
+from tests.verifier_server.generation.test_disconnects import until
 from tests.verifier_server.test_http_concurrency import Gated
 
 OTHER = {"X-Forwarded-For": "10.9.8.7"}  # uvicorn takes this for the address, as it comes from loopback

@@ -13,9 +13,10 @@ from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.test_departures import until
+from tests.verifier_server.generation.test_disconnects import until
 from tests.verifier_server.test_http_concurrency import Gated
-from verifier_server import generating, routes
+from verifier_server import routes
+from verifier_server.generation import generator
 
 PROMPT = "x = "
 PROMPT_IDS = [256, *PROMPT.encode()]
@@ -130,7 +131,7 @@ class Watched(ScriptedBackend):
 def test_leaving_a_stream_early_stops_the_decoding_and_keeps_the_session_for_a_while(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generating, "GRACE", 0.0)
+    monkeypatch.setattr(generator, "GRACE", 0.0)
     backend = Watched()
     live = serve(backend)
     backend.forget()

@@ -13,7 +13,7 @@ from speculation.sampling.sampling import Sampling
 from tests.speculation import chi_square
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.test_departures import until
+from tests.verifier_server.generation.test_disconnects import until
 from tests.verifier_server.test_http_concurrency import Gated
 from tests.verifier_server.test_http_generate import events
 

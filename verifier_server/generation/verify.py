@@ -9,10 +9,10 @@ from speculation.acceptance import draft_probs
 from speculation.acceptance.draft_probs import Weights
 from speculation.errors import InvalidRequest, SelfContinueRefused, SpecPairError
 from speculation.protocol import messages
-from verifier_server.asking import Asking, Pending
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, check_number
-from verifier_server.prompts import check_ids
+from verifier_server.generation.engine_client import Asking, Pending
+from verifier_server.generation.prompts import check_ids
 from verifier_server.sessions import Session, SessionTable
 
 

@@ -12,12 +12,12 @@ from starlette.types import Receive
 from speculation.errors import FusedUnavailable, InvalidRequest, SessionConflict, SpecPairError
 from speculation.protocol.messages import GenerateRequest
 from verifier_server.access import Caller
-from verifier_server.departures import Departures, Waiting, hung_up
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Job, Told
-from verifier_server.fused import DraftCounts, Fusion
-from verifier_server.outbox import Outbox
-from verifier_server.prompts import make_session
+from verifier_server.generation.disconnects import Departures, Waiting, hung_up
+from verifier_server.generation.outbox import Outbox
+from verifier_server.generation.prompts import make_session
+from verifier_server.generation.server_drafting import DraftCounts, Fusion
 from verifier_server.sessions import Session, SessionTable
 
 GRACE = 60.0  # seconds that a session whose id was made here stays for a client whose stream was cut

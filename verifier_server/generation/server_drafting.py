@@ -21,12 +21,12 @@ from speculation.policy.controller import Pilot
 from speculation.policy.schedule import LOCKSTEP
 from speculation.policy.timing import Times
 from speculation.policy.verifier_timeline import Flight
-from verifier_server.departures import hung_up
-from verifier_server.draft_model import DraftModel
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Job, Told
+from verifier_server.generation.disconnects import hung_up
+from verifier_server.generation.draft_model import DraftModel
+from verifier_server.generation.fair_pool import FairPool
 from verifier_server.sessions import Session
-from verifier_server.turns import FairPool
 
 _log = logging.getLogger("specpair.verifier")
 

@@ -14,7 +14,7 @@ from backends.vocabulary import Kind
 from drafters.draft_model import ModelDrafter
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, Serve
-from verifier_server.draft_model import DraftModel, load_draft_model
+from verifier_server.generation.draft_model import DraftModel, load_draft_model
 from verifier_server.service import Service
 from verifier_server.settings import Settings
 
@@ -44,7 +44,7 @@ class Loads:
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loads]:
     replaced = Loads()
-    monkeypatch.setattr("verifier_server.draft_model.load", replaced)
+    monkeypatch.setattr("verifier_server.generation.draft_model.load", replaced)
     yield replaced
     replaced.go_on.set()
 

@@ -12,8 +12,8 @@ import pytest
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.test_http_concurrency import Gated
-from verifier_server import departures
-from verifier_server.departures import Departures, Waiting
+from verifier_server.generation import disconnects
+from verifier_server.generation.disconnects import Departures, Waiting
 
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 10)
@@ -109,7 +109,7 @@ class Connection:
 
 
 def test_connections_are_watched_only_when_the_answer_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(departures, "_PATIENCE", 0.001)
+    monkeypatch.setattr(disconnects, "_PATIENCE", 0.001)
 
     async def scene() -> None:
         watch, fast, slow, patient = Departures(), Connection(), Connection(), Connection()

@@ -9,10 +9,10 @@ from starlette.types import Receive
 
 from speculation.acceptance.draft_probs import Weights
 from speculation.errors import SpecPairError
-from verifier_server.departures import Departures, Waiting, hung_up
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Job
-from verifier_server.outbox import Outbox
+from verifier_server.generation.disconnects import Departures, Waiting, hung_up
+from verifier_server.generation.outbox import Outbox
 from verifier_server.sessions import Session
 
 
