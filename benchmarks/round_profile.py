@@ -36,7 +36,7 @@ from drafter_client.generation import executors, loop, start
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
 from speculation.sampling.sampling import Sampling
-from verifier_server import events
+from verifier_server.api import server_sent_events
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.scheduler import Scheduler
 
@@ -182,7 +182,7 @@ def application() -> "FastAPI":
     def note(what: str, which: Any, when: float) -> None:
         file.write(json.dumps([what, which, when]) + "\n")
 
-    conclude, submit, due = Scheduler.conclude, Engine.submit, events.CommittedStream._next
+    conclude, submit, due = Scheduler.conclude, Engine.submit, server_sent_events.CommittedStream._next
 
     @functools.wraps(conclude)
     def concluded(scheduler: Scheduler, plan: Any, logits: Any, began: float, ended: float) -> None:
@@ -204,7 +204,7 @@ def application() -> "FastAPI":
         return chunk, more
 
     Scheduler.conclude, Engine.submit = concluded, submitted  # type: ignore[method-assign]
-    events.CommittedStream._next = streamed  # type: ignore[method-assign]
+    server_sent_events.CommittedStream._next = streamed  # type: ignore[method-assign]
     return paced.application()
 
 

@@ -30,7 +30,8 @@ from speculation.errors import (
     SpecPairError,
     Unauthorized,
 )
-from verifier_server import docs_page, openapi, routes
+from verifier_server import openapi
+from verifier_server.api import docs_page, routes
 from verifier_server.descriptors import allow_files
 from verifier_server.service import GRACE, Service
 from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers

@@ -10,7 +10,7 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from speculation.errors import RequestTimeout
-from verifier_server.events import encode
+from verifier_server.api.server_sent_events import encode
 
 
 def with_head_deadline(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.verifier_server.api.test_http_concurrency import Gated
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.test_http_concurrency import Gated
 from verifier_server.generation import disconnects
 from verifier_server.generation.disconnects import Departures, Waiting
 

@@ -22,12 +22,12 @@ from speculation.protocol import messages
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Sampling
 from tests.speculation import chi_square
+from tests.verifier_server.api.test_http_concurrency import drafting_client
+from tests.verifier_server.api.test_http_generate import PROMPT_IDS, events
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.generation.test_disconnects import leave_behind, until
-from tests.verifier_server.test_http_concurrency import drafting_client
-from tests.verifier_server.test_http_generate import PROMPT_IDS, events
-from verifier_server import routes
+from verifier_server.api import routes
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.draft_model import DraftModel

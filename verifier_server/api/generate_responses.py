@@ -7,8 +7,8 @@ from typing import Any
 
 from speculation.errors import SpecPairError
 from speculation.protocol import messages
+from verifier_server.api.server_sent_events import COMMENT, event
 from verifier_server.engine.requests import Answer
-from verifier_server.events import COMMENT, event
 from verifier_server.generation.generator import Writing
 from verifier_server.sessions import Session
 

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from backends.scripted import ScriptedBackend
+from tests.verifier_server.api.test_http_loading import REQUESTS
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
-from tests.verifier_server.test_http_loading import REQUESTS
 from verifier_server.access import Access
 
 FAR = {"X-Forwarded-For": "203.0.113.7"}  # uvicorn takes this for the address, as it comes from loopback

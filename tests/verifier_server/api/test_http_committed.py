@@ -10,10 +10,10 @@ import pytest
 from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
+from tests.verifier_server.api.test_http_stream import read
 from tests.verifier_server.conftest import LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.generation.test_disconnects import until
-from tests.verifier_server.test_http_stream import read
 
 SCRIPT = Script(seed=2, support=40)
 PROMPT = [256, *range(30)]

@@ -17,12 +17,12 @@ from speculation.errors import (
 from speculation.protocol import messages
 from speculation.protocol.positions import check_position
 from verifier_server.access import Access, Caller
-from verifier_server.bodies import read_body
+from verifier_server.api.generate_responses import summary, text_events
+from verifier_server.api.request_body import read_body
+from verifier_server.api.server_sent_events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream, encode
 from verifier_server.engine.requests import Answer
-from verifier_server.events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream, encode
 from verifier_server.service import Service
 from verifier_server.sessions import Session
-from verifier_server.texts import summary, text_events
 
 SESSION_HEADER = "X-Session-Id"
 

@@ -11,11 +11,11 @@ import pytest
 from backends.base import EngineFailure, Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
+from tests.verifier_server.api.test_http_concurrency import Gated
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.generation.test_disconnects import until
-from tests.verifier_server.test_http_concurrency import Gated
-from verifier_server import routes
+from verifier_server.api import routes
 from verifier_server.generation import generator
 
 PROMPT = "x = "

@@ -10,9 +10,9 @@ from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from speculation.acceptance.strategies import common_prefix
 from speculation.sampling.sampling import Sampling
+from tests.verifier_server.api.test_http_stream import read, tokens_of
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from tests.verifier_server.test_http_stream import read, tokens_of
 from verifier_server.engine.sequence_state import LEAD
 
 PROMPT_IDS = [256, 1, 2]

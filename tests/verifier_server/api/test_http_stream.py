@@ -13,7 +13,7 @@ from backends.scripted import ScriptedBackend
 from drafter_client.http import client
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
-from verifier_server import events
+from verifier_server.api import server_sent_events
 
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 60)
@@ -184,7 +184,7 @@ def test_a_reader_who_leaves_in_silence_is_noticed(live: LiveServer) -> None:
 
 
 def test_silence_is_filled_with_comments(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(server_sent_events, "HEARTBEAT", 0.01)
     with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
         stream = read(response)
         assert [next(stream) for _ in range(3)] == [(":", None)] * 3
@@ -270,4 +270,4 @@ def test_own_steps_are_told_apart(serve: Serve) -> None:
 
 
 def test_a_client_hears_of_the_verifier_several_times_before_it_gives_a_stream_up() -> None:
-    assert 3 * events.HEARTBEAT < client._SILENCE
+    assert 3 * server_sent_events.HEARTBEAT < client._SILENCE

@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from backends.scripted import ScriptedBackend
+from tests.verifier_server.api.test_http_concurrency import Gated
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.generation.test_disconnects import until
-from tests.verifier_server.test_http_concurrency import Gated
 
 OTHER = {"X-Forwarded-For": "10.9.8.7"}  # uvicorn takes this for the address, as it comes from loopback
 IDS = [256, 1, 2]

@@ -1,0 +1,1 @@
+"""The REST endpoints: HTTP in, HTTP out."""
