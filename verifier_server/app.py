@@ -30,8 +30,8 @@ from speculation.errors import (
     SpecPairError,
     Unauthorized,
 )
-from verifier_server import openapi
 from verifier_server.api import docs_page, routes
+from verifier_server.api.openapi import document
 from verifier_server.descriptors import allow_files
 from verifier_server.service import GRACE, Service
 from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers
@@ -82,9 +82,9 @@ def create_app(
                     after_failure()
 
     # Unlike FastAPI's own pages, ours load nothing from other hosts.
-    app = FastAPI(title=openapi.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
+    app = FastAPI(title=document.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     keyed = settings.api_key is not None
-    app.openapi = lambda: openapi.document(keyed)  # type: ignore[method-assign]
+    app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]
     app.state.service = service = Service(settings, backend, clock, draft)
     routes.add_to(app)
     docs_page.add_to(app)

@@ -17,10 +17,10 @@ from speculation import errors
 from speculation.protocol import messages, responses
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
+from verifier_server.api.openapi.document import document
+from verifier_server.api.openapi.examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
+from verifier_server.api.openapi.operations import OPERATIONS
 from verifier_server.app import create_app
-from verifier_server.openapi import document
-from verifier_server.openapi_examples import EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
-from verifier_server.openapi_operations import OPERATIONS
 from verifier_server.settings import Settings
 
 PROMPT_IDS = [256, 1, 2]

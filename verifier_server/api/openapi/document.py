@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from speculation.errors import SpecPairError
 from speculation.protocol import messages, responses
-from verifier_server.openapi_examples import ERRORS, EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
-from verifier_server.openapi_operations import OPERATIONS, Operation
-from verifier_server.openapi_schemas import PREFIX, Json, schemas
+from verifier_server.api.openapi.examples import ERRORS, EVENTS, FAILED, LOADING, REQUESTS, RESPONSES
+from verifier_server.api.openapi.operations import OPERATIONS, Operation
+from verifier_server.api.openapi.schemas import PREFIX, Json, schemas
 
 TITLE = "specpair verifier"
 _DESCRIPTION = """Verifies draft tokens against the target model; only token ids travel.

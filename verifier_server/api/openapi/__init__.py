@@ -1,0 +1,1 @@
+"""The OpenAPI document: its operations, schemas and examples."""
