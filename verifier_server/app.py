@@ -32,10 +32,10 @@ from speculation.errors import (
 )
 from verifier_server.api import docs_page, routes
 from verifier_server.api.openapi import document
-from verifier_server.descriptors import allow_files
+from verifier_server.process.open_files import allow_files
+from verifier_server.process.shutdown import EndsQuietly, heard
 from verifier_server.service import GRACE, Service
 from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers
-from verifier_server.stopping import EndsQuietly, heard
 
 if TYPE_CHECKING:
     app: FastAPI

@@ -32,7 +32,7 @@ from verifier_server.generation.outbox import Outbox
 from verifier_server.generation.prompts import encode_text, make_session
 from verifier_server.generation.server_drafting import Fusion
 from verifier_server.generation.verify import Guessing, implicit, seconds
-from verifier_server.model_files import MappedFiles, parts
+from verifier_server.process.model_files import MappedFiles, parts
 from verifier_server.sessions import Session, SessionTable
 from verifier_server.settings import Settings
 

@@ -9,7 +9,7 @@ import pytest
 
 from models import DEFAULT_DRAFT
 from tests.verifier_server.conftest import LiveServer
-from verifier_server.model_files import MappedFiles, parts
+from verifier_server.process.model_files import MappedFiles, parts
 from verifier_server.settings import Settings
 
 
@@ -104,7 +104,7 @@ def copies(tmp_path: Path) -> Iterator[tuple[LiveServer, Path]]:
 
 
 def test_health_says_so(copies: tuple[LiveServer, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verifier_server.model_files._EVERY", 0.0)
+    monkeypatch.setattr("verifier_server.process.model_files._EVERY", 0.0)
     live, draft = copies
     assert live.post("/generate", {"prompt": "def", "max_tokens": 4, "mode": "fused"})["generated_tokens"] == 4
     assert "warning" not in live.http.get("/health").json()
