@@ -16,7 +16,7 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT, Rule, Strategy,
 from speculation.errors import SessionConflict, UnknownSession
 from speculation.sampling.sampling import Sampling
 from verifier_server.access import Caller
-from verifier_server.places import Places
+from verifier_server.session_places import Places
 
 CALLERS = 4  # of whom a session can be the latest: names are free, so that without a bound they would fill the memory
 
