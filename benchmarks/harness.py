@@ -11,8 +11,8 @@ from backends.base import Entry, LoadOptions
 from backends.registry import load
 from benchmarks.serving import Server, serve
 from models import DEFAULT_TARGET
-from models.corpus import HELD_OUT
 from models.export import pad_layers
+from models.training.corpus import HELD_OUT
 
 ROOT = Path(__file__).resolve().parent.parent
 HELD_OUT_FILES = ("configparser.py", "fractions.py", "_osx_support.py")

@@ -21,11 +21,11 @@ from backends.base import Backend, Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness import held_out_prompts
 from benchmarks.report import Report, add_save
-from benchmarks.vocabularies import renumbered
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
 from drafters.translation import TranslatingDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
+from models.renumbering import renumbered
 from speculation.sampling.sampling import Sampling, choose
 
 _PROMPTS = 12

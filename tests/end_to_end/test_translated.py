@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from backends.base import Backend
-from benchmarks.vocabularies import renumbered
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafters.translation import TranslatingDrafter
 from models import DEFAULT_TWIN
+from models.renumbering import renumbered
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.cli.command_line import Command, runner

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.corpus import HELD_OUT, CorpusError, is_chosen, read_corpus, windows
+from models.training.corpus import HELD_OUT, CorpusError, is_chosen, read_corpus, windows
 
 
 def library(root: Path, **files: str) -> Path:

@@ -13,5 +13,7 @@ def test_a_missing_package_is_named_with_the_remedy(package: str, monkeypatch: p
     if package == "tokenizers":
         pytest.importorskip("torch", reason="torch is looked for first")
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ModuleNotFoundError, match=rf"^models.train needs {package}: pip install -e '\.\[torch\]'$"):
-        importlib.import_module("models.train")
+    with pytest.raises(
+        ModuleNotFoundError, match=rf"^models.training.train needs {package}: pip install -e '\.\[torch\]'$"
+    ):
+        importlib.import_module("models.training.train")

@@ -1,6 +1,6 @@
 """Make a model pair from the Python standard library, on any machine.
 
-    python -m models.train --out pair
+    python -m models.training.train --out pair
     python -m models.export pair/target target.gguf --type q8_0
 
 The folder receives ``tokenizer.json``, ``target/``, ``draft-plain/`` (the draft before distillation) and ``draft/``, in
@@ -17,20 +17,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from models.corpus import Corpus, CorpusError, read_corpus, windows
 from models.errors import ExportError
+from models.training.corpus import Corpus, CorpusError, read_corpus, windows
 
 try:
     import torch
     from tokenizers import Tokenizer
 
-    from models.fit import Loss, Weights, cross_entropy, fit, held_out_loss, imitation, load, save
-    from models.llama import Shape, initial_weights
-    from models.vocabulary import encode_all, train_tokenizer
+    from models.training.fit import Loss, Weights, cross_entropy, fit, held_out_loss, imitation, load, save
+    from models.training.llama import Shape, initial_weights
+    from models.training.vocabulary import encode_all, train_tokenizer
 except ModuleNotFoundError as missing:
     if missing.name not in ("torch", "tokenizers"):
         raise
-    hint = f"models.train needs {missing.name}: pip install -e '.[torch]'"
+    hint = f"models.training.train needs {missing.name}: pip install -e '.[torch]'"
     if __name__ == "__main__":
         sys.exit(f"error: {hint}")
     raise ModuleNotFoundError(hint, name=missing.name) from missing
@@ -140,7 +140,7 @@ def _positive(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     recipe = Recipe()
     parser = argparse.ArgumentParser(
-        prog="python -m models.train",
+        prog="python -m models.training.train",
         description="Train a target and a draft model on the source of the Python standard library.",
         epilog="The results are folders in Hugging Face layout; python -m models.export makes GGUF files of them.",
     )

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from models.errors import ExportError
-from models.llama import Shape, logits, matrix_shapes
-from models.optim import Muon, schedule
 from models.tensor_file import read_tensors, write_tensors
-from models.vocabulary import BEGIN_ID, END_ID
+from models.training.llama import Shape, logits, matrix_shapes
+from models.training.optim import Muon, schedule
+from models.training.vocabulary import BEGIN_ID, END_ID
 
 MATRIX_RATE: Final = 0.02
 VECTOR_RATE: Final = 3e-3
