@@ -8,8 +8,8 @@ downloaded. They continue Python source and know nothing else:
 * ``DEFAULT_TWIN``: the target again in Q4_0. It agrees with the target far more often than the draft does and costs
   nearly as much as the target: the drafter to choose when the drafting machine is fast and the link is slow.
 
-All three share one vocabulary of 4,096 ids. ``models.export`` writes such files, ``models.training.train`` makes such a pair;
-neither is imported here. The paths are those of ``backends.shipped``, which is what programs at run time ask.
+All three share one vocabulary of 4,096 ids. ``models.export`` writes such files, ``models.training.train`` makes such a
+pair; neither is imported here. The paths are those of ``backends.shipped``, which is what programs at run time ask.
 """
 
 from backends.shipped import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN

@@ -1,8 +1,8 @@
 """A Llama model in Hugging Face layout, read as a GGUF value.
 
-Only what ``models.training.train`` writes and its close relatives: architecture Llama, plain RoPE, one safetensors file, and a
-byte-level BPE with the Llama 3 split pattern. For anything else the error points to llama.cpp's own converter, which
-knows every family; this one exists because it needs neither PyTorch nor transformers.
+Only what ``models.training.train`` writes and its close relatives: architecture Llama, plain RoPE, one safetensors
+file, and a byte-level BPE with the Llama 3 split pattern. For anything else the error points to llama.cpp's own
+converter, which knows every family; this one exists because it needs neither PyTorch nor transformers.
 """
 
 import json
