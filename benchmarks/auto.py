@@ -7,7 +7,7 @@ nothing) and `auto` warm (a new pair that remembers one earlier text in `auto` o
 before this one have added). A text's rate is its tokens after the first over the seconds from the first to the last:
 the prompt is left out, what `auto` spends on changing modes is in. A way's rate is all its tokens over all its seconds,
 the best mode the one with the greatest of the three rates; `auto` is told as a share of that. The middle half is over
-texts: each text's rate beside the same text in that best mode. Engines are paced (`benchmarks.paced`): the target and
+texts: each text's rate beside the same text in that best mode. Engines are paced (`simulation.paced`): the target and
 the draft models on both ends take `--step-ms` and `--draft-ms` a step, whatever else this machine does. With `--real`
 they compute: a target padded until a step costs `--step-ms`, and draft models as they are, one thread each. With
 `--dilate N` all times of the paced engines and the link are N times as long, so that what else the machine does counts
@@ -29,7 +29,6 @@ from typing import NamedTuple
 from backends.base import Backend
 from benchmarks.drafters import BRANCHES, load_drafter
 from benchmarks.harness import Server, held_out_prompts, padded_target, serve, verifier
-from benchmarks.paced import Cost, Paced
 from benchmarks.relay import Link, relay
 from benchmarks.report import Report, add_save
 from drafter_client import Mode, Options, Pair
@@ -42,6 +41,7 @@ from drafter_client.sources import Drafting
 from drafters.base import Drafter
 from drafters.draft_model import model_drafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
+from simulation.paced import Cost, Paced
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling
 
@@ -49,7 +49,7 @@ DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}
 COLD, WARM = "auto cold", "auto warm"
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
 WAYS = [*(Way(str(mode), mode) for mode in MODES), Way(COLD, Mode.AUTO), Way(WARM, Mode.AUTO)]
-_WIDER = 0.02  # of a step: a further token in its pass (`benchmarks.paced` says where that is from)
+_WIDER = 0.02  # of a step: a further token in its pass (`simulation.paced` says where that is from)
 _WIDER_DRAFT = 0.15
 
 
@@ -122,7 +122,7 @@ def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:
     environment = {f"VERIFIER_{name}": str(value) for name, value in settings.items()}
     environment["PACED_TARGET"] = str(Cost(options.step_ms, _WIDER * options.step_ms, 0.0))
     environment["PACED_DRAFT"] = str(Cost(options.draft_ms, _WIDER_DRAFT * options.draft_ms, 0.0))
-    return serve("benchmarks.paced:app", environment)
+    return serve("simulation.paced:app", environment)
 
 
 def _write_all(url: str, draft: Loaded, folder: Path, options: argparse.Namespace) -> dict[str, list[Written]]:

@@ -4,12 +4,12 @@ Method. Python on a laptop cannot play 64 laptops in real time, so there are two
 all clients together, and the 50th and 95th percentile of the time between tokens, which is taken for each client by
 itself: shown are the median client's, and the 95th percentile of the client that has the worst.
 
-    virtual   the real scheduler and the real drafters' decisions in virtual time (`benchmarks.capacity_virtual`)
+    virtual   the real scheduler and the real drafters' decisions in virtual time (`simulation.capacity`)
     real      the real server with replayed drafters and a toy target, all times dilated (`benchmarks.capacity_real`);
               void runs are repeated at most twice, and marked where the last is void, too
 
-A pass takes what `benchmarks.paced` says of a target of 25 ms, a draft 8 ms, the link 5 ms there and back; drafters
-agree with a chance of 0.8. Texts, bounds and times between tokens are defined in `benchmarks.capacity_model`. Bounds
+A pass takes what `simulation.paced` says of a target of 25 ms, a draft 8 ms, the link 5 ms there and back; drafters
+agree with a chance of 0.8. Texts, bounds and times between tokens are defined in `simulation.capacity_model`. Bounds
 are taken over the very parts of texts that a form wrote while it was watched. Then, in virtual time:
 
     carried   how many clients get a rate each, on average, for the rate that the target alone gives to one client, and
@@ -31,8 +31,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import capacity_real, capacity_virtual
-from benchmarks.capacity_model import (
+from benchmarks import capacity_real
+from benchmarks.extras import need
+from benchmarks.report import Report, add_save, plot
+from simulation import capacity
+from simulation.capacity import FORMS, Setting
+from simulation.capacity_model import (
     Figures,
     Part,
     Text,
@@ -42,10 +46,7 @@ from benchmarks.capacity_model import (
     server_drafting,
     tokens_per_round,
 )
-from benchmarks.capacity_virtual import FORMS, Setting
-from benchmarks.extras import need
-from benchmarks.paced import DRAFTER_8, TARGET_25
-from benchmarks.report import Report, add_save, plot
+from simulation.paced import DRAFTER_8, TARGET_25
 
 SETTING = Setting(TARGET_25, DRAFTER_8)
 CHUNK, PROMPT = 128, 2000
@@ -90,7 +91,7 @@ def _virtual(options: argparse.Namespace, report: Report) -> list[Row]:
         for name, form in FORMS.items():
             if clients > _SLOW.get(name, clients):
                 continue
-            outcome = capacity_virtual.measure(form, clients, setting)
+            outcome = capacity.measure(form, clients, setting)
             row = _row("virtual", name, outcome.figures, outcome.parts, setting)
             rows.append(row | {"rows": outcome.rows, "busy": outcome.busy})
             report.line(f"{_line(row)}  {outcome.rows:13.1f}  {outcome.busy:4.2f}  {_shares(row)}")
@@ -112,7 +113,7 @@ def _real(options: argparse.Namespace, report: Report) -> list[Row]:
             tries = 1
             while (run := capacity_real.measure(name, clients, setting, options.dilation)).void and tries < _TRIES:
                 tries += 1
-            twin = capacity_virtual.measure(FORMS[name], clients, setting)
+            twin = capacity.measure(FORMS[name], clients, setting)
             row = _row("real", name, run.figures, run.parts, setting) | {"virtual": twin.figures.rate}
             noted = ("rows", "used", "worst_pass", "worst_thinking", "late_passes", "late_thoughts", "void")
             rows.append(row | {key: getattr(run, key) for key in noted} | {"tries": tries})
@@ -141,7 +142,7 @@ def _carried(options: argparse.Namespace, report: Report) -> list[Row]:
         }
         report.line(f"{rate:.1f} tokens/s: the server carries {server:.2f} with k={k}, {at_best:.2f} with its best k")
         for name in ("ours", "k=4"):
-            count = capacity_virtual.carried(FORMS[name], rate, setting, _CARRIED_MOST)
+            count = capacity.carried(FORMS[name], rate, setting, _CARRIED_MOST)
             rows.append({"form": "carried", "name": name, "at": rate, "clients": count, "server": server, **wanted})
             for kind, least in wanted.items():
                 reached = count / server
@@ -165,7 +166,7 @@ def _prompt(options: argparse.Namespace, report: Report) -> list[Row]:
     whole = pass_ms(setting.target, 1, CHUNK)
     report.line(f"\nA prompt of {PROMPT} tokens among clients in lockstep; a chunk adds {chunk:.1f} ms to a pass")
     for clients in (8, 16):
-        found = capacity_virtual.intrude(clients, PROMPT, setting, CHUNK)
+        found = capacity.intrude(clients, PROMPT, setting, CHUNK)
         rows.append({"form": "prompt", "clients": clients, "chunk": chunk, "chunk_alone": whole, **asdict(found)})
         report.line(
             f"{_verdict(found.most <= whole)}: {clients} clients, {found.rounds} rounds: {found.median:.1f} ms more in "

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from backends.machine import cores
-from benchmarks.capacity_model import Figures, Part, Text
-from benchmarks.capacity_virtual import Setting
 from benchmarks.serving import Server, serve
 from drafter_client.http.client import VerifierClient
+from simulation.capacity import Setting
+from simulation.capacity_model import Figures, Part, Text
 
 _BUSY, _LATE = 0.5, 1.03
 _WITHIN = 0.2  # seconds in which the clients start, before dilation

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from backends.base import Backend, Entry, Logits
-from benchmarks.capacity_model import Target
-from benchmarks.paced import Cost, Paced
+from simulation.capacity_model import Target
+from simulation.paced import Cost, Paced
 from verifier_server.app import create_app
 from verifier_server.settings import from_environment
 

@@ -18,11 +18,11 @@ from gguf import quants
 from backends.base import Backend, Entry, LoadOptions
 from backends.registry import load
 from benchmarks.harness import CACHE
-from benchmarks.paced import Cost, Paced
 from drafters.base import Drafter, Expansion
 from drafters.draft_model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 from models.gguf_file import Tensor, read_gguf, write_gguf
+from simulation.paced import Cost, Paced
 from speculation.drafts.tree import Prediction
 from speculation.sampling.sampling import Sampling
 

@@ -1,7 +1,7 @@
 """Tokens per second over every round-trip time, against the target alone, fixed lockstep, a reference and a bound.
 
 Method. A verifier in its own process serves the default target, each forward pass stretched to what a large model
-takes (`benchmarks.paced`: 80 or 25 ms a step, 2 % more for each further token); this process drafts with a draft model
+takes (`simulation.paced`: 80 or 25 ms a step, 2 % more for each further token); this process drafts with a draft model
 stretched to 8 or 4 ms a token; between them lies a relay in a third process that adds the round-trip time
 (`benchmarks.relay`). Tokens and agreement are those of the real models. The text is sampled at temperature 1 from
 prompts out of files that no model here was trained on, 257 tokens each, the same for all columns: one seed a prompt.
@@ -40,11 +40,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import paced, sweep_report
+from benchmarks import sweep_report
 from benchmarks.drafters import CONTEXT, NAMES, Stable, stable
 from benchmarks.extras import need
 from benchmarks.harness import held_out_prompts
-from benchmarks.paced import Cost
 from benchmarks.quiet import Watch, watch
 from benchmarks.reference import Times, Trace, best, upper_bound
 from benchmarks.relay import Link, relay
@@ -58,6 +57,8 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ModelInfo
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin
+from simulation import paced
+from simulation.paced import Cost
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
 
@@ -123,7 +124,7 @@ def _measure(options: argparse.Namespace, file: Path) -> None:
         for target in options.targets:
             cost = TARGETS[target].dilated(options.dilate)
             settings = {"PACED_TARGET": str(cost), "VERIFIER_THREADS": "1", "VERIFIER_CONTEXT": str(CONTEXT)}
-            with serve("benchmarks.paced:app", {**settings, "VERIFIER_ROWS": "4"}) as server:
+            with serve("simulation.paced:app", {**settings, "VERIFIER_ROWS": "4"}) as server:
                 for rtt in options.rtt:
                     with relay(server.url, Link(rtt_ms=options.dilate * rtt)) as url:
                         for cell in _cells(url, models, quiet, target, rtt, options, measured):

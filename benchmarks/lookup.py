@@ -34,7 +34,6 @@ from typing import Any
 from backends.vocabulary import Vocabulary
 from benchmarks.drafters import BRANCHES, CONTEXT, load_drafter
 from benchmarks.harness import HELD_OUT_FILES
-from benchmarks.paced import DRAFTER_8, TARGET_25, Cost, Paced
 from benchmarks.relay import Link, relay
 from benchmarks.report import Report, add_save
 from benchmarks.serving import serve
@@ -48,6 +47,7 @@ from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
 from drafters.lookup import NgramDrafter
 from models import DEFAULT_DRAFT
+from simulation.paced import DRAFTER_8, TARGET_25, Cost, Paced
 from speculation.sampling.sampling import Sampling
 
 LINES = 40

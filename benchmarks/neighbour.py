@@ -1,6 +1,6 @@
 """What a drafter has left beside one that sends junk, over what it has beside one that drafts nothing.
 
-    virtual   the real scheduler in virtual time (`benchmarks.neighbour_virtual`), by target: 25 ms a pass and 2 % of
+    virtual   the real scheduler in virtual time (`simulation.neighbour`), by target: 25 ms a pass and 2 % of
               it a further token, and one whose further tokens are dear (a third of a pass each)
     real      the real server with the model that ships, or one padded until a step costs `--step-ms`; one thread each.
               The neighbour is `Pair` with the small draft model (*drafter*) or without (*target*). Beside it a process
@@ -21,15 +21,15 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from benchmarks.capacity_virtual import Setting
 from benchmarks.children import child
 from benchmarks.extras import need
 from benchmarks.harness import held_out_prompts, padded_target, verifier
-from benchmarks.neighbour_virtual import BESIDE, DRAFTS, rate
-from benchmarks.paced import DRAFTER_8, TARGET_25, Cost
 from benchmarks.report import Report, add_save
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
 from models import DEFAULT_TARGET
+from simulation.capacity import Setting
+from simulation.neighbour import BESIDE, DRAFTS, rate
+from simulation.paced import DRAFTER_8, TARGET_25, Cost
 
 WANTED = 0.85
 TARGETS = {"25 ms": TARGET_25, "25 ms, dear drafts": Cost(25.0, 8.0, 2.0)}

@@ -22,8 +22,8 @@ from backends.base import Backend, Entry, Logits
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
 from backends.vocabulary import Vocabulary
 from benchmarks.drafters import CONTEXT
-from benchmarks.paced import Cost, Paced
 from models import DEFAULT_TARGET
+from simulation.paced import Cost, Paced
 from verifier_server.app import create_app
 from verifier_server.settings import from_environment
 
@@ -78,7 +78,7 @@ def application() -> FastAPI:
 
 
 def __getattr__(name: str) -> FastAPI:
-    # Made when uvicorn asks for it, as in `benchmarks.paced`.
+    # Made when uvicorn asks for it, as in `simulation.paced`.
     if name == "app":
         return application()
     raise AttributeError(name)

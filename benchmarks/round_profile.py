@@ -1,7 +1,7 @@
 """Where the time of a round goes that is neither a pass, nor a draft step, nor the network.
 
 Method. A verifier in its own process whose target takes 25 ms a step, and a drafter in this one that takes 8 ms a token
-(`benchmarks.paced`), both real models, over loopback without a relay, as users get them. Both processes note
+(`simulation.paced`), both real models, over loopback without a relay, as users get them. Both processes note
 moments on the machine's one monotonic clock, at the same few places of the code, which are wrapped for it. Printed are
 the medians and the 90th percentiles of the ways between them, in milliseconds; `idle` is what the verifier's engine
 did nothing between two passes.
@@ -25,7 +25,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import paced
 from benchmarks.drafters import CONTEXT, stable
 from benchmarks.extras import need
 from benchmarks.harness import held_out_prompts
@@ -35,6 +34,7 @@ from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.generation import executors, loop, start
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
+from simulation import paced
 from speculation.sampling.sampling import Sampling
 from verifier_server.api import server_sent_events
 from verifier_server.engine.engine import Engine

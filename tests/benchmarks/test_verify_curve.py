@@ -10,11 +10,11 @@ import pytest
 
 from backends.base import Entry, HeadOf
 from backends.scripted import Script, ScriptedBackend
-from benchmarks.paced import Cost, Paced
 from benchmarks.report import Report
 from benchmarks.shapes import SHAPES
 from benchmarks.verify_cells import STEP, Cell, Figure, Passes, Sample, figures, grid, measure, table
 from benchmarks.verify_curve import _options, main
+from simulation.paced import Cost, Paced
 from tests.paths import ROOT
 
 COST = Cost(10.0, 0.5, 2.0)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
-from benchmarks.paced import Cost, Paced
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import Ended, Pushed, Verdict
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import Origin
 from drafters.draft_model import ModelDrafter
+from simulation.paced import Cost, Paced
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from backends.scripted import END, Script
-from benchmarks.virtual import Network, VirtualDrafter, World
 from drafters.draft_model import ModelDrafter
+from simulation.virtual_time import Network, VirtualDrafter, World
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain

@@ -3,9 +3,9 @@
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from benchmarks.capacity_virtual import Setting
-from benchmarks.neighbour_virtual import rate
-from benchmarks.paced import DRAFTER_8, TARGET_25, Cost
+from simulation.capacity import Setting
+from simulation.neighbour import rate
+from simulation.paced import DRAFTER_8, TARGET_25, Cost
 from speculation.acceptance.strategies import Strategy
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, fed, opened

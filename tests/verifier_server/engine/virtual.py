@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from backends.scripted import Script, ScriptedBackend
-from benchmarks import virtual
+from simulation import virtual_time
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling
@@ -26,7 +26,7 @@ def fed(plan: Plan) -> dict[str, int]:
     return {part.seat.session.id: len(entry.tokens) for part, entry in zip(plan.parts, plan.batch, strict=True)}
 
 
-class World(virtual.World):
+class World(virtual_time.World):
     """A scheduler over a toy model, asked by the tests themselves. The books are checked after each event."""
 
     def __init__(

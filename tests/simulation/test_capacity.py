@@ -3,7 +3,8 @@
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from benchmarks.capacity_model import (
+from simulation.capacity import FORMS, Client, Form, Replayed, Setting, intrude, measure
+from simulation.capacity_model import (
     Figures,
     Gaps,
     Target,
@@ -15,9 +16,8 @@ from benchmarks.capacity_model import (
     server_drafting,
     tokens_per_round,
 )
-from benchmarks.capacity_virtual import FORMS, Client, Form, Replayed, Setting, intrude, measure
-from benchmarks.paced import DRAFTER_8, TARGET_25, Cost
-from benchmarks.virtual import World
+from simulation.paced import DRAFTER_8, TARGET_25, Cost
+from simulation.virtual_time import World
 
 SETTING = Setting(TARGET_25, DRAFTER_8, warm_up=0.5, seconds=1.0)
 COST = Cost(10.0, 1.0, 0.5)

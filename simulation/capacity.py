@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from benchmarks.capacity_model import Figures, Knowing, Part, Target, Text, pass_ms, percentile
-from benchmarks.paced import Cost
-from benchmarks.virtual import Network, VirtualDrafter, World
+from simulation.capacity_model import Figures, Knowing, Part, Target, Text, pass_ms, percentile
+from simulation.paced import Cost
+from simulation.virtual_time import Network, VirtualDrafter, World
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.policy.draft_length import MAX_AUTO

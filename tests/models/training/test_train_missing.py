@@ -9,7 +9,7 @@ import pytest
 @pytest.mark.parametrize("package", ["torch", "tokenizers"])
 def test_a_missing_package_is_named_with_the_remedy(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("train", "fit", "llama", "optim", "vocabulary"):
-        monkeypatch.delitem(sys.modules, f"models.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"models.training.{name}", raising=False)
     if package == "tokenizers":
         pytest.importorskip("torch", reason="torch is looked for first")
     monkeypatch.setitem(sys.modules, package, None)

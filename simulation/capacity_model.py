@@ -30,8 +30,8 @@ import numpy as np
 
 from backends.base import Logits
 from backends.scripted import BEGIN, ORDER, Script, ScriptedBackend
-from benchmarks.paced import Cost
 from drafters.base import Expansion
+from simulation.paced import Cost
 from speculation.drafts.tree import Prediction
 from speculation.policy.draft_length import MAX_AUTO
 

@@ -1,6 +1,6 @@
 """A drafter beside somebody else on one verifier, in virtual time: the real scheduler, the rest made up.
 
-The texts, the link and what everything takes are those of `benchmarks.capacity_virtual`. The neighbour is one of its
+The texts, the link and what everything takes are those of `simulation.capacity`. The neighbour is one of its
 forms; beside it is one of
 
     plain       asks for one token after another, each as soon as the last one is known: never a draft
@@ -16,9 +16,9 @@ whose messages take no time: it is as fast as can be.
 import random
 from collections.abc import Callable
 
-from benchmarks.capacity_model import Text
-from benchmarks.capacity_virtual import FORMS, Client, Setting, start_all, virtual_world
-from benchmarks.virtual import World
+from simulation.capacity import FORMS, Client, Setting, start_all, virtual_world
+from simulation.capacity_model import Text
+from simulation.virtual_time import World
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling

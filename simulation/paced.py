@@ -7,7 +7,7 @@ is left of that time is slept, which releases the interpreter as llama.cpp does 
 The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as `str(Cost(…))` is;
 with `PACED_DRAFT` the draft model of mode fused is paced, too:
 
-    PACED_TARGET=80,1.6,0.6 .venv/bin/uvicorn benchmarks.paced:app --port 8000
+    PACED_TARGET=80,1.6,0.6 .venv/bin/uvicorn simulation.paced:app --port 8000
 """
 
 import functools
