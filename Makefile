@@ -1,8 +1,9 @@
 # make setup   the environment in .venv      make demo   a drafter and a verifier on this machine
-# make test    the whole test suite          make lint   formatting, lints, types
+# make test    the tests, in minutes         make lint   formatting, lints, types
+# make test-slow    the long tests: the model pair in every mode, virtual time, terminals, soak and chaos
 # make test-torch   installs PyTorch, and runs the tests that need it; make test-mlx, the same for MLX
 
-.PHONY: setup demo test test-torch test-mlx lint
+.PHONY: setup demo test test-slow test-torch test-mlx lint
 
 setup:
 	@scripts/setup
@@ -12,7 +13,11 @@ demo: setup
 
 test:
 	@scripts/setup requirements-dev.txt
-	@.venv/bin/python -m pytest
+	@.venv/bin/python -m pytest -n logical --dist worksteal -m "not slow"
+
+test-slow:
+	@scripts/setup requirements-dev.txt
+	@.venv/bin/python -m pytest -n logical --dist worksteal -m slow
 
 test-torch:
 	@scripts/setup requirements-dev.txt

@@ -44,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
+    config.addinivalue_line("markers", "slow: a test of `make test-slow`, not of `make test`")
     config.addinivalue_line("markers", "engine(name): a test that needs more than `make test` installs")
     wanted = config.getoption("--engine")
     missing = [name for name in ENGINES.get(wanted, ()) if importlib.util.find_spec(name) is None]

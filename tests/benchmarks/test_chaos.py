@@ -11,6 +11,8 @@ from benchmarks.restarts import RestartedVerifier
 from drafter_client import Lookup, Mode, Options, Outage, Pair
 from tests.drafter_client.support import plain
 
+pytestmark = pytest.mark.slow
+
 TOKENS = 200
 PACE = "5,0.01,0.01"  # milliseconds of a pass: the text must not be written before the signal arrives
 ENDS = {  # tokens at which the verifier is ended; the seed by which Chaos draws SIGTERM and SIGKILL

@@ -15,6 +15,8 @@ from speculation.sampling.sampling import Sampling
 from verifier_server.service import Service
 from verifier_server.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 PROMPT = [1, 2, 3]
 
 

@@ -21,6 +21,8 @@ from speculation.sampling import gumbel
 from speculation.sampling.sampling import Sampling
 from tests.end_to_end.prompts import PROMPTS
 
+pytestmark = pytest.mark.slow
+
 ROWS, CONTEXT, BEYOND = 3, 480, 31  # with one to spare 512 cells: the library rounds up to multiples of 256
 TOLERANCE = 0.25  # by how much a logit may differ with places in the cache, as for the conformance of this engine
 

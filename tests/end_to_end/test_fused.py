@@ -19,6 +19,8 @@ from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference, ends_where_it_should
 from verifier_server.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 COUNT = 64
 MODELS = {"small draft": DEFAULT_DRAFT, "q4 twin": DEFAULT_TWIN}
 Count = Callable[[int, list[float]], None]

@@ -26,7 +26,11 @@ NAMES = ("small draft", "junk", "target itself")
 SIDE_BY_SIDE = {"auto": Mechanisms(), "waiting": Mechanisms(self_continue=False)}
 LENGTHS = ("1", "4", "8", "lockstep", *SIDE_BY_SIDE)
 COMBINATIONS = [(name, length) for name in NAMES for length in LENGTHS]
-EACH = pytest.mark.parametrize(("name", "length"), COMBINATIONS)
+QUICK = (("small draft", "auto"), ("junk", "8"), ("target itself", "lockstep"))  # part of `make test`
+EACH = pytest.mark.parametrize(
+    ("name", "length"),
+    [pytest.param(*each, marks=() if each in QUICK else pytest.mark.slow) for each in COMBINATIONS],
+)
 
 
 def _prompts(name: str, length: str, one_in: int) -> list[str]:
@@ -71,7 +75,7 @@ def test_the_text_is_the_targets_own(
     flips: list[float] = []
     drafted = accepted = written = 0
     info = client.model()
-    for text in PROMPTS:
+    for text in PROMPTS[::3] if (name, length) in QUICK else PROMPTS:
         prompt = reference.encode(text)
         run = generate(client, make_drafter(name), prompt=prompt, info=info, max_tokens=MAX_TOKENS, **how(length))
         assert ends_where_it_should(reference, run.tokens, MAX_TOKENS)

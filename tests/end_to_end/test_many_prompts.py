@@ -16,6 +16,8 @@ from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 MODEL = ["--threads", "1", "--context", str(CONTEXT)]
 WAYS = {
     "model": MODEL,

@@ -12,6 +12,8 @@ from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import CONTEXT, EPSILON, Reference
 from verifier_server.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 160
 CUTS = (1, 40, 100, 159)
 

@@ -16,6 +16,8 @@ from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import EPSILON, MAX_TOKENS, Reference
 from tests.end_to_end.test_greedy import how
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("small draft", "q4 twin", "junk")
 LENGTHS = ("1", "4", "auto")
 COMBINATIONS = [(name, length) for name in NAMES for length in LENGTHS]

@@ -12,6 +12,8 @@ from tests.end_to_end.conftest import MakeDrafter
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import EPSILON, Reference
 
+pytestmark = pytest.mark.slow
+
 TOKENS = 48
 
 

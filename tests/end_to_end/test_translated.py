@@ -17,6 +17,8 @@ from tests.drafter_client.support import Verifier, generate, options_of
 from tests.end_to_end.prompts import PROMPTS
 from tests.end_to_end.reference import EPSILON, Reference, model
 
+pytestmark = pytest.mark.slow
+
 TOKENS = 64
 Twins = dict[str, Path]
 

@@ -120,6 +120,7 @@ def test_an_open_quote_is_told_in_one_line() -> None:
     assert ran.returncode == 1 and ran.stderr.startswith("setup: a quote is left open") and ran.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @ON_X86
 @NEEDS_GCC
 @pytest.mark.parametrize("language", ["c", "c++"])

@@ -7,7 +7,10 @@ import pytest
 
 from tests.terminal.pseudo import Terminal, check, python, terminal
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux"),
+    pytest.mark.slow,
+]
 COLUMNS = 100
 DEMO = python("-m", "examples.demo", "--step-ms", "2", "--max-tokens", "16")
 

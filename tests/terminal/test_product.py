@@ -13,7 +13,10 @@ from tests.paths import ROOT
 from tests.terminal.pseudo import Terminal, check, python, terminal
 from verifier_server.settings import Settings
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals and /proc as on Linux"),
+    pytest.mark.slow,
+]
 DRAFTER = python("-m", "drafter_client")
 TEXT = ["--prompt", "def main():", "--max-tokens", "16", "--temperature", "0.8", "--seed", "7"]
 SERVERS = {

@@ -18,6 +18,8 @@ from tests.speculation import chi_square
 from tests.speculation.drafted_decoding import Decide, by_rule, is_the_targets, ours, target_row, text, texts
 from tests.speculation.rows import Device, samplings, seeds, small_rows
 
+pytestmark = pytest.mark.slow
+
 WARM = Sampling(0, 1.0)
 FILTERED = Sampling(0, 1.2, 3, 0.95)
 SETTINGS = pytest.mark.parametrize("sampling", [WARM, FILTERED, Sampling(0, 0.6, 3), Sampling(0, 1.5, 0, 0.7)], ids=str)

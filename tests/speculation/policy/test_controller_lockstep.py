@@ -6,6 +6,8 @@ import pytest
 
 from tests.speculation.policy.lockstep_world import FIXED_LENGTHS, TOKENS, World, best_fixed, fixed, live
 
+pytestmark = pytest.mark.slow
+
 
 def _steady(easy: float, hard: float) -> tuple[tuple[int, float, float], ...]:
     return ((0, easy, hard),)

@@ -11,6 +11,8 @@ import pytest
 from speculation.policy.schedule import LOCKSTEP, Mechanisms, Operation
 from tests.speculation.policy.virtual_pair import Knowing, run
 
+pytestmark = pytest.mark.slow
+
 ALL = Mechanisms()
 WAITING = replace(ALL, self_continue=False)  # the verifier waits for guesses
 OVERLAP = replace(WAITING, in_flight=1, corrections=False)

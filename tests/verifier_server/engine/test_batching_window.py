@@ -156,6 +156,7 @@ def tokens_per_second(clients: int, think: float, hold: float, jitter: float, se
     return (got - before) / seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [2, 8, 32])
 @pytest.mark.parametrize("think", [0.0005, 0.0015])
 def test_clients_that_answer_fast_share_their_passes(clients: int, think: float) -> None:
@@ -166,6 +167,7 @@ def test_clients_that_answer_fast_share_their_passes(clients: int, think: float)
     assert held > 1.5 * at_once
 
 
+@pytest.mark.slow
 def test_a_longer_hold_than_a_tenth_of_a_step_joins_clients_that_think_half_a_step() -> None:
     """Groups that are half a step apart cannot be joined by a shorter wait: it is the same with it and without."""
     at_once, held, longer = (tokens_per_second(32, 0.0125, hold, 0.0005) for hold in (0.0, LONGEST, 0.6))
@@ -173,6 +175,7 @@ def test_a_longer_hold_than_a_tenth_of_a_step_joins_clients_that_think_half_a_st
     assert longer > 1.2 * at_once
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hold", [LONGEST, 0.6])
 @pytest.mark.parametrize("clients", [2, 5, 32])
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def world(**options: object) -> World:
     return World(backend, lambda plan: 0.0245 + 0.0005 * plan.tokens, pass_ms=PASS_MS, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [SETTING, DEAR], ids=["cheap", "dear"])
 @pytest.mark.parametrize("beside", ["junk", "junk, 16", "junk, new"])
 @pytest.mark.parametrize("form", ["target", "ours"])
@@ -35,6 +36,7 @@ def test_beside_junk_a_neighbour_keeps_what_it_has_beside_a_plain_client(
     assert rate(form, beside, setting) >= 0.85 * rate(form, plain, setting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["k=4", "ours"])
 def test_an_honest_drafter_beside_another_loses_nothing(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     limited = rate(form, "honest", SETTING)

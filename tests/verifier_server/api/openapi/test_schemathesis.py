@@ -15,6 +15,8 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from tests.verifier_server.conftest import SCRIPT, Serve
 
+pytestmark = pytest.mark.slow
+
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 KEY = "secret"
 STREAM = "stream_session"
