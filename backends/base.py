@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from backends.vocabulary import Vocabulary
 from speculation.sampling.sampling import Sampling
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 
 T = TypeVar("T")
 Logits = NDArray[np.float32]
-Rows = Logits | Sequence[Head]
+Rows = Logits | Sequence[TopLogits]
 Progress = Callable[[float], None]
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -218,7 +218,7 @@ class Backend(ABC):
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         """`extend` after its checks."""
 
-    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[Head]]:
+    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
         """`heads` after its checks, for engines that have them."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from backends.base import Backend, Entry, HeadOf, LoadOptions, Logits, ModelLoadError, Progress
 from backends.vocabulary import Kind, Vocabulary
-from speculation.sampling.top_logits import Head, head_of
+from speculation.sampling.top_logits import TopLogits, top_logits_of
 
 ORDER = 4  # tokens of context that decide the next
 BEGIN, END = 256, 257
@@ -108,9 +108,9 @@ class ScriptedBackend(Backend):
             results.append(np.stack(rows) if rows else np.empty((0, self.vocabulary.size), dtype=np.float32))
         return results
 
-    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[Head]]:
+    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
         return [
-            [head_of(row[: each.below], each.size, each.temperature) for row in rows]
+            [top_logits_of(row[: each.below], each.size, each.temperature) for row in rows]
             for rows, each in zip(self._forward(batch), wanted, strict=True)
         ]
 

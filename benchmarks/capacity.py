@@ -38,8 +38,8 @@ from simulation import capacity
 from simulation.capacity import FORMS, Setting
 from simulation.capacity_model import (
     Figures,
+    KnownText,
     Part,
-    Text,
     lockstep,
     pass_ms,
     saturated,
@@ -129,7 +129,7 @@ def _carried(options: argparse.Namespace, report: Report) -> list[Row]:
     """Clients carried at a rate, over what drafting on the server carries."""
     setting, rows = _watched(options.seconds), []
     k, target, drafter = setting.k, setting.target, setting.drafter
-    parts = [(text, len(text.prompt) + 1, len(text.prompt) + 301) for text in map(Text, range(16))]
+    parts = [(text, len(text.prompt) + 1, len(text.prompt) + 301) for text in map(KnownText, range(16))]
     gain = {count: tokens_per_round(parts, count) for count in range(1, 9)}
     report.line("\nClients that get a rate each, on average: drafting remotely, and on the server")
     alone = 1e3 / target.decode_ms

@@ -25,7 +25,7 @@ from backends.machine import cores
 from benchmarks.serving import Server, serve
 from drafter_client.http.client import VerifierClient
 from simulation.capacity import Setting
-from simulation.capacity_model import Figures, Part, Text
+from simulation.capacity_model import Figures, KnownText, Part
 
 _BUSY, _LATE = 0.5, 1.03
 _WITHIN = 0.2  # seconds in which the clients start, before dilation
@@ -91,7 +91,7 @@ class Crowd:
 
     def __init__(self, url: str, setting: Setting, dilation: float) -> None:
         self.times: list[list[float]] = []
-        self.texts: list[Text] = []
+        self.texts: list[KnownText] = []
         self.thinking: list[float] = []  # time taken as a multiple of the time due
         self._url, self._setting, self._dilation = url, setting, dilation
 
@@ -103,12 +103,12 @@ class Crowd:
         """A client that drafts nothing."""
         return self._target(number, *self._client(number))
 
-    def _client(self, number: int) -> tuple[Text, list[float]]:
-        self.texts.append(Text(number))
+    def _client(self, number: int) -> tuple[KnownText, list[float]]:
+        self.texts.append(KnownText(number))
         self.times.append([])
         return self.texts[-1], self.times[-1]
 
-    async def _lockstep(self, number: int, text: Text, times: list[float]) -> None:
+    async def _lockstep(self, number: int, text: KnownText, times: list[float]) -> None:
         connection = await self._opened(number)
         prompt = {"session_id": f"session-{number}", "prompt_ids": text.prompt}
         answer = await connection.ask(_request("/prefill", prompt))
@@ -126,7 +126,7 @@ class Crowd:
                 raise RuntimeError(f"{answer['total_tokens']} tokens are committed, {position} should be")
             times += [time.perf_counter()] * len(answer["tokens"])
 
-    async def _target(self, number: int, text: Text, times: list[float]) -> None:
+    async def _target(self, number: int, text: KnownText, times: list[float]) -> None:
         connection = await self._opened(number)
 
         def heard(position: int, count: int) -> None:

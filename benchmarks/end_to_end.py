@@ -29,7 +29,7 @@ from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.generation.server_written import served
 from drafter_client.generation.start import speculate
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Bounds
+from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from drafters.draft_model import ModelDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
@@ -108,7 +108,7 @@ def _compare(
                 texts.append(stats.token_ids)
                 for column, value in enumerate((stats.rounds, stats.drafted, stats.accepted)):
                     judged[length][column] += value
-            alone, bounds = Stats(), Bounds(client.url, info.vocabulary.size, info.context_length)
+            alone, bounds = Stats(), ResponseBounds(client.url, info.vocabulary.size, info.context_length)
             for _ in served(client, prompt_ids, request, bounds, alone, time.perf_counter):
                 pass
             counts[repeat, "target"] += alone.generated_tokens

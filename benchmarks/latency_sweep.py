@@ -56,7 +56,7 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ModelInfo
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from simulation import paced
 from simulation.paced import Cost
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -247,7 +247,7 @@ def _undisturbed(quiet: Watch, column: str, run: Callable[[], Sample]) -> Sample
 
 def _summary(stats: Stats) -> dict[str, int]:
     names = ("rounds", "guesses", "drafted", "accepted", "misses", "prepared", "bytes_sent", "bytes_received")
-    return {name: getattr(stats, name) for name in names} | {"own": stats.origins[Origin.OWN]}
+    return {name: getattr(stats, name) for name in names} | {"own": stats.origins[TokenSource.OWN]}
 
 
 def _pass_ms(measured: list[float], drafts: int) -> float:

@@ -132,7 +132,7 @@ def _measure(ours: Stamps, theirs: list[list[Any]], ways: dict[str, list[float]]
 def _watched() -> Iterator[Stamps]:
     """Note the drafter's moments while the block lasts."""
     stamps: Stamps = defaultdict(dict)
-    commit, threads = loop.Conductor._commit, start.Threads
+    commit, threads = loop.GenerationLoop._commit, start.Threads
     steps = itertools.count()
 
     def noted(run: Any, position: int, tokens: list[int], *rest: Any) -> Any:
@@ -141,7 +141,7 @@ def _watched() -> Iterator[Stamps]:
         stamps["known"].setdefault(position + len(tokens), _clock())
         return result
 
-    class Watched(executors.Threads):
+    class Watched(executors.ThreadedExecutor):
         def __init__(self, client: VerifierClient, drafter: Any, *rest: Any) -> None:
             expand = drafter.expand
 
@@ -159,11 +159,11 @@ def _watched() -> Iterator[Stamps]:
             stamps["decided"].setdefault((flight.position, len(flight.drafts)), _clock())
             super().send(flight)
 
-    loop.Conductor._commit, start.Threads = noted, Watched  # type: ignore[method-assign,assignment,misc]
+    loop.GenerationLoop._commit, start.Threads = noted, Watched  # type: ignore[method-assign,assignment,misc]
     try:
         yield stamps
     finally:
-        loop.Conductor._commit, start.Threads = commit, threads  # type: ignore[method-assign,misc]
+        loop.GenerationLoop._commit, start.Threads = commit, threads  # type: ignore[method-assign,misc]
 
 
 def _read(path: Path) -> list[list[Any]]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.report import Report, add_save
 from speculation.sampling.sampling import Logits, Sampling, choose, choose_reference
-from speculation.sampling.top_logits import Head, head_of
+from speculation.sampling.top_logits import TopLogits, top_logits_of
 
 CASES = (
     ("greedy", Sampling(1, 0.0)),
@@ -60,13 +60,13 @@ class Device:
 
     def __init__(self, logits: Logits, sampling: Sampling) -> None:
         self._logits, self._sampling, self._fetched = logits, sampling, 0
-        self._head = head_of(logits, 1 if sampling.greedy else 1024, sampling.softmax_temperature)
+        self._head = top_logits_of(logits, 1 if sampling.greedy else 1024, sampling.softmax_temperature)
 
     def choose(self, logits: Logits, sampling: Sampling, position: int) -> int:
         """`choose` on the head in place of `logits`."""
         head = self._head
         return choose(
-            Head(head.ids, head.logits, head.size, head.temperature, head.log_sum, self._full), sampling, position
+            TopLogits(head.ids, head.logits, head.size, head.temperature, head.log_sum, self._full), sampling, position
         )
 
     def fetched_for(self, positions: int) -> float:

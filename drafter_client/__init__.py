@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from drafter_client.http.outages import Outage
     from drafter_client.http.responses import ModelInfo
     from drafter_client.metrics.statistics import Stats
-    from drafter_client.metrics.token_source import Origin
+    from drafter_client.metrics.token_source import TokenSource
     from drafter_client.modes.memory import memory_file
     from drafter_client.options import Mode, Options
     from drafter_client.pair import Pair
@@ -53,7 +53,6 @@ __all__ = [
     "Mode",
     "ModelInfo",
     "Options",
-    "Origin",
     "Outage",
     "Pair",
     "Prediction",
@@ -63,6 +62,7 @@ __all__ = [
     "Stats",
     "Strategy",
     "Token",
+    "TokenSource",
     "Tokens",
     "Vocabulary",
     "memory_file",
@@ -86,7 +86,7 @@ _HOMES = {
     "Mode": "drafter_client.options",
     "ModelInfo": "drafter_client.http.responses",
     "Options": "drafter_client.options",
-    "Origin": "drafter_client.metrics.token_source",
+    "TokenSource": "drafter_client.metrics.token_source",
     "Outage": "drafter_client.http.outages",
     "Pair": "drafter_client.pair",
     "Prediction": "speculation.drafts.tree",

@@ -73,7 +73,7 @@ class NoChatTemplate(DrafterError):
     """`--chat` with a model that has no chat template, or one that cannot be rendered."""
 
 
-class ProfileError(DrafterError):
+class TraceError(DrafterError):
     """A profile cannot be written, or what was to be read is none."""
 
 

@@ -21,17 +21,17 @@ from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import Stop, TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import PATIENCE, Outage, Outages
-from drafter_client.http.responses import Bounds, ModelInfo
+from drafter_client.http.responses import ModelInfo, ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from drafter_client.modes.auto import Begin, automatic
-from drafter_client.modes.latency_probe import Looks
+from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.modes.selection import Chooser
+from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
 from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
-from drafter_client.trace.writer import Profile
+from drafter_client.trace.writer import TraceFolder
 from drafters.base import Drafter
-from drafters.fallback import Failsafe
+from drafters.fallback import FallbackDrafter
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
@@ -93,7 +93,7 @@ class Pair:
         self._clock = clock
         self._seats: SimpleQueue[_Seat] = SimpleQueue()
         self._encoding = threading.Lock()  # the verifier may do it, over one connection
-        self._profile = None if profile is None else Profile(profile)
+        self._profile = None if profile is None else TraceFolder(profile)
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
         self._outages = Outages(patience, on_outage)
@@ -108,7 +108,7 @@ class Pair:
                 self._seats.put(_Seat(own, drafter))
             self._texts = self._seats.qsize()
             self._link_ms = min(client.round_trip_ms, client.least_round_trip_ms(_PINGS))
-            self._chooser = Chooser(
+            self._chooser = ModeSelection(
                 self.modes,
                 self.target,
                 self._drafting.name,
@@ -116,7 +116,7 @@ class Pair:
                 clock(),
                 None if memory is None else ModeMemory(memory),
             )
-            self._look = stack.enter_context(closing(Looks(client.another(), self._chooser, clock)))
+            self._look = stack.enter_context(closing(LatencyProbe(client.another(), self._chooser, clock)))
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -227,7 +227,7 @@ class Pair:
                     yield from self._automatic(seat.client, drafter, begin, bounds, text, options, stats)
                 else:
                     yield from begin(seat.client, options, stats)
-                if isinstance(drafter, Failsafe):
+                if isinstance(drafter, FallbackDrafter):
                     stats.draft_failure = drafter.failure or stats.draft_failure
 
     def _automatic(
@@ -235,7 +235,7 @@ class Pair:
         client: VerifierClient,
         drafter: Drafter | None,
         begin: Begin,
-        bounds: Bounds,
+        bounds: ResponseBounds,
         text: TextSession,
         options: Options,
         stats: Stats,
@@ -246,7 +246,7 @@ class Pair:
             yield from automatic(client, begin, self._chooser, self._look, bounds, text, options, stats, self._clock)
         finally:
             # Other ways of drafting, and a draft model that fails, are no measure for what is usual.
-            failed = isinstance(drafter, Failsafe) and drafter.failure is not None
+            failed = isinstance(drafter, FallbackDrafter) and drafter.failure is not None
             if not options.in_turns and options.draft_n is None and not failed:
                 self._chooser.keep()
 
@@ -282,7 +282,7 @@ class Pair:
         client: VerifierClient,
         text: TextSession,
         options: Options,
-        bounds: Bounds,
+        bounds: ResponseBounds,
         stats: Stats,
         observer: Observer | None,
     ) -> Run:
@@ -293,10 +293,10 @@ class Pair:
                 request["draft_n"] = options.draft_n
         return served(client, text, request, bounds, stats, self._clock, observer)
 
-    def _bounds(self, client: VerifierClient, prompt_ids: list[int], options: Options) -> Bounds:
+    def _bounds(self, client: VerifierClient, prompt_ids: list[int], options: Options) -> ResponseBounds:
         most = min(self.target.context_length, len(prompt_ids) + options.max_tokens)
         vocabulary = self.target.vocabulary
-        return Bounds(client.url, vocabulary.size, most, frozenset(vocabulary.ends))
+        return ResponseBounds(client.url, vocabulary.size, most, frozenset(vocabulary.ends))
 
     @contextmanager
     def _seat(self) -> Generator[_Seat, None, None]:

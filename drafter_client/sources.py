@@ -19,7 +19,7 @@ from drafter_client.http.responses import ModelInfo
 from drafters.base import Drafter
 from drafters.custom import CheckedDrafter
 from drafters.draft_model import BRANCH_CELLS, model_drafter
-from drafters.fallback import Failsafe
+from drafters.fallback import FallbackDrafter
 from drafters.lookup import NAME, NgramDrafter
 from drafters.shared_engine import SharedEngine
 from drafters.translation import TranslatingDrafter
@@ -85,12 +85,12 @@ class DraftModel:
 
 
 def _drafting(engine: Backend, vocabulary_size: int, sampling: Sampling, strategy: Strategy) -> Drafter:
-    return Failsafe(lambda: model_drafter(_emptied(engine), sampling, strategy, vocabulary_size))
+    return FallbackDrafter(lambda: model_drafter(_emptied(engine), sampling, strategy, vocabulary_size))
 
 
 def _translating(engine: Backend, target: Vocabulary, sampling: Sampling, strategy: Strategy) -> Drafter:
     drawn = effective_sampling(strategy, sampling)
-    return Failsafe(lambda: TranslatingDrafter(_emptied(engine), target, drawn, draws=strategy.draws))
+    return FallbackDrafter(lambda: TranslatingDrafter(_emptied(engine), target, drawn, draws=strategy.draws))
 
 
 def _emptied(engine: Backend) -> Backend:

@@ -9,7 +9,7 @@ from speculation.drafts.tree import Prediction
 from speculation.errors import SpecPairError
 
 
-class Failsafe:
+class FallbackDrafter:
     """A drafter for one text. Once its engine has failed, for whatever reason, it is sure of nothing.
 
     So drafts are no longer worth sending. Were some sent all the same, the target would reject them.

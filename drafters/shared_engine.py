@@ -23,7 +23,7 @@ from backends.base import (
     OutOfRoom,
     first_line,
 )
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 
 
 @dataclass(eq=False, slots=True)
@@ -211,8 +211,8 @@ class SharedEngine:
         for call in calls:
             call.brought = list(islice(parts, len(call.batch)))
 
-    def _lend(self, head: object) -> Head:
-        assert isinstance(head, Head), "an engine that has heads gives such"
+    def _lend(self, head: object) -> TopLogits:
+        assert isinstance(head, TopLogits), "an engine that has heads gives such"
         head.full = whole = _Whole(self, head.full)
         self._heads.append(ref(whole))
         return head
@@ -244,7 +244,7 @@ class View(Backend):
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         return self._shared.extend(self._there(batch), None)
 
-    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[Head]]:
+    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
         return self._shared.extend(self._there(batch), wanted)
 
     def _there(self, batch: Sequence[Entry]) -> list[Entry]:

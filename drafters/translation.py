@@ -24,7 +24,7 @@ from drafters.draft_model import ModelDrafter
 from drafters.errors import StrategyRefused
 from speculation.drafts.tree import Prediction
 from speculation.sampling.sampling import Row, Sampling, choose, probability
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 
 _PASSES = 12  # of the draft model for one token of the target, at most
 _LOOSE = 64  # tokens of the draft model that may still be written otherwise; older ones stay as they are
@@ -202,7 +202,7 @@ class _Coupled(ModelDrafter):
     def _predict(self, row: Row, position: int, runner_up: bool) -> Prediction:
         if self._sampling.greedy:
             return super()._predict(row, position, runner_up)
-        whole = row.whole() if isinstance(row, Head) else row
+        whole = row.whole() if isinstance(row, TopLogits) else row
         self._logits[self._their_ids] = whole
         token = self._our_ids[choose(self._logits, self._sampling, self.position)]
         return Prediction(token, probability(whole, token, self._sampling))

@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from simulation.capacity_model import Figures, Knowing, Part, Target, Text, pass_ms, percentile
+from simulation.capacity_model import Figures, Knowing, KnownText, Part, Target, pass_ms, percentile
 from simulation.paced import Cost
 from simulation.virtual_time import Network, VirtualDrafter, World
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.policy.draft_length import MAX_AUTO
 from speculation.sampling.sampling import Sampling
-from verifier_server.engine.batch_plan import Plan
+from verifier_server.engine.batch_plan import BatchPlan
 from verifier_server.engine.batching_window import LONGEST
 from verifier_server.engine.composer import Composer
-from verifier_server.engine.requests import Answer, Job
-from verifier_server.engine.sequence_state import Seat
+from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.sessions import Session
 
 _WITHIN = 0.2  # seconds in which the clients start
@@ -61,7 +61,7 @@ class Starting(Protocol):
 class Client(Starting, Protocol):
     """Somebody with a text."""
 
-    text: Text
+    text: KnownText
     session: Session
 
     @property
@@ -76,7 +76,7 @@ class Meter:
         self.passes: list[tuple[int, float]] = []  # sessions in it, and seconds
         self._cost = cost
 
-    def __call__(self, plan: Plan) -> float:
+    def __call__(self, plan: BatchPlan) -> float:
         seconds = self._cost.of(plan.batch) / 1e3
         self.passes.append((len(plan.batch), seconds))
         return seconds
@@ -85,7 +85,7 @@ class Meter:
 class Replayed:
     """A client in lockstep that replays its text's agreement: the drafts are known, making them takes its time."""
 
-    def __init__(self, world: World, text: Text, setting: Setting, name: str) -> None:
+    def __init__(self, world: World, text: KnownText, setting: Setting, name: str) -> None:
         self.times: list[float] = []
         self.rounds: list[tuple[float, float]] = []  # sent, answered
         self.text, self._world, self._setting = text, world, setting
@@ -107,7 +107,7 @@ class Replayed:
                 self.rounds.append((sent, world.now))
             then(answer)
 
-        job = Job(self.session, position, drafts, done)
+        job = Request(self.session, position, drafts, done)
         world.at(sent + delay, lambda: world.scheduler.submit(job, world.now))
 
     def _answered(self, answer: Answer) -> None:
@@ -121,16 +121,16 @@ class Replayed:
         self._world.at(drafted, lambda: self._submit(answer.total_tokens, drafts, self._answered))
 
 
-class Alone:
+class TargetAlone:
     """A client that drafts nothing: the server decodes its text to the end."""
 
-    def __init__(self, world: World, text: Text, setting: Setting, name: str) -> None:
+    def __init__(self, world: World, text: KnownText, setting: Setting, name: str) -> None:
         self.times: list[float] = []
         self.text, self._world, self._setting = text, world, setting
         self.session = _session(name, text)
 
     def start(self) -> None:
-        job = Job(self.session, self.session.prompt_len, [], self._done, until_end=True)
+        job = Request(self.session, self.session.prompt_len, [], self._done, until_end=True)
         self._later(lambda: self._world.scheduler.submit(job, self._world.now))
 
     def _done(self, result: Answer | SpecPairError) -> None:
@@ -146,7 +146,7 @@ class Alone:
 class Ours(VirtualDrafter):
     """A drafter with all mechanisms on."""
 
-    def __init__(self, world: World, text: Text, setting: Setting, name: str) -> None:
+    def __init__(self, world: World, text: KnownText, setting: Setting, name: str) -> None:
         super().__init__(
             world,
             text.prompt,
@@ -168,7 +168,7 @@ class Ours(VirtualDrafter):
 class OneByOne(Composer):
     """Puts a single session into each pass, the one that has waited longest."""
 
-    def compose(self, waiting: list[Seat], going_on: list[Seat]) -> Plan:
+    def compose(self, waiting: list[SequenceState], going_on: list[SequenceState]) -> BatchPlan:
         return super().compose(waiting[:1], [] if waiting else going_on[:1])
 
 
@@ -176,14 +176,14 @@ class OneByOne(Composer):
 class Form:
     """A kind of clients at a kind of verifier."""
 
-    client: Callable[[World, Text, Setting, str], Client]
+    client: Callable[[World, KnownText, Setting, str], Client]
     one_by_one: bool = False
 
 
 FORMS = {
     "ours": Form(Ours),
     "k=4": Form(Replayed),
-    "target": Form(Alone),
+    "target": Form(TargetAlone),
     "ours, one by one": Form(Ours, one_by_one=True),
     "k=4, one by one": Form(Replayed, one_by_one=True),
 }
@@ -202,7 +202,7 @@ class Outcome:
 def measure(form: Form, clients: int, setting: Setting) -> Outcome:
     """So many clients of this form. Raises RuntimeError when one of them writes another text than the target's."""
     world, meter = virtual_world(setting, clients, one_by_one=form.one_by_one)
-    crowd = [form.client(world, Text(number), setting, f"session-{number}") for number in range(clients)]
+    crowd = [form.client(world, KnownText(number), setting, f"session-{number}") for number in range(clients)]
     start_all(world, crowd)
     world.run(until=setting.warm_up)
     before, known = len(meter.passes), [len(each.times) for each in crowd]
@@ -272,7 +272,7 @@ Rounds = list[list[tuple[float, float]]]
 def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[Rounds, tuple[float, float]]:
     """The rounds of all clients, and when a prompt of so many tokens (0: none) came and was read."""
     world, _ = virtual_world(setting, clients + 1, chunk=chunk)
-    crowd = [Replayed(world, Text(number), setting, f"session-{number}") for number in range(clients)]
+    crowd = [Replayed(world, KnownText(number), setting, f"session-{number}") for number in range(clients)]
     start_all(world, crowd)
     read: list[float] = []
 
@@ -281,7 +281,7 @@ def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[
         session = Session(
             "long", [rng.randrange(256) for _ in range(tokens)], tokens, GREEDY, Strategy.COUPLED, _CONTEXT
         )
-        world.scheduler.submit(Job(session, tokens, [], lambda _: read.append(world.now)), world.now)
+        world.scheduler.submit(Request(session, tokens, [], lambda _: read.append(world.now)), world.now)
 
     if tokens:
         world.at(setting.warm_up, enter)
@@ -312,5 +312,5 @@ def _known(target: Cost) -> list[float]:
     return [pass_ms(target, 1, tokens) for tokens in range(1, MAX_AUTO + 2)]
 
 
-def _session(name: str, text: Text) -> Session:
+def _session(name: str, text: KnownText) -> Session:
     return Session(name, list(text.prompt), len(text.prompt), GREEDY, Strategy.COUPLED, _CONTEXT)

@@ -53,7 +53,7 @@ class Target(ScriptedBackend):
         return _ONE_HOT[_next_token(tuple(tokens[-ORDER:]))]
 
 
-class Text:
+class KnownText:
     """What the target says behind a client's own prompt, as far as it was asked for, and where the drafter agrees."""
 
     def __init__(self, number: int) -> None:
@@ -100,7 +100,7 @@ class Text:
 class Knowing:
     """A drafter that knows its text as far as the module says."""
 
-    def __init__(self, text: Text, width: int) -> None:
+    def __init__(self, text: KnownText, width: int) -> None:
         self.width, self._text = width, text
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
@@ -114,7 +114,7 @@ class Knowing:
         return Prediction(first, AGREEMENT, second if runners_up else None)
 
 
-Part = tuple[Text, int, int]  # a text from a place up to another
+Part = tuple[KnownText, int, int]  # a text from a place up to another
 
 
 def tokens_per_round(parts: Iterable[Part], k: int) -> float:

@@ -17,12 +17,12 @@ import random
 from collections.abc import Callable
 
 from simulation.capacity import FORMS, Client, Setting, start_all, virtual_world
-from simulation.capacity_model import Text
+from simulation.capacity_model import KnownText
 from simulation.virtual_time import World
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling
-from verifier_server.engine.requests import Answer, Job
+from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
 DRAFTS = 64
@@ -46,14 +46,14 @@ class Sender:
 
     def _open(self) -> Session:
         self._texts += 1
-        prompt = list(Text(1000 + self._texts).prompt)
+        prompt = list(KnownText(1000 + self._texts).prompt)
         name = f"sender-{self._texts}"
         return Session(name, prompt, len(prompt), Sampling(), Strategy.COUPLED, _TEXT, client="sender")
 
     def _submit(self) -> None:
         session = self._session
         drafts = [self._rng.randrange(256) for _ in range(self._drafts)]
-        job = Job(session, len(session.tokens), drafts, lambda answer: self._answered(session, answer))
+        job = Request(session, len(session.tokens), drafts, lambda answer: self._answered(session, answer))
         self._world.scheduler.submit(job, self._world.now)
 
     def _answered(self, session: Session, answer: Answer | SpecPairError) -> None:
@@ -71,7 +71,7 @@ def _sender(drafts: int, at_once: int, anew: bool = False) -> Callable[[World, s
 
 
 def _honest(world: World, form: str, setting: Setting) -> Client | Sender:
-    return FORMS[form].client(world, Text(1), setting, "honest")
+    return FORMS[form].client(world, KnownText(1), setting, "honest")
 
 
 BESIDE: dict[str, Callable[[World, str, Setting], Client | Sender]] = {
@@ -90,7 +90,7 @@ def rate(form: str, beside: str, setting: Setting) -> float:
     Raises RuntimeError where it writes another text than the target's.
     """
     world, _ = virtual_world(setting, 2)
-    neighbour = FORMS[form].client(world, Text(0), setting, "neighbour")
+    neighbour = FORMS[form].client(world, KnownText(0), setting, "neighbour")
     start_all(world, [neighbour, BESIDE[beside](world, form, setting)])
     world.run(until=setting.warm_up)
     before = len(neighbour.times)

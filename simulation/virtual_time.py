@@ -16,15 +16,15 @@ from backends.base import Backend, BackendError
 from drafters.base import Drafter
 from speculation.acceptance.strategies import Strategy
 from speculation.drafts.ngram import NgramIndex
-from speculation.drafts.node_selection import Step
+from speculation.drafts.node_selection import DraftStep
 from speculation.errors import SpecPairError
-from speculation.policy.controller import Pilot
+from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import Mechanisms
-from speculation.policy.timing import Times
-from speculation.policy.verifier_timeline import Flight
+from speculation.policy.timing import LatencyModel
+from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.sampling.sampling import Sampling
-from verifier_server.engine.batch_plan import Plan
-from verifier_server.engine.requests import Answer, Job
+from verifier_server.engine.batch_plan import BatchPlan
+from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.scheduler import Scheduler
 from verifier_server.sessions import Session
 
@@ -51,13 +51,13 @@ class World:
     """A verifier and the clock that all live by. Times in seconds."""
 
     def __init__(
-        self, backend: Backend, cost: Callable[[Plan], float], *, check: bool = False, **options: object
+        self, backend: Backend, cost: Callable[[BatchPlan], float], *, check: bool = False, **options: object
     ) -> None:
         """`cost`: seconds of a pass. `check`: whether the verifier's books are checked after every event."""
         self.backend = backend
         self.scheduler = Scheduler(backend, **options)  # type: ignore[arg-type]
         self.now = 0.0
-        self.plans: list[tuple[float, Plan]] = []  # when each pass began
+        self.plans: list[tuple[float, BatchPlan]] = []  # when each pass began
         self._cost, self._check = cost, check
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -146,14 +146,14 @@ class VirtualDrafter:
         `lookup`: drafts may be looked up in the text.
         """
         self.course = Course()
-        self.pilot: Pilot | None = None
+        self.pilot: SpeculationController | None = None
         self._world, self._drafter, self._draft_ms = world, drafter, draft_ms
         self._network, self._overhead, self._rng = network, overhead, random.Random(seed)
         self._length, self._mechanisms, self._lookup = length, mechanisms, lookup
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
         self.session = Session(name, list(prompt), len(prompt), sampling, Strategy.COUPLED, limit)
         self.session.self_continue = mechanisms.self_continue
-        self._times = Times(pass_ms)
+        self._times = LatencyModel(pass_ms)
         self._times.exchanged(1e3 * (network.rtt + overhead), 0.0, 0.0)
         self._heard = 0  # tokens that the stream has brought
         self._streamed = 0.0  # when the last news of the stream arrives
@@ -189,7 +189,7 @@ class VirtualDrafter:
             self._carry(lambda: then(result))
 
         def arrive() -> None:
-            job = Job(self.session, position, drafts, done, next_in=next_in_ms / 1e3, goes_on=goes_on)
+            job = Request(self.session, position, drafts, done, next_in=next_in_ms / 1e3, goes_on=goes_on)
             self._world.scheduler.submit(job, self._world.now)
 
         self._carry(arrive)
@@ -197,7 +197,7 @@ class VirtualDrafter:
     def _opened(self, answer: Answer) -> None:
         now = self._world.now
         self.course.opened = now
-        self.pilot = Pilot(
+        self.pilot = SpeculationController(
             self.session.tokens[: answer.position] + answer.tokens,
             self.session.limit,
             self._world.backend.vocabulary.ends,
@@ -246,7 +246,7 @@ class VirtualDrafter:
         self.course.times += [self._world.now] * len(new)
         self._act()
 
-    def _answered(self, flight: Flight, answer: Answer) -> None:
+    def _answered(self, flight: InFlightDraft, answer: Answer) -> None:
         assert self.pilot is not None
         now = 1e3 * self._world.now
         self.course.judged += answer.judged
@@ -255,12 +255,12 @@ class VirtualDrafter:
         self.pilot.answered(flight, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions)
         self._learn(flight.position, answer.tokens, answer.finish_reason is not None)
 
-    def _draft(self, step: Step, tails: list[list[int]]) -> None:
+    def _draft(self, step: DraftStep, tails: list[list[int]]) -> None:
         self.course.steps += 1
         takes = self._draft_ms(len(tails)) / 1e3
         self._world.at(self._world.now + takes, partial(self._drafted, step, tails))
 
-    def _drafted(self, step: Step, tails: list[list[int]]) -> None:
+    def _drafted(self, step: DraftStep, tails: list[list[int]]) -> None:
         assert self.pilot is not None
         expansion = self._drafter.expand(self.pilot.known[: step.length], tails, step.runners_up)
         onward = step.onward(tails[0], expansion.predictions[0].token)
@@ -269,7 +269,7 @@ class VirtualDrafter:
             self._draft(step, [onward])
         self._act()
 
-    def _send(self, flight: Flight) -> None:
+    def _send(self, flight: InFlightDraft) -> None:
         self.course.guesses += 1
         self._request(
             flight.position, flight.drafts, flight.next_in_ms, partial(self._answered, flight), flight.goes_on
@@ -287,7 +287,7 @@ class VirtualDrafter:
             self._wake = wake
             self._world.at(wake / 1e3, self._awake)
 
-    def _order(self, pilot: Pilot) -> None:
+    def _order(self, pilot: SpeculationController) -> None:
         now = 1e3 * self._world.now
         while (flight := pilot.next_guess(now)) is not None:
             self._send(flight)

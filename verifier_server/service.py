@@ -26,12 +26,12 @@ from verifier_server.engine.engine import Engine
 from verifier_server.engine.pass_cost import pass_cost
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.draft_model import load_draft_model
-from verifier_server.generation.engine_client import Asking
-from verifier_server.generation.generator import Generating, Writing
+from verifier_server.generation.engine_client import EngineClient
+from verifier_server.generation.generator import GeneratedText, Generator
 from verifier_server.generation.outbox import Outbox
 from verifier_server.generation.prompts import encode_text, make_session
-from verifier_server.generation.server_drafting import Fusion
-from verifier_server.generation.verify import Guessing, implicit, seconds
+from verifier_server.generation.server_drafting import ServerDrafting
+from verifier_server.generation.verify import Verifying, implicit, seconds
 from verifier_server.process.model_files import MappedFiles, parts
 from verifier_server.sessions import Session, SessionTable
 from verifier_server.settings import Settings
@@ -56,7 +56,7 @@ class Service:
         self.settings = settings
         self.access = Access(settings.api_key, settings.insecure)
         self.outbox = Outbox()
-        self._asking = Asking(self.outbox)
+        self._asking = EngineClient(self.outbox)
         self.sessions = SessionTable(
             time.monotonic,
             settings.session_ttl,
@@ -68,11 +68,11 @@ class Service:
         self.progress = 0.0
         self._began = self._said = time.monotonic()  # when loading began, and when its progress was last logged
         self.failure: str | None = None
-        self.guesses = Guessing(self._asking, self.sessions)
-        self.texts = Generating(self.outbox, self.sessions)
+        self.guesses = Verifying(self._asking, self.sessions)
+        self.texts = Generator(self.outbox, self.sessions)
         self._backend, self._draft, self._clock = backend, draft, clock
         self._engine: Engine | None = None
-        self._fusion: Fusion | None = None
+        self._fusion: ServerDrafting | None = None
         self._pass_ms: list[float] = []
         self._whole_vocabulary: bytes | None = None
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
@@ -226,8 +226,8 @@ class Service:
 
     def open_text(
         self, request: messages.GenerateRequest, session_id: str | None = None, caller: Caller = ANYONE
-    ) -> Writing:
-        """A text for `texts` to write. Raises what `Generating.open` does."""
+    ) -> GeneratedText:
+        """A text for `texts` to write. Raises what `Generator.open` does."""
         return self.texts.open(request, session_id, caller, self.engine, self._fusion)
 
     def _removed(self, session: Session) -> None:
@@ -279,7 +279,7 @@ class Service:
             self._draft,
         )
         if draft is not None:
-            self._fusion = Fusion(draft, self._pass_ms, self._clock, self.outbox.deliver)
+            self._fusion = ServerDrafting(draft, self._pass_ms, self._clock, self.outbox.deliver)
             _log.info("%s drafts for %d texts at once, %.1f ms a step", one_line(draft.name), draft.rows, draft.step_ms)
         engine = Engine(
             backend,

@@ -67,7 +67,7 @@ class Client:
     lingering: Sessions = field(default_factory=OrderedDict)  # in use though nothing is asked, the oldest first
 
 
-class Places:
+class SessionPlaces:
     """Every session of a table in one of four states: in use, lingering, finished, idle. Times in seconds."""
 
     def __init__(self, capacity: int, quota: int) -> None:

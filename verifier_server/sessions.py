@@ -16,7 +16,7 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT, Rule, Strategy,
 from speculation.errors import SessionConflict, UnknownSession
 from speculation.sampling.sampling import Sampling
 from verifier_server.access import Caller
-from verifier_server.session_places import Places
+from verifier_server.session_places import SessionPlaces
 
 CALLERS = 4  # of whom a session can be the latest: names are free, so that without a bound they would fill the memory
 
@@ -146,7 +146,7 @@ class SessionTable:
         need places (default: as many as there are places)."""
         self.clock, self.ttl = clock, ttl
         self._on_removed, self._on_replaced = on_removed, on_replaced
-        self._places = Places(capacity, capacity if quota is None else quota)
+        self._places = SessionPlaces(capacity, capacity if quota is None else quota)
         self._sessions: dict[tuple[str, str], Session] = {}
         self._latest: dict[str, tuple[str, str]] = {}  # by caller
         self._callers: dict[tuple[str, str], dict[str, None]] = {}  # whose latest it is, oldest first

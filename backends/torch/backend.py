@@ -41,7 +41,7 @@ from backends.torch.loading import (
     model_name,
 )
 from backends.torch.top_logits import Place, heads_of, warm
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 
 T = TypeVar("T")
 _log = logging.getLogger("specpair.torch")
@@ -188,8 +188,8 @@ class TorchBackend(Backend):
         each = self._launched(batch, fetch)
         return [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in each]
 
-    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[Head]]:
-        def select(logits: Tensor, owners: list[int], places: list[Place]) -> list[list[Head]]:
+    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
+        def select(logits: Tensor, owners: list[int], places: list[Place]) -> list[list[TopLogits]]:
             return heads_of(logits, [wanted[owner] for owner in owners], places)
 
         return [[head for part in each for head in part] for each in self._launched(batch, select)]

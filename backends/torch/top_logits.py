@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from backends.base import HEAD, EngineFailure, HeadOf, Logits, first_line
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 
 Place = tuple[int, slice]  # a row of a launch, and which of its tokens count
 
 
-def heads_of(logits: Tensor, wanted: Sequence[HeadOf], places: Sequence[Place]) -> list[list[Head]]:
+def heads_of(logits: Tensor, wanted: Sequence[HeadOf], places: Sequence[Place]) -> list[list[TopLogits]]:
     """`logits` (rows, kept, vocabulary); `wanted[i]`: of each of the tokens at `places[i]`.
 
     Whatever is wanted, shapes follow from those of `logits` and a few sizes, so that a device that compiles for each
@@ -31,7 +31,7 @@ def heads_of(logits: Tensor, wanted: Sequence[HeadOf], places: Sequence[Place]) 
     greatest, ids = _first(numbers, every) if size == 1 else torch.topk(numbers, size, dim=-1)
     greatest, ids, sums = greatest.cpu().numpy(), ids.cpu().numpy(), sums.cpu().numpy()
 
-    def head(row: int, at: int, each: HeadOf) -> Head:
+    def head(row: int, at: int, each: HeadOf) -> TopLogits:
         def fetch() -> Logits:
             try:
                 whole: Logits = _row(numbers, row * kept + at).cpu().numpy()
@@ -40,7 +40,7 @@ def heads_of(logits: Tensor, wanted: Sequence[HeadOf], places: Sequence[Place]) 
             return whole[: each.below]
 
         first = slice(0, min(size, each.below))
-        return Head(
+        return TopLogits(
             ids[row, at, first], greatest[row, at, first], each.below, each.temperature, float(sums[row, at]), fetch
         )
 

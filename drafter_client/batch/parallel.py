@@ -16,7 +16,7 @@ class _Left(NamedTuple):
     failure: BaseException | None
 
 
-def side_by_side(
+def in_parallel(
     jobs: Sequence[J], work: Callable[[J], R | None], threads: int, stop: threading.Event
 ) -> Generator[R, None, None]:
     """What `work` makes of each job, in the order in which they get done; jobs are begun in their own.

@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.text import Text
 
 from backends.base import BackendError, EngineLost
-from drafter_client.batch.parallel import InOrder, side_by_side
+from drafter_client.batch.parallel import InOrder, in_parallel
 from drafter_client.batch.prompts import Prompt
 from drafter_client.batch.results import Models, Result, failed, finished
 from drafter_client.batch.results_file import ResultsFile
 from drafter_client.batch.totals import Totals, show_totals
 from drafter_client.cli.common import INTERRUPTED, check_system, pair_of, read_prompts, text_options
-from drafter_client.display.progress import Writing, writing
+from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
 from drafter_client.generation.generation import Finished
 from drafter_client.pair import Pair
@@ -69,7 +69,7 @@ class _Run:
         failure: Exception | None = None
         began = time.monotonic()
         with writing(len(self._prompts), len(done)) as progress, _interrupts(stop, pair) as interrupted:
-            results = side_by_side(todo, lambda prompt: write(pair, prompt, progress, stop), texts, stop)
+            results = in_parallel(todo, lambda prompt: write(pair, prompt, progress, stop), texts, stop)
             try:
                 with closing(results):
                     for result in results:
@@ -85,7 +85,7 @@ class _Run:
             show_totals(totals, Console(stderr=True, markup=False, highlight=False))
         return self._conclude(interrupted.is_set(), failure)
 
-    def _take(self, result: Result, progress: Writing) -> None:
+    def _take(self, result: Result, progress: WritingProgress) -> None:
         if self._file is not None:
             self._file.add(result)
         self._new.append(result)
@@ -130,7 +130,7 @@ class _Run:
         return 1 if errors else 0
 
 
-def write(pair: Pair, prompt: Prompt, progress: Writing, stop: threading.Event) -> Result | None:
+def write(pair: Pair, prompt: Prompt, progress: WritingProgress, stop: threading.Event) -> Result | None:
     """One text; None if it was to stop before its end. An error that is of this prompt alone is its result."""
     models = _models(pair)
     try:

@@ -17,7 +17,17 @@ from rich.table import Table as Grid
 from drafter_client.batch.prompts import Prompt, parse_prompts
 from drafter_client.cli.common import drawing_options, pair_of, read_prompts
 from drafter_client.display.comparison_plot import draw
-from drafter_client.display.comparison_table import AUTO, TARGET, Table, Text, Way, shuffled, table, text_of, ways
+from drafter_client.display.comparison_table import (
+    AUTO,
+    TARGET,
+    ComparedText,
+    Table,
+    Way,
+    shuffled,
+    table,
+    text_of,
+    ways,
+)
 from drafter_client.errors import BadPromptFile, NoPicture
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode, Options
@@ -73,14 +83,14 @@ def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt
 
 def _measure(
     pair: Pair, found: list[Way], kinds: dict[str, list[Prompt]], runs: int, notes: Console
-) -> tuple[list[Text], Stats]:
+) -> tuple[list[ComparedText], Stats]:
     """All texts; and the figures of the last that was left to mode `auto`, which knows by then what it takes."""
     prompts = [(kind, prompt) for kind, several in kinds.items() for prompt in several]
     tried = [*found, Way(AUTO, Mode.AUTO)]
     for way in found:
         kind, prompt = prompts[0]
         _write(pair, way, prompt, replace(prompt.options, max_tokens=_WARM_UP))
-    texts: list[Text] = []
+    texts: list[ComparedText] = []
     last = Stats()
     with _progress(notes, runs * len(prompts) * len(tried)) as advance:
         for run in range(runs):
@@ -155,7 +165,7 @@ def verdict(each: Table) -> str:
 
 
 def _report(
-    tables: list[Table], texts: list[Text], last: Stats, fastest: Mode | None, name: str, link: float
+    tables: list[Table], texts: list[ComparedText], last: Stats, fastest: Mode | None, name: str, link: float
 ) -> dict[str, Any]:
     return {
         "model": name,

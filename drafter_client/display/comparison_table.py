@@ -46,7 +46,7 @@ def shuffled(of: Sequence[Way], run: int, prompt: int) -> list[Way]:
     return order
 
 
-class Text(NamedTuple):
+class ComparedText(NamedTuple):
     """What one way made of one prompt in one run."""
 
     way: str
@@ -60,15 +60,15 @@ class Text(NamedTuple):
     accepted: int
 
 
-def text_of(way: str, kind: str, run: int, prompt: int, stats: Stats) -> Text:
+def text_of(way: str, kind: str, run: int, prompt: int, stats: Stats) -> ComparedText:
     """From the figures of a text."""
     rate = stats.tokens_per_second or 0.0
     ids = tuple(stats.token_ids)
-    return Text(way, kind, run, prompt, ids, rate, stats.ttft_ms, stats.drafted, stats.accepted)
+    return ComparedText(way, kind, run, prompt, ids, rate, stats.ttft_ms, stats.drafted, stats.accepted)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparedWay:
     """How one way fared with one kind of prompts. Rates in tokens per second, quartiles around their median."""
 
     way: str
@@ -87,7 +87,7 @@ class Table:
     """All ways beside each other, in the order they were given, for one kind of prompts or for all."""
 
     kind: str
-    rows: list[Row]
+    rows: list[ComparedWay]
     best: str  # by the median ratio
     second: str | None
     won: int  # texts that `best` wrote faster than `second` did
@@ -99,7 +99,7 @@ class Table:
         return self.second is None or self.won >= _CLOSE * self.texts
 
 
-def table(kind: str, texts: Sequence[Text]) -> Table:
+def table(kind: str, texts: Sequence[ComparedText]) -> Table:
     """Compare `texts`: every way has written the same ones, `target` among them."""
     names = list(dict.fromkeys(text.way for text in texts))
     by_way = {name: {(text.kind, text.prompt, text.run): text for text in texts if text.way == name} for name in names}
@@ -114,10 +114,12 @@ def table(kind: str, texts: Sequence[Text]) -> Table:
     return Table(kind, rows, ranked[0].way, second, won, len(alone))
 
 
-def _row(name: str, own: dict[tuple[str, int, int], Text], alone: dict[tuple[str, int, int], Text]) -> Row:
+def _row(
+    name: str, own: dict[tuple[str, int, int], ComparedText], alone: dict[tuple[str, int, int], ComparedText]
+) -> ComparedWay:
     rates = [text.tokens_per_second for text in own.values()]
     drafted = sum(text.drafted for text in own.values())
-    return Row(
+    return ComparedWay(
         way=name,
         texts=len(own),
         rate=median(rates),

@@ -21,7 +21,7 @@ from drafter_client.display.panel_rows import (
 )
 from drafter_client.metrics.pace import means, sparkline
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import percentages
 
 _WIDEST = 60  # signs of a bar or a line
@@ -29,7 +29,12 @@ _APART = "   "  # between two figures
 _NARROW = 76  # columns of a line of main figures: more are hard to take in
 _FRAME = 4  # columns of the panel's border
 _SIDE_BY_SIDE = 76  # columns of a terminal from which on two figures go into a row
-STYLES = {Origin.ACCEPTED: "green", Origin.CORRECTION: "yellow", Origin.FREE: "cyan", Origin.OWN: "blue"}
+STYLES = {
+    TokenSource.ACCEPTED: "green",
+    TokenSource.CORRECTION: "yellow",
+    TokenSource.FREE: "cyan",
+    TokenSource.OWN: "blue",
+}
 _COLOURS = {"prefill": "magenta", "drafting": "green", "network": "yellow", "queue": "red", "other": "white"}
 _WAITS = "\nwhat the text waited for"
 _NOTHING = ("", "")

@@ -2,11 +2,11 @@
 
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import NETWORK, OTHER, PREFILL, QUEUE, VERIFY, fitted
 from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
-from speculation.policy.schedule import Operation
+from speculation.policy.schedule import Schedule
 from speculation.terminal_text import one_line
 
 SOLO = "solo"  # as a mode: a model of this machine by itself
@@ -21,10 +21,10 @@ _EXACT: dict[str, str] = {
     Strategy.THRESHOLD: "lossy",
 }
 SOURCES = {
-    Origin.ACCEPTED: "accepted",
-    Origin.CORRECTION: "recovered",
-    Origin.FREE: "bonus",
-    Origin.OWN: "target-decoded",
+    TokenSource.ACCEPTED: "accepted",
+    TokenSource.CORRECTION: "recovered",
+    TokenSource.FREE: "bonus",
+    TokenSource.OWN: "target-decoded",
 }
 _COMPARED = {
     True: "same text",
@@ -69,7 +69,7 @@ def couples(stats: Stats) -> list[tuple[Row, Row]]:
         told.append(
             (("looked up", f"{stats.looked_up} draft tokens"), ("looked up, accepted", str(stats.looked_up_accepted)))
         )
-    if set(stats.operations) - {Operation.LOCKSTEP}:
+    if set(stats.operations) - {Schedule.LOCKSTEP}:
         ready = _share(stats.prepared / stats.misses if stats.misses else None)
         told.append((("mispredicted", f"{stats.misses} tokens"), ("next draft ready", ready)))
         late = str(stats.guesses - stats.rounds)

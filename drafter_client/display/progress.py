@@ -45,7 +45,7 @@ def loading(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator[
     yield say
 
 
-class Writing(Protocol):
+class WritingProgress(Protocol):
     """To be told how many texts get on."""
 
     def wrote(self, tokens: int) -> None:
@@ -59,7 +59,7 @@ class Writing(Protocol):
 
 
 @contextmanager
-def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic) -> Iterator[Writing]:
+def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic) -> Iterator[WritingProgress]:
     """Progress over so many prompts, of which some are done already. A bar would erase what others write below it."""
     console = Console(stderr=True)
     if not console.is_terminal or not screen_is_ours(sys.stdout):

@@ -1,8 +1,8 @@
-"""Who does what the pilot decides: the draft model, the connections, the event stream; each in a thread of its own.
+"""Run the actions that the controller decides on: draft steps, verify requests, the event stream.
 
-Whatever happens is an event, and whoever it happens to reacts to it at once, in its own thread: to hand it to another
-thread first would take as long as deciding does. In lockstep nothing ever happens at the same time, and `Alone` does it
-all in the caller's thread.
+`ThreadedExecutor` gives each of them a thread. The thread in which an event happens reacts to it at once: to hand it to
+another thread would take as long as the decision. In lockstep no two actions run at the same time, and
+`SerialExecutor` runs all of them in the caller's thread.
 """
 
 import threading
@@ -15,11 +15,11 @@ from typing import Protocol
 
 from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Ended, Verdict
+from drafter_client.http.responses import StreamEnd, VerifyResponse
 from drafters.base import Drafter, Expansion
 from speculation.acceptance.decisions import Decision
-from speculation.drafts.node_selection import Step
-from speculation.policy.verifier_timeline import Flight
+from speculation.drafts.node_selection import DraftStep
+from speculation.policy.verifier_timeline import InFlightDraft
 
 _JOIN = 10.0  # seconds; a draft step or a broken-off exchange is over long before
 _PIECE = 512  # tokens of a prompt that are read before looking whether all is over
@@ -37,8 +37,8 @@ class Drafted:
 class Answered:
     """The answer to a guess came."""
 
-    flight: Flight
-    verdict: Verdict
+    flight: InFlightDraft
+    verdict: VerifyResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ Event = Drafted | Answered | Streamed | Failed
 React = Callable[[Event], bool]  # says whether whoever waits should look
 
 
-class Crew(Protocol):
+class Executor(Protocol):
     """Carries out steps and guesses, and reacts to what comes of them."""
 
     def read(self, text: list[int], held: int) -> None:
@@ -75,10 +75,10 @@ class Crew(Protocol):
     def open(self, session_id: str, position: int, react: React) -> None:
         """The session to work for, from where on its stream is wanted, and what to do about events, in any thread."""
 
-    def draft(self, step: Step, text: list[int]) -> None:
+    def draft(self, step: DraftStep, text: list[int]) -> None:
         """Begin a draft step; `text` is the committed text, which is only appended to."""
 
-    def send(self, flight: Flight) -> None:
+    def send(self, flight: InFlightDraft) -> None:
         """Send a guess."""
 
     def wait(self, timeout: float | None) -> bool:
@@ -91,7 +91,7 @@ class Crew(Protocol):
         """End whatever is under way."""
 
 
-class Alone:
+class SerialExecutor:
     """One thing after the other, on the client's own connection."""
 
     def __init__(self, client: VerifierClient, drafter: Drafter) -> None:
@@ -106,10 +106,10 @@ class Alone:
     def open(self, session_id: str, position: int, react: React) -> None:
         self._session_id, self._react = session_id, react
 
-    def draft(self, step: Step, text: list[int]) -> None:
+    def draft(self, step: DraftStep, text: list[int]) -> None:
         self._events.append(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
 
-    def send(self, flight: Flight) -> None:
+    def send(self, flight: InFlightDraft) -> None:
         verdict = self._client.verify(self._session_id, flight.position, flight.drafts, flight.probs)
         self._events.append(Answered(flight, verdict))
 
@@ -131,17 +131,17 @@ class _Lane:
 
     def __init__(self, client: VerifierClient) -> None:
         self.client = client
-        self.guesses: SimpleQueue[tuple[Flight, Callable[[], Verdict]] | None] = SimpleQueue()
+        self.guesses: SimpleQueue[tuple[InFlightDraft, Callable[[], VerifyResponse]] | None] = SimpleQueue()
 
 
-class Threads:
+class ThreadedExecutor:
     """A thread for the draft model, one for what it finds while it goes on, one for each guess that may be under way,
     and one for the event stream."""
 
     def __init__(self, client: VerifierClient, drafter: Drafter, lanes: int, stream: bool) -> None:
         self._drafter = drafter
         self._happened: SimpleQueue[None] = SimpleQueue()
-        self._steps: SimpleQueue[tuple[Step | None, list[int]] | None] = SimpleQueue()  # no step: read only
+        self._steps: SimpleQueue[tuple[DraftStep | None, list[int]] | None] = SimpleQueue()  # no step: read only
         self._drafted: deque[Drafted] = deque()  # and not yet reacted to
         self._reacting = threading.Lock()  # to those, in their order
         self._going_on: SimpleQueue[bool] = SimpleQueue()  # True: there is one, and the next step is under way
@@ -170,10 +170,10 @@ class Threads:
         self._session_id, self._position, self._react = session_id, position, react
         self._opened.set()
 
-    def draft(self, step: Step, text: list[int]) -> None:
+    def draft(self, step: DraftStep, text: list[int]) -> None:
         self._steps.put((step, text))
 
-    def send(self, flight: Flight) -> None:
+    def send(self, flight: InFlightDraft) -> None:
         lane = self._idle.get()
         # Sent from here and now: to wake the lane's thread first takes as long as the rest of it.
         answer = lane.client.guess(self._session_id, flight.position, flight.drafts, flight.next_in_ms, flight.goes_on)
@@ -285,7 +285,7 @@ class Threads:
         began = self._position
         try:
             for told in client.stream(self._session_id, self._position):
-                if isinstance(told, Ended):
+                if isinstance(told, StreamEnd):
                     self._tell(Streamed(self._position, [], False, told.finish_reason))
                     return True
                 self._position = told.position + len(told.tokens)

@@ -12,7 +12,7 @@ from drafter_client.generation.detokenize import TextStream
 from drafter_client.generation.observer import Committed
 from drafter_client.generation.text_session import Stop
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from drafter_client.options import Options
 from speculation.acceptance.decisions import Decision
 
@@ -26,7 +26,7 @@ class Token(NamedTuple):
 
     id: int
     text: str
-    origin: Origin
+    origin: TokenSource
     decision: Decision | None = None
 
 

@@ -5,26 +5,26 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from drafter_client.generation.executors import Answered, Crew, Drafted, Event, Failed, Streamed
+from drafter_client.generation.executors import Answered, Drafted, Event, Executor, Failed, Streamed
 from drafter_client.generation.observer import Committed, Observer
-from drafter_client.http.responses import STREAM, Bounds
+from drafter_client.http.responses import STREAM, ResponseBounds
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Change, Origins
+from drafter_client.metrics.token_source import SourceChange, TokenSources
 from speculation.acceptance.decisions import Decision
 from speculation.acceptance.strategies import Strategy
-from speculation.policy.controller import Pilot
+from speculation.policy.controller import SpeculationController
 
 _LAST_ANSWERS = 2.0  # seconds; they come with the end of the text, but from a link that fails
 
 
-class Conductor:
+class GenerationLoop:
     """The pilot and its crew at work on one text. `react` may be called from any thread."""
 
     def __init__(
         self,
-        pilot: Pilot,
-        crew: Crew,
-        bounds: Bounds,
+        pilot: SpeculationController,
+        crew: Executor,
+        bounds: ResponseBounds,
         stats: Stats,
         clock: Callable[[], float],
         finish_reason: str | None,
@@ -36,7 +36,7 @@ class Conductor:
         self._explained = explained
         self._pilot, self._crew, self._bounds, self._stats, self._clock = pilot, crew, bounds, stats, clock
         self._observer = observer
-        self._origins = Origins(pilot.known, accepts=strategy is not Strategy.GREEDY)
+        self._origins = TokenSources(pilot.known, accepts=strategy is not Strategy.GREEDY)
         self._odds: dict[tuple[int, int | None], float] = {}  # of drafts at their places, if tokens are explained
         self._lock = threading.Lock()  # over all of this
         self._news: deque[Committed] = deque()
@@ -182,7 +182,7 @@ class Conductor:
         recorded = flight.position + verdict.recorded(drafts)
         self._amend(self._origins.answered(flight, recorded, verdict.stood(drafts), end, verdict.unjudged))
 
-    def _amend(self, changes: list[Change]) -> None:
+    def _amend(self, changes: list[SourceChange]) -> None:
         self._stats.amend(changes)
         if self._observer is not None and changes:
             self._observer.settled(changes)

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from drafter_client.http.responses import Opened, Verdict
-from drafter_client.metrics.token_source import Change, Origin
+from drafter_client.http.responses import PrefillResponse, VerifyResponse
+from drafter_client.metrics.token_source import SourceChange, TokenSource
 from drafters.base import Expansion
 from speculation.acceptance.decisions import Decision
-from speculation.policy.schedule import Operation
-from speculation.policy.verifier_timeline import Flight
+from speculation.policy.schedule import Schedule
+from speculation.policy.verifier_timeline import InFlightDraft
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
     """Tokens that are certain, in order, each with its origin, and why it is there, where that was asked for."""
 
-    tokens: list[tuple[int, Origin]]
+    tokens: list[tuple[int, TokenSource]]
     decisions: list[Decision] | None = None
 
 
@@ -29,16 +29,16 @@ class Observer(Protocol):
     def began(self, now: float) -> None:
         """The run began."""
 
-    def opened(self, opened: Opened, asked: float, now: float) -> None:
+    def opened(self, opened: PrefillResponse, asked: float, now: float) -> None:
         """The answer to the prompt came, which was sent at `asked`."""
 
     def drafted(self, expansion: Expansion, took: float, now: float) -> None:
         """A draft step ended."""
 
-    def sent(self, flight: Flight, operation: Operation) -> None:
+    def sent(self, flight: InFlightDraft, operation: Schedule) -> None:
         """A guess leaves."""
 
-    def answered(self, flight: Flight, verdict: Verdict, brought: int, now: float) -> None:
+    def answered(self, flight: InFlightDraft, verdict: VerifyResponse, brought: int, now: float) -> None:
         """Its answer came, and with it the first news of `brought` tokens."""
 
     def went_on(self, forward_ms: float, now: float) -> None:
@@ -47,5 +47,5 @@ class Observer(Protocol):
     def committed(self, position: int, committed: Committed, now: float) -> None:
         """Tokens from `position` on became known."""
 
-    def settled(self, changes: Sequence[Change]) -> None:
+    def settled(self, changes: Sequence[SourceChange]) -> None:
         """Tokens turned out to be of another origin than was told when they became known."""

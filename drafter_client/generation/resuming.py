@@ -9,7 +9,7 @@ from drafter_client.generation.observer import Committed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outages, is_outage
-from drafter_client.http.responses import Bounds, ModelInfo
+from drafter_client.http.responses import ModelInfo, ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from speculation.errors import Overloaded, SpecPairError
 
@@ -19,7 +19,7 @@ Run = Generator[Committed, None, None]
 def resuming(
     attempt: Callable[[], Run],
     text: TextSession,
-    bounds: Bounds,
+    bounds: ResponseBounds,
     stats: Stats,
     client: VerifierClient,
     target: ModelInfo,

@@ -8,9 +8,9 @@ from drafter_client.generation.observer import Committed, Observer
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.fields import Fields
-from drafter_client.http.responses import Bounds, Summary, decisions_on
+from drafter_client.http.responses import GenerateResponse, ResponseBounds, decisions_on
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 
 _PATH = "/generate"
 
@@ -19,7 +19,7 @@ def served(
     client: VerifierClient,
     text: TextSession,
     request: dict[str, Any],
-    bounds: Bounds,
+    bounds: ResponseBounds,
     stats: Stats,
     clock: Callable[[], float],
     observer: Observer | None = None,
@@ -39,7 +39,7 @@ def served(
     sent_before, received_before = client.transport.sent, client.transport.received
     stats.prompt_tokens = len(text.prompt_ids)
     known, tokens = len(text.known), list(text.tokens)
-    summary: Summary | None = None
+    summary: GenerateResponse | None = None
     if observer is not None:
         observer.began(1e3 * began)
     try:
@@ -53,7 +53,7 @@ def served(
                 event.expect("position", position)
                 continue
             if name == "end":
-                summary = Summary.read(event, tokens)
+                summary = GenerateResponse.read(event, tokens)
                 stats.served(summary)
                 continue  # to the end of the answer: the connection is good for another only when that was read
             new = event.ids("tokens")
@@ -82,12 +82,12 @@ def served(
         stats.bytes_received += client.transport.received - received_before
 
 
-def _by_origin(event: Fields, tokens: list[int]) -> list[tuple[int, Origin]]:
+def _by_origin(event: Fields, tokens: list[int]) -> list[tuple[int, TokenSource]]:
     """Of the tokens of a pass: the drafts that stood, then one that took the place of a draft, or that was free."""
     if not event.has("accepted"):  # nothing was drafted
-        return [(token, Origin.FREE) for token in tokens]
+        return [(token, TokenSource.FREE) for token in tokens]
     accepted = event.count("accepted", most=len(tokens))
     judged = event.count("judged")
-    last = Origin.CORRECTION if judged > accepted else Origin.FREE
-    origins = [Origin.ACCEPTED] * accepted + [last] * (len(tokens) - accepted)
+    last = TokenSource.CORRECTION if judged > accepted else TokenSource.FREE
+    origins = [TokenSource.ACCEPTED] * accepted + [last] * (len(tokens) - accepted)
     return list(zip(tokens, origins, strict=True))

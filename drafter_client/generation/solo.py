@@ -6,7 +6,7 @@ from backends.base import Backend, Entry, head_for
 from drafter_client.errors import BadPrompt
 from drafter_client.generation.observer import Committed
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from speculation.sampling.sampling import Sampling, choose
 
 
@@ -42,13 +42,13 @@ def run_solo(
                 continue
             token = choose(rows[0], sampling, len(tokens))
             now = clock()
-            stats.wrote([(token, Origin.FREE)], 1e3 * (now - before))
+            stats.wrote([(token, TokenSource.FREE)], 1e3 * (now - before))
             stats.times.prefill, before = stats.ttft_ms, now
             tokens.append(token)
             if token in backend.vocabulary.ends:
                 stats.finish_reason = "stop"
             elif len(tokens) >= limit:
                 stats.finish_reason = "length"
-            yield Committed([(token, Origin.FREE)])
+            yield Committed([(token, TokenSource.FREE)])
     finally:
         stats.total_ms = 1e3 * (clock() - began)

@@ -5,21 +5,21 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from drafter_client.errors import StrategyRefused
-from drafter_client.generation.executors import Alone, Crew, Threads
-from drafter_client.generation.loop import Conductor
+from drafter_client.generation.executors import Executor, SerialExecutor, ThreadedExecutor
+from drafter_client.generation.loop import GenerationLoop
 from drafter_client.generation.observer import Committed, Observer
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Bounds, ModelInfo, Opened
+from drafter_client.http.responses import ModelInfo, PrefillResponse, ResponseBounds
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import first_origins
+from drafter_client.metrics.token_source import first_sources
 from drafters.base import Drafter
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.drafts.ngram import NgramIndex
 from speculation.errors import SpecPairError
-from speculation.policy.controller import Pilot
+from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.policy.timing import Times
+from speculation.policy.timing import LatencyModel
 
 
 def speculate(
@@ -60,13 +60,13 @@ def speculate(
     if observer is not None:
         observer.began(1e3 * began)
     sent_before, received_before = client.transport.sent, client.transport.received
-    crew: Crew = Alone(client, drafter)
+    crew: Executor = SerialExecutor(client, drafter)
     if mechanisms.overlap:
-        crew = Threads(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
-    run: Conductor | None = None
+        crew = ThreadedExecutor(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
+    run: GenerationLoop | None = None
     ended: float | None = None
     try:
-        times = Times(info.pass_ms)
+        times = LatencyModel(info.pass_ms)
         if client.round_trip_ms:
             times.exchanged(client.round_trip_ms, 0.0, 0.0)
         told = times.link
@@ -89,11 +89,11 @@ def speculate(
         limit = info.context_length
         if options.get("max_tokens"):
             limit = min(limit, len(text.prompt_ids) + options["max_tokens"])
-        bounds = Bounds(client.url, info.vocabulary.size, limit)
+        bounds = ResponseBounds(client.url, info.vocabulary.size, limit)
         bounds.check("/prefill", at, opened.tokens)
         tokens = known + opened.tokens
         stats.opened(opened, 1e3 * began, 1e3 * now)
-        pilot = Pilot(
+        pilot = SpeculationController(
             tokens,
             limit,
             frozenset(info.vocabulary.ends),
@@ -108,12 +108,12 @@ def speculate(
             now=1e3 * now,
         )
         bounds.check_explained("/prefill", explained, opened.decisions)
-        origins = first_origins(len(opened.tokens))
+        origins = first_sources(len(opened.tokens))
         first = Committed(list(zip(opened.tokens, origins, strict=True)), opened.decisions)
         if observer is not None:
             observer.opened(opened, 1e3 * asked, 1e3 * now)
             observer.committed(at, first, 1e3 * now)
-        run = Conductor(pilot, crew, bounds, stats, clock, opened.finish_reason, strategy, explained, observer)
+        run = GenerationLoop(pilot, crew, bounds, stats, clock, opened.finish_reason, strategy, explained, observer)
         crew.open(text.session_id, len(tokens), run.react)
         if opened.tokens:
             yield first
@@ -141,7 +141,7 @@ def speculate(
         stats.bytes_received += received + client.transport.received - received_before
 
 
-def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> Opened:
+def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> PrefillResponse:
     try:
         opened = client.prefill(text, options)
     except SpecPairError:  # refused

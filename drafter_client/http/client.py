@@ -21,7 +21,7 @@ from drafter_client.errors import (
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.fields import Fields
 from drafter_client.http.outages import Health, Outages
-from drafter_client.http.responses import STREAM, Ended, ModelInfo, Opened, Pushed, Verdict
+from drafter_client.http.responses import STREAM, ModelInfo, PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
 from drafter_client.http.transport import HttpTransport, Reply, Transport
 from speculation.acceptance.draft_probs import Weights
 from speculation.errors import (
@@ -188,18 +188,18 @@ class VerifierClient:
         self.round_trip_ms = min(found)
         return self.round_trip_ms
 
-    def prefill(self, text: TextSession, options: dict[str, Any]) -> Opened:
+    def prefill(self, text: TextSession, options: dict[str, Any]) -> PrefillResponse:
         """Open the session of a text, or go on in it behind the tokens that are known. Safe to repeat.
 
         Its id is made here, so that a retry finds the session the lost reply had opened.
         """
         body = json.dumps(text.request() | options).encode()
         reply = self._answered("POST", "/prefill", body, text.session_id)  # whoever writes the text waits, if at all
-        return Opened.read(self.fields("/prefill", reply), text.session_id, text.prompt_ids, text.tokens)
+        return PrefillResponse.read(self.fields("/prefill", reply), text.session_id, text.prompt_ids, text.tokens)
 
     def verify(
         self, session_id: str, position: int, drafts: list[int], draft_probs: Sequence[Weights] | None = None
-    ) -> Verdict:
+    ) -> VerifyResponse:
         """Ask which of `drafts`, guessed from `position` on, stand. The position makes it safe to repeat."""
         return self.guess(session_id, position, drafts, draft_probs=draft_probs)()
 
@@ -211,7 +211,7 @@ class VerifierClient:
         next_in_ms: float | None = None,
         self_continue: bool | None = None,
         draft_probs: Sequence[Weights] | None = None,
-    ) -> Callable[[], Verdict]:
+    ) -> Callable[[], VerifyResponse]:
         """`verify` in two: what is returned waits for the answer, in any thread. Nothing else may come in between.
 
         `next_in_ms`: how long after the answer the next guess is to be expected. `self_continue`: whether the verifier
@@ -230,18 +230,18 @@ class VerifierClient:
         self.transport.begin("POST", "/verify", body, headers, _TIMEOUTS["/verify"])
         return lambda: self._verdict(self.call("POST", "/verify", body, session_id), len(drafts))
 
-    def _verdict(self, reply: Any, drafts: int) -> Verdict:
-        return Verdict.read(self.fields("/verify", reply), drafts)
+    def _verdict(self, reply: Any, drafts: int) -> VerifyResponse:
+        return VerifyResponse.read(self.fields("/verify", reply), drafts)
 
-    def stream(self, session_id: str, position: int) -> Iterator[Pushed | Ended]:
+    def stream(self, session_id: str, position: int) -> Iterator[StreamedTokens | StreamEnd]:
         """Committed tokens from `position` on as they come, without a gap; then the end."""
         path = f"/sessions/{session_id}/stream?from={position}"
         for name, data in self._events(path, None, self._headers_of(session_id)):
             event = self.fields(STREAM, data)
             if name == "end":
-                yield Ended.read(event, position)
+                yield StreamEnd.read(event, position)
             else:
-                pushed = Pushed.read(event, position)
+                pushed = StreamedTokens.read(event, position)
                 position += len(pushed.tokens)
                 yield pushed
 

@@ -82,7 +82,7 @@ def decisions_on(reply: Fields, tokens: list[int]) -> list[Decision] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class PrefillResponse:
     """A session after its prefill: the prompt's ids, and the tokens behind those that were known, at least one unless
     the text has ended."""
 
@@ -96,7 +96,9 @@ class Opened:
     decisions: list[Decision] | None = None  # on each of `tokens`, where asked for
 
     @classmethod
-    def read(cls, reply: Fields, session_id: str, prompt_ids: list[int], known: Sequence[int] = ()) -> "Opened":
+    def read(
+        cls, reply: Fields, session_id: str, prompt_ids: list[int], known: Sequence[int] = ()
+    ) -> "PrefillResponse":
         """Id and prompt are what was sent: what comes back of them belongs nowhere unchecked. So do the `known` tokens,
         behind which those of the reply stand."""
         if reply.ids("prompt_ids") != prompt_ids:
@@ -120,7 +122,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VerifyResponse:
     """Answer to a guess: committed tokens from its position on, and where the time went on the server.
 
     At least one token, until the text has ended.
@@ -159,7 +161,7 @@ class Verdict:
         return min(max(0, self.accepted - self.recorded(drafts)), self.judged)
 
     @classmethod
-    def read(cls, reply: Fields, drafts: int) -> "Verdict":
+    def read(cls, reply: Fields, drafts: int) -> "VerifyResponse":
         """`drafts`: how many were guessed."""
         tokens, finish_reason, timing = reply.ids("tokens"), reply.finish_reason(), reply.part("timing")
         if not tokens and finish_reason is None:
@@ -178,7 +180,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
+class StreamedTokens:
     """An event of the stream: committed tokens, at least one. `own`: by the verifier itself, no guess being there."""
 
     position: int
@@ -188,7 +190,7 @@ class Pushed:
     decisions: list[Decision] | None = None  # on each of them, where asked for
 
     @classmethod
-    def read(cls, event: Fields, due: int) -> "Pushed":
+    def read(cls, event: Fields, due: int) -> "StreamedTokens":
         """`due`: the position up to which the stream has told all."""
         position, tokens = event.count("position"), event.ids("tokens")
         if position != due:
@@ -200,13 +202,13 @@ class Pushed:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class StreamEnd:
     """The last event of the stream."""
 
     finish_reason: str
 
     @classmethod
-    def read(cls, event: Fields, due: int) -> "Ended":
+    def read(cls, event: Fields, due: int) -> "StreamEnd":
         total, finish_reason = event.count("total_tokens"), event.finish_reason()
         if total != due:
             raise event.wrong("total_tokens", f"is {total} where {due} tokens were told")
@@ -216,7 +218,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class GenerateResponse:
     """The last event of a text that the verifier wrote by itself."""
 
     finish_reason: str
@@ -232,7 +234,7 @@ class Summary:
         return self.queue_ms + self.forward_ms + drafting
 
     @classmethod
-    def read(cls, event: Fields, streamed: list[int]) -> "Summary":
+    def read(cls, event: Fields, streamed: list[int]) -> "GenerateResponse":
         """`streamed`: the tokens of the events before it, and those that were known before."""
         finish_reason, timing = event.finish_reason(), event.part("timing")
         if event.ids("token_ids") != streamed:
@@ -271,7 +273,7 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ResponseBounds:
     """What a text keeps to: token ids below `ids`, and no more of them than `tokens`, the prompt's included."""
 
     url: str

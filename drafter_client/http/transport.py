@@ -83,9 +83,13 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """One connection to one verifier. `url` is http(s)://host[:port][/prefix]."""
+    """One connection to one verifier. `url` is http(s)://host[:port][/prefix].
 
-    def __init__(self, url: str) -> None:
+    `checks_health`: whether it asks at `/health`, over another connection, while an answer takes long.
+    """
+
+    def __init__(self, url: str, *, checks_health: bool = True) -> None:
+        self._checks_health = checks_health
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -245,12 +249,13 @@ class HttpTransport:
             waited += pause
             if waited >= timeout:
                 raise TimeoutError
-            self._look_beside(path, waited)
+            if self._checks_health:
+                self._look_beside(path, waited)
             pause = min(_LOOK_AGAIN, timeout - waited)
 
     def _look_beside(self, path: str, waited: float) -> None:
         """Raise ConnectionLost if nothing answers at `/health` over another connection."""
-        beside = self._beside = HttpTransport(self._url)
+        beside = self._beside = HttpTransport(self._url, checks_health=False)
         try:
             if self._aborted:
                 beside.abort()

@@ -5,17 +5,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
-from drafter_client.http.responses import Opened, Summary, Verdict
+from drafter_client.http.responses import GenerateResponse, PrefillResponse, VerifyResponse
 from drafter_client.metrics.pace import Pace
-from drafter_client.metrics.token_source import Change, Origin, first_origins
+from drafter_client.metrics.token_source import SourceChange, TokenSource, first_sources
 from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, exchange, fitted, partition
 from speculation.acceptance.decisions import Decision
-from speculation.policy.schedule import Operation
-from speculation.policy.verifier_timeline import Flight
+from speculation.policy.schedule import Schedule
+from speculation.policy.verifier_timeline import InFlightDraft
 
 
 @dataclass(slots=True)
-class Times:
+class WaitTimes:
     """Where the time went, milliseconds. `network` is what exchanges took beyond the verifier's own times.
 
     What happens side by side counts for each, so that the sum may exceed the whole: `Stats.waits` adds up to it.
@@ -69,14 +69,14 @@ class Stats:
     looked_up: int = 0  # of those drafted, looked up in the text in place of asking a model
     looked_up_accepted: int = 0
     looks_up: bool = False  # whether all are
-    origins: Counter[Origin] = field(default_factory=Counter)  # tokens of the text, by where they came from
+    origins: Counter[TokenSource] = field(default_factory=Counter)  # tokens of the text, by where they came from
     misses: int = 0  # committed tokens that were not the drafter's choice
     prepared: int = 0  # of them, those behind which drafts were ready at once
-    operations: Counter[Operation] = field(default_factory=Counter)  # tokens committed under each
+    operations: Counter[Schedule] = field(default_factory=Counter)  # tokens committed under each
     token_ms: list[float] = field(default_factory=list)  # from the token before; empty where two models write
     ttft_ms: float = 0.0
     total_ms: float = 0.0
-    times: Times = field(default_factory=Times)
+    times: WaitTimes = field(default_factory=WaitTimes)
     began_ms: float = 0.0  # on the clock of `spans`
     spans: list[Span] = field(default_factory=list)  # of a text by two machines: who was at work when
     stretches: list[dict[str, float]] = field(default_factory=list)  # in mode auto: what each waited for
@@ -92,7 +92,7 @@ class Stats:
     failed: bool = False  # whether an error ended the text
     draft_failure: str | None = None  # why drafting ended before the text did: what the draft model's engine said
 
-    def opened(self, opened: Opened, began_ms: float, now: float) -> None:
+    def opened(self, opened: PrefillResponse, began_ms: float, now: float) -> None:
         """Count the prefill, from `began_ms` until `now`, milliseconds: the first of the text, or one that takes it up
         again."""
         self.prompt_tokens = len(opened.prompt_ids)
@@ -102,7 +102,7 @@ class Stats:
             self.ttft_ms = self.total_ms + now - began_ms
         self.token_ids += opened.tokens
         self.decisions += opened.decisions or ()
-        self.origins.update(first_origins(len(opened.tokens)))
+        self.origins.update(first_sources(len(opened.tokens)))
         self.sampling = opened.sampling
         self.times.prefill += opened.forward_ms
         self.times.queue += opened.queue_ms
@@ -118,7 +118,7 @@ class Stats:
         """Count a pass that the verifier made by itself, which was told of `now`."""
         self.spans.append((VERIFY, now - milliseconds, now))
 
-    def round(self, verdict: Verdict, flight: Flight, now: float) -> None:
+    def round(self, verdict: VerifyResponse, flight: InFlightDraft, now: float) -> None:
         """Count the answer to a guess."""
         self.guesses += 1
         self.rounds += verdict.ran
@@ -134,7 +134,7 @@ class Stats:
         self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
         self.spans += exchange(VERIFY, flight.sent_at, now, verdict.queue_ms, verdict.forward_ms)
 
-    def served(self, summary: Summary) -> None:
+    def served(self, summary: GenerateResponse) -> None:
         """Take over what the verifier says of a request for a text that it wrote by itself."""
         self.finish_reason, self.sampling = summary.finish_reason, summary.sampling
         self.times.queue += summary.queue_ms
@@ -147,7 +147,7 @@ class Stats:
             self.looked_up_accepted += speculation.looked_up_accepted
             self.times.drafting += speculation.drafting_ms
 
-    def exchanged(self, milliseconds: float, summary: Summary | None) -> None:
+    def exchanged(self, milliseconds: float, summary: GenerateResponse | None) -> None:
         """Such a request is over, after so long: what the verifier does not account for is the way to it and back."""
         told = 0.0 if summary is None else summary.milliseconds
         self.times.network += max(0.0, milliseconds - told)
@@ -160,7 +160,7 @@ class Stats:
         self.sampling = part.sampling or self.sampling  # which the verifier has told
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(part, name))
-        for each in fields(Times):
+        for each in fields(WaitTimes):
             setattr(self.times, each.name, getattr(self.times, each.name) + getattr(part.times, each.name))
         self.operations += part.operations
         self.stretches.append(part.waits())
@@ -168,8 +168,8 @@ class Stats:
 
     def committed(
         self,
-        tokens: list[tuple[int, Origin]],
-        operation: Operation,
+        tokens: list[tuple[int, TokenSource]],
+        operation: Schedule,
         decisions: Sequence[Decision] = (),
     ) -> None:
         """Count tokens that became known; `decisions` on them, where asked for."""
@@ -178,7 +178,7 @@ class Stats:
         self.origins.update(origin for _, origin in tokens)
         self.operations[operation] += len(tokens)
 
-    def amend(self, changes: Iterable[Change]) -> None:
+    def amend(self, changes: Iterable[SourceChange]) -> None:
         """Count tokens elsewhere than was thought when they became known."""
         for change in changes:
             self.origins[change.thought] -= 1
@@ -191,7 +191,9 @@ class Stats:
         self.drafted += judged
         self.accepted += accepted
 
-    def wrote(self, tokens: list[tuple[int, Origin]], milliseconds: float, decisions: Sequence[Decision] = ()) -> None:
+    def wrote(
+        self, tokens: list[tuple[int, TokenSource]], milliseconds: float, decisions: Sequence[Decision] = ()
+    ) -> None:
         """Count tokens of a model by itself, that came at once, so long after the one before or the beginning."""
         self.decisions += decisions
         if not self.token_ids:
@@ -271,8 +273,8 @@ class Stats:
             "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
             "looked_up": self.looked_up,
             "looked_up_accepted": self.looked_up_accepted,
-            "own_tokens": self.origins[Origin.OWN],
-            "origins": {origin.value: self.origins[origin] for origin in Origin},
+            "own_tokens": self.origins[TokenSource.OWN],
+            "origins": {origin.value: self.origins[origin] for origin in TokenSource},
             "misses": self.misses,
             "prepared": self.prepared,
             "operations": {operation.value: count for operation, count in self.operations.items()},

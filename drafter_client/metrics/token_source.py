@@ -10,10 +10,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from speculation.acceptance.strategies import common_prefix
-from speculation.policy.verifier_timeline import Flight
+from speculation.policy.verifier_timeline import InFlightDraft
 
 
-class Origin(Enum):
+class TokenSource(Enum):
     """Every token of a text has one of these, so that they add up to it."""
 
     ACCEPTED = "accepted"  # drafted here, and the target agreed
@@ -22,46 +22,48 @@ class Origin(Enum):
     OWN = "own"  # the verifier's, which went on by itself before a guess came
 
 
-class Change(NamedTuple):
+class SourceChange(NamedTuple):
     """What a token turned out to be, where that is not what was thought."""
 
     position: int
-    thought: Origin
-    origin: Origin
+    thought: TokenSource
+    origin: TokenSource
 
 
-def first_origins(count: int) -> list[Origin]:
+def first_sources(count: int) -> list[TokenSource]:
     """Of the tokens that came with the prompt: one, and what the verifier added before the request was repeated."""
-    return [Origin.FREE] + [Origin.OWN] * (count - 1)
+    return [TokenSource.FREE] + [TokenSource.OWN] * (count - 1)
 
 
-class Origins:
+class TokenSources:
     """The guesses under way for one text, and what is said of its tokens. Positions count the prompt's, too."""
 
     def __init__(self, text: Sequence[int], accepts: bool = True) -> None:
         """`text`: what is known of it, prompt included; it grows. `accepts`: whether drafts can stand at all."""
         self._text, self._accepts = text, accepts
-        self._under_way: list[Flight] = []
-        self._thought: dict[int, Origin] = {}  # of tokens told of, until it is settled
-        self._settled: dict[int, Origin] = {}  # of tokens not told of yet
+        self._under_way: list[InFlightDraft] = []
+        self._thought: dict[int, TokenSource] = {}  # of tokens told of, until it is settled
+        self._settled: dict[int, TokenSource] = {}  # of tokens not told of yet
 
-    def sent(self, guess: Flight) -> None:
+    def sent(self, guess: InFlightDraft) -> None:
         """A guess is under way."""
         self._under_way.append(guess)
 
-    def answered(self, guess: Flight, recorded: int, stood: int, end: int, unjudged: int = 0) -> list[Change]:
+    def answered(
+        self, guess: InFlightDraft, recorded: int, stood: int, end: int, unjudged: int = 0
+    ) -> list[SourceChange]:
         """Its answer came. Its pass brought the tokens from `recorded` up to `end` (none: they are equal), of which the
         first `stood` are drafts. `unjudged`: drafts at its end that the pass left out."""
         self._under_way.remove(guess)
-        fell = Origin.CORRECTION if recorded + stood < guess.end - unjudged else Origin.FREE
-        origins = {at: Origin.ACCEPTED if at < recorded + stood else fell for at in range(recorded, end)}
+        fell = TokenSource.CORRECTION if recorded + stood < guess.end - unjudged else TokenSource.FREE
+        origins = {at: TokenSource.ACCEPTED if at < recorded + stood else fell for at in range(recorded, end)}
         return self._settle(origins)
 
-    def went_on(self, position: int, count: int) -> list[Change]:
+    def went_on(self, position: int, count: int) -> list[SourceChange]:
         """The verifier says that it came to `count` tokens from `position` on by itself."""
-        return self._settle(dict.fromkeys(range(position, position + count), Origin.OWN))
+        return self._settle(dict.fromkeys(range(position, position + count), TokenSource.OWN))
 
-    def tell(self, position: int, count: int) -> list[Origin]:
+    def tell(self, position: int, count: int) -> list[TokenSource]:
         """Of the last `count` tokens of the text, from `position` on: as well as can be told by now."""
         reaches = [(guess, self._reach(guess)) for guess in self._under_way]
         return [self._tell(at, reaches) for at in range(position, position + count)]
@@ -72,29 +74,31 @@ class Origins:
         reaches = [(guess.position, self._reach(guess)) for guess in self._under_way]
         return any(first <= at <= last for at in self._thought for first, last in reaches)
 
-    def close(self) -> list[Change]:
+    def close(self) -> list[SourceChange]:
         """No more answers are waited for: what none accounts for, no guess has brought."""
-        return self._settle(dict.fromkeys(self._thought, Origin.OWN))
+        return self._settle(dict.fromkeys(self._thought, TokenSource.OWN))
 
-    def _settle(self, origins: dict[int, Origin]) -> list[Change]:
+    def _settle(self, origins: dict[int, TokenSource]) -> list[SourceChange]:
         known = len(self._text)
         self._settled |= {at: origin for at, origin in origins.items() if at >= known}
-        changes = [Change(at, self._thought.pop(at), origin) for at, origin in origins.items() if at in self._thought]
+        changes = [
+            SourceChange(at, self._thought.pop(at), origin) for at, origin in origins.items() if at in self._thought
+        ]
         return [change for change in changes if change.thought is not change.origin]
 
-    def _tell(self, at: int, reaches: list[tuple[Flight, int]]) -> Origin:
+    def _tell(self, at: int, reaches: list[tuple[InFlightDraft, int]]) -> TokenSource:
         if at in self._settled:
             return self._settled.pop(at)
-        origin = next((self._of(at, *each) for each in reaches if each[0].position <= at <= each[1]), Origin.OWN)
+        origin = next((self._of(at, *each) for each in reaches if each[0].position <= at <= each[1]), TokenSource.OWN)
         self._thought[at] = origin
         return origin
 
-    def _of(self, at: int, guess: Flight, reach: int) -> Origin:
+    def _of(self, at: int, guess: InFlightDraft, reach: int) -> TokenSource:
         """What a token is if it came of this guess."""
         if at < reach and self._accepts:
-            return Origin.ACCEPTED
-        return Origin.CORRECTION if at < guess.end else Origin.FREE
+            return TokenSource.ACCEPTED
+        return TokenSource.CORRECTION if at < guess.end else TokenSource.FREE
 
-    def _reach(self, guess: Flight) -> int:
+    def _reach(self, guess: InFlightDraft) -> int:
         """The last place that the guess can have brought a token for."""
         return guess.position + common_prefix(self._text[guess.position : guess.end], guess.drafts)

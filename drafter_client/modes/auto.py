@@ -19,10 +19,10 @@ from drafter_client.errors import DrafterError
 from drafter_client.generation.observer import Committed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Bounds
+from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
-from drafter_client.modes.selection import Chooser
+from drafter_client.metrics.token_source import TokenSource
+from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
 from speculation.policy.mode_measurement import WARM_UP
 
@@ -46,8 +46,8 @@ class _Stretch:
             compared = len(self.stats.token_ids)
             accepted = compared - self.stats.misses
         else:
-            accepted = self.stats.origins[Origin.ACCEPTED]
-            compared = accepted + self.stats.origins[Origin.CORRECTION]
+            accepted = self.stats.origins[TokenSource.ACCEPTED]
+            compared = accepted + self.stats.origins[TokenSource.CORRECTION]
         news = max(0, accepted - self._accepted), max(0, compared - self._compared)
         self._accepted, self._compared = max(accepted, self._accepted), max(compared, self._compared)
         return min(news), news[1]
@@ -56,9 +56,9 @@ class _Stretch:
 def automatic(
     client: VerifierClient,
     begin: Begin,
-    chooser: Chooser,
+    chooser: ModeSelection,
     look: Callable[[], None],
-    bounds: Bounds,
+    bounds: ResponseBounds,
     text: TextSession,
     options: Options,
     stats: Stats,

@@ -6,16 +6,16 @@ from contextlib import suppress
 
 from drafter_client.errors import DrafterError
 from drafter_client.http.client import VerifierClient
-from drafter_client.modes.selection import Chooser
+from drafter_client.modes.selection import ModeSelection
 from speculation.errors import SpecPairError
 
 _PINGS = 2  # of a look: one may meet a hiccup
 
 
-class Looks:
+class LatencyProbe:
     """Begins one when it is called and one is due. From any thread."""
 
-    def __init__(self, client: VerifierClient, chooser: Chooser, clock: Callable[[], float]) -> None:
+    def __init__(self, client: VerifierClient, chooser: ModeSelection, clock: Callable[[], float]) -> None:
         """`client`: a connection that nobody else uses; it is closed with this."""
         self._client, self._chooser, self._clock = client, chooser, clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="looking")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.machine import cache_folder
-from speculation.policy.mode_measurement import Measured
+from speculation.policy.mode_measurement import ModeMeasurement
 from speculation.policy.mode_selector import links_differ
 
 _VERSION = 1
@@ -95,7 +95,7 @@ class ModeMemory:
         self._lock = threading.Lock()
         self._complained = False
 
-    def recall(self, setting: Setting, link_ms: float) -> tuple[dict[str, Measured], float]:
+    def recall(self, setting: Setting, link_ms: float) -> tuple[dict[str, ModeMeasurement], float]:
         """What modes came to over the link most like this one, and `Choice.written`; nothing where none is like it."""
         with self._lock:
             entry = _nearest(self._read(), setting.shortened, link_ms)
@@ -113,7 +113,7 @@ class ModeMemory:
                     found |= {mode: record.accepted for mode, record in entry.modes.items() if record.compared}
         return found
 
-    def keep(self, setting: Setting, link_ms: float, measured: Mapping[str, Measured], written: float) -> None:
+    def keep(self, setting: Setting, link_ms: float, measured: Mapping[str, ModeMeasurement], written: float) -> None:
         """Remember what modes came to, and `Choice.written`; forget the remembered rates that `Choice` has dropped. A
         file that cannot be written stays as it is, with one line in the log."""
         now, setting = self._clock(), setting.shortened
@@ -179,12 +179,12 @@ def _nearest(entries: list[_Entry], setting: Setting, link_ms: float) -> _Entry 
     return min(alike, key=lambda each: abs(each.link_ms - link_ms), default=None)
 
 
-def _measured(record: _Record) -> Measured:
+def _measured(record: _Record) -> ModeMeasurement:
     seconds = record.tokens / record.tokens_per_second if record.tokens else 0.0
-    return Measured(record.tokens, seconds, record.accepted * record.compared, record.compared, remembered=True)
+    return ModeMeasurement(record.tokens, seconds, record.accepted * record.compared, record.compared, remembered=True)
 
 
-def _record(own: Measured, now: float) -> _Record:
+def _record(own: ModeMeasurement, now: float) -> _Record:
     share = own.accepted / own.compared if own.compared else 0.0
     return _Record(round(own.rate, 2), round(own.tokens), round(share, 4), round(own.compared), round(now))
 

@@ -9,9 +9,9 @@ from drafter_client.modes.memory import ModeMemory, Setting
 from drafter_client.options import Mode
 from drafters.base import Drafter
 from drafters.lookup import NAME as LOOKUP
-from speculation.policy.mode_estimate import PRIOR_LOOKUP, Machines
-from speculation.policy.mode_measurement import Measured
-from speculation.policy.mode_selector import Choice, links_differ
+from speculation.policy.mode_estimate import PRIOR_LOOKUP, PairLatencies
+from speculation.policy.mode_measurement import ModeMeasurement
+from speculation.policy.mode_selector import ModeSelector, links_differ
 
 _LOOK = 0.5  # seconds after which the link is measured again
 _LOOKS = 3  # in a row that have to say that it has changed: some may have met a busy machine
@@ -19,8 +19,8 @@ _LINKS = 8  # whose rates are kept at hand
 _HEAD, _STEPS_TIMED = 2, 6  # tokens of a text that draft steps are timed behind, and how many
 
 
-class Chooser:
-    """A `Choice` that all texts of a pair share, from any thread; and when the link is to be looked at. Times are
+class ModeSelection:
+    """A `ModeSelector` that all texts of a pair share, from any thread; and when the link is to be looked at. Times are
     seconds."""
 
     def __init__(
@@ -38,15 +38,17 @@ class Chooser:
         first = info.pass_ms[0] if info.pass_ms else 0.0
         self._setting = Setting(info.name, info.engine, first, draft, info.draft_model)
         self._memory = memory
-        self._links: list[tuple[float, dict[str, Measured], float]] = []  # round trips of others, what was known there
+        self._links: list[
+            tuple[float, dict[str, ModeMeasurement], float]
+        ] = []  # round trips of others, what was known there
         drafts = {Mode.REMOTE: draft, Mode.FUSED: info.draft_model}
         names = {str(mode): name for mode, name in drafts.items() if name is not None}
         priors = {name: PRIOR_LOOKUP for name in names.values() if name == LOOKUP}
         if memory is not None:
             priors |= {names[mode]: share for mode, share in memory.shares(self._setting).items() if mode in names}
-        self._choice = Choice(
+        self._choice = ModeSelector(
             [str(mode) for mode in modes],
-            Machines(
+            PairLatencies(
                 tuple(info.pass_ms),
                 link_ms,
                 served_draft_ms=info.draft_pass_ms,
@@ -70,7 +72,7 @@ class Chooser:
                     self._choice.drafts_in(milliseconds)
 
     def next(self, left: int, mode: Mode | None = None, written: int = 0) -> Mode:
-        """The mode to go on with, as `Choice.next` says."""
+        """The mode to go on with, as `ModeSelector.next` says."""
         with self._lock:
             return Mode(self._choice.next(left, mode, written))
 
@@ -87,7 +89,7 @@ class Chooser:
             return self._choice.link_ms
 
     def measured(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
-        """So much was written in a mode, as `Choice.measured` says."""
+        """So much was written in a mode, as `ModeSelector.measured` says."""
         with self._lock:
             self._choice.measured(str(mode), tokens, seconds, accepted, compared)
 
@@ -123,10 +125,10 @@ class Chooser:
         with self._lock:
             return self._choice.why()
 
-    def _known(self) -> tuple[dict[str, Measured], float]:
+    def _known(self) -> tuple[dict[str, ModeMeasurement], float]:
         return deepcopy(self._choice.measured_by_mode), self._choice.written
 
-    def _recalled(self, link_ms: float) -> tuple[dict[str, Measured], float]:
+    def _recalled(self, link_ms: float) -> tuple[dict[str, ModeMeasurement], float]:
         """What is known of such a link: of this run, else of earlier ones."""
         for at_ms, measured, written in reversed(self._links):
             if not links_differ(at_ms, link_ms):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from drafter_client.trace.reader import Exchange, RunProfile
+from drafter_client.trace.reader import Exchange, RunTrace
 from drafter_client.trace.schema import Row, Value
 
 
@@ -51,7 +51,7 @@ class Span(NamedTuple):
     end: float
 
 
-def timeline(run: RunProfile) -> list[Span]:
+def timeline(run: RunTrace) -> list[Span]:
     """All that is known of who was at work when, by beginning.
 
     The two clocks are not compared: of what an exchange took beyond the verifier's own times, half is taken to be the

@@ -8,7 +8,7 @@ from io import FileIO
 from pathlib import Path
 
 from drafter_client import file_lock
-from drafter_client.errors import ProfileError
+from drafter_client.errors import TraceError
 
 _writing = threading.Lock()  # all there is on Windows: there, one process at a time may write to a folder
 
@@ -28,7 +28,7 @@ def append(path: Path, header: str, lines: str = "") -> None:
             else:
                 file.seek(0)
                 if file.read(len(header)) != header.encode():
-                    raise ProfileError(
+                    raise TraceError(
                         f"{path}, line 1: these are not the columns that this version writes: name another folder"
                     )
                 file.seek(-1, os.SEEK_END)
@@ -39,9 +39,9 @@ def append(path: Path, header: str, lines: str = "") -> None:
         raise unwritable(path, error) from None
 
 
-def unwritable(path: Path, error: OSError) -> ProfileError:
+def unwritable(path: Path, error: OSError) -> TraceError:
     """The error for a file or folder of a profile that cannot be written."""
-    return ProfileError(f"the profile {path} cannot be written: {error.strerror}")
+    return TraceError(f"the profile {path} cannot be written: {error.strerror}")
 
 
 def _write(file: FileIO, text: bytes, end: int) -> None:

@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from drafter_client.errors import ProfileError
+from drafter_client.errors import TraceError
 from drafter_client.trace.analysis import Lane, acceptance_by_depth, speed_over_time, timeline, window
-from drafter_client.trace.reader import RunProfile
+from drafter_client.trace.reader import RunTrace
 from drafter_client.trace.terminal import summary, title
 
 _COLOURS = {Lane.DRAFTING: "tab:green", Lane.NETWORK: "tab:orange", Lane.QUEUE: "tab:red", Lane.VERIFY: "tab:blue"}
@@ -14,11 +14,11 @@ _PASSES = 24  # of the target, in the timeline
 _STRETCHES = 60  # of the speed
 
 
-class NoMatplotlib(ProfileError):
+class NoMatplotlib(TraceError):
     """There is nothing to draw with."""
 
 
-def draw(run: RunProfile, path: Path) -> None:
+def draw(run: RunTrace, path: Path) -> None:
     """Write the picture. Raises NoMatplotlib, or ProfileError where the file cannot be written."""
     try:
         from matplotlib.figure import Figure
@@ -34,10 +34,10 @@ def draw(run: RunProfile, path: Path) -> None:
     try:
         figure.savefig(path, dpi=110, format="png")
     except OSError as error:
-        raise ProfileError(f"the picture {path} cannot be written: {error.strerror}") from None
+        raise TraceError(f"the picture {path} cannot be written: {error.strerror}") from None
 
 
-def _acceptance(axes: Any, run: RunProfile) -> None:
+def _acceptance(axes: Any, run: RunTrace) -> None:
     depths = acceptance_by_depth(run.rounds)
     bars = axes.bar([each.depth for each in depths], [each.share for each in depths], color=_COLOURS[Lane.DRAFTING])
     axes.bar_label(bars, [f"{each.stood}/{each.drafts}" for each in depths], fontsize=7)
@@ -45,7 +45,7 @@ def _acceptance(axes: Any, run: RunProfile) -> None:
     axes.set_xticks([each.depth for each in depths])
 
 
-def _lanes(axes: Any, run: RunProfile) -> None:
+def _lanes(axes: Any, run: RunTrace) -> None:
     spans = timeline(run)
     begin, end = window(spans, _PASSES)
     for row, lane in enumerate(Lane):
@@ -59,7 +59,7 @@ def _lanes(axes: Any, run: RunProfile) -> None:
         axes.set_xlim(begin, end)
 
 
-def _speed(axes: Any, run: RunProfile) -> None:
+def _speed(axes: Any, run: RunTrace) -> None:
     rates = speed_over_time(run.tokens, float(run.figures["total_ms"] or 0.0), _STRETCHES)
     if rates:
         axes.stairs([each.rate for each in rates], [rates[0].begin, *(each.end for each in rates)], fill=True)

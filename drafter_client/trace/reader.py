@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drafter_client.errors import ProfileError
-from drafter_client.trace.schema import MOST, ROUNDS, RUNS, TOKENS, Row, Table
+from drafter_client.errors import TraceError
+from drafter_client.trace.schema import MOST, ROUNDS, RUNS, TOKENS, Row, TraceTable
 from drafter_client.trace.writer import run_file
 
 
@@ -22,7 +22,7 @@ class Exchange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RunProfile:
+class RunTrace:
     """One run: its line of `runs.csv`, its rows of the other two, and what the JSON file says beyond them.
 
     `steps`: when draft steps began and ended. `own_passes`: how long they took, and when they were told of.
@@ -37,12 +37,12 @@ class RunProfile:
     own_passes: list[tuple[float, float]]
 
 
-def read_run(folder: Path, number: int | None = None) -> RunProfile:
+def read_run(folder: Path, number: int | None = None) -> RunTrace:
     """A run of those in `folder`; None: the last in which drafts were judged, else the last."""
     runs = read_table(folder, RUNS)
     numbers = [row["run"] for row in runs]
     if not runs:
-        raise ProfileError(f"no run has been written to {folder} yet: give --profile {folder} to a run")
+        raise TraceError(f"no run has been written to {folder} yet: give --profile {folder} to a run")
     figures: Row | None
     if number is None:
         figures = next((row for row in reversed(runs) if row["drafted"]), runs[-1])
@@ -50,10 +50,10 @@ def read_run(folder: Path, number: int | None = None) -> RunProfile:
         figures = next((row for row in runs if row["run"] == number), None)
     if figures is None:
         there = ", ".join(map(str, numbers))
-        raise ProfileError(f"there is no run {number} in {folder / RUNS.file}: it has {there}")
+        raise TraceError(f"there is no run {number} in {folder / RUNS.file}: it has {there}")
     number = int(figures["run"] or 0)
     detail = _Detail(run_file(folder, number))
-    return RunProfile(
+    return RunTrace(
         of=len(runs),
         figures=figures,
         rounds=read_table(folder, ROUNDS, number),
@@ -64,7 +64,7 @@ def read_run(folder: Path, number: int | None = None) -> RunProfile:
     )
 
 
-def read_table(folder: Path, table: Table, run: int | None = None) -> list[Row]:
+def read_table(folder: Path, table: TraceTable, run: int | None = None) -> list[Row]:
     """All rows of one file, or those of one run: then damaged ones of others are nothing to it."""
     path = folder / table.file
     lines = csv.reader(_text(path).splitlines(keepends=True), strict=True)
@@ -76,7 +76,7 @@ def read_table(folder: Path, table: Table, run: int | None = None) -> list[Row]:
             if cells and run in (None, _number(cells[0])):
                 rows.append(table.row(cells))
     except (ValueError, csv.Error) as error:
-        raise ProfileError(f"{path}, line {max(1, lines.line_num)}: {error}: is it a profile?") from None
+        raise TraceError(f"{path}, line {max(1, lines.line_num)}: {error}: is it a profile?") from None
     return rows
 
 
@@ -89,10 +89,10 @@ def _text(path: Path) -> str:
         data = path.read_bytes()
         return data.decode()
     except OSError as error:
-        raise ProfileError(f"the profile {path} cannot be read: {error.strerror}") from None
+        raise TraceError(f"the profile {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         line = 1 + data[: error.start].count(b"\n")
-        raise ProfileError(f"{path}, line {line}: this is not UTF-8 text: is it a profile?") from None
+        raise TraceError(f"{path}, line {line}: this is not UTF-8 text: is it a profile?") from None
 
 
 class _Detail:
@@ -103,7 +103,7 @@ class _Detail:
         try:
             self._body = json.loads(_text(path))
         except json.JSONDecodeError as error:
-            raise ProfileError(f"{path}, line {error.lineno}: {error.msg}: is it a profile?") from None
+            raise TraceError(f"{path}, line {error.lineno}: {error.msg}: is it a profile?") from None
         except (ValueError, RecursionError):  # a number of thousands of digits, a list of thousands of lists
             raise self._wrong("it", "goes beyond all bounds") from None
         if not isinstance(self._body, dict):
@@ -126,5 +126,5 @@ class _Detail:
                 raise self._wrong(f"{name}.{field}", "is not a number that is counted or measured")
         return [float(value) for value in values]
 
-    def _wrong(self, name: str, what: str) -> ProfileError:
-        return ProfileError(f"{self._path}, line 1: {name} {what}: is it a profile?")
+    def _wrong(self, name: str, what: str) -> TraceError:
+        return TraceError(f"{self._path}, line 1: {name} {what}: is it a profile?")

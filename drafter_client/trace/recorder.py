@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from drafter_client.generation.observer import Committed
-from drafter_client.http.responses import Opened, Verdict
-from drafter_client.metrics.token_source import Change, Origin
+from drafter_client.http.responses import PrefillResponse, VerifyResponse
+from drafter_client.metrics.token_source import SourceChange, TokenSource
 from drafters.base import Expansion
-from speculation.policy.schedule import Operation
-from speculation.policy.verifier_timeline import Flight
+from speculation.policy.schedule import Schedule
+from speculation.policy.verifier_timeline import InFlightDraft
 
 _DIGITS = 4  # of milliseconds: clocks are no finer
 
 
 @dataclass(slots=True)
 class _Guess:
-    flight: Flight
-    operation: Operation
+    flight: InFlightDraft
+    operation: Schedule
     draft_ms: float
-    verdict: Verdict | None = None
+    verdict: VerifyResponse | None = None
     arrived: float = 0.0
     brought: int = 0
 
@@ -34,20 +34,20 @@ class Recorder:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._began: float | None = None
-        self._prefills: list[tuple[Opened, float, float]] = []
+        self._prefills: list[tuple[PrefillResponse, float, float]] = []
         self._steps: list[tuple[Expansion, float, float]] = []
         self._guesses: list[_Guess] = []
-        self._under_way: dict[Flight, _Guess] = {}
+        self._under_way: dict[InFlightDraft, _Guess] = {}
         self._passes: list[tuple[float, float]] = []
         self._commits: list[tuple[int, Committed, float]] = []
-        self._settled: dict[int, Origin] = {}
+        self._settled: dict[int, TokenSource] = {}
         self._draft_ms = 0.0  # since the last guess left
 
     def began(self, now: float) -> None:
         if self._began is None:
             self._began = now
 
-    def opened(self, opened: Opened, asked: float, now: float) -> None:
+    def opened(self, opened: PrefillResponse, asked: float, now: float) -> None:
         self._prefills.append((opened, asked, now))
 
     def drafted(self, expansion: Expansion, took: float, now: float) -> None:
@@ -55,13 +55,13 @@ class Recorder:
             self._draft_ms += took
         self._steps.append((expansion, took, now))
 
-    def sent(self, flight: Flight, operation: Operation) -> None:
+    def sent(self, flight: InFlightDraft, operation: Schedule) -> None:
         with self._lock:
             guess = self._under_way[flight] = _Guess(flight, operation, self._draft_ms)
             self._draft_ms = 0.0
         self._guesses.append(guess)
 
-    def answered(self, flight: Flight, verdict: Verdict, brought: int, now: float) -> None:
+    def answered(self, flight: InFlightDraft, verdict: VerifyResponse, brought: int, now: float) -> None:
         guess = self._under_way.pop(flight)
         guess.verdict, guess.brought, guess.arrived = verdict, brought, now
 
@@ -71,7 +71,7 @@ class Recorder:
     def committed(self, position: int, committed: Committed, now: float) -> None:
         self._commits.append((position, committed, now))
 
-    def settled(self, changes: Sequence[Change]) -> None:
+    def settled(self, changes: Sequence[SourceChange]) -> None:
         self._settled |= {change.position: change.origin for change in changes}
 
     def rounds(self) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ class Recorder:
                 "position": at,
                 "token": token,
                 "origin": origin.value,
-                "own": origin is Origin.OWN,
+                "own": origin is TokenSource.OWN,
                 "committed_ms": self._since_began(now),
             }
             for position, committed, now in self._commits

@@ -50,7 +50,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TraceTable:
     """One CSV file: a header, and a line for each row."""
 
     file: str
@@ -84,7 +84,7 @@ def _lines(rows: Iterable[Sequence[str]]) -> str:
 
 _RUN = Column("run", int, "", "number of the run, from 1; the same in all files", needed=True)
 
-RUNS = Table(
+RUNS = TraceTable(
     "runs.csv",
     (
         _RUN,
@@ -126,7 +126,7 @@ RUNS = Table(
     ),
 )
 
-ROUNDS = Table(
+ROUNDS = TraceTable(
     "rounds.csv",
     (
         _RUN,
@@ -156,7 +156,7 @@ ROUNDS = Table(
     ),
 )
 
-TOKENS = Table(
+TOKENS = TraceTable(
     "tokens.csv",
     (
         _RUN,

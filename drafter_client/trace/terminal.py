@@ -17,7 +17,7 @@ from drafter_client.trace.analysis import (
     timeline,
     window,
 )
-from drafter_client.trace.reader import RunProfile
+from drafter_client.trace.reader import RunTrace
 from drafter_client.trace.schema import Row
 from speculation.acceptance.strategies import Strategy
 from speculation.terminal_text import one_line
@@ -29,7 +29,7 @@ _LABEL = 10  # signs before a lane
 _PASSES = 8  # of the target, as many as a line of a terminal shows apart
 
 
-def show(run: RunProfile, console: Console) -> None:
+def show(run: RunTrace, console: Console) -> None:
     """Print all of it."""
     width = max(10, min(console.width, 120) - _LABEL)
     # What a verifier said stands in these files, too.
@@ -48,7 +48,7 @@ def show(run: RunProfile, console: Console) -> None:
         console.print(*_speed(rates, highest, width), sep="\n")
 
 
-def title(run: RunProfile) -> str:
+def title(run: RunTrace) -> str:
     """Which run it is, in one line."""
     figures = run.figures
     draft = f"{figures['draft_model']} drafts for " if figures["draft_model"] else ""
@@ -71,7 +71,7 @@ def summary(figures: Row) -> str:
     return ", ".join([*parts, *([f"broken off: {broken}"] if broken else [])])
 
 
-def _acceptance(run: RunProfile) -> Table | Text:
+def _acceptance(run: RunTrace) -> Table | Text:
     depths = acceptance_by_depth(run.rounds)
     if not depths:
         return Text("no draft that was sent from here was judged")

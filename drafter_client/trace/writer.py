@@ -11,12 +11,12 @@ from typing import Any
 from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.appending import append, unwritable
 from drafter_client.trace.recorder import Recorder
-from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, Table
+from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, TraceTable
 
 SCHEMA = 1  # of the JSON files
 
 
-class Profile:
+class TraceFolder:
     """Writes to one folder, which is made if missing. Several runs may, side by side, also from several processes."""
 
     def __init__(self, folder: Path, today: Callable[[], datetime] = lambda: datetime.now(tz=UTC)) -> None:
@@ -73,7 +73,7 @@ class Profile:
         self._append(TOKENS, number, tokens)
         self._append(RUNS, number, [head | _flat(figures)])
 
-    def _append(self, table: Table, number: int, rows: list[dict[str, Any]]) -> None:
+    def _append(self, table: TraceTable, number: int, rows: list[dict[str, Any]]) -> None:
         append(self._folder / table.file, table.header, table.lines({"run": number, **row} for row in rows))
 
     def _take_number(self) -> int:

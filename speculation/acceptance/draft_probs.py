@@ -15,7 +15,7 @@ from speculation.sampling import full_logits, gumbel, nucleus
 from speculation.sampling.distribution import draw
 from speculation.sampling.gumbel import Purpose
 from speculation.sampling.sampling import Row, Sampling
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 
 Weights = Mapping[int, float]  # by token id, ascending; they sum to 1 but for rounding
 
@@ -37,7 +37,7 @@ def propose(row: Row, sampling: Sampling) -> Weights:
 
     Raises ValueError where the row holds a NaN or no finite value.
     """
-    if isinstance(row, Head):
+    if isinstance(row, TopLogits):
         row.check()
         ids, logits = row.ids, row.logits
     else:
@@ -101,7 +101,7 @@ def _read(name: str, sent: Mapping[str, float], draft: int, vocabulary_size: int
 
 def _mass(row: Row, sampling: Sampling, top: float) -> float:
     """Of all ids, where that of one with the scaled logit `top` is 1."""
-    if isinstance(row, Head) and row.temperature == sampling.softmax_temperature:
+    if isinstance(row, TopLogits) and row.temperature == sampling.softmax_temperature:
         return math.exp(min(row.log_sum - top, 700.0))  # far beyond any vocabulary, within float64
-    logits = row.whole() if isinstance(row, Head) else row
+    logits = row.whole() if isinstance(row, TopLogits) else row
     return float(np.exp(logits.astype(np.float64) / sampling.softmax_temperature - top).sum())

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from speculation.drafts.calibration import Calibration
-from speculation.drafts.tree import Node
+from speculation.drafts.tree import TreeNode
 
 _AT_BEST, _TRIES = 0.97, 4.0  # what a model is given credit for, and by how many drafts it has to lose it
 
 
-class Belief:
+class AcceptanceModel:
     """A calibration for each kind of draft. How the last ones went counts for either."""
 
     def __init__(self) -> None:
@@ -24,11 +24,11 @@ class Belief:
         """`recent` after one more draft."""
         return self.model.then(recent, stood)
 
-    def chance(self, node: Node, recent: float) -> float:
+    def chance(self, node: TreeNode, recent: float) -> float:
         """Chance that the draft at `node` stands where all before it are right."""
         return self._of(node).chance(node.confidence, recent)
 
-    def path(self, path: Sequence[Node], ahead: int = 0) -> list[float]:
+    def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
         """Chance, for each node of a path and for so many more behind them, that it stands with all before it."""
         found = [node.found for node in path]
         if not any(found):
@@ -48,7 +48,7 @@ class Belief:
         tried, known = self.model.count, self.model.chance_of_any(recent)
         return (known * tried + _AT_BEST * _TRIES) / (tried + _TRIES)
 
-    def learn(self, node: Node, stood: bool) -> None:
+    def learn(self, node: TreeNode, stood: bool) -> None:
         """Take in one outcome; `fit` makes it count."""
         self._of(node).learn(node.confidence, stood)
         recent = self._of(node).recent
@@ -59,5 +59,5 @@ class Belief:
         self.model.fit()
         self.lookup.fit()
 
-    def _of(self, node: Node) -> Calibration:
+    def _of(self, node: TreeNode) -> Calibration:
         return self.lookup if node.found else self.model

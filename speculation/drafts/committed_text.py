@@ -3,24 +3,24 @@
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from speculation.drafts.acceptance_model import Belief
+from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.ngram import NgramIndex
-from speculation.drafts.node_selection import FLOOR, open_places
-from speculation.drafts.tree import Node, Tree
+from speculation.drafts.node_selection import FLOOR, expandable_nodes
+from speculation.drafts.tree import DraftTree, TreeNode
 
 
-class Text:
+class CommittedText:
     """Grows as tokens are committed, and compares them with what was expected."""
 
     def __init__(self, tokens: Sequence[int], ends: AbstractSet[int], lookup: NgramIndex | None = None) -> None:
         """`tokens`: prompt and what is committed. `ends`: tokens that end it. `lookup`: of a beginning of it."""
         self.known = list(tokens)
-        self.tree = Tree(ends)
+        self.tree = DraftTree(ends)
         self.misses = self.prepared = 0  # tokens that were not expected; of them, those with drafts ready behind them
         self.untested = 0  # tokens committed since one was compared with a draft of the model
         self.ready = 0.0  # fading share of misses behind which drafts were ready
         self._runner_up = 0.4  # fading share of misses in which the second choice was right
-        self._belief = Belief()
+        self._belief = AcceptanceModel()
         self.lookup = lookup
         if lookup is not None:
             lookup.extend(self.known[len(lookup) :])
@@ -40,11 +40,11 @@ class Text:
         """Believe drafts as far as those did that were compared. It takes longer than all the rest."""
         self._belief.fit()
 
-    def tip(self, main: Sequence[Node]) -> Node:
+    def tip(self, main: Sequence[TreeNode]) -> TreeNode:
         """Where the likeliest path, `tree.main()`, goes on."""
         return main[-1] if main else self.tree.root
 
-    def chances(self, path: Sequence[Node] = (), ahead: int = 0) -> list[float]:
+    def chances(self, path: Sequence[TreeNode] = (), ahead: int = 0) -> list[float]:
         """`[k]`: that the first k drafts of a path from the root stand, and of so many more behind them."""
         return [1.0, *self._belief.path(path, ahead)]
 
@@ -53,11 +53,11 @@ class Text:
         """Chance that a draft of the model stands of which nothing is known."""
         return self._belief.model.typical
 
-    def places(self, deepest: int, beyond_fork: int) -> list[tuple[float, Node]]:
-        """Where to look further, with the chance that the text goes through there, as `open_places` says."""
-        return open_places(self.tree, self._belief, self._runner_up, deepest, beyond_fork)
+    def places(self, deepest: int, beyond_fork: int) -> list[tuple[float, TreeNode]]:
+        """Where to look further, with the chance that the text goes through there, as `expandable_nodes` says."""
+        return expandable_nodes(self.tree, self._belief, self._runner_up, deepest, beyond_fork)
 
-    def look_up(self, deepest: int, asked: Sequence[Node], *, always: bool) -> None:
+    def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool) -> None:
         """Lengthen the likeliest path by what followed before, up to `deepest` tokens.
 
         `asked`: nodes that the model is looking behind. `always`: else only by what is likelier to stand than what the
@@ -73,7 +73,7 @@ class Text:
             found = self.lookup.predict(tail)
             if found is None:
                 return
-            node = Node(found.token, found.confidence, tip, found=True)
+            node = TreeNode(found.token, found.confidence, tip, found=True)
             stands = self._belief.chance(node, self._belief.recent)
             chance *= stands
             if chance < FLOOR or stands < least:

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from speculation.drafts.acceptance_model import Belief
-from speculation.drafts.tree import Node, Tree
+from speculation.drafts.acceptance_model import AcceptanceModel
+from speculation.drafts.tree import DraftTree, TreeNode
 
 FLOOR = 0.02  # chance below which nothing is looked behind
 
 
 @dataclass(slots=True)
-class Step:
+class DraftStep:
     """A draft step: one look behind each of `nodes`.
 
     Most often the next one leads on along the path, and to ask for it takes a good part of the time of a step. So
@@ -18,7 +18,7 @@ class Step:
     number that the pilot changes while the step is under way.
     """
 
-    nodes: list[Node]
+    nodes: list[TreeNode]
     tails: list[list[int]]  # the tokens that lead to each node from the committed text
     length: int  # of the committed text that the tails follow
     runners_up: bool
@@ -30,15 +30,15 @@ class Step:
         return [*tail, token] if len(tail) < self.until else None
 
 
-def open_places(
-    tree: Tree, belief: Belief, runner_up: float, deepest: int, beyond_fork: int
-) -> list[tuple[float, Node]]:
+def expandable_nodes(
+    tree: DraftTree, belief: AcceptanceModel, runner_up: float, deepest: int, beyond_fork: int
+) -> list[tuple[float, TreeNode]]:
     """Nodes less than `deepest` tokens behind the root that can be looked behind, with their chances, the best first.
 
     `runner_up`: share of misses in which the second choice is right. `beyond_fork`: places that are looked for on a
     line which leaves the path, from the fork on; 0: none leaves it.
     """
-    found: list[tuple[float, Node]] = []
+    found: list[tuple[float, TreeNode]] = []
     # Node, its chance, how the drafts before it went, its depth, and how many places its line still has.
     waiting = [(tree.root, 1.0, belief.recent, 0, deepest)] if deepest > 0 else []
     while waiting:
@@ -57,7 +57,9 @@ def open_places(
     return found
 
 
-def together(ranked: Sequence[tuple[float, Node]], step_ms: Callable[[int], float], width: int) -> list[Node]:
+def select_nodes(
+    ranked: Sequence[tuple[float, TreeNode]], step_ms: Callable[[int], float], width: int
+) -> list[TreeNode]:
     """Of places with their chances, the best first, as many as a wider step is worth, and `width` at most.
 
     `step_ms`: what a draft step over so many places takes. A place half as likely as the first is worth it if it adds

@@ -23,7 +23,7 @@ class Prediction(NamedTuple):
     probs: Weights | None = None
 
 
-class Node:
+class TreeNode:
     """A token behind all those above it. `children` is None until it is known what is expected next.
 
     `found`: it was looked up in the text, and the draft model was not asked. `probs`: what it was drawn from, if so.
@@ -35,27 +35,27 @@ class Node:
         self,
         token: int,
         confidence: float,
-        parent: "Node | None",
+        parent: "TreeNode | None",
         found: bool = False,
         probs: Weights | None = None,
     ) -> None:
         self.token, self.confidence, self.parent, self.found, self.probs = token, confidence, parent, found, probs
-        self.children: list[Node] | None = None
+        self.children: list[TreeNode] | None = None
 
 
-class Tree:
+class DraftTree:
     """Grows at its leaves as drafts come, and moves its root along as text is committed."""
 
     def __init__(self, ends: AbstractSet[int]) -> None:
         """`ends`: tokens that end a text, behind which nothing is drafted."""
         self._ends = ends
-        self.root = Node(-1, 1.0, None)
+        self.root = TreeNode(-1, 1.0, None)
 
-    def is_open(self, node: Node) -> bool:
+    def is_open(self, node: TreeNode) -> bool:
         """Whether `node` can be looked beyond and has not been yet."""
         return node.children is None and (node is self.root or node.token not in self._ends)
 
-    def grow(self, node: Node, prediction: Prediction) -> None:
+    def grow(self, node: TreeNode, prediction: Prediction) -> None:
         """Take in what is expected behind `node`. Of a node that was left behind, it does no harm.
 
         Behind a token that ends the text there is nothing to expect. What was looked up there meanwhile stays first.
@@ -64,13 +64,13 @@ class Tree:
             return
         if node.children:
             if all(child.token != prediction.token for child in node.children):
-                node.children.append(Node(prediction.token, prediction.confidence, node))
+                node.children.append(TreeNode(prediction.token, prediction.confidence, node))
             return
-        node.children = [Node(prediction.token, prediction.confidence, node, probs=prediction.probs)]
+        node.children = [TreeNode(prediction.token, prediction.confidence, node, probs=prediction.probs)]
         if prediction.runner_up is not None:
-            node.children.append(Node(prediction.runner_up, 1.0 - prediction.confidence, node))
+            node.children.append(TreeNode(prediction.runner_up, 1.0 - prediction.confidence, node))
 
-    def main(self) -> list[Node]:
+    def main(self) -> list[TreeNode]:
         """The likeliest path from the root, root excluded."""
         path, node = [], self.root
         while node.children:
@@ -78,7 +78,7 @@ class Tree:
             path.append(node)
         return path
 
-    def tail(self, node: Node) -> list[int] | None:
+    def tail(self, node: TreeNode) -> list[int] | None:
         """Tokens from the root to `node`, root excluded; None when the text went on without it."""
         tokens = []
         while node is not self.root:
@@ -88,9 +88,9 @@ class Tree:
             node = node.parent
         return tokens[::-1]
 
-    def advance(self, token: int) -> list[Node]:
+    def advance(self, token: int) -> list[TreeNode]:
         """Move the root on to `token`; returns what had been expected there, which may be nothing."""
         expected = self.root.children or []
-        self.root = next((node for node in expected if node.token == token), None) or Node(token, 1.0, None)
+        self.root = next((node for node in expected if node.token == token), None) or TreeNode(token, 1.0, None)
         self.root.parent = None
         return expected

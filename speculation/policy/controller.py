@@ -16,16 +16,16 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 
-from speculation.drafts.committed_text import Text
+from speculation.drafts.committed_text import CommittedText
 from speculation.drafts.ngram import NgramIndex
-from speculation.drafts.node_selection import FLOOR, Step, together
-from speculation.drafts.tree import Node, Prediction
+from speculation.drafts.node_selection import FLOOR, DraftStep, select_nodes
+from speculation.drafts.tree import Prediction, TreeNode
 from speculation.policy.draft_length import MAX_AUTO, prospects, worth_sending
-from speculation.policy.draft_plan import Outlook, best_outlook, fixed_outlook
+from speculation.policy.draft_plan import DraftPlan, best_plan, fixed_plan
 from speculation.policy.rejection_policy import NOT_SOON
-from speculation.policy.schedule import LOCKSTEP, Mechanisms, Operation
-from speculation.policy.timing import Times
-from speculation.policy.verifier_timeline import Flight, Forecast
+from speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
+from speculation.policy.timing import LatencyModel
+from speculation.policy.verifier_timeline import InFlightDraft, VerifierTimeline
 
 _AHEAD = 6  # further drafts that are thought about
 _LONGEST = 96  # drafts behind the committed text at most
@@ -36,7 +36,7 @@ _SHADOW = 8  # committed tokens after which one is drafted although no guess pay
 _FIRST_MOST = 6  # drafts in a guess at first, until it is known that so many pay
 
 
-class Pilot:
+class SpeculationController:
     """See the module."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Pilot:
         tokens: Sequence[int],
         limit: int,
         ends: AbstractSet[int],
-        times: Times,
+        times: LatencyModel,
         *,
         max_drafts: int,
         width: int = 1,
@@ -65,7 +65,7 @@ class Pilot:
         """
         if always_send and mechanisms != LOCKSTEP:
             raise ValueError("drafts that must be sent can be had in lockstep only")
-        self.text = Text(tokens, ends, lookup)
+        self.text = CommittedText(tokens, ends, lookup)
         self.known = self.text.known
         self.finished = False
         self.mechanisms = mechanisms
@@ -73,29 +73,29 @@ class Pilot:
         self._limit, self._max_drafts, self._width, self._length = limit, max_drafts, width, length
         self._times = times
         self._tree = self.text.tree
-        self._forecast = Forecast(times, mechanisms.self_continue, len(self.known), next_in_ms, now)
+        self._forecast = VerifierTimeline(times, mechanisms.self_continue, len(self.known), next_in_ms, now)
         self._flights = self._forecast.flights
-        self._step: Step | None = None
-        self._answered: tuple[Flight, bool] | None = None  # and whether it was judged
+        self._step: DraftStep | None = None
+        self._answered: tuple[InFlightDraft, bool] | None = None  # and whether it was judged
         self._spoke_at, self._told = now, len(self.known)
         self._most = _FIRST_MOST
         self._unlearnt = False  # whether anything was committed since `reflect`
-        self._seen: tuple[float, Outlook | None] | None = None
+        self._seen: tuple[float, DraftPlan | None] | None = None
         self._weigh()
 
     @property
-    def operation(self) -> Operation:
+    def operation(self) -> Schedule:
         """What pays at present."""
         if self.mechanisms.self_continue and not self._aim:
-            return Operation.SELF_CONTINUED
-        return Operation.OVERLAPPED if self._prospects.overlap else Operation.LOCKSTEP
+            return Schedule.SELF_CONTINUED
+        return Schedule.OVERLAPPED if self._prospects.overlap else Schedule.LOCKSTEP
 
     # What happened.
 
     def drafted(self, predictions: Sequence[Prediction], read: int, now: float, onward: bool = False) -> float:
         """The draft step under way ended; `read` tokens went through the model. Returns how long it took.
 
-        `onward`: the next one has begun, behind the first choice (`Step.onward`).
+        `onward`: the next one has begun, behind the first choice (`DraftStep.onward`).
         """
         step, self._step, self._seen = self._step, None, None
         assert step is not None
@@ -107,13 +107,13 @@ class Pilot:
         if onward:
             first = predictions[0]
             behind = [child for child in step.nodes[0].children or () if child.token == first.token]
-            behind = behind or [Node(first.token, first.confidence, None)]
+            behind = behind or [TreeNode(first.token, first.confidence, None)]
             step.nodes, step.tails, step.began = behind, [[*step.tails[0], first.token]], now
             self._step = step
         return took
 
     def answered(
-        self, flight: Flight, judged: int, queue_ms: float, forward_ms: float, now: float, sessions: int = 1
+        self, flight: InFlightDraft, judged: int, queue_ms: float, forward_ms: float, now: float, sessions: int = 1
     ) -> None:
         """The answer to a guess came; `committed` is told its tokens next. `sessions`: that shared its pass."""
         waited = flight is self._flights[0] and not self._forecast.goes_on
@@ -165,7 +165,7 @@ class Pilot:
 
     # What to do.
 
-    def next_guess(self, now: float) -> Flight | None:
+    def next_guess(self, now: float) -> InFlightDraft | None:
         """A guess to send now, which counts as under way from here on."""
         if self.finished or len(self._flights) >= self.mechanisms.in_flight:
             return None
@@ -174,13 +174,13 @@ class Pilot:
         if self._always_send and self._step is not None:
             return None
         self._look_up(now)
-        goes_on, next_in = self._prospects.recovery
+        goes_on, next_in = self._prospects.rejection_policy
         path = self._guess(now)
         if path is None and self._must_speak(now):
             path, goes_on = [], True  # as it does: nobody knows when there will be a draft to wait for
         if path is None:
             return None
-        flight = Flight(
+        flight = InFlightDraft(
             len(self.known),
             [node.token for node in path],
             now,
@@ -195,7 +195,7 @@ class Pilot:
         self._spoke_at, self._told = now, len(self.known)
         return flight
 
-    def next_step(self, now: float) -> Step | None:
+    def next_step(self, now: float) -> DraftStep | None:
         """A draft step to begin now, which counts as under way from here on."""
         if self._step is not None:
             self._step.until = len(self._step.tails[0]) + self._leads_on(now)
@@ -207,7 +207,7 @@ class Pilot:
         if not nodes:
             return None
         tails = [self._tree.tail(node) or [] for node in nodes]
-        self._step = Step(nodes, tails, len(self.known), self.mechanisms.corrections, now)
+        self._step = DraftStep(nodes, tails, len(self.known), self.mechanisms.corrections, now)
         self._seen = None
         self._step.until = len(tails[0]) + self._leads_on(now)
         return self._step
@@ -253,7 +253,7 @@ class Pilot:
         if self._prospects.length >= self._most:
             self._most = min(2 * self._most, MAX_AUTO)
 
-    def _expect(self, flight: Flight, judged: bool, now: float) -> None:
+    def _expect(self, flight: InFlightDraft, judged: bool, now: float) -> None:
         """When the verifier expects the next guess: at once behind one that stood, else when it was told."""
         if self.known[flight.position : flight.end] == flight.drafts:
             self._forecast.expects(0.0 if judged else None, now)
@@ -268,13 +268,13 @@ class Pilot:
             return now >= self._due() - _TICK_MS
         return now - self._spoke_at >= _SPEAK_MS - _TICK_MS or len(self.known) - self._told >= _SPEAK_TOKENS
 
-    def _outlook(self, now: float) -> Outlook | None:
+    def _outlook(self, now: float) -> DraftPlan | None:
         """The best to do about the next guess; None where none pays."""
         if self._seen is None or self._seen[0] != now:
             self._seen = now, self._look_out(now)
         return self._seen[1]
 
-    def _look_out(self, now: float) -> Outlook | None:
+    def _look_out(self, now: float) -> DraftPlan | None:
         main, waited_for = self._tree.main(), self._forecast.waits(now)
         made, draft, tip = len(main), self._times.draft(), self.text.tip(main)
         ahead = min(self._reach_ahead(now) - made, _AHEAD) if self._tree.is_open(tip) else 0
@@ -291,8 +291,8 @@ class Pilot:
         starts = self._forecast.starts(moments, now)
         known = len(self.known)
         if self._length is not None:
-            return fixed_outlook(starts[0].position - known, made, ahead, self._cap, self._room, waited_for)
-        return best_outlook(starts, chances, made, known, self._cap, waited_for, self._times, self._prospects)
+            return fixed_plan(starts[0].position - known, made, ahead, self._cap, self._room, waited_for)
+        return best_plan(starts, chances, made, known, self._cap, waited_for, self._times, self._prospects)
 
     def _reach_ahead(self, now: float) -> int:
         """Drafts behind the committed text that the next guess could hold."""
@@ -316,7 +316,7 @@ class Pilot:
         """When a guess has to leave to be there as the verifier becomes free; before that there is no hurry."""
         return self._forecast.starts([now], now)[0].at - self._times.link / 2 - self._times.margin
 
-    def _guess(self, now: float) -> list[Node] | None:
+    def _guess(self, now: float) -> list[TreeNode] | None:
         """The drafts of a guess that should leave now."""
         if now < self._soonest(now) - _TICK_MS:
             return None
@@ -342,7 +342,7 @@ class Pilot:
             return None  # it is on its way already
         return path[:count]
 
-    def _nodes(self, now: float) -> list[Node]:
+    def _nodes(self, now: float) -> list[TreeNode]:
         """Where to look further, the likeliest first."""
         if self._forecast.waits(now) or not self._prospects.overlap:
             outlook = self._outlook(now)
@@ -351,7 +351,7 @@ class Pilot:
         elif self._ahead_pays:
             ranked = self._ranked(self._reach_ahead(now))
             if ranked:
-                return together(ranked, self._times.draft, self._width)
+                return select_nodes(ranked, self._times.draft, self._width)
             return []
         return [self._tree.root] if self._shadow_is_due(now) else []
 
@@ -372,7 +372,7 @@ class Pilot:
         ranked = self._ranked(deepest)
         chance = next((chance for chance, each in ranked if each is node), 0.0) * self.text.typical
         others = [other for other in ranked if other[1] not in self._step.nodes]
-        return chance >= FLOOR and len(together([(chance, node), *others], self._times.draft, self._width)) == 1
+        return chance >= FLOOR and len(select_nodes([(chance, node), *others], self._times.draft, self._width)) == 1
 
     def _shadow_is_due(self, now: float) -> bool:
         """Whether to draft one token although no guess pays, to see whether it would have stood."""
@@ -385,7 +385,7 @@ class Pilot:
             patience = max(patience, _SHADOW * self._times.draft() / (0.16 * self._times.verify(0)))
         return self.text.untested >= patience
 
-    def _ranked(self, deepest: int) -> list[tuple[float, Node]]:
+    def _ranked(self, deepest: int) -> list[tuple[float, TreeNode]]:
         """Open places with the chance that the text goes through them; as deep as a guess would go."""
         beyond_fork = self._cap if self.mechanisms.corrections else 0
         return self.text.places(deepest, beyond_fork)

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from speculation.policy.rejection_policy import NOT_SOON, Recovery, recovery
+from speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy, best_rejection_policy
 from speculation.policy.schedule import Mechanisms
-from speculation.policy.timing import Times
+from speculation.policy.timing import LatencyModel
 
 TRIFLE = 0.08  # of the rate: what overlap could bring at best that is not worth its power, nor, where both ends are one
 # machine, the time that it takes from the verifier
@@ -32,11 +32,11 @@ class Prospects:
     length: int  # drafts a guess at which it is reached
     unhurried: int  # the same if drafts took no time
     alongside: bool  # whether drafts bring more than a trifle that come while the verifier goes on by itself
-    recovery: Recovery  # what the verifier should do behind a miss
+    rejection_policy: RejectionPolicy  # what the verifier should do behind a miss
     overlap: bool  # whether to draft while the verifier is at work brings more than a trifle
 
 
-def prospects(times: Times, chances: Sequence[float], mechanisms: Mechanisms, prepared: float) -> Prospects:
+def prospects(times: LatencyModel, chances: Sequence[float], mechanisms: Mechanisms, prepared: float) -> Prospects:
     """Weigh every length. `chances[k]`: that the first k drafts stand, for k up to MAX_AUTO + 1, `chances[0]` being 1.
 
     `prepared`: share of misses behind which drafts are ready at once.
@@ -69,24 +69,24 @@ def prospects(times: Times, chances: Sequence[float], mechanisms: Mechanisms, pr
     # Behind the token of a step that the verifier takes in any case.
     alongside = mechanisms.self_continue and worths(times, chances, 1, MAX_AUTO, price)[-1] > TRIFLE
     if length:
-        behind_miss = recovery(times, chances, rate, prepared, may_go_on=mechanisms.self_continue)
+        behind_miss = best_rejection_policy(times, chances, rate, prepared, may_go_on=mechanisms.self_continue)
     else:
-        behind_miss = Recovery(mechanisms.self_continue, NOT_SOON)
+        behind_miss = RejectionPolicy(mechanisms.self_continue, NOT_SOON)
     return Prospects(rate, price, length, unhurried[1], alongside, behind_miss, overlap)
 
 
-def worths(times: Times, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
+def worths(times: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
     """What a guess is worth of whose fresh drafts the best 0, 1, 2, … are sent, in tokens beyond a pass without any."""
     return list(accumulate(_worths(times, chances, since, most, price), max))
 
 
-def worth_sending(times: Times, chances: Sequence[float], since: int, most: int, price: float) -> int:
+def worth_sending(times: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> int:
     """How many drafts of a path to send."""
     each = _worths(times, chances, since, most, price)
     return since + each.index(max(each))
 
 
-def _worths(times: Times, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
+def _worths(times: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
     """The same with exactly 0, 1, 2, … fresh drafts.
 
     `chances[k]`: that the first k drafts of the path stand; from `since` on they would be judged.

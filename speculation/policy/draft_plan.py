@@ -8,27 +8,27 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from speculation.policy.draft_length import Prospects, worths
-from speculation.policy.timing import Times
-from speculation.policy.verifier_timeline import Start
+from speculation.policy.timing import LatencyModel
+from speculation.policy.verifier_timeline import PassStart
 
 
-class Outlook(NamedTuple):
+class DraftPlan(NamedTuple):
     """The best that can be done about the next guess."""
 
     more: int  # drafts to wait for before it is sent
     skip: int  # drafts of the path that will be committed by then, should it stand
 
 
-def best_outlook(
-    starts: Sequence[Start],
+def best_plan(
+    starts: Sequence[PassStart],
     chances: Sequence[float],
     made: int,
     known: int,
     cap: int,
     waited_for: bool,
-    times: Times,
+    times: LatencyModel,
     prospects: Prospects,
-) -> Outlook | None:
+) -> DraftPlan | None:
     """The best; None where no guess pays.
 
     `starts[n]`: what becomes of a guess that leaves with n drafts more than the `made` ones. `chances[k]`: that the
@@ -39,7 +39,7 @@ def best_outlook(
     loss = 1.0
     if prospects.overlap:
         loss = min(1.0, times.verify(0) / (times.draft() * max(1, prospects.unhurried)))
-    best: Outlook | None = None
+    best: DraftPlan | None = None
     best_value, at_once = 0.0, None
     worth: dict[int, list[float]] = {}
     for more, start in enumerate(starts):
@@ -57,15 +57,15 @@ def best_outlook(
         given = chances[min(starts[0].position - known, made)]
         value = at_once + loss * (gain - at_once) - given * waiting
         if value > best_value or (best is None and waited_for):
-            best, best_value = Outlook(more, skip), value
+            best, best_value = DraftPlan(more, skip), value
     return best
 
 
-def fixed_outlook(skip: int, made: int, ahead: int, cap: int, room: int, waited_for: bool) -> Outlook | None:
+def fixed_plan(skip: int, made: int, ahead: int, cap: int, room: int, waited_for: bool) -> DraftPlan | None:
     """The same where guesses have `cap` drafts, or what there is `room` for. `ahead`: drafts that can be waited for."""
     missing = min(cap, room - skip) - (made - skip)
     if cap and missing > 0 and ahead > 0:
-        return Outlook(min(missing, ahead), skip)
+        return DraftPlan(min(missing, ahead), skip)
     if made < skip or (made == skip and not waited_for):
         return None
-    return Outlook(0, skip)
+    return DraftPlan(0, skip)

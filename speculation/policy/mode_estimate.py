@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from speculation.policy.draft_length import MAX_AUTO, prospects
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.policy.timing import Times
+from speculation.policy.timing import LatencyModel
 
 TARGET, FUSED, REMOTE = "target", "fused", "remote"  # as the protocol names them
 PRIOR = (
@@ -35,7 +35,7 @@ _REACHED = {FUSED: 0.93, REMOTE: 0.87}
 
 
 @dataclass(frozen=True, slots=True)
-class Machines:
+class PairLatencies:
     """What both ends say of themselves. Milliseconds."""
 
     pass_ms: tuple[float, ...]  # of the target's passes over 1, 2, … tokens; empty: not known
@@ -52,7 +52,7 @@ class Machines:
 
 
 @dataclass(slots=True)
-class Agreement:
+class AcceptanceEstimate:
     """How often draft tokens were accepted, of those that were compared with the target's choice. Old ones fade."""
 
     prior: float = PRIOR
@@ -80,7 +80,7 @@ class Agreement:
         return min(0.99, likely + _SPREADS * sqrt(likely * (1.0 - likely) / (self.compared + self.weight + 1.0)))
 
 
-class Estimate(NamedTuple):
+class RateEstimate(NamedTuple):
     """Tokens per second: what is likely, and how little and how much there may be."""
 
     low: float
@@ -88,28 +88,28 @@ class Estimate(NamedTuple):
     high: float
 
 
-def estimate(mode: str, machines: Machines, agreement: Agreement) -> Estimate:
+def estimate(mode: str, machines: PairLatencies, agreement: AcceptanceEstimate) -> RateEstimate:
     """Of a mode that was not tried."""
     off = exp(spread(mode, machines))
     likely = rate(mode, machines, agreement.likely)
     low = rate(mode, machines, max(0.0, 2.0 * agreement.likely - agreement.high))
-    return Estimate(low / off, likely, rate(mode, machines, agreement.high) * off)
+    return RateEstimate(low / off, likely, rate(mode, machines, agreement.high) * off)
 
 
-def spread(mode: str, machines: Machines) -> float:
+def spread(mode: str, machines: PairLatencies) -> float:
     """How far, as a logarithm, an estimate may be from what comes, the share accepted aside."""
     return _SPREAD[mode] if machines.knows(mode) else _SPREAD_GUESSED
 
 
-def rate(mode: str, machines: Machines, accepted: float) -> float:
+def rate(mode: str, machines: PairLatencies, accepted: float) -> float:
     """Tokens per second in a mode where a share `accepted` of draft tokens is accepted."""
     return _rate(mode, machines, round(accepted * _STEPS))
 
 
 @lru_cache(512)
-def _rate(mode: str, machines: Machines, steps: int) -> float:
+def _rate(mode: str, machines: PairLatencies, steps: int) -> float:
     passes = machines.pass_ms or tuple(_GUESSED_PASS * (1.0 + _GUESSED_WIDER * more) for more in range(MAX_AUTO + 1))
-    times = Times(passes)
+    times = LatencyModel(passes)
     if mode == TARGET:
         return 1e3 / times.verify(0)
     draft = machines.draft_ms if mode == REMOTE else machines.served_draft_ms

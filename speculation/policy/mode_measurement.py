@@ -9,7 +9,7 @@ _LATEST = 256.0  # tokens of a mode that count: older ones fade
 
 
 @dataclass(slots=True)
-class Measured:
+class ModeMeasurement:
     """What a mode came to over one link: tokens, the seconds that they took, and the draft tokens among them."""
 
     tokens: float = 0.0

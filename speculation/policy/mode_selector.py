@@ -14,8 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 
-from speculation.policy.mode_estimate import REMOTE, Agreement, Estimate, Machines, estimate, rate, spread
-from speculation.policy.mode_measurement import ENOUGH, TURN, Measured
+from speculation.policy.mode_estimate import (
+    REMOTE,
+    AcceptanceEstimate,
+    PairLatencies,
+    RateEstimate,
+    estimate,
+    rate,
+    spread,
+)
+from speculation.policy.mode_measurement import ENOUGH, TURN, ModeMeasurement
 
 _SOONEST = 12  # tokens of a stretch after which another mode may take over, by how its draft tokens fared
 _SHRINK = 12.0  # tokens that what is foreseen counts for beside what is measured
@@ -39,19 +47,21 @@ def links_differ(one_ms: float, other_ms: float) -> bool:
 
 
 @dataclass(slots=True)
-class Choice:
+class ModeSelector:
     """Asked before each stretch and on the way, told what was written. `modes`: what there is, at least one."""
 
     modes: Sequence[str]
-    machines: Machines
+    machines: PairLatencies
     drafts: Mapping[str, str] = field(default_factory=dict)  # the draft model's name, by the modes that have one
     priors: Mapping[str, float] = field(default_factory=dict)  # share of its draft tokens accepted, by draft model
-    measured_by_mode: dict[str, Measured] = field(default_factory=dict)
+    measured_by_mode: dict[str, ModeMeasurement] = field(default_factory=dict)
     written: float = 0.0  # tokens over this link since a mode was last tried that need not be the fastest
-    _agreements: dict[str, Agreement] = field(default_factory=dict)  # by draft model
+    _agreements: dict[str, AcceptanceEstimate] = field(default_factory=dict)  # by draft model
     _trial: tuple[str, str] | None = None  # the mode whose turn it is, and the one that is thought to be faster
-    _checks: dict[str, tuple[float, Measured]] = field(default_factory=dict)  # `_off` as remembered; measured since
-    _weighed: dict[str, Estimate] | None = None
+    _checks: dict[str, tuple[float, ModeMeasurement]] = field(
+        default_factory=dict
+    )  # `_off` as remembered; measured since
+    _weighed: dict[str, RateEstimate] | None = None
 
     @property
     def link_ms(self) -> float:
@@ -90,11 +100,11 @@ class Choice:
         self.written += tokens
         if compared:
             self._agreement(mode).learn(accepted, compared)
-        own = self.measured_by_mode.setdefault(mode, Measured())
+        own = self.measured_by_mode.setdefault(mode, ModeMeasurement())
         if seconds > 0.0:
             if own.remembered:
                 if own.is_turn:
-                    self._checks[mode] = (self._off(mode), Measured())
+                    self._checks[mode] = (self._off(mode), ModeMeasurement())
                 own.fade(min(1.0, TURN / max(1.0, own.tokens)))
             own.learn(tokens, seconds, accepted, compared)
             self._check(mode, tokens, seconds, accepted, compared)
@@ -126,7 +136,7 @@ class Choice:
         return links_differ(self.link_ms, round_trip_ms)
 
     def begin(
-        self, round_trip_ms: float, remembered: Mapping[str, Measured] | None = None, written: float = 0.0
+        self, round_trip_ms: float, remembered: Mapping[str, ModeMeasurement] | None = None, written: float = 0.0
     ) -> None:
         """Forget what was measured: the link has this round trip. `remembered`: what modes came to over such a one,
         with `written`."""
@@ -232,13 +242,13 @@ class Choice:
         return _CHANGE * (self.machines.link_ms + a_pass) / 1e3
 
     @property
-    def _estimates(self) -> dict[str, Estimate]:
+    def _estimates(self) -> dict[str, RateEstimate]:
         """Of every mode, by all that is known by now."""
         if self._weighed is None:
             self._weighed = {mode: self._estimate(mode) for mode in self.modes}
         return self._weighed
 
-    def _estimate(self, mode: str) -> Estimate:
+    def _estimate(self, mode: str) -> RateEstimate:
         """What is foreseen, times what came of it beside what was foreseen for it."""
         agreement, own = self._agreement(mode), self._of(mode)
         foreseen = estimate(mode, self.machines, agreement)
@@ -247,13 +257,13 @@ class Choice:
         likely = self._off(mode) * foreseen.likely
         unknown = self._unknown(mode)
         low, high = ((bound / foreseen.likely) ** unknown for bound in (foreseen.low, foreseen.high))
-        return Estimate(likely * low, likely, likely * high)
+        return RateEstimate(likely * low, likely, likely * high)
 
     def _off(self, mode: str) -> float:
         """What came of a mode as a multiple of what was foreseen by the draft tokens that were accepted meanwhile."""
         return self._off_of(mode, self._of(mode))
 
-    def _off_of(self, mode: str, own: Measured) -> float:
+    def _off_of(self, mode: str, own: ModeMeasurement) -> float:
         if own.tokens < ENOUGH:
             return 1.0
         then = replace(self._agreement(mode), accepted=own.accepted, compared=own.compared)
@@ -266,12 +276,14 @@ class Choice:
         tokens = self._of(mode).tokens
         return sqrt(_SHRINK / (_SHRINK + tokens)) if tokens >= ENOUGH else 1.0
 
-    def _of(self, mode: str) -> Measured:
-        return self.measured_by_mode.get(mode) or Measured()
+    def _of(self, mode: str) -> ModeMeasurement:
+        return self.measured_by_mode.get(mode) or ModeMeasurement()
 
-    def _agreement(self, mode: str) -> Agreement:
+    def _agreement(self, mode: str) -> AcceptanceEstimate:
         """Of the draft model of a mode: two modes with one model share it."""
         name = self.drafts.get(mode, mode)
         if name not in self._agreements:
-            self._agreements[name] = Agreement(self.priors[name], _REMEMBERED) if name in self.priors else Agreement()
+            self._agreements[name] = (
+                AcceptanceEstimate(self.priors[name], _REMEMBERED) if name in self.priors else AcceptanceEstimate()
+            )
         return self._agreements[name]

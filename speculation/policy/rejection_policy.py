@@ -12,7 +12,7 @@ from itertools import accumulate
 from math import inf
 from typing import NamedTuple
 
-from speculation.policy.timing import Times
+from speculation.policy.timing import LatencyModel
 
 NOT_SOON = 1e6  # ms; says: do not wait for us
 # Share of the tokens: steps of the verifier's own that bring no more than that are not worth it, since now and then one
@@ -23,16 +23,16 @@ _LONGEST = 0.8  # of a step: that the verifier then waits, safely below what is 
 _INSTANT = 1e-3  # ms
 
 
-class Recovery(NamedTuple):
+class RejectionPolicy(NamedTuple):
     """What the verifier is told."""
 
     goes_on: bool  # whether it may take steps of its own
     next_in: float  # ms from the miss until the guess that it should wait for: NOT_SOON for none
 
 
-def recovery(
-    times: Times, chances: Sequence[float], rate: float, prepared: float, *, may_go_on: bool = True
-) -> Recovery:
+def best_rejection_policy(
+    times: LatencyModel, chances: Sequence[float], rate: float, prepared: float, *, may_go_on: bool = True
+) -> RejectionPolicy:
     """The best plan. `chances[k]`: that the first k drafts stand, for one k more than a guess has at most.
 
     `rate`: tokens per millisecond, the best. `prepared`: share of misses behind which drafts are ready at once.
@@ -44,23 +44,23 @@ def recovery(
     tokens = [0.0, *accumulate(chances)]
     waiting = ((1.0 + _TRIFLE) * tokens[k + 1] - rate * there[k] - costs[k] for k in range(1, most + 1))
     best, drafts = max((value, k) for k, value in enumerate(waiting, 1))
-    found = Recovery(False, there[drafts])
+    found = RejectionPolicy(False, there[drafts])
     if not may_go_on:
         return found
     if times.is_shared:  # passes go on in any case
-        best, found = -inf, Recovery(True, NOT_SOON)
+        best, found = -inf, RejectionPolicy(True, NOT_SOON)
     alone = 0.0
     for steps in range(0 if times.is_shared else 1, most + 1):
         over = steps * step
         if steps:
             alone += chances[steps - 1] * (1.0 - costs[0])
             if alone > best:
-                best, found = alone, Recovery(True, NOT_SOON)
+                best, found = alone, RejectionPolicy(True, NOT_SOON)
         for k in range(steps + 1, most + 1):
             wait = 0.0 if there[k] + times.margin <= over else max(_INSTANT, there[k] - over)
             if wait > _LONGEST * step:
                 break
             value = alone - rate * wait + tokens[k + 1] - tokens[steps] - chances[steps] * costs[k - steps]
             if value > best:
-                best, found = value, Recovery(True, over + min(wait, _STATED * step) if wait else NOT_SOON)
+                best, found = value, RejectionPolicy(True, over + min(wait, _STATED * step) if wait else NOT_SOON)
     return found

@@ -17,7 +17,7 @@ class Mechanisms:
 LOCKSTEP = Mechanisms(overlap=False, in_flight=1, corrections=False, self_continue=False)
 
 
-class Operation(Enum):
+class Schedule(Enum):
     """What pays at present."""
 
     LOCKSTEP = "lockstep"  # draft, send, wait

@@ -13,7 +13,7 @@ _LEAST = 1e-3  # ms; nothing takes no time
 _EARLY, _SPREADS = 2.0, 2.0  # ms, and mean errors of what passes are thought to take, that a guess is to be early
 
 
-class Times:
+class LatencyModel:
     """Running estimates of one drafter, one link and one verifier."""
 
     def __init__(self, pass_ms: Sequence[float] = ()) -> None:

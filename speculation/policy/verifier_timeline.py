@@ -9,13 +9,13 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from speculation.acceptance.draft_probs import Weights
-from speculation.policy.timing import Times
+from speculation.policy.timing import LatencyModel
 
 _LONG_AGO = -1e12  # ms; when a guess was expected of which none is
 
 
 @dataclass(eq=False, slots=True)
-class Flight:
+class InFlightDraft:
     """A guess under way."""
 
     position: int  # tokens that were known to be committed
@@ -33,7 +33,7 @@ class Flight:
         return self.position + len(self.drafts)
 
 
-class Start(NamedTuple):
+class PassStart(NamedTuple):
     """When the verifier would begin with a guess, and how long the text would be by then."""
 
     at: float
@@ -49,12 +49,12 @@ class _End(NamedTuple):
     goes_on: bool  # whether it starts anything by itself behind that
 
 
-class Forecast:
+class VerifierTimeline:
     """Follows the verifier from the last thing that is known of it, through the guesses under way."""
 
-    def __init__(self, times: Times, goes_on: bool, position: int, next_in_ms: float, now: float) -> None:
+    def __init__(self, times: LatencyModel, goes_on: bool, position: int, next_in_ms: float, now: float) -> None:
         """`goes_on`: the verifier continues by itself. `next_in_ms`: what it was told with the prompt."""
-        self.flights: list[Flight] = []
+        self.flights: list[InFlightDraft] = []
         self.goes_on = goes_on  # as of the last answer
         self._times = times
         self._heard_at, self._position = now, position
@@ -71,12 +71,12 @@ class Forecast:
         self._soonest = _LONG_AGO if next_in_ms is None else now - self._times.link / 2 + next_in_ms
         self._behind = None
 
-    def sent(self, flight: Flight) -> None:
+    def sent(self, flight: InFlightDraft) -> None:
         """A guess is on its way."""
         self.flights.append(flight)
         self._behind = None
 
-    def arrived(self, flight: Flight) -> None:
+    def arrived(self, flight: InFlightDraft) -> None:
         """Its answer has come."""
         place = self.flights.index(flight)
         for earlier in self.flights[:place]:  # overtaken on its way back
@@ -92,13 +92,13 @@ class Forecast:
                 flight.stale = True
         self._behind = None
 
-    def starts(self, send_at: Sequence[float], now: float) -> list[Start]:
+    def starts(self, send_at: Sequence[float], now: float) -> list[PassStart]:
         """For a guess sent at each of these moments, should all that is under way stand."""
         half, end = self._times.link / 2, self._end(now)
         starts = []
         for at in send_at:
             free, position = self._alone(end, at + half, now - half)
-            starts.append(Start(max(free, at + half), position))
+            starts.append(PassStart(max(free, at + half), position))
         return starts
 
     def is_late(self, now: float) -> bool:
@@ -139,11 +139,11 @@ class Forecast:
             end = _End(free, position, free + (0.0 if flight.drafts else flight.next_in_ms), goes_on)
         return end
 
-    def _alone(self, end: _End, until: float, known_until: float) -> Start:
+    def _alone(self, end: _End, until: float, known_until: float) -> PassStart:
         """The verifier's own steps in between; one that has begun ends before anything else begins."""
         free, position, step = end.at, end.position, self._times.verify(0)
         if not end.goes_on or until <= self._begins(end, free):
-            return Start(free, position)
+            return PassStart(free, position)
         free, position = max(self._begins(end, free) + step, known_until), position + 1
         for until_then in (min(until, end.soonest - step / 2), until):  # before it waits for a guess, and from then on
             steps = max(0, ceil((until_then - free) / step))
@@ -153,7 +153,7 @@ class Forecast:
                 break
             if begins > free:
                 free, position = begins + step, position + 1
-        return Start(free, position)
+        return PassStart(free, position)
 
     def _begins(self, end: _End, since: float) -> float:
         """When it takes a step of its own, unless a guess comes; free since then."""

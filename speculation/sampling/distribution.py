@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from speculation.sampling import full_logits, nucleus
 from speculation.sampling.sampling import Logits, Row, Sampling
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 
 _FIRST_LOOK, _WIDER = 1024, 16  # ids among which the nucleus is looked for; so many times more each time it is larger
 _DOUBT = 1e-9  # sums of one vocabulary in different order differ by less, relative
@@ -23,7 +23,7 @@ def probabilities(row: Row, sampling: Sampling) -> NDArray[np.float64]:
     All of it is on the argmax where the session is greedy. A head is fetched whole. Raises ValueError where the row
     holds a NaN or no finite value.
     """
-    logits = row.whole() if isinstance(row, Head) else row
+    logits = row.whole() if isinstance(row, TopLogits) else row
     best = full_logits.likeliest(logits)
     p = np.zeros(len(logits))
     if sampling.greedy:

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speculation.sampling import full_logits, gumbel, nucleus, top_logits_choice
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 
 GREEDY_BELOW = 1e-3  # temperatures under this are plain argmax
 
 Logits = NDArray[np.float32]
-Row = Logits | Head
+Row = Logits | TopLogits
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def choose(row: Row, sampling: Sampling, position: int) -> int:
     Raises ValueError when the row holds a NaN or no finite value, and for a head that was made for other settings
     and would mislead.
     """
-    if isinstance(row, Head):
+    if isinstance(row, TopLogits):
         token = _choose_in(row, sampling, position)
         return choose(row.whole(), sampling, position) if token is None else token
     if sampling.greedy:
@@ -70,7 +70,7 @@ def choose_two(row: Row, sampling: Sampling, position: int) -> tuple[int, int | 
     Where no filter is set the second costs next to nothing in a whole row. Raises what `choose` raises. A whole row is
     written to and is left as it was. A head should hold a few ids even where it is greedy: one does not tell a second.
     """
-    if isinstance(row, Head):
+    if isinstance(row, TopLogits):
         return _choose_two_in(row, sampling, position)
     if sampling.greedy or 0 < sampling.top_k < len(row) or sampling.top_p < 1.0:
         first = choose(row, sampling, position)
@@ -87,7 +87,7 @@ def probability(row: Row, token: int, sampling: Sampling) -> float:
     Raises ValueError for a head that holds a NaN or no finite value, or was made at another temperature.
     """
     temperature = sampling.softmax_temperature
-    if not isinstance(row, Head):
+    if not isinstance(row, TopLogits):
         return float(1.0 / np.exp((row - row[token]) * np.float32(1.0 / temperature)).sum())
     row.check()
     if row.temperature != temperature:
@@ -108,14 +108,14 @@ def choose_reference(logits: Logits, sampling: Sampling, position: int) -> int:
     return nucleus.winner(logits[ids], ids, sampling.temperature, sampling.top_p, key)
 
 
-def _choose_in(head: Head, sampling: Sampling, position: int) -> int | None:
+def _choose_in(head: TopLogits, sampling: Sampling, position: int) -> int | None:
     if sampling.greedy:
         return top_logits_choice.likeliest(head)
     key = gumbel.row_key(sampling.seed, position)
     return top_logits_choice.draw(head, sampling.temperature, sampling.top_k, sampling.top_p, key)
 
 
-def _choose_two_in(head: Head, sampling: Sampling, position: int) -> tuple[int, int | None]:
+def _choose_two_in(head: TopLogits, sampling: Sampling, position: int) -> tuple[int, int | None]:
     first = _choose_in(head, sampling, position)
     at = np.flatnonzero(head.ids == first)
     if first is None or not len(at) or (len(head.ids) == 1 and head.outside):

@@ -19,7 +19,7 @@ _DOUBT_OF_TERMS = 1e-6  # more of it, per unit of the greatest scaled logit: the
 
 
 @dataclass(slots=True, eq=False)
-class Head:
+class TopLogits:
     """The greatest logits of one row, ordered by logit descending, then id ascending, whatever order they come in.
 
     `ids`          their ids, each once
@@ -87,7 +87,7 @@ class Head:
         found: NDArray[np.bool_] = known[np.minimum(known.searchsorted(ids), len(known) - 1)] == ids
         return found
 
-    def without(self, rank: int) -> "Head":
+    def without(self, rank: int) -> "TopLogits":
         """What the head would be were the token at `rank` masked in the row."""
         masked = self.ids[rank]
         share = exp(min(0.0, float(self.logits[rank]) / self.temperature - self.log_sum))
@@ -109,11 +109,11 @@ class Head:
         return rest
 
 
-def head_of(logits: Logits, n: int, temperature: float) -> Head:
+def top_logits_of(logits: Logits, n: int, temperature: float) -> TopLogits:
     """The head that an engine would give of a row which is here already."""
     top = float(logits.max())
     ids = top_ids(logits, n) if isfinite(top) else np.arange(n)
     with np.errstate(invalid="ignore"):  # a row of NaN or infinities is for those who decide to refuse
         scaled = (logits - np.float32(top)) * np.float32(1.0 / temperature)
         log_sum = top / temperature + float(np.log(np.exp(scaled).sum()))
-    return Head(ids.astype(np.int64), logits[ids], len(logits), temperature, log_sum, lambda: logits)
+    return TopLogits(ids.astype(np.int64), logits[ids], len(logits), temperature, log_sum, lambda: logits)

@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speculation.sampling import gumbel, nucleus
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 
 _ORDER = 1e-9  # float64 sums of one vocabulary in different order differ by less, relative
 _MANY = 4  # rivals: where more are expected, one in fifty rows has none, and looking takes as long as the whole row
 
 
-def likeliest(head: Head) -> int | None:
+def likeliest(head: TopLogits) -> int | None:
     """The smallest id with the greatest logit. Raises ValueError where that is no finite number."""
     head.check()
     return int(head.ids[0]) if head.sure else None
 
 
-def draw(head: Head, temperature: float, top_k: int, top_p: float, key: gumbel.RowKey) -> int | None:
+def draw(head: TopLogits, temperature: float, top_k: int, top_p: float, key: gumbel.RowKey) -> int | None:
     """The token drawn under filters that may be off.
 
     Raises what `likeliest` raises, and ValueError where top-p is on and the head was made at another temperature.
@@ -63,7 +63,7 @@ def draw(head: Head, temperature: float, top_k: int, top_p: float, key: gumbel.R
     return None if filtered else int(rivals[scores.argmax()])
 
 
-def _kept(head: Head, scaled: NDArray[np.float64], k: int, top_p: float) -> tuple[int, int]:
+def _kept(head: TopLogits, scaled: NDArray[np.float64], k: int, top_p: float) -> tuple[int, int]:
     """How many ids the filters keep at least and at most; beyond the head's length only that it is exceeded counts."""
     if top_p >= 1.0:
         return k, k

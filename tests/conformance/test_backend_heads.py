@@ -7,7 +7,7 @@ import pytest
 
 from backends.base import BadEntry, Entry, HeadOf, head_for
 from speculation.sampling.sampling import Sampling, choose, choose_two, probability
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 from tests.conformance.conftest import Subject
 
 SAMPLINGS = [
@@ -38,7 +38,7 @@ def test_rows_are_told_as_they_are(subject: Subject, below: int | None) -> None:
     whole = [rows[:, :limit].copy() for rows in backend.extend(batch)]
     assert [len(rows) for rows in told] == [len(rows) for rows in whole] == [4, 1, 0]
     for row, exact in zip(told[0] + told[1], np.concatenate(whole[:2]), strict=True):
-        if not isinstance(row, Head):
+        if not isinstance(row, TopLogits):
             assert not backend.has_heads and subject.same(row, exact)
             continue
         assert row.size == limit and row.ids.max() < limit
@@ -59,7 +59,7 @@ def test_decisions_on_heads_are_those_on_the_rows(subject: Subject, sampling: Sa
     wanted = head_for(sampling, backend.vocabulary.size, choices=8)
     rows = backend.heads([Entry(0, 0, subject.ids[:40], 0)], [wanted])[0]
     for position, row in enumerate(rows):
-        whole = row.whole().copy() if isinstance(row, Head) else row
+        whole = row.whole().copy() if isinstance(row, TopLogits) else row
         token = choose(row, sampling, position)
         assert token == choose(whole, sampling, position)
         assert choose_two(row, sampling, position) == choose_two(whole.copy(), sampling, position)

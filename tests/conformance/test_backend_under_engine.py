@@ -8,7 +8,8 @@ import pytest
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling, choose
 from tests.conformance.conftest import Subject
-from verifier_server.engine.engine import Answer, Engine, Job
+from verifier_server.engine.engine import Engine
+from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
 LENGTH = 24
@@ -43,8 +44,8 @@ def test_five_sessions_on_three_rows(subject: Subject, temperature: float) -> No
             at = len(session.tokens)
             wrong = subject.ids[rounds % 50]
             drafts = [*texts[number][at : at + (rounds + number) % 4], wrong, wrong]
-            engine.submit(Job(session, at, drafts, answered.append))
-            engine.submit(Job(session, at, drafts, answered.append))  # a retry that overtook its reply
+            engine.submit(Request(session, at, drafts, answered.append))
+            engine.submit(Request(session, at, drafts, answered.append))  # a retry that overtook its reply
         for _ in range(10):
             engine.step()
         assert len(answered) == 10 * rounds

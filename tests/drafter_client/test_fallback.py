@@ -11,7 +11,7 @@ from backends.scripted import Script, ScriptedBackend
 from drafter_client import DraftModel, Mode, Options, Pair, Strategy
 from drafter_client.display.panel_rows import notes
 from drafter_client.errors import ConnectionLost
-from drafters.fallback import Failsafe
+from drafters.fallback import FallbackDrafter
 from tests.drafter_client.support import Verifier, plain
 
 PROMPT = "def f(x):"
@@ -78,7 +78,7 @@ def test_what_is_no_fault_of_the_engine_is_raised() -> None:
         raise ConnectionLost("the connection broke")
 
     with pytest.raises(ConnectionLost):
-        Failsafe(lost)
+        FallbackDrafter(lost)
 
 
 def test_auto_goes_on_by_another_mode_and_remembers_nothing_of_it(

@@ -38,7 +38,7 @@ from drafter_client.display.status_line import StatusLine
 from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.generation.generation import Generation
 from drafter_client.http.transport import HttpTransport, Reply
-from drafter_client.modes.auto import Chooser
+from drafter_client.modes.selection import ModeSelection
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.terminal.screen import Screen
@@ -318,7 +318,7 @@ def test_what_a_drafter_has_read_is_not_read_again(
 ) -> None:
     """Of a prompt that it reads in pieces, too; in mode auto also where others have written meanwhile."""
     calls = count()
-    monkeypatch.setattr(Chooser, "next", lambda *_: (Mode.REMOTE, Mode.TARGET)[next(calls) // 8 % 2])
+    monkeypatch.setattr(ModeSelection, "next", lambda *_: (Mode.REMOTE, Mode.TARGET)[next(calls) // 8 % 2])
     made: list[Growing] = []
 
     def make(vocabulary: Vocabulary, sampling: Sampling) -> Growing:

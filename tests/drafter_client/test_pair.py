@@ -25,13 +25,13 @@ from drafter_client import (
     Lookup,
     Mode,
     Options,
-    Origin,
     Pair,
     Prediction,
     Source,
     SpecPairError,
     Strategy,
     Tokens,
+    TokenSource,
     Vocabulary,
 )
 from drafter_client.errors import (
@@ -40,8 +40,8 @@ from drafter_client.errors import (
     BadPrompt,
     NoChatTemplate,
     PairBusy,
-    ProfileError,
     StrategyRefused,
+    TraceError,
     VerifierUnreachable,
 )
 from drafter_client.http.client import VerifierClient
@@ -99,8 +99,8 @@ def test_the_counters_are_those_of_the_events(verifier: Verifier, source: Source
     assert len(origins) == stats.generated_tokens == sum(stats.origins.values())
     if lockstep:
         assert {origin: origins.count(origin) for origin in set(origins)} == dict(stats.origins)
-        assert origins.count(Origin.ACCEPTED) == stats.accepted and origins.count(Origin.OWN) == 0
-        assert origins.count(Origin.FREE) + origins.count(Origin.CORRECTION) == 1 + stats.rounds
+        assert origins.count(TokenSource.ACCEPTED) == stats.accepted and origins.count(TokenSource.OWN) == 0
+        assert origins.count(TokenSource.FREE) + origins.count(TokenSource.CORRECTION) == 1 + stats.rounds
 
 
 def test_the_target_alone_needs_nothing_that_drafts(verifier: Verifier) -> None:
@@ -276,7 +276,7 @@ def test_what_goes_wrong_in_ending_a_text_keeps_nothing_open(verifier: Verifier,
     text = pair.generate(PROMPT, LONG)
     next(text)
     shutil.rmtree(folder)  # where it would leave its figures
-    with pytest.raises(ProfileError):
+    with pytest.raises(TraceError):
         pair.close()
     assert source.closed and list(text) == []
 

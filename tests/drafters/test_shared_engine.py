@@ -14,7 +14,7 @@ from backends.scripted import Script, ScriptedBackend
 from drafters.draft_model import ModelDrafter
 from drafters.shared_engine import SharedEngine, View
 from speculation.sampling.sampling import Sampling
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 from tests.drafter_client.support import drafts_of, plain
 
 SCRIPT = Script(seed=3)
@@ -49,7 +49,7 @@ class Engine(ScriptedBackend):
         self._last = super()._forward(batch)
         return self._last
 
-    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[Head]]:
+    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
         brought, number = super()._heads(batch, wanted), len(self.seen)
         for head in (head for heads in brought for head in heads):
             head.full = self._only_while(number, head.full)
@@ -177,7 +177,7 @@ def test_a_whole_row_behind_a_head_can_be_had_when_others_have_passed(kept: bool
     other.heads([Entry(0, 0, TEXTS[1], len(TEXTS[1]) - 1)], wanted)
     assert engine.fetched == kept, "only what somebody could still ask for is fetched"
     if kept:
-        assert isinstance(heads[0], Head) and np.array_equal(heads[0].whole(), said(TEXTS[0])[:200])
+        assert isinstance(heads[0], TopLogits) and np.array_equal(heads[0].whole(), said(TEXTS[0])[:200])
 
 
 def test_a_row_that_was_kept_waits_for_no_pass(threads: ThreadPoolExecutor) -> None:

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
-from drafter_client.modes.auto import Chooser
+from drafter_client.modes.selection import ModeSelection
 from models import DEFAULT_DRAFT
 from tests.drafter_client.support import Verifier, running
 from tests.end_to_end.prompts import PROMPTS
@@ -26,7 +26,7 @@ def drafted_there(request: pytest.FixtureRequest) -> Iterator[Verifier]:
 def test_the_text_is_that_of_every_other_mode(drafted_there: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = count()
     modes = (Mode.REMOTE, Mode.FUSED, Mode.TARGET)
-    monkeypatch.setattr(Chooser, "next", lambda *_: modes[next(calls) // 12 % 3])
+    monkeypatch.setattr(ModeSelection, "next", lambda *_: modes[next(calls) // 12 % 3])
     draft = DraftModel(engine=LoadOptions(threads=1))
     texts, turns = {}, []
     with Pair(drafted_there.url, draft) as pair:

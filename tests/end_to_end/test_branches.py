@@ -15,8 +15,8 @@ from drafter_client.sources import DraftModel
 from drafters.draft_model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT
 from speculation.acceptance.strategies import Strategy
-from speculation.policy.controller import Pilot
-from speculation.policy.timing import Times
+from speculation.policy.controller import SpeculationController
+from speculation.policy.timing import LatencyModel
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import Sampling
 from tests.end_to_end.prompts import PROMPTS
@@ -123,7 +123,7 @@ def test_a_drafter_as_users_get_it_has_room_for_all_that_a_pilot_ever_looks_at(m
     """The longest guesses, and as many branches of that length as there are rows."""
     with closing(_loaded(shared_cells=BRANCH_CELLS * (ROWS - 1))) as backend:
         drafter, refusals = ModelDrafter(backend, Sampling()), _Refusals(backend, monkeypatch)
-        pilot = Pilot([1], 10_000, frozenset(), Times(), max_drafts=1000)
+        pilot = SpeculationController([1], 10_000, frozenset(), LatencyModel(), max_drafts=1000)
         deepest = pilot._room
         text = np.random.default_rng(0).integers(0, 4096, CONTEXT - deepest).tolist()
         for depth in range(1, deepest + 1):

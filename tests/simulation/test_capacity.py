@@ -7,8 +7,8 @@ from simulation.capacity import FORMS, Client, Form, Replayed, Setting, intrude,
 from simulation.capacity_model import (
     Figures,
     Gaps,
+    KnownText,
     Target,
-    Text,
     lockstep,
     pass_ms,
     percentile,
@@ -24,7 +24,7 @@ COST = Cost(10.0, 1.0, 0.5)
 
 
 def test_a_guess_is_wrong_from_the_first_place_where_the_drafter_does_not_agree() -> None:
-    text = Text(3)
+    text = KnownText(3)
     start = len(text.prompt)
     truth = text.tokens(start, start + 60)
     for at in range(start, start + 50):
@@ -34,14 +34,14 @@ def test_a_guess_is_wrong_from_the_first_place_where_the_drafter_does_not_agree(
 
 
 def test_texts_are_the_targets_own() -> None:
-    text, target = Text(5), Target()
+    text, target = KnownText(5), Target()
     known = text.tokens(0, 40)
     for at in range(len(text.prompt), 40):
         assert int(target.logits_after(known[:at]).argmax()) == known[at]
 
 
 def test_drafters_agree_as_often_as_is_said() -> None:
-    parts = [(text, len(text.prompt), len(text.prompt) + 300) for text in map(Text, range(10))]
+    parts = [(text, len(text.prompt), len(text.prompt) + 300) for text in map(KnownText, range(10))]
     assert tokens_per_round(parts, 0) == 1.0
     expected = sum(0.8**i for i in range(5))
     assert tokens_per_round(parts, 4) == pytest.approx(expected, rel=0.05)
@@ -115,7 +115,7 @@ def test_one_client_in_lockstep_is_bound_by_its_own_round() -> None:
 def test_what_clients_write_is_the_plain_text(name: str) -> None:
     crowd: list[Client] = []
 
-    def client(world: World, text: Text, setting: Setting, session: str) -> Client:
+    def client(world: World, text: KnownText, setting: Setting, session: str) -> Client:
         crowd.append(FORMS[name].client(world, text, setting, session))
         return crowd[-1]
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from speculation.sampling.sampling import GREEDY_BELOW, Logits, Sampling
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 
 SHAPES = ("normal", "ties", "flat", "peaked", "masked", "mostly masked", "far from zero", "huge")
 
@@ -49,7 +49,7 @@ class Device:
         self.row, self.asked = row, 0
         self._random = np.random.default_rng(seed)
 
-    def head(self, n: int, temperature: float) -> Head:
+    def head(self, n: int, temperature: float) -> TopLogits:
         """All in float32, as devices work it out."""
         if n == 1:
             ids = np.array([np.argmax(self.row)])
@@ -59,7 +59,7 @@ class Device:
         with np.errstate(invalid="ignore"):
             scaled = self.row / np.float32(temperature)
             log_sum = scaled.max() + np.log(np.exp(scaled - scaled.max()).sum())
-        return Head(ids, self.row[ids], len(self.row), temperature, log_sum, self.full)
+        return TopLogits(ids, self.row[ids], len(self.row), temperature, log_sum, self.full)
 
     def full(self) -> Logits:
         """The whole row, counted."""
@@ -67,7 +67,7 @@ class Device:
         return self.row.copy()
 
 
-def shown(row: Logits, share: float, sampling: Sampling, seed: int) -> tuple[Device, Head]:
+def shown(row: Logits, share: float, sampling: Sampling, seed: int) -> tuple[Device, TopLogits]:
     """A device that keeps `row`, and a head of so much of it, to decide on under `sampling`."""
     device = Device(row, seed)
     return device, device.head(max(1, round(share * len(row))), sampling.softmax_temperature)

@@ -9,11 +9,11 @@ from speculation.errors import SpecPairError
 from speculation.protocol import messages
 from verifier_server.api.server_sent_events import COMMENT, event
 from verifier_server.engine.requests import Answer
-from verifier_server.generation.generator import Writing
+from verifier_server.generation.generator import GeneratedText
 from verifier_server.sessions import Session
 
 
-def summary(text: Writing, last: Answer) -> dict[str, Any]:
+def summary(text: GeneratedText, last: Answer) -> dict[str, Any]:
     """The reply, and the last event of a stream."""
     session, backend, counts = text.session, text.engine.backend, text.counts
     generated = session.tokens[session.prompt_len :]
@@ -35,7 +35,7 @@ def summary(text: Writing, last: Answer) -> dict[str, Any]:
     return body if decisions is None else body | {"decisions": decisions}
 
 
-async def text_events(text: Writing, answers: AsyncGenerator[Answer | None]) -> AsyncIterator[bytes]:
+async def text_events(text: GeneratedText, answers: AsyncGenerator[Answer | None]) -> AsyncIterator[bytes]:
     """The events of a stream: the session, tokens with their text, then the summary, or an error; where None comes, a
     comment that keeps proxies from closing the connection. Closes `answers`."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

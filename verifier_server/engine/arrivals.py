@@ -5,7 +5,7 @@ from collections import deque
 _REMEMBERED = 8  # gaps
 
 
-class Rhythm:
+class ArrivalEstimator:
     """Answers and arrivals of one session; times and gaps in seconds.
 
     Of the last gaps the second shortest counts as soon and the second longest as late, so that one odd gap (the

@@ -5,24 +5,24 @@ from dataclasses import dataclass, field
 
 from backends.base import Entry, HeadOf, head_for
 from speculation.acceptance.draft_probs import Weights
-from verifier_server.engine.requests import Job
-from verifier_server.engine.sequence_state import Seat
+from verifier_server.engine.requests import Request
+from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.sessions import Session
 
 
 @dataclass(slots=True)
-class Part:
+class BatchItem:
     """What a pass does for one session. Without a `run` it is a step of the session's own."""
 
-    seat: Seat
-    run: Job | None  # the guess whose drafts are run
-    jobs: list[Job]  # all that are answered with it
+    seat: SequenceState
+    run: Request | None  # the guess whose drafts are run
+    jobs: list[Request]  # all that are answered with it
     fresh: list[int]  # drafts to judge: those of `run` that go beyond the record, as far as its session's credit goes
     proposals: Sequence[Weights] = ()  # what each was drawn from, or nothing
 
 
 @dataclass(slots=True)
-class Plan:
+class BatchPlan:
     """The next pass: `parts[i]` is about `batch[i]`. `room`: tokens that may still be added.
 
     `even_width`: what the backend says, if it says something. Generated tokens that a row lacks are then read in no
@@ -33,7 +33,7 @@ class Plan:
     room: int
     even_width: int | None = None
     batch: list[Entry] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[BatchItem] = field(default_factory=list)
     holds_chunk: bool = False  # of a prompt
 
     @property
@@ -49,7 +49,7 @@ class Plan:
         """
         return [head_for(part.seat.session.rule.sampling, vocabulary_size) for part in self.parts]
 
-    def add(self, part: Part, most: int) -> int:
+    def add(self, part: BatchItem, most: int) -> int:
         """Feed what the row lacks of the session's tokens, then the drafts; returns the tokens taken, `most` at most.
 
         What is judged (the last committed token and the drafts) goes whole into one pass: where there is no room for

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 LONGEST = 0.1  # share of a step
 
 
-def hold_until(now: float, last: float, step: float, ready: int, expected: Iterable[float]) -> float | None:
+def window_until(now: float, last: float, step: float, ready: int, expected: Iterable[float]) -> float | None:
     """The moment, at most `last`, until which holding a pass gains most; None to start it now. Times in seconds.
 
     The pass is estimated to take `step`, and `ready` sessions wait for it. `expected`: when others should have come;

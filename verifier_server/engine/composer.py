@@ -11,10 +11,10 @@ from math import inf
 
 from backends.base import Backend
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
-from verifier_server.engine.batch_plan import Part, Plan
+from verifier_server.engine.batch_plan import BatchItem, BatchPlan
 from verifier_server.engine.queue import Queue
-from verifier_server.engine.sequence_state import Seat
-from verifier_server.engine.slots import RowPool
+from verifier_server.engine.sequence_state import SequenceState
+from verifier_server.engine.slots import SlotPool
 from verifier_server.sessions import Session
 
 _TURN = 16  # answers that a session gets out of its row before another that waits may have it: recomputing is dear
@@ -27,7 +27,7 @@ class Composer:
     def __init__(
         self,
         backend: Backend,
-        rows: RowPool,
+        rows: SlotPool,
         queue: Queue,
         chunk: int,
         max_drafts: int,
@@ -39,20 +39,20 @@ class Composer:
         self._left_out = 0  # passes since a prompt that waits was fed
         self.chunk_over = -inf  # when the last pass ended that held one beside other sessions
 
-    def compose(self, waiting: list[Seat], going_on: list[Seat]) -> Plan:
+    def compose(self, waiting: list[SequenceState], going_on: list[SequenceState]) -> BatchPlan:
         """The next pass for sessions that wait (by arrival) and such that may take a step of their own.
 
         It holds something whenever a session waits: some row belongs to one that waits, or to one that does not and
         can be taken from it.
         """
-        plan = Plan(self._backend.max_batch_tokens, self._backend.even_width)
-        guesses: list[Part] = []
-        prompts: list[Part] = []
+        plan = BatchPlan(self._backend.max_batch_tokens, self._backend.even_width)
+        guesses: list[BatchItem] = []
+        prompts: list[BatchItem] = []
         shared = len(self._active()) > 1
         for seat in self._after_turns(waiting):
             run, jobs = seat.choose(self._max_drafts)
             most = self._allowed(seat, shared)
-            part = Part(seat, run, jobs, run.fresh[:most], run.fresh_proposals[:most])
+            part = BatchItem(seat, run, jobs, run.fresh[:most], run.fresh_proposals[:most])
             (guesses if seat.lacking == 1 else prompts).append(part)
         if prompts and self._left_out >= _PATIENCE:
             self._add_prompts(plan, prompts)
@@ -65,7 +65,7 @@ class Composer:
                 self._add_prompts(plan, prompts)
         for seat in sorted(going_on, key=lambda seat: seat.served):
             if plan.room and seat.session.row is not None:  # a guess may just have taken it
-                plan.add(Part(seat, None, [], []), plan.room)
+                plan.add(BatchItem(seat, None, [], []), plan.room)
         return plan
 
     def price(self, session: Session) -> float:
@@ -76,12 +76,12 @@ class Composer:
         """
         return self._price if session.strategy in DRAFTER_INVARIANT else 1.0
 
-    def width(self, seats: list[Seat]) -> int:
+    def width(self, seats: list[SequenceState]) -> int:
         """Tokens that a pass over these feeds, roughly."""
         read = min(sum(seat.lacking - 1 for seat in seats), self._chunk)
         return min(read + sum(seat.width - seat.lacking + 1 for seat in seats), self._backend.max_batch_tokens)
 
-    def first_answer(self, seats: list[Seat]) -> tuple[int, int]:
+    def first_answer(self, seats: list[SequenceState]) -> tuple[int, int]:
         """How many passes it takes until one of these that wait is answered, and about how many tokens each feeds.
 
         Prompts are read by turns, a chunk in each pass, as many at a time as there are rows.
@@ -100,12 +100,12 @@ class Composer:
         )
         return passes, min(sum(turns), chunk)
 
-    def _add_guesses(self, plan: Plan, parts: list[Part]) -> None:
+    def _add_guesses(self, plan: BatchPlan, parts: list[BatchItem]) -> None:
         for part in parts:
             if self._seated(part.seat):
                 plan.add(part, plan.room)
 
-    def _add_prompts(self, plan: Plan, parts: list[Part]) -> None:
+    def _add_prompts(self, plan: BatchPlan, parts: list[BatchItem]) -> None:
         if not parts:
             self._left_out = 0
             return
@@ -119,21 +119,21 @@ class Composer:
         self._left_out = 0 if fed else self._left_out + 1
         plan.holds_chunk = fed > 0
 
-    def _alone(self, parts: list[Part]) -> bool:
+    def _alone(self, parts: list[BatchItem]) -> bool:
         """Whether these are of a single session, and no other one is active."""
         return len(parts) == 1 and len(self._active()) == 1
 
-    def _active(self) -> set[Seat]:
+    def _active(self) -> set[SequenceState]:
         """Sessions that wait, or whose next guess may come while a pass is under way."""
         return {seat for seat in self._queue.recent if seat.session.finish_reason is None}.union(self._queue.waiting)
 
-    def _allowed(self, seat: Seat, shared: bool) -> int | None:
+    def _allowed(self, seat: SequenceState, shared: bool) -> int | None:
         """Drafts of `seat` that the next pass may judge; None: all there are."""
         if not shared and seat.session.strategy in DRAFTER_INVARIANT:
             return None
         return seat.allowance.drafts(self.price(seat.session))
 
-    def _seated(self, seat: Seat) -> bool:
+    def _seated(self, seat: SequenceState) -> bool:
         """Whether `seat` has a row, or gets one: a free one, or that of a session for which nothing waits.
 
         Nobody loses a row that is part of this pass, since something waits for all that are.
@@ -149,7 +149,7 @@ class Composer:
             seat.answers = 0
         return True
 
-    def _after_turns(self, waiting: list[Seat]) -> list[Seat]:
+    def _after_turns(self, waiting: list[SequenceState]) -> list[SequenceState]:
         """`waiting`, less one session whose turn is over if somebody waits for a row and none else can be had.
 
         One a pass, and it is no part of this pass: so that taking rows does not go round in circles.

@@ -19,7 +19,7 @@ PER_PASS = 0.125  # by every pass, so that a drafter that has become better is n
 DEAR = 0.02  # share of a pass over one token that another token takes, from which on a judged draft costs 1
 
 
-class Allowance:
+class DraftCredit:
     """The credit of one session, in drafts of full price."""
 
     def __init__(self, credit: float = FIRST) -> None:
@@ -35,18 +35,18 @@ class Allowance:
         self.credit = min(max(credit, 0.0), MOST)
 
 
-class Remembered:
+class ClientCredit:
     """What the latest judged session of each client had left: of the clients that were judged last."""
 
     def __init__(self, clients: int = 1024) -> None:
         self._most = clients
         self._left: OrderedDict[str, float] = OrderedDict()
 
-    def allowance(self, client: str) -> Allowance:
+    def allowance(self, client: str) -> DraftCredit:
         """That of a fresh session. `client`: empty where nobody knows whose it is."""
-        return Allowance(min(FIRST, self._left.get(client, FIRST)))
+        return DraftCredit(min(FIRST, self._left.get(client, FIRST)))
 
-    def judged(self, client: str, allowance: Allowance) -> None:
+    def judged(self, client: str, allowance: DraftCredit) -> None:
         """A pass has judged drafts of a session of that client."""
         if client:
             self._left[client] = allowance.credit

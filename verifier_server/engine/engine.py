@@ -8,11 +8,11 @@ from concurrent.futures import Future
 
 from backends.base import Backend, BackendError, EngineLost
 from speculation.errors import EngineError, ShuttingDown, SpecPairError
-from verifier_server.engine.requests import Answer, Job
+from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session
 
-__all__ = ["Answer", "Engine", "Job"]
+__all__ = ["Answer", "Engine", "Request"]
 _log = logging.getLogger("specpair.engine")
 _SHUTTING_DOWN = "the verifier is shutting down: ask again when it is back"
 
@@ -69,7 +69,7 @@ class Engine:
         self._thread.join()
         self.backend.close()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: Request) -> None:
         """Queue a job. From any thread. What is wrong with it, an overload too, comes as its answer."""
         now = self._clock()
         if not self._between_passes(lambda: self._take_in(job, now)):
@@ -133,7 +133,7 @@ class Engine:
                 self._wake.notify()
             return not self._stopping
 
-    def _take_in(self, job: Job, now: float) -> None:
+    def _take_in(self, job: Request, now: float) -> None:
         try:
             self._scheduler.submit(job, now)
         except SpecPairError as error:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import OverlapRefused, SpecPairError, UnknownSession
-from verifier_server.engine.draft_credit import Remembered
-from verifier_server.engine.requests import Answer, Job
-from verifier_server.engine.sequence_state import SILENCE, Seat
+from verifier_server.engine.draft_credit import ClientCredit
+from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.sequence_state import SILENCE, SequenceState
 from verifier_server.sessions import Session
 
 PER_SESSION = 16  # guesses of one session that may wait
@@ -19,16 +19,16 @@ class Queue:
 
     def __init__(self, max_drafts: int, max_queue: int) -> None:
         self._max_drafts, self._max_queue = max_drafts, max_queue
-        self._seats: dict[Session, Seat] = {}
-        self._waiting: dict[Seat, None] = {}  # those with a guess
-        self._recent: OrderedDict[Seat, None] = OrderedDict()  # heard of lately, the longest silent first
-        self._remembered = Remembered()
+        self._seats: dict[Session, SequenceState] = {}
+        self._waiting: dict[SequenceState, None] = {}  # those with a guess
+        self._recent: OrderedDict[SequenceState, None] = OrderedDict()  # heard of lately, the longest silent first
+        self._remembered = ClientCredit()
         self._arrivals = 0
         self._count = 0
         self._counts: Counter[str] = Counter()  # by client
         self._served: OrderedDict[str, int] = OrderedDict()  # when each client was part of a pass, among arrivals
 
-    def __getitem__(self, session: Session) -> Seat:
+    def __getitem__(self, session: Session) -> SequenceState:
         return self._seats[session]
 
     def __len__(self) -> int:
@@ -36,12 +36,12 @@ class Queue:
         return self._count
 
     @property
-    def seats(self) -> Iterable[Seat]:
+    def seats(self) -> Iterable[SequenceState]:
         """All sessions that are known."""
         return self._seats.values()
 
     @property
-    def waiting(self) -> list[Seat]:
+    def waiting(self) -> list[SequenceState]:
         """Sessions with a guess, the one first that has been waiting for a pass the longest.
 
         Not by the arrival of their guesses: a session with many of them waiting would always be the first. Clients
@@ -50,18 +50,18 @@ class Queue:
         return self.in_turns(self._waiting, lambda seat: seat.turn)
 
     @property
-    def recent(self) -> Iterable[Seat]:
+    def recent(self) -> Iterable[SequenceState]:
         """Sessions heard of within the last seconds, as of the last `drop_silent`."""
         return self._recent
 
-    def in_turns(self, seats: Iterable[Seat], order: Callable[[Seat], int]) -> list[Seat]:
+    def in_turns(self, seats: Iterable[SequenceState], order: Callable[[SequenceState], int]) -> list[SequenceState]:
         """The first of each client by `order`, then the second of each, and so on.
 
         Of two clients the one first that was part of a pass the longest ago; one that was of none: that came first.
         """
         before: Counter[str] = Counter()
         came: dict[str, int] = {}
-        places: list[tuple[int, Seat]] = []
+        places: list[tuple[int, SequenceState]] = []
         for seat in sorted(seats, key=order):
             client = seat.session.client
             came[client] = min(came.get(client, seat.turn), seat.turn)
@@ -71,7 +71,7 @@ class Queue:
         places.sort(key=lambda each: (each[0], served[each[1].session.client]))
         return [seat for _, seat in places]
 
-    def served(self, seat: Seat) -> None:
+    def served(self, seat: SequenceState) -> None:
         """A pass feeds for this session."""
         self._arrivals += 1
         self._served[seat.session.client] = self._arrivals
@@ -79,7 +79,7 @@ class Queue:
         if len(self._served) > CLIENTS:
             self._served.popitem(last=False)
 
-    def in_the_way(self, session: Session) -> list[Seat]:
+    def in_the_way(self, session: Session) -> list[SequenceState]:
         """Those of whom one is to be answered before one more guess of `session` may wait; empty: it may now."""
         seat, client = self._seats.get(session), session.client
         if seat is not None and len(seat.jobs) >= PER_SESSION:
@@ -111,7 +111,7 @@ class Queue:
             self._remove(each, [job for job in each.jobs if job.cancelled])
         return self._count < before and self.has_room(session)
 
-    def add(self, job: Job, now: float) -> Seat:
+    def add(self, job: Request, now: float) -> SequenceState:
         """Take in a guess: the seat of its session.
 
         Raises UnknownSession when its session was forgotten, and OverlapRefused for a guess that comes while another
@@ -134,7 +134,7 @@ class Queue:
         self._recent.move_to_end(seat)
         return seat
 
-    def judged(self, seat: Seat, drafts: int, accepted: int, price: float) -> None:
+    def judged(self, seat: SequenceState, drafts: int, accepted: int, price: float) -> None:
         """A pass has judged so many drafts of a session, at that price each."""
         seat.allowance.judged(drafts, accepted, price)
         self._remembered.judged(seat.session.client, seat.allowance)
@@ -151,7 +151,7 @@ class Queue:
                 return
             del self._recent[seat]
 
-    def settle(self, seat: Seat, now: float, ran: Job | None = None, judged: int = 0) -> None:
+    def settle(self, seat: SequenceState, now: float, ran: Request | None = None, judged: int = 0) -> None:
         """Answer, in order of arrival, what the record answers: `ran` too, if a pass has just judged `judged` drafts
         of it. Then its session queues anew."""
         if ran is not None:
@@ -169,7 +169,7 @@ class Queue:
             if not waits:
                 self._answer(seat, job, now, judged if job is ran else None)
 
-    def fail(self, seat: Seat, jobs: list[Job], error: SpecPairError) -> None:
+    def fail(self, seat: SequenceState, jobs: list[Request], error: SpecPairError) -> None:
         """Answer `jobs` with an error."""
         seat.rhythm.over()
         for job in self._remove(seat, jobs):
@@ -202,15 +202,15 @@ class Queue:
             if self._seats.get(seat.session) is not seat:
                 yield f"session {seat.session.id} is unknown, and waits or counts as recent"
 
-    def _seat(self, session: Session) -> Seat:
+    def _seat(self, session: Session) -> SequenceState:
         seat = self._seats.get(session)
         if seat is None:
             # Where the text depends on which drafts are judged, it must not depend on the client's other texts.
             known = session.client if session.strategy in DRAFTER_INVARIANT else ""
-            seat = self._seats[session] = Seat(session, self._remembered.allowance(known))
+            seat = self._seats[session] = SequenceState(session, self._remembered.allowance(known))
         return seat
 
-    def _check_overlap(self, seat: Seat, job: Job) -> None:
+    def _check_overlap(self, seat: SequenceState, job: Request) -> None:
         """One guess at a time; but the same one may come again, and what the record answers waits for nothing."""
         others = [other for other in seat.jobs if not other.cancelled and not other.same_as(job)]
         # Whether it came before or behind the pass that has just ended is for chance to decide.
@@ -221,11 +221,11 @@ class Queue:
                 "the text depends on the guesses, and would depend on timing, too: send one at a time"
             )
 
-    def _line_up(self, job: Job, now: float) -> None:
+    def _line_up(self, job: Request, now: float) -> None:
         self._arrivals += 1
         job.number, job.since = self._arrivals, now
 
-    def _answer(self, seat: Seat, job: Job, now: float, judged: int | None) -> None:
+    def _answer(self, seat: SequenceState, job: Request, now: float, judged: int | None) -> None:
         answer = job.answer(now, judged)
         if job.until_end and answer.finish_reason is None:
             job.position, job.fresh = answer.total_tokens, []
@@ -240,7 +240,7 @@ class Queue:
                 seat.rhythm.over()
         job.done(answer)
 
-    def _remove(self, seat: Seat, jobs: list[Job]) -> list[Job]:
+    def _remove(self, seat: SequenceState, jobs: list[Request]) -> list[Request]:
         for job in jobs:
             seat.jobs.remove(job)
             job.closed = True
@@ -253,7 +253,7 @@ class Queue:
         return jobs
 
 
-def _expect_next(seat: Seat, job: Job, answer: Answer, now: float) -> None:
+def _expect_next(seat: SequenceState, job: Request, answer: Answer, now: float) -> None:
     """What an answered guess says of the next one."""
     fell = answer.accepted < len(job.drafts)
     if fell and not (answer.judged or answer.unjudged):

@@ -41,7 +41,7 @@ Told = Callable[[Answer | SpecPairError], None]  # called with each answer, from
 
 
 @dataclass(eq=False, slots=True)
-class Job:
+class Request:
     """A guess waiting for its answer. `done` is called once, from the engine's thread.
 
     With `until_end` the session is decoded to its end, and `done` is called after every pass. Times in seconds.
@@ -67,7 +67,7 @@ class Job:
     fresh_proposals: list[Weights] = field(default_factory=list)  # of these
     closed: bool = False  # its last answer was given
 
-    def same_as(self, other: "Job") -> bool:
+    def same_as(self, other: "Request") -> bool:
         """Whether the two say the same, whoever asks."""
         return (self.position, self.drafts, self.proposals) == (other.position, other.drafts, other.proposals)
 

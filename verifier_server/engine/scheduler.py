@@ -17,14 +17,14 @@ from backends.base import Backend, BackendError, Rows
 from speculation.acceptance.decisions import Decision, explain
 from speculation.acceptance.strategies import judge
 from speculation.errors import EngineError, Overloaded, SpecPairError
-from verifier_server.engine.batch_plan import Part, Plan
-from verifier_server.engine.batching_window import LONGEST, hold_until
+from verifier_server.engine.batch_plan import BatchItem, BatchPlan
+from verifier_server.engine.batching_window import LONGEST, window_until
 from verifier_server.engine.composer import Composer
 from verifier_server.engine.draft_credit import price
 from verifier_server.engine.queue import Queue
-from verifier_server.engine.requests import Job
-from verifier_server.engine.sequence_state import Seat
-from verifier_server.engine.slots import RowPool
+from verifier_server.engine.requests import Request
+from verifier_server.engine.sequence_state import SequenceState
+from verifier_server.engine.slots import SlotPool
 from verifier_server.engine.step_time import StepTime
 from verifier_server.sessions import Session
 
@@ -56,13 +56,13 @@ class Scheduler:
         self._hold = hold
         self._step_time = StepTime(pass_ms)
         self._queue = Queue(self.max_drafts, max_queue)
-        self._rows = RowPool(backend)
+        self._rows = SlotPool(backend)
         self._composer = Composer(backend, self._rows, self._queue, prefill_chunk, self.max_drafts, price(pass_ms))
-        self._running: Plan | None = None
+        self._running: BatchPlan | None = None
         self._passes = 0
         self._opened: float | None = None  # when the next pass could first have started
 
-    def submit(self, job: Job, now: float) -> None:
+    def submit(self, job: Request, now: float) -> None:
         """Take in a guess. Raises Overloaded, with `retry_after` in seconds, and UnknownSession if it is forgotten."""
         if not (job.resumes or self._queue.has_room(job.session)):
             raise Overloaded(
@@ -88,7 +88,7 @@ class Scheduler:
             self._rows.take_over(old, new)
         self.forget(old, now)
 
-    def plan(self, now: float) -> Plan | None:
+    def plan(self, now: float) -> BatchPlan | None:
         """The next pass, or None when there is nothing to run now. What the record answers is answered."""
         if self._running is not None:
             raise RuntimeError("the pass under way has not been concluded")
@@ -114,7 +114,7 @@ class Scheduler:
             self._rows.use(part.seat.session)
         return plan
 
-    def conclude(self, plan: Plan, brought: Sequence[Rows], began: float, ended: float) -> None:
+    def conclude(self, plan: BatchPlan, brought: Sequence[Rows], began: float, ended: float) -> None:
         """Judge and commit what a pass over `plan.batch` brought, answer the guesses, tell those who watch."""
         self._running = None
         for part, entry, rows in zip(plan.parts, plan.batch, brought, strict=True):
@@ -139,7 +139,7 @@ class Scheduler:
         if plan.holds_chunk:
             self._composer.chunk_over = ended
 
-    def failed(self, plan: Plan, error: Exception, now: float) -> None:
+    def failed(self, plan: BatchPlan, error: Exception, now: float) -> None:
         """Fail the guesses of a pass that the engine could not run; what its rows hold will be computed anew."""
         self._running = None
         self._refill(plan.parts, error)
@@ -162,7 +162,7 @@ class Scheduler:
         if faults:
             raise Inconsistent("; ".join(faults))
 
-    def _due(self, going_on: list[Seat], now: float) -> list[Seat]:
+    def _due(self, going_on: list[SequenceState], now: float) -> list[SequenceState]:
         """Sessions that a pass of their own steps alone may start for: all, once one of them expects no guess soon."""
         half_step = self._step_time.at(1) / 2
         blocked = [seat.blocked_until(now, half_step) for seat in going_on]
@@ -171,7 +171,7 @@ class Scheduler:
         self.wake_at = min((until for until in blocked if until is not None), default=None)
         return []
 
-    def _held_open(self, ready: list[Seat], others: list[Seat], now: float) -> bool:
+    def _held_open(self, ready: list[SequenceState], others: list[SequenceState], now: float) -> bool:
         """Whether the pass that `ready` could have now waits for `others` a little longer, until `wake_at`."""
         expected = [
             seat.rhythm.latest for seat in others if seat.rhythm.latest is not None and seat.session.row is not None
@@ -179,10 +179,10 @@ class Scheduler:
         if expected:
             self._opened = now if self._opened is None else self._opened
             step = self._step_time.at(self._composer.width(ready))
-            self.wake_at = hold_until(now, self._opened + self._hold * step, step, len(ready), expected)
+            self.wake_at = window_until(now, self._opened + self._hold * step, step, len(ready), expected)
         return self.wake_at is not None
 
-    def _commit(self, part: Part, rows: Rows, began: float, ended: float) -> None:
+    def _commit(self, part: BatchItem, rows: Rows, began: float, ended: float) -> None:
         session, ends = part.seat.session, self._backend.vocabulary.ends
         rule, position = session.rule, len(session.tokens)
         rulings = judge(part.fresh, rows, rule, position, ends, part.proposals)
@@ -202,7 +202,7 @@ class Scheduler:
             self._rows.drop(session)
         _tell(session)
 
-    def _refill(self, parts: Sequence[Part], error: Exception) -> None:
+    def _refill(self, parts: Sequence[BatchItem], error: Exception) -> None:
         """Fail the guesses of `parts`; what their rows hold is in doubt and will be computed anew."""
         _log.error("a forward pass failed for %d sessions: %s", len(parts), error)
         for part in parts:

@@ -1,22 +1,22 @@
 """A session as the scheduler sees it: which guesses of it wait, when it was heard of, what a pass would feed for it."""
 
-from verifier_server.engine.arrivals import Rhythm
-from verifier_server.engine.draft_credit import Allowance
-from verifier_server.engine.requests import Job
+from verifier_server.engine.arrivals import ArrivalEstimator
+from verifier_server.engine.draft_credit import DraftCredit
+from verifier_server.engine.requests import Request
 from verifier_server.sessions import Session
 
 LEAD = 64  # tokens that a session may be ahead, by itself, of what its client knows
 SILENCE = 2.0  # seconds after which a session that nothing is heard of counts as left
 
 
-class Seat:
+class SequenceState:
     """What is known of one session besides its text."""
 
-    def __init__(self, session: Session, allowance: Allowance) -> None:
+    def __init__(self, session: Session, allowance: DraftCredit) -> None:
         self.session = session
-        self.jobs: list[Job] = []  # waiting, in order of arrival
+        self.jobs: list[Request] = []  # waiting, in order of arrival
         self.turn = 0  # its place in the order of those that wait
-        self.rhythm = Rhythm()
+        self.rhythm = ArrivalEstimator()
         self.allowance = allowance
         self.heard = 0.0  # arrival of the last request
         self.waits = False  # for guesses, as its client asked for in the latest: no steps of its own
@@ -24,7 +24,7 @@ class Seat:
         self.answers = 0  # that the model ran for since it has its row
         self.served = 0  # the last pass that it was part of
 
-    def hear(self, job: Job, now: float) -> None:
+    def hear(self, job: Request, now: float) -> None:
         """A guess has come."""
         self.rhythm.arrived(now)
         self.heard = now
@@ -43,7 +43,7 @@ class Seat:
         """Tokens that a pass feeds to answer the first guess, or for a step of the session's own."""
         return self.lacking + (len(self.jobs[0].fresh) if self.jobs else 0)
 
-    def choose(self, max_drafts: int) -> tuple[Job, list[Job]]:
+    def choose(self, max_drafts: int) -> tuple[Request, list[Request]]:
         """The guess to run next, and all that are answered with it.
 
         That is the first one, unless a later one begins with the same drafts and goes on: then the longest such.

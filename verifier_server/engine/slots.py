@@ -9,7 +9,7 @@ from verifier_server.sessions import Session
 SHARED_AT_LEAST = 16  # tokens by which a copy must be ahead of what the row holds already
 
 
-class RowPool:
+class SlotPool:
     """Rows of one backend. Used by the engine's thread only."""
 
     def __init__(self, backend: Backend) -> None:

@@ -11,28 +11,28 @@ from speculation.errors import InvalidRequest
 _PATIENCE = 0.25  # seconds; nearly all answers come sooner, and watching a connection costs more than they do
 
 
-class Departures:
+class DisconnectWatcher:
     """Watches the connections of clients that have waited for a while. Used by the event loop's thread only.
 
     No client has a timer of its own: all that wait are looked through every `_PATIENCE` seconds.
     """
 
     def __init__(self) -> None:
-        self._new: set[Waiting] = set()  # since the last look
+        self._new: set[WatchedRequest] = set()  # since the last look
         self._looking = False
 
-    def add(self, waiting: "Waiting") -> None:
+    def add(self, waiting: "WatchedRequest") -> None:
         """Watch the connection if `waiting` is still open by the next look but one."""
         self._new.add(waiting)
         if not self._looking:
             self._looking = True
             asyncio.get_running_loop().call_later(_PATIENCE, self._look, set())
 
-    def discard(self, waiting: "Waiting") -> None:
+    def discard(self, waiting: "WatchedRequest") -> None:
         """Watch it no more."""
         self._new.discard(waiting)
 
-    def _look(self, before: "set[Waiting]") -> None:
+    def _look(self, before: "set[WatchedRequest]") -> None:
         for waiting in before:
             waiting.watch()
         new, self._new = self._new, set()
@@ -41,7 +41,7 @@ class Departures:
             asyncio.get_running_loop().call_later(_PATIENCE, self._look, new)
 
 
-class Waiting:
+class WatchedRequest:
     """Within `with Waiting(…)`, `left` is called once the client has closed its connection, as `receive` tells.
 
     The request's body was read before.
@@ -49,12 +49,12 @@ class Waiting:
 
     __slots__ = ("_departures", "_left", "_open", "_receive", "_task")
 
-    def __init__(self, departures: Departures, receive: Receive, left: Callable[[], None]) -> None:
+    def __init__(self, departures: DisconnectWatcher, receive: Receive, left: Callable[[], None]) -> None:
         self._departures, self._receive, self._left = departures, receive, left
         self._open = True
         self._task: asyncio.Task[None] | None = None
 
-    def __enter__(self) -> "Waiting":
+    def __enter__(self) -> "WatchedRequest":
         self._departures.add(self)
         return self
 

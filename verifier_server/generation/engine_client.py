@@ -10,8 +10,8 @@ from starlette.types import Receive
 from speculation.acceptance.draft_probs import Weights
 from speculation.errors import SpecPairError
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer, Job
-from verifier_server.generation.disconnects import Departures, Waiting, hung_up
+from verifier_server.engine.requests import Answer, Request
+from verifier_server.generation.disconnects import DisconnectWatcher, WatchedRequest, hung_up
 from verifier_server.generation.outbox import Outbox
 from verifier_server.sessions import Session
 
@@ -20,7 +20,7 @@ from verifier_server.sessions import Session
 class Pending:
     """A guess that the engine has, and what will become of it."""
 
-    job: Job
+    job: Request
     result: asyncio.Future[Answer | SpecPairError]
 
     def settle(self, result: Answer | SpecPairError) -> None:
@@ -33,13 +33,13 @@ class Pending:
         self.settle(hung_up())
 
 
-class Asking:
+class EngineClient:
     """Asks an engine on behalf of clients. Used in the event loop."""
 
     def __init__(self, outbox: Outbox) -> None:
         """`outbox`: the way that the engine's answers take."""
         self._outbox = outbox
-        self._departures = Departures()
+        self._departures = DisconnectWatcher()
 
     def ask(
         self,
@@ -52,13 +52,13 @@ class Asking:
         next_in: float | None = None,
         goes_on: bool | None = None,
     ) -> Pending:
-        """Hand a guess to the engine; the rest as for `Job`."""
+        """Hand a guess to the engine; the rest as for `Request`."""
 
         def done(result: Answer | SpecPairError) -> None:
             self._outbox.put(partial(pending.settle, result))
 
         guess = list(drafts), done
-        job = Job(session, position, *guess, next_in=next_in, goes_on=goes_on, proposals=list(proposals))
+        job = Request(session, position, *guess, next_in=next_in, goes_on=goes_on, proposals=list(proposals))
         pending = Pending(job, asyncio.get_running_loop().create_future())
         engine.submit(job)
         return pending
@@ -70,7 +70,7 @@ class Asking:
             for pending in asked:
                 pending.drop()
 
-        with Waiting(self._departures, receive, left):
+        with WatchedRequest(self._departures, receive, left):
             return [await pending.result for pending in asked]
 
     async def answer(self, pending: Pending, receive: Receive) -> Answer:

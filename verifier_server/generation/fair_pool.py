@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
 
-class Turns:
+class ClientTurns:
     """What waits, by client: the client first whose turn is the longest ago, and of each client what came first.
 
     Thread-safe.
@@ -33,10 +33,10 @@ class Turns:
 
 
 class FairPool:
-    """Threads that take work by `Turns`."""
+    """Threads that take work by `ClientTurns`."""
 
     def __init__(self, threads: int, prefix: str) -> None:
-        self._turns = Turns()
+        self._turns = ClientTurns()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=prefix)
 
     def submit(self, client: str, work: Callable[[], None]) -> None:

@@ -13,11 +13,11 @@ from speculation.errors import FusedUnavailable, InvalidRequest, SessionConflict
 from speculation.protocol.messages import GenerateRequest
 from verifier_server.access import Caller
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer, Job, Told
-from verifier_server.generation.disconnects import Departures, Waiting, hung_up
+from verifier_server.engine.requests import Answer, Request, Told
+from verifier_server.generation.disconnects import DisconnectWatcher, WatchedRequest, hung_up
 from verifier_server.generation.outbox import Outbox
 from verifier_server.generation.prompts import make_session
-from verifier_server.generation.server_drafting import DraftCounts, Fusion
+from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
 from verifier_server.sessions import Session, SessionTable
 
 GRACE = 60.0  # seconds that a session whose id was made here stays for a client whose stream was cut
@@ -25,7 +25,7 @@ Start = Callable[[Told], Callable[[], None]]  # begins a text and has each answe
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Writing:
+class GeneratedText:
     """A text to be written."""
 
     engine: Engine
@@ -38,14 +38,14 @@ class Writing:
     failure: SpecPairError | None = None  # it was called off before it was begun
 
 
-class Generating:
+class Generator:
     """Writes texts. Used in the event loop."""
 
     def __init__(self, outbox: Outbox, sessions: SessionTable) -> None:
         """`outbox`: the way that answers take."""
         self._outbox, self._sessions = outbox, sessions
-        self._departures = Departures()
-        self._latest: WeakValueDictionary[Session, Writing] = WeakValueDictionary()  # what is to be written, or is
+        self._departures = DisconnectWatcher()
+        self._latest: WeakValueDictionary[Session, GeneratedText] = WeakValueDictionary()
 
     @property
     def under_way(self) -> int:
@@ -58,8 +58,8 @@ class Generating:
         session_id: str | None,
         caller: Caller,
         engine: Engine,
-        fusion: Fusion | None,
-    ) -> Writing:
+        fusion: ServerDrafting | None,
+    ) -> GeneratedText:
         """A text as it was asked for; one that an earlier request is writing in this session ends. It counts as a
         request under way until it is written, or dropped.
 
@@ -91,9 +91,9 @@ class Generating:
         if request.mode == "fused" and fusion is not None:
             counts = DraftCounts(fusion.draft.name)
             start = partial(fusion.start, engine, session, request.draft_n, counts, position=position)
-            text = Writing(engine, session, position, start, counts)
+            text = GeneratedText(engine, session, position, start, counts)
         else:
-            text = Writing(engine, session, position, partial(_decode, engine, session, position), None)
+            text = GeneratedText(engine, session, position, partial(_decode, engine, session, position), None)
         self._latest[session] = text
         # Of one that nobody comes to write, as its client has left, it is called when that is forgotten.
         text.leave = leave = finalize(text, self._sessions.leave, session)
@@ -110,7 +110,7 @@ class Generating:
             if text.end is not None:
                 text.end(text.failure)
 
-    async def last(self, text: Writing, receive: Receive) -> Answer:
+    async def last(self, text: GeneratedText, receive: Receive) -> Answer:
         """Write `text`: the last answer. It is given up when the client hangs up, as `receive` tells."""
         future: asyncio.Future[Answer | SpecPairError] = asyncio.get_running_loop().create_future()
 
@@ -123,7 +123,7 @@ class Generating:
                 self._outbox.put(partial(settle, result))
 
         try:
-            with Waiting(self._departures, receive, lambda: settle(hung_up())), self._written(text, told):
+            with WatchedRequest(self._departures, receive, lambda: settle(hung_up())), self._written(text, told):
                 result = await future
         finally:
             self._forget(text.session)  # finished or not: who has had no reply does not know an id that was made here
@@ -131,7 +131,7 @@ class Generating:
             raise result
         return result
 
-    async def each(self, text: Writing, silence: float) -> AsyncGenerator[Answer | None]:
+    async def each(self, text: GeneratedText, silence: float) -> AsyncGenerator[Answer | None]:
         """Write `text`: its answers as passes end, None after each `silence` seconds without one.
 
         Closing the iterator gives it up.
@@ -156,7 +156,7 @@ class Generating:
                 self._forget(text.session)
 
     @contextmanager
-    def _written(self, text: Writing, told: Told) -> Iterator[None]:
+    def _written(self, text: GeneratedText, told: Told) -> Iterator[None]:
         """While this block runs, `text` is written. Raises why it is not, if it was called off before."""
         try:
             if text.failure is not None:
@@ -186,8 +186,8 @@ class Generating:
 
 
 def _decode(engine: Engine, session: Session, position: int, told: Told) -> Callable[[], None]:
-    """Write a text by the target alone, as `Fusion.start` does with drafts."""
-    job = Job(session, position, [], told, until_end=True)
+    """Write a text by the target alone, as `ServerDrafting.start` does with drafts."""
+    job = Request(session, position, [], told, until_end=True)
     engine.submit(job)
 
     def call_off() -> None:

@@ -17,12 +17,12 @@ from backends.base import BackendError
 from drafters.base import Drafter
 from speculation.drafts.ngram import NgramIndex
 from speculation.errors import InternalError, SpecPairError
-from speculation.policy.controller import Pilot
+from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP
-from speculation.policy.timing import Times
-from speculation.policy.verifier_timeline import Flight
+from speculation.policy.timing import LatencyModel
+from speculation.policy.verifier_timeline import InFlightDraft
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer, Job, Told
+from verifier_server.engine.requests import Answer, Request, Told
 from verifier_server.generation.disconnects import hung_up
 from verifier_server.generation.draft_model import DraftModel
 from verifier_server.generation.fair_pool import FairPool
@@ -73,14 +73,14 @@ class DraftCounts:
         return body if self.failure is None else body | {"draft_failure": self.failure}
 
 
-class Fusion:
+class ServerDrafting:
     """Writes texts with a draft model."""
 
     def __init__(
         self, draft: DraftModel, pass_ms: Sequence[float], clock: Callable[[], float], deliver: Callable[[], None]
     ) -> None:
-        """`pass_ms`: of the target's passes, as for `Times`. `clock` in seconds. `deliver` is called when a text's
-        thread has told something."""
+        """`pass_ms`: of the target's passes, as for `LatencyModel`. `clock` in seconds. `deliver` is called after each
+        answer of a text."""
         self.draft = draft
         self._pass_ms, self._clock, self._deliver = pass_ms, clock, deliver
         self._threads = FairPool(draft.rows, "fused")
@@ -100,7 +100,7 @@ class Fusion:
         `length`: drafts a guess, None for as many as pay. `position`: where the first answer begins; None: the prompt's
         end.
         """
-        began, times = self._clock(), Times(self._pass_ms)
+        began, times = self._clock(), LatencyModel(self._pass_ms)
         position = session.prompt_len if position is None else position
         text = _FusedText(engine, self.draft, session, length, times, self._clock, counts, began, position)
 
@@ -126,14 +126,14 @@ class _FusedText:
     draft: DraftModel
     session: Session
     length: int | None
-    times: Times
+    times: LatencyModel
     clock: Callable[[], float]
     counts: DraftCounts
     began: float  # when it was asked for, on that clock
     position: int  # up to where all tokens were told
     cancelled: bool = False
     _let_in: bool = False  # it has had an answer
-    _asked: Job | None = None  # the latest
+    _asked: Request | None = None  # the latest
     _asking: Lock = field(default_factory=Lock)
     _answers: SimpleQueue[Answer | SpecPairError] = field(default_factory=SimpleQueue)
     _queue_ms: float = 0.0  # of the wait for a row of the draft model, and of all guesses so far
@@ -190,7 +190,7 @@ class _FusedText:
         session, times = self.session, self.times
         ends, most = self.engine.backend.vocabulary.ends, self.engine.max_drafts
         times.drafted(1, self.draft.step_ms)
-        pilot = Pilot(
+        pilot = SpeculationController(
             session.tokens[: self.position],
             session.limit,
             ends,
@@ -219,7 +219,7 @@ class _FusedText:
                 yield answer
                 pilot.reflect()
 
-    def _draft(self, pilot: Pilot, drafter: Drafter, now: float) -> None:
+    def _draft(self, pilot: SpeculationController, drafter: Drafter, now: float) -> None:
         step = pilot.next_step(now)
         assert step is not None, "in lockstep there is a draft to make where there is no guess to send"
         expansion = drafter.expand(pilot.known[: step.length], step.tails, step.runners_up)
@@ -234,10 +234,10 @@ class _FusedText:
             self.counts.round(answer, [])
             yield answer
 
-    def _ask(self, flight: Flight | None = None) -> None:
+    def _ask(self, flight: InFlightDraft | None = None) -> None:
         """Hand a guess to the engine; without one, ask for one token. Raises SpecPairError when it was called off."""
         drafts, proposals = ([], []) if flight is None else (flight.drafts, flight.probs or [])
-        job = Job(self.session, self.position, drafts, self._answers.put, resumes=self._let_in, proposals=proposals)
+        job = Request(self.session, self.position, drafts, self._answers.put, resumes=self._let_in, proposals=proposals)
         with self._asking:
             if self.cancelled:
                 raise hung_up()

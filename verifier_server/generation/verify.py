@@ -11,18 +11,18 @@ from speculation.errors import InvalidRequest, SelfContinueRefused, SpecPairErro
 from speculation.protocol import messages
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, check_number
-from verifier_server.generation.engine_client import Asking, Pending
+from verifier_server.generation.engine_client import EngineClient, Pending
 from verifier_server.generation.prompts import check_ids
 from verifier_server.sessions import Session, SessionTable
 
 
-class Guessing:
+class Verifying:
     """Has guesses judged. Used in the event loop.
 
     A client that hangs up, as `receive` tells, is waited for no more; its session stays.
     """
 
-    def __init__(self, asking: Asking, sessions: SessionTable) -> None:
+    def __init__(self, asking: EngineClient, sessions: SessionTable) -> None:
         self._asking, self._sessions = asking, sessions
 
     async def one(self, engine: Engine, request: messages.VerifyRequest, session: Session, receive: Receive) -> Answer:

@@ -18,7 +18,7 @@ _SPLIT = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """What has happened to a file. `lost`: it has become shorter, so that weights cannot be read any more."""
 
     reason: str
@@ -39,9 +39,9 @@ class MappedFiles:
                 continue
             self._open.append((path, handle, os.fstat(handle)))
         self._looked: float | None = None
-        self._change: Change | None = None
+        self._change: FileChange | None = None
 
-    def change(self) -> Change | None:
+    def change(self) -> FileChange | None:
         """What has happened to one of them, the worst first; looked for once a second at most."""
         now = self._clock()
         if self._looked is None or now - self._looked >= _EVERY:
@@ -66,16 +66,16 @@ def parts(path: Path) -> list[Path]:
     return [path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
 
 
-def _compare(path: Path, handle: int, before: os.stat_result) -> Change | None:
+def _compare(path: Path, handle: int, before: os.stat_result) -> FileChange | None:
     now = os.fstat(handle)
     if now.st_size < before.st_size:
-        return Change(
+        return FileChange(
             f"the model file {path} was cut from {before.st_size} to {now.st_size} bytes while it is in use: put the "
             "whole file in place and restart the verifier",
             lost=True,
         )
     if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-        return Change(
+        return FileChange(
             f"the model file {path} was written to while it is in use, so texts may be wrong: restart the verifier, "
             "and replace files by renaming (mv), not by writing over them",
             lost=False,

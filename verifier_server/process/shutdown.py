@@ -26,7 +26,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(slots=True)
-class Told:
+class StopSignals:
     """The signals that told the process to stop, the first one first."""
 
     numbers: list[int] = field(default_factory=list)
@@ -41,12 +41,12 @@ class Told:
 
 
 @contextmanager
-def heard(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[Told]:
+def heard(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[StopSignals]:
     """Have `stop` called in `loop` at a signal that ends the process, before whoever handles that signal.
 
     Only in the main thread: elsewhere there are no signals.
     """
-    told = Told()
+    told = StopSignals()
     if threading.current_thread() is not threading.main_thread():
         yield told
         return

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.batch.parallel import InOrder, side_by_side
+from drafter_client.batch.parallel import InOrder, in_parallel
 
 
 @pytest.fixture(autouse=True)
@@ -20,16 +20,16 @@ def _no_thread_is_left() -> object:
 
 @pytest.mark.parametrize("threads", [1, 3, 20])
 def test_all_jobs_are_done_once(threads: int) -> None:
-    results = side_by_side(range(10), lambda job: job + 100, threads, threading.Event())
+    results = in_parallel(range(10), lambda job: job + 100, threads, threading.Event())
     assert sorted(results) == list(range(100, 110))
 
 
 def test_one_thread_keeps_the_order() -> None:
-    assert list(side_by_side(range(10), lambda job: job, 1, threading.Event())) == list(range(10))
+    assert list(in_parallel(range(10), lambda job: job, 1, threading.Event())) == list(range(10))
 
 
 def test_no_jobs_at_all() -> None:
-    assert list(side_by_side([], lambda job: job, 4, threading.Event())) == []
+    assert list(in_parallel([], lambda job: job, 4, threading.Event())) == []
 
 
 def test_so_many_are_at_work_and_results_come_as_they_get_done() -> None:
@@ -42,7 +42,7 @@ def test_so_many_are_at_work_and_results_come_as_they_get_done() -> None:
             assert second_is_out.wait(20)
         return job
 
-    results = side_by_side([0, 1, 2], work, 3, threading.Event())
+    results = in_parallel([0, 1, 2], work, 3, threading.Event())
     assert next(results) == 1
     second_is_out.set()
     assert sorted(results) == [0, 2]
@@ -58,7 +58,7 @@ def test_what_is_done_when_it_stops_is_kept_and_nothing_is_begun_any_more() -> N
             return None  # broken off
         return job
 
-    assert list(side_by_side(range(9), work, 1, stop)) == [0, 1]
+    assert list(in_parallel(range(9), work, 1, stop)) == [0, 1]
     assert begun.qsize() == 3
 
 
@@ -74,7 +74,7 @@ def test_an_error_ends_the_others_and_is_raised_after_what_got_done(error: BaseE
         failing.set()
         raise error
 
-    results = side_by_side(range(5), work, 2, stop)
+    results = in_parallel(range(5), work, 2, stop)
     assert next(results) == 0
     with pytest.raises(type(error)):
         next(results)
@@ -88,7 +88,7 @@ def test_closing_ends_it() -> None:
             assert stop.wait(20)
         return job
 
-    with closing(side_by_side(range(50), work, 2, stop)) as results:
+    with closing(in_parallel(range(50), work, 2, stop)) as results:
         assert next(results) == 0
     assert stop.is_set()
 

@@ -17,7 +17,7 @@ from backends.base import EngineLost, Entry, Logits
 from backends.scripted import Script, ScriptedBackend
 from drafter_client import pair
 from drafter_client.cli import batch as many
-from drafter_client.display.progress import Writing
+from drafter_client.display.progress import WritingProgress
 from drafter_client.errors import ConnectionLost
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
@@ -325,7 +325,7 @@ def test_an_interrupt_ends_what_is_under_way_and_the_same_command_goes_on(
 ) -> None:
     write = many.write
 
-    def interrupting(pair: Any, prompt: Any, progress: Writing, stop: threading.Event) -> Any:
+    def interrupting(pair: Any, prompt: Any, progress: WritingProgress, stop: threading.Event) -> Any:
         """Ctrl-C while the third prompt is written."""
 
         class Telling:
@@ -357,7 +357,7 @@ def test_an_interrupted_run_still_shows_what_came_early(
 ) -> None:
     write, others = many.write, threading.Semaphore(0)
 
-    def interrupting(pair: Any, prompt: Any, progress: Writing, stop: threading.Event) -> Any:
+    def interrupting(pair: Any, prompt: Any, progress: WritingProgress, stop: threading.Event) -> Any:
         if prompt.index == 0:  # it waits for the six others
             assert all(others.acquire(timeout=20) for _ in PROMPTS[1:])
             os.kill(os.getpid(), signal.SIGINT)

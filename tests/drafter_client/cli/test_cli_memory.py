@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from speculation.policy.mode_measurement import Measured
+from speculation.policy.mode_measurement import ModeMeasurement
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, serving
 
@@ -13,7 +13,7 @@ from tests.drafter_client.support import Verifier, serving
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(Measured, "says_something", property(lambda _: True))  # however quick this machine is
+    monkeypatch.setattr(ModeMeasurement, "says_something", property(lambda _: True))  # however quick this machine is
     return tmp_path / "specpair" / "modes.json"
 
 

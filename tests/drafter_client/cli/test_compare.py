@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from drafter_client import Mode
 from drafter_client.cli.compare import verdict
-from drafter_client.display.comparison_table import AUTO, Text, shuffled, table, ways
+from drafter_client.display.comparison_table import AUTO, ComparedText, shuffled, table, ways
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier
 
 MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]
 
 
-def _text(way: str, run: int, prompt: int, rate: float, ids: tuple[int, ...] = (1, 2)) -> Text:
-    return Text(way, "some", run, prompt, ids, rate, 10.0 * rate, 8 if way != "target" else 0, 6)
+def _text(way: str, run: int, prompt: int, rate: float, ids: tuple[int, ...] = (1, 2)) -> ComparedText:
+    return ComparedText(way, "some", run, prompt, ids, rate, 10.0 * rate, 8 if way != "target" else 0, 6)
 
 
-def _texts(rates: dict[str, list[float]]) -> list[Text]:
+def _texts(rates: dict[str, list[float]]) -> list[ComparedText]:
     return [_text(way, run, 0, rate) for way, several in rates.items() for run, rate in enumerate(several)]
 
 

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from drafter_client.display.panel import legend, show, show_main
 from drafter_client.display.panel_rows import bars, headline
-from drafter_client.metrics.statistics import Baseline, Stats, Times, Turn
-from drafter_client.metrics.token_source import Origin
-from speculation.policy.schedule import Operation
+from drafter_client.metrics.statistics import Baseline, Stats, Turn, WaitTimes
+from drafter_client.metrics.token_source import TokenSource
+from speculation.policy.schedule import Schedule
 
 
 def _printed(stats: Stats, width: int = 100) -> list[str]:
@@ -36,7 +36,7 @@ def _stats(**changes: object) -> Stats:
         accepted=75,
         ttft_ms=41.6,
         total_ms=2000.0,
-        times=Times(prefill=40.0, drafting=400.0, network=800.0, queue=60.0, verify=700.0),
+        times=WaitTimes(prefill=40.0, drafting=400.0, network=800.0, queue=60.0, verify=700.0),
         bytes_sent=3072,
         bytes_received=10240,
         finish_reason="length",
@@ -77,8 +77,8 @@ def test_a_text_that_was_drawn_can_be_drawn_again() -> None:
 
 
 def test_how_the_two_worked_together() -> None:
-    operations = Counter({Operation.OVERLAPPED: 80, Operation.SELF_CONTINUED: 20})
-    origins = Counter({Origin.ACCEPTED: 70, Origin.CORRECTION: 5, Origin.FREE: 1, Origin.OWN: 24})
+    operations = Counter({Schedule.OVERLAPPED: 80, Schedule.SELF_CONTINUED: 20})
+    origins = Counter({TokenSource.ACCEPTED: 70, TokenSource.CORRECTION: 5, TokenSource.FREE: 1, TokenSource.OWN: 24})
     lines = _lines(_stats(guesses=31, misses=40, prepared=30, operations=operations, origins=origins))
     assert lines[6:11] == [
         "mispredicted 40 tokens next draft ready 75.0%",
@@ -90,14 +90,14 @@ def test_how_the_two_worked_together() -> None:
 
 
 def test_in_lockstep_nothing_is_ready_or_out_of_date() -> None:
-    origins = Counter({Origin.ACCEPTED: 75, Origin.FREE: 25})
-    lines = _lines(_stats(guesses=25, operations=Counter({Operation.LOCKSTEP: 99}), origins=origins))
+    origins = Counter({TokenSource.ACCEPTED: 75, TokenSource.FREE: 25})
+    lines = _lines(_stats(guesses=25, operations=Counter({Schedule.LOCKSTEP: 99}), origins=origins))
     assert lines[6:9] == ["sent 3.0 KiB received 10.0 KiB", "tokens 75 accepted, 25 bonus", "operation lockstep"]
 
 
 def test_a_target_that_did_it_all_by_itself_is_told_as_such() -> None:
-    origins = Counter({Origin.FREE: 1, Origin.OWN: 99})
-    operations = Counter({Operation.SELF_CONTINUED: 99})
+    origins = Counter({TokenSource.FREE: 1, TokenSource.OWN: 99})
+    operations = Counter({Schedule.SELF_CONTINUED: 99})
     lines = _lines(_stats(rounds=0, drafted=0, accepted=0, origins=origins, operations=operations))
     assert "mispredicted 0 tokens next draft ready -" in lines
     assert "tokens 1 bonus, 99 target-decoded" in lines and "operation self-continued" in lines
@@ -111,7 +111,7 @@ def _alone(**changes: object) -> Stats:
 
 
 def test_a_model_of_this_machine_by_itself() -> None:
-    lines = _lines(_alone(mode="solo", times=Times(prefill=50.0), total_ms=2036.0), 80)
+    lines = _lines(_alone(mode="solo", times=WaitTimes(prefill=50.0), total_ms=2036.0), 80)
     assert lines[:-2] == [
         "big-7b alone, on this machine",
         "prompt 12 tokens ITL median 21.00 ms",
@@ -129,7 +129,7 @@ def test_a_model_of_this_machine_by_itself() -> None:
 
 
 def test_the_target_by_itself_through_its_server() -> None:
-    lines = _lines(_alone(mode="target", times=Times(network=150.0, queue=10.0, verify=1840.0)))
+    lines = _lines(_alone(mode="target", times=WaitTimes(network=150.0, queue=10.0, verify=1840.0)))
     assert lines[0] == "big-7b alone"
     assert "TTFT 50 ms TPOT 19.70 ms" in lines and "sent 3.0 KiB received 10.0 KiB" in lines
     assert lines[9:13] == [
@@ -142,7 +142,7 @@ def test_the_target_by_itself_through_its_server() -> None:
 
 
 def test_a_text_that_was_drafted_on_the_verifier() -> None:
-    lines = _lines(_stats(mode="fused", token_ms=[], times=Times(drafting=400.0, network=100.0, verify=1500.0)))
+    lines = _lines(_stats(mode="fused", token_ms=[], times=WaitTimes(drafting=400.0, network=100.0, verify=1500.0)))
     assert lines[0] == "small-1b drafts for big-7b, on the verifier"
     assert "generated 100 tokens draft tokens 96" in lines
     assert [line.split()[0] for line in lines[9:14]] == ["verify", "queue", "network", "drafting", "other"]
@@ -176,15 +176,13 @@ def everything(mode: str = "remote") -> Stats:
         guesses=31,
         misses=40,
         prepared=30,
-        operations=Counter(dict(zip(Operation, (30, 30, 39), strict=True)))
-        if mode in ("remote", "auto")
-        else Counter(),
+        operations=Counter(dict(zip(Schedule, (30, 30, 39), strict=True))) if mode in ("remote", "auto") else Counter(),
         turns=[Turn("remote", 16), Turn("target", 12), Turn("remote", 72)] if mode == "auto" else [],
         why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
         resumed=[] if mode == "solo" else [9, 78],
-        origins=Counter(dict(zip(Origin, (30, 30, 20, 20), strict=True))),
+        origins=Counter(dict(zip(TokenSource, (30, 30, 20, 20), strict=True))),
         sampling={"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
-        times=Times(40.0, 4000.0, 99999.0, 60.0, 7000.0),
+        times=WaitTimes(40.0, 4000.0, 99999.0, 60.0, 7000.0),
         context=112,
         baseline=Baseline(20.0, 39.0, 100, True),
     )
@@ -281,7 +279,7 @@ def test_a_model_name_in_brackets_is_shown_as_it_is() -> None:
 def test_the_legend_names_every_colour_once() -> None:
     text = legend().plain
     assert "\n" not in text
-    assert text.count("■") == len(Origin)
+    assert text.count("■") == len(TokenSource)
     for meaning in ("accepted", "recovered", "bonus", "target-decoded"):
         assert text.count(meaning) == 1
 

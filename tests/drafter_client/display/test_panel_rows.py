@@ -9,16 +9,16 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.display.panel_rows import headline
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Verdict
+from drafter_client.http.responses import VerifyResponse
 from drafter_client.metrics.statistics import Baseline, Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from drafters.draft_model import ModelDrafter
-from speculation.policy.schedule import Operation
-from speculation.policy.verifier_timeline import Flight
+from speculation.policy.schedule import Schedule
+from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 
-FREE, ACCEPTED, CORRECTED = Origin.FREE, Origin.ACCEPTED, Origin.CORRECTION
+FREE, ACCEPTED, CORRECTED = TokenSource.FREE, TokenSource.ACCEPTED, TokenSource.CORRECTION
 
 
 def _half_right() -> ModelDrafter:
@@ -59,7 +59,7 @@ def test_origins_add_up_with_the_counters(client: VerifierClient) -> None:
     assert all(piece.tokens for piece in run.committed)
     assert origins[ACCEPTED] == run.stats.accepted
     assert origins == run.stats.origins
-    assert origins.total() == run.stats.generated_tokens == 40 and origins[Origin.OWN] == 0
+    assert origins.total() == run.stats.generated_tokens == 40 and origins[TokenSource.OWN] == 0
     assert origins[FREE] + origins[CORRECTED] == run.stats.rounds + 1
     assert 0 < origins[CORRECTED] < run.stats.rounds
 
@@ -91,8 +91,8 @@ def test_bytes_are_those_of_one_run_and_not_of_all_before_it(client: VerifierCli
 
 def _round(stats: Stats, drafts: int, judged: int, accepted: int, forward_ms: float = 40.0) -> Stats:
     """The answer to a guess sent at 100 ms comes at 160."""
-    flight = Flight(10, [0] * drafts, 100.0, 0.0)
-    stats.round(Verdict(accepted, judged, [0] * (accepted + 1), None, 5.0, forward_ms), flight, 160.0)
+    flight = InFlightDraft(10, [0] * drafts, 100.0, 0.0)
+    stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, forward_ms), flight, 160.0)
     return stats
 
 
@@ -119,8 +119,8 @@ def test_drafts_that_were_looked_up_are_counted_where_they_are_judged(
     judged: int, accepted: int, counted: tuple[int, int]
 ) -> None:
     stats = Stats()
-    flight = Flight(10, [0] * 4, 100.0, 0.0, found=[False, False, True, True])
-    stats.round(Verdict(accepted, judged, [0] * (accepted + 1), None, 5.0, 40.0), flight, 160.0)
+    flight = InFlightDraft(10, [0] * 4, 100.0, 0.0, found=[False, False, True, True])
+    stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, 40.0), flight, 160.0)
     assert (stats.looked_up, stats.looked_up_accepted) == counted
 
 
@@ -142,9 +142,9 @@ def test_the_network_is_what_the_verifier_does_not_account_for() -> None:
 
 def test_tokens_are_counted_under_the_way_of_working_that_brought_them() -> None:
     stats = Stats(token_ids=[7])
-    stats.committed([(1, ACCEPTED), (2, ACCEPTED), (3, CORRECTED)], Operation.OVERLAPPED)
-    stats.committed([(4, Origin.OWN)], Operation.SELF_CONTINUED)
-    stats.committed([(5, Origin.OWN), (6, FREE)], Operation.OVERLAPPED)
+    stats.committed([(1, ACCEPTED), (2, ACCEPTED), (3, CORRECTED)], Schedule.OVERLAPPED)
+    stats.committed([(4, TokenSource.OWN)], Schedule.SELF_CONTINUED)
+    stats.committed([(5, TokenSource.OWN), (6, FREE)], Schedule.OVERLAPPED)
     assert stats.token_ids == [7, 1, 2, 3, 4, 5, 6]
     report = stats.report("")
     assert report["operations"] == {"overlapped": 5, "self-continued": 1}
@@ -155,7 +155,7 @@ def test_tokens_are_counted_under_the_way_of_working_that_brought_them() -> None
 def test_a_model_by_itself_is_timed_token_by_token() -> None:
     stats = Stats()
     for tokens, took in (([1], 50.0), ([2], 3.004), ([3, 4], 9.0)):
-        stats.wrote([(token, Origin.FREE) for token in tokens], took)
+        stats.wrote([(token, TokenSource.FREE) for token in tokens], took)
     assert (stats.token_ids, stats.ttft_ms) == ([1, 2, 3, 4], 50.0)
     report = stats.report("")
     assert report["token_ms"] == [50.0, 3.0, 9.0, 0.0]

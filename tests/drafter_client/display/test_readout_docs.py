@@ -4,8 +4,8 @@ import re
 
 from drafter_client.display.panel_rows import bars, columns, couples, lines
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
-from speculation.policy.schedule import Operation
+from drafter_client.metrics.token_source import TokenSource
+from speculation.policy.schedule import Schedule
 from tests.drafter_client.display.test_panel import everything
 from tests.paths import ROOT
 
@@ -37,8 +37,8 @@ def test_every_key_of_the_object_is_explained_and_no_other() -> None:
 
 
 def test_every_origin_and_way_of_working_is_explained() -> None:
-    assert _first_cells("The words") == [origin.value for origin in Origin]
-    assert all(f"`{operation.value}`" in DOCS for operation in Operation)
+    assert _first_cells("The words") == [origin.value for origin in TokenSource]
+    assert all(f"`{operation.value}`" in DOCS for operation in Schedule)
 
 
 def test_the_readme_leads_there() -> None:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
-from drafter_client.generation.executors import Drafted, Event, Threads
+from drafter_client.generation.executors import Drafted, Event, ThreadedExecutor
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from drafters.base import Expansion
 from drafters.draft_model import ModelDrafter
-from speculation.drafts.node_selection import Step
-from speculation.policy.schedule import Mechanisms, Operation
+from speculation.drafts.node_selection import DraftStep
+from speculation.policy.schedule import Mechanisms, Schedule
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import (
     ALL,
@@ -121,7 +121,7 @@ def test_a_long_prompt_is_not_read_to_its_end_when_all_is_over(client: VerifierC
             assert over.wait(20)
             return super().expand(text, tails, runners_up)
 
-    threads = Threads(client, Slow(lambda tokens: 0), lanes=0, stream=False)
+    threads = ThreadedExecutor(client, Slow(lambda tokens: 0), lanes=0, stream=False)
     threads.read([1] * 5000, 0)
     assert begun.wait(20)
     closing_down = threading.Thread(target=threads.close)
@@ -172,11 +172,11 @@ def test_the_counters_add_up(client: VerifierClient, mechanisms: Mechanisms) -> 
     assert min(stats.origins.values()) >= 0
     assert 0 <= stats.accepted <= stats.drafted and stats.rounds <= stats.guesses
     assert sum(stats.operations.values()) == 119
-    assert stats.operations.keys() <= {Operation.OVERLAPPED, Operation.SELF_CONTINUED}
+    assert stats.operations.keys() <= {Schedule.OVERLAPPED, Schedule.SELF_CONTINUED}
     assert 0 <= stats.prepared <= stats.misses <= 119
-    assert origins[Origin.OWN] == stats.origins[Origin.OWN] == 0 or mechanisms.self_continue
-    assert stats.origins[Origin.ACCEPTED] == stats.accepted
-    assert stats.origins[Origin.FREE] + stats.origins[Origin.CORRECTION] == 1 + stats.rounds
+    assert origins[TokenSource.OWN] == stats.origins[TokenSource.OWN] == 0 or mechanisms.self_continue
+    assert stats.origins[TokenSource.ACCEPTED] == stats.accepted
+    assert stats.origins[TokenSource.FREE] + stats.origins[TokenSource.CORRECTION] == 1 + stats.rounds
     if mechanisms.in_flight == 1:
         assert stats.origins == origins, "what was told at once was right"
     if not mechanisms.self_continue:
@@ -190,9 +190,9 @@ def test_a_target_that_does_it_by_itself_is_counted_as_such(client: VerifierClie
     run = generate(client, Scenario(lambda tokens: 0), 0, mechanisms=ALL, max_tokens=60)
     assert run.tokens == target_alone(GREEDY, 60)
     assert run.stats.drafted == run.stats.accepted == 0
-    assert run.stats.origins.keys() <= {Origin.FREE, Origin.OWN}
-    assert run.stats.origins[Origin.OWN] > 30, "an empty guess, sent now and then, asks for a step, too"
-    assert run.stats.operations == {Operation.SELF_CONTINUED: 59}
+    assert run.stats.origins.keys() <= {TokenSource.FREE, TokenSource.OWN}
+    assert run.stats.origins[TokenSource.OWN] > 30, "an empty guess, sent now and then, asks for a step, too"
+    assert run.stats.operations == {Schedule.SELF_CONTINUED: 59}
 
 
 @EACH_WAY
@@ -275,9 +275,9 @@ def test_the_drafter_goes_on_as_far_as_the_step_says_and_each_draft_is_heard_of_
         return False
 
     drafter = Counting(ScriptedBackend(Script(seed=1)), GREEDY)
-    with closing(Threads(client, drafter, lanes=0, stream=False)) as threads:
+    with closing(ThreadedExecutor(client, drafter, lanes=0, stream=False)) as threads:
         threads.open("whichever", len(PROMPT), react)
-        threads.draft(Step([], [[]], len(PROMPT), False, 0.0, until=5), list(PROMPT))
+        threads.draft(DraftStep([], [[]], len(PROMPT), False, 0.0, until=5), list(PROMPT))
         assert over.wait(20)
     assert heard == [(token, at < 5) for at, token in enumerate(target_alone(GREEDY, 6))]
 
@@ -317,7 +317,7 @@ def test_an_answer_that_is_under_way_is_not_waited_for_at_the_end(mechanisms: Me
 
 def test_a_session_that_never_opened_is_not_listened_to(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
-        crew = Threads(client, toy_drafter(), 1, stream=True)
+        crew = ThreadedExecutor(client, toy_drafter(), 1, stream=True)
         asked: list[str] = []
         for other in crew._clients:
             other.abort = lambda: None  # type: ignore[method-assign]  # which would hide it most of the time

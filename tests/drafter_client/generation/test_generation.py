@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.scripted import ByteVocabulary
-from drafter_client import Finished, Generation, Options, Origin, Stats, Tokens
+from drafter_client import Finished, Generation, Options, Stats, Tokens, TokenSource
 from drafter_client.generation.observer import Committed
 
 PROMPT = [256, 97]
@@ -32,7 +32,7 @@ class Run:
         try:
             for piece in self._pieces:
                 self.stats.token_ids += piece
-                yield Committed([(token, Origin.FREE) for token in piece])
+                yield Committed([(token, TokenSource.FREE) for token in piece])
             if self._fails is not None:
                 raise self._fails
             self.stats.finish_reason = "length"
@@ -118,7 +118,7 @@ def test_closing_waits_for_the_step_that_another_thread_is_at() -> None:
         try:
             stepping.set()
             assert go.wait(10.0)
-            yield Committed([(97, Origin.FREE)])
+            yield Committed([(97, TokenSource.FREE)])
         finally:
             ended.append(go.is_set())
 

@@ -11,7 +11,7 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.errors import BadReply, StrategyRefused
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
 from drafters.lookup import NgramDrafter
@@ -63,7 +63,7 @@ def test_the_text_is_the_targets_own_whatever_is_guessed(
     if strategy is Strategy.GREEDY:
         assert run.stats.accepted == 0
         origins = {origin for piece in run.committed for _, origin in piece.tokens}
-        assert Origin.ACCEPTED not in origins
+        assert TokenSource.ACCEPTED not in origins
 
 
 @ONE_AT_A_TIME

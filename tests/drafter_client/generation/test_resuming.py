@@ -15,10 +15,10 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.fields import Fields
 from drafter_client.http.outages import Health, Outages
-from drafter_client.http.responses import Bounds, ModelInfo, Opened
+from drafter_client.http.responses import ModelInfo, PrefillResponse, ResponseBounds
 from drafter_client.http.transport import Reply
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, SessionConflict, UnknownSession
 from tests.drafter_client.http.fake_transports import Canned
 
@@ -38,7 +38,7 @@ class Verifiers:
         self.text = TextSession(PROMPT)
         self.stats = Stats()
         self.looks = self.closed = 0
-        self.bounds = Bounds("http://v", 100, len(PROMPT) + 10)
+        self.bounds = ResponseBounds("http://v", 100, len(PROMPT) + 10)
 
     def attempt(self) -> Run:
         self.asked.append(list(self.text.tokens))
@@ -48,7 +48,7 @@ class Verifiers:
         for token in range(begin, min(begin + count, 20)):
             self.now += 1.0
             self.stats.token_ids.append(token)
-            yield Committed([(token, Origin.FREE)])
+            yield Committed([(token, TokenSource.FREE)])
         if failure is not None:
             raise failure
         self.stats.finish_reason = "length"
@@ -240,7 +240,7 @@ def _opened(**changed: Any) -> dict[str, Any]:
     } | changed
 
 
-def _prefill(known: list[int], **changed: Any) -> tuple[Opened, Any]:
+def _prefill(known: list[int], **changed: Any) -> tuple[PrefillResponse, Any]:
     transport = Canned(Reply(200, _opened(**changed)))
     client = VerifierClient("http://v", transport=transport)
     opened = client.prefill(TextSession(PROMPT, "mine", tokens=known), {"max_tokens": 9, "seed": 1})

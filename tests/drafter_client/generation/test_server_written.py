@@ -14,10 +14,10 @@ from drafter_client.generation.resuming import released
 from drafter_client.generation.server_written import served
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Bounds
+from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.transport import HttpTransport
 from drafter_client.metrics.statistics import Baseline, Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from drafter_client.trace.recorder import Recorder
 from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
@@ -53,7 +53,7 @@ class Streaming(Canned):
 
 def _read(transport: Streaming, limit: int = 1000, ids: int = 300, known: Sequence[int] = ()) -> Stats:
     client, stats = VerifierClient("http://v", transport=transport), Stats()
-    bounds, request = Bounds("http://v", ids, len(PROMPT) + limit), {"max_tokens": limit}
+    bounds, request = ResponseBounds("http://v", ids, len(PROMPT) + limit), {"max_tokens": limit}
     text = TextSession(PROMPT, tokens=list(known))
     for _ in served(client, text, request, bounds, stats, lambda: transport.now):
         pass
@@ -69,12 +69,12 @@ def test_rate_and_first_token_are_timed_on_this_side() -> None:
 
 def test_the_text_is_the_targets(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
-        bounds, stats = Bounds(verifier.url, 258, len(PROMPT) + 8), Stats()
+        bounds, stats = ResponseBounds(verifier.url, 258, len(PROMPT) + 8), Stats()
         with released(client, TextSession(PROMPT)) as text:
             pieces = list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, stats, Ticks()))
         assert 0 < stats.bytes_sent < stats.bytes_received
     ids = plain(ScriptedBackend(Script(seed=1)), PROMPT, 8)
-    assert [pair for piece in pieces for pair in piece.tokens] == [(token, Origin.FREE) for token in ids]
+    assert [pair for piece in pieces for pair in piece.tokens] == [(token, TokenSource.FREE) for token in ids]
     assert (stats.token_ids, stats.prompt_tokens) == (ids, len(PROMPT))
 
 
@@ -125,7 +125,7 @@ def test_a_summary_that_is_none_is_refused(summary: Any) -> None:
 
 def test_an_observer_hears_of_each_token() -> None:
     transport, recorder = Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)]), Recorder()
-    client, bounds = VerifierClient("http://v", transport=transport), Bounds("http://v", 300, 1000)
+    client, bounds = VerifierClient("http://v", transport=transport), ResponseBounds("http://v", 300, 1000)
     transport.now = 7.0
     text = TextSession(PROMPT)
     for _ in served(client, text, {"max_tokens": 9}, bounds, Stats(), lambda: transport.now, recorder):
@@ -146,7 +146,7 @@ def test_one_connection_serves_text_after_text(verifier: Verifier) -> None:
 
     with closing(VerifierClient(verifier.url, transport=Counting(verifier.url))) as client:
         for _ in range(3):
-            bounds = Bounds(verifier.url, 258, len(PROMPT) + 8)
+            bounds = ResponseBounds(verifier.url, 258, len(PROMPT) + 8)
             with released(client, TextSession(PROMPT)) as text:
                 assert list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, Stats(), Ticks()))
     assert len(connected) == 6 and len(set(map(id, connected))) == 1
@@ -168,7 +168,7 @@ def test_what_a_broken_request_took_is_the_networks() -> None:
 
     stats = Stats()
     transport = Cut([(0.5, "tokens", SOME), (1.0, "tokens", SOME)])
-    client, bounds = VerifierClient("http://v", transport=transport), Bounds("http://v", 300, 1000)
+    client, bounds = VerifierClient("http://v", transport=transport), ResponseBounds("http://v", 300, 1000)
     with pytest.raises(ConnectionLost):
         list(served(client, TextSession(PROMPT), {}, bounds, stats, lambda: transport.now))
     assert stats.token_ids == [5, 5] and stats.times.network == stats.total_ms == 1500.0
@@ -193,4 +193,4 @@ def test_what_drafting_on_the_other_side_came_to_is_told() -> None:
     stats = _read(Streaming([*events, (0.1, "end", end)]))
     assert (stats.draft_model, stats.rounds, stats.drafted, stats.accepted) == ("small", 2, 5, 3)
     assert (stats.looked_up, stats.looked_up_accepted, stats.times.drafting) == (2, 1, 7.0)
-    assert stats.origins == {Origin.FREE: 2, Origin.ACCEPTED: 3, Origin.CORRECTION: 1}
+    assert stats.origins == {TokenSource.FREE: 2, TokenSource.ACCEPTED: 3, TokenSource.CORRECTION: 1}

@@ -10,7 +10,7 @@ from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError
 from drafter_client.generation.resuming import released
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Ended, Pushed
+from drafter_client.http.responses import StreamedTokens, StreamEnd
 from drafter_client.http.transport import Reply
 from speculation.errors import (
     ModelLoading,
@@ -304,8 +304,8 @@ def test_a_stream_tells_what_is_committed_from_a_position_on(verifier: Verifier)
         text += client.verify(opened.session_id, 4, []).tokens
         for position in (2, 4):
             assert list(client.stream(opened.session_id, position)) == [
-                Pushed(position, text[position - 2 :], own=False, forward_ms=None),
-                Ended("length"),
+                StreamedTokens(position, text[position - 2 :], own=False, forward_ms=None),
+                StreamEnd("length"),
             ]
         with pytest.raises(PositionBeyondCommitted):
             next(client.stream(opened.session_id, 6))

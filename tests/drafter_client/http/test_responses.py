@@ -14,7 +14,7 @@ from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
-from drafter_client.http.responses import Ended, Pushed
+from drafter_client.http.responses import StreamedTokens, StreamEnd
 from drafter_client.http.transport import Reply
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from tests.drafter_client.http.fake_transports import Canned
@@ -279,8 +279,8 @@ def test_an_event_that_is_no_verifiers_is_named(events: list[tuple[str, Any]], w
 def test_a_stream_is_read_to_its_end() -> None:
     client = VerifierClient("http://v", transport=Pretender({}, iter([_pushed(10, [65, 66]), _end(12, "stop")])))
     told = client.stream("s", 10)
-    assert next(told) == Pushed(10, [65, 66], own=True, forward_ms=1.0)
-    assert next(told) == Ended("stop")
+    assert next(told) == StreamedTokens(10, [65, 66], own=True, forward_ms=1.0)
+    assert next(told) == StreamEnd("stop")
 
 
 def _generate(

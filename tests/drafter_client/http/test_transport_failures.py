@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -355,6 +355,23 @@ def test_an_answer_is_given_up_where_nothing_answers_beside(health: bytes) -> No
         with pytest.raises(ConnectionLost, match=r"/verify sent nothing for 0\.02 s, and nothing answers beside: "):
             _ask(sender)
         assert server.broken_off.wait(10)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_frozen_verifier_is_asked_at_health_once_and_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system takes connections for it, as for a process that was stopped, and nothing ever answers."""
+    monkeypatch.setattr(transport, "_LOOK_TIMEOUT", 0.2)  # ten times as long as an answer is waited for without a look
+    connections = 0
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as frozen:
+        with closing(HttpTransport(f"http://127.0.0.1:{frozen.getsockname()[1]}")) as sender:
+            with pytest.raises(ConnectionLost, match=r"/health sent nothing for 0\.2 s"):
+                _ask(sender)
+        frozen.settimeout(0.0)
+        with suppress(BlockingIOError):
+            while True:
+                frozen.accept()[0].close()
+                connections += 1
+    assert connections == 2, "the request's, and that of the look"
 
 
 def test_what_is_asked_beside_is_broken_off_too(monkeypatch: pytest.MonkeyPatch) -> None:

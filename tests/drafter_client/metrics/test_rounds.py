@@ -11,9 +11,9 @@ import pytest
 from backends.scripted import END, Script, ScriptedBackend
 from drafter_client.errors import ConnectionLost
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Ended, Pushed, Verdict
+from drafter_client.http.responses import StreamedTokens, StreamEnd, VerifyResponse
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from drafters.draft_model import ModelDrafter
 from simulation.paced import Cost, Paced
 from speculation.acceptance.strategies import Strategy
@@ -71,8 +71,8 @@ def check(stats: Stats, ends_with_a_draft: bool = False) -> None:
     """Each token is the first, a draft that stood, the target's own word of a round, or one that nobody asked for."""
     origins = stats.origins
     assert origins.total() == stats.generated_tokens
-    assert origins[Origin.ACCEPTED] == stats.accepted <= stats.drafted
-    assert origins[Origin.FREE] + origins[Origin.CORRECTION] == 1 + stats.rounds - ends_with_a_draft
+    assert origins[TokenSource.ACCEPTED] == stats.accepted <= stats.drafted
+    assert origins[TokenSource.FREE] + origins[TokenSource.CORRECTION] == 1 + stats.rounds - ends_with_a_draft
     assert stats.rounds <= stats.guesses
 
 
@@ -99,7 +99,7 @@ def test_every_pass_is_counted_once(
         target, toy_drafter(agreement, sampling), length, mechanisms=mechanisms, **options_of(sampling, 100)
     ).stats
     check(stats)
-    assert (stats.rounds, stats.drafted, stats.origins[Origin.OWN]) == (passes.asked, passes.judged, passes.own)
+    assert (stats.rounds, stats.drafted, stats.origins[TokenSource.OWN]) == (passes.asked, passes.judged, passes.own)
 
 
 @ALL_WAYS
@@ -114,7 +114,7 @@ def test_a_draft_that_ends_the_text_has_nothing_behind_it(
     assert (stats.token_ids[-1], stats.finish_reason) == (END, "stop")
     assert agreement > 0 or not passes.ended_by_draft
     check(stats, passes.ended_by_draft)
-    assert (stats.rounds, stats.drafted, stats.origins[Origin.OWN]) == (passes.asked, passes.judged, passes.own)
+    assert (stats.rounds, stats.drafted, stats.origins[TokenSource.OWN]) == (passes.asked, passes.judged, passes.own)
 
 
 @pytest.mark.parametrize("strategy", Strategy)
@@ -147,10 +147,10 @@ def test_a_last_answer_that_is_lost_is_no_fault_of_a_text_that_is_here(verifier:
         def another(self) -> "Losing":
             return Losing(self.url)
 
-        def guess(self, *given: Any, **more: Any) -> Callable[[], Verdict]:
+        def guess(self, *given: Any, **more: Any) -> Callable[[], VerifyResponse]:
             answer = super().guess(*given, **more)
 
-            def lost() -> Verdict:
+            def lost() -> VerifyResponse:
                 verdict = answer()
                 if verdict.finish_reason is not None:
                     assert over.wait(20)
@@ -159,7 +159,7 @@ def test_a_last_answer_that_is_lost_is_no_fault_of_a_text_that_is_here(verifier:
 
             return lost
 
-        def stream(self, session_id: str, position: int) -> Iterator[Pushed | Ended]:
+        def stream(self, session_id: str, position: int) -> Iterator[StreamedTokens | StreamEnd]:
             try:
                 yield from super().stream(session_id, position)
             finally:
@@ -169,5 +169,7 @@ def test_a_last_answer_that_is_lost_is_no_fault_of_a_text_that_is_here(verifier:
         stats = generate(client, toy_drafter(1.0), 4, mechanisms=ALL, max_tokens=40).stats
     assert stats.finish_reason == "length" and stats.token_ids == target_alone(GREEDY, 40)
     assert stats.origins.total() == 40 and min(stats.origins.values()) >= 0
-    assert stats.origins[Origin.ACCEPTED] == stats.accepted
-    assert stats.origins[Origin.FREE] + stats.origins[Origin.CORRECTION] == 1 + stats.rounds, "the rest counts as own"
+    assert stats.origins[TokenSource.ACCEPTED] == stats.accepted
+    assert stats.origins[TokenSource.FREE] + stats.origins[TokenSource.CORRECTION] == 1 + stats.rounds, (
+        "the rest counts as own"
+    )

@@ -2,10 +2,10 @@
 
 import pytest
 
-from drafter_client.metrics.token_source import Change, Origin, Origins, first_origins
-from speculation.policy.verifier_timeline import Flight
+from drafter_client.metrics.token_source import SourceChange, TokenSource, TokenSources, first_sources
+from speculation.policy.verifier_timeline import InFlightDraft
 
-ACCEPTED, CORRECTION, FREE, OWN = Origin
+ACCEPTED, CORRECTION, FREE, OWN = TokenSource
 
 
 class Told:
@@ -13,14 +13,14 @@ class Told:
 
     def __init__(self, accepts: bool = True) -> None:
         self.text = [0] * 10
-        self.origins = Origins(self.text, accepts)
+        self.origins = TokenSources(self.text, accepts)
 
-    def guess(self, *drafts: int, position: int = 10) -> Flight:
-        guess = Flight(position, list(drafts), 0.0, 0.0)
+    def guess(self, *drafts: int, position: int = 10) -> InFlightDraft:
+        guess = InFlightDraft(position, list(drafts), 0.0, 0.0)
         self.origins.sent(guess)
         return guess
 
-    def tell(self, *tokens: int) -> list[Origin]:
+    def tell(self, *tokens: int) -> list[TokenSource]:
         start = len(self.text)
         self.text += tokens
         return self.origins.tell(start, len(tokens))
@@ -35,7 +35,7 @@ class Told:
         ([1, 2, 3], 3, [ACCEPTED, ACCEPTED, ACCEPTED]),  # the last draft has ended the text
     ],
 )
-def test_a_guess_and_what_came_of_it(tokens: list[int], stood: int, told: list[Origin]) -> None:
+def test_a_guess_and_what_came_of_it(tokens: list[int], stood: int, told: list[TokenSource]) -> None:
     by_answer, by_stream = Told(), Told()
     assert by_answer.origins.answered(by_answer.guess(1, 2, 3), 10, stood, 10 + len(tokens)) == []
     assert by_answer.tell(*tokens) == told
@@ -69,7 +69,7 @@ def test_the_verifiers_own_steps_are_what_it_says_they_are() -> None:
     told.origins.answered(told.guess(7, position=12), 14, 0, 14)  # it never ran, and told of both all the same
     assert told.tell(7, 8) == [ACCEPTED, ACCEPTED]
     assert told.origins.waits, "of the other guess, as far as is known"
-    assert told.origins.went_on(12, 2) == [Change(12, ACCEPTED, OWN), Change(13, ACCEPTED, OWN)]
+    assert told.origins.went_on(12, 2) == [SourceChange(12, ACCEPTED, OWN), SourceChange(13, ACCEPTED, OWN)]
     assert not told.origins.waits
     assert told.origins.answered(guess, 14, 0, 15) == []
     assert told.tell(9) == [FREE], "its drafts were there already, so that it came to a plain step"
@@ -102,7 +102,7 @@ def test_the_answer_has_the_last_word() -> None:
     one, two = told.guess(1), told.guess(1, 2, 3)
     assert told.tell(1, 2, 3, 4) == [ACCEPTED, FREE, ACCEPTED, FREE]
     assert told.origins.answered(one, 14, 0, 14) == []
-    assert told.origins.answered(two, 10, 3, 14) == [Change(11, FREE, ACCEPTED)]
+    assert told.origins.answered(two, 10, 3, 14) == [SourceChange(11, FREE, ACCEPTED)]
 
 
 def test_a_guess_that_can_have_brought_nothing_is_not_waited_for() -> None:
@@ -119,7 +119,7 @@ def test_what_an_answer_that_is_lost_would_have_told_counts_as_the_verifiers_own
     told.guess(1, 2)
     assert told.tell(1, 9) == [ACCEPTED, CORRECTION]
     assert told.origins.waits
-    assert told.origins.close() == [Change(10, ACCEPTED, OWN), Change(11, CORRECTION, OWN)]
+    assert told.origins.close() == [SourceChange(10, ACCEPTED, OWN), SourceChange(11, CORRECTION, OWN)]
 
 
 def test_under_a_rule_by_which_no_draft_stands_none_is_accepted() -> None:
@@ -130,5 +130,5 @@ def test_under_a_rule_by_which_no_draft_stands_none_is_accepted() -> None:
 
 
 def test_with_the_prompt_comes_one_and_what_was_added_before_it_was_asked_for_again() -> None:
-    assert first_origins(1) == [FREE]
-    assert first_origins(3) == [FREE, OWN, OWN]
+    assert first_sources(1) == [FREE]
+    assert first_sources(3) == [FREE, OWN, OWN]

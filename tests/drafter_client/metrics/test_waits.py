@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from drafter_client.http.client import VerifierClient
-from drafter_client.metrics.statistics import Stats, Times
+from drafter_client.metrics.statistics import Stats, WaitTimes
 from drafter_client.metrics.waits import OTHER, PARTS, Span, exchange, fitted, partition, percentages
 from speculation.policy.schedule import Mechanisms
 from tests.drafter_client.support import EACH_WAY, generate, toy_drafter
@@ -64,14 +64,14 @@ def test_per_cents_add_up_to_a_hundred(values: list[float]) -> None:
 @pytest.mark.parametrize("mode", ["target", "fused"])
 def test_a_text_of_the_verifier_that_was_left_early_waited_for_the_verifier(mode: str) -> None:
     assert Stats(mode=mode, total_ms=70.0).waits()["verify"] == 70.0
-    told = Stats(mode=mode, total_ms=70.0, finish_reason="stop", times=Times(verify=40.0, network=10.0)).waits()
+    told = Stats(mode=mode, total_ms=70.0, finish_reason="stop", times=WaitTimes(verify=40.0, network=10.0)).waits()
     assert (told["verify"], told["network"], told["other"]) == (40.0, 10.0, 20.0)
 
 
 def test_stretches_in_several_modes_are_added_up() -> None:
     whole = Stats(mode="auto", total_ms=100.0)
     whole.add(Stats(mode="fused", total_ms=60.0), 3)
-    whole.add(Stats(mode="target", total_ms=60.0, finish_reason="stop", times=Times(verify=20.0, network=40.0)), 4)
+    whole.add(Stats(mode="target", total_ms=60.0, finish_reason="stop", times=WaitTimes(verify=20.0, network=40.0)), 4)
     assert sum(whole.waits().values()) == pytest.approx(100.0)
     assert whole.waits()["verify"] == pytest.approx(80.0 / 1.2)
 

@@ -15,13 +15,13 @@ from drafter_client.errors import ConnectionLost
 from drafter_client.generation.observer import Committed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import Bounds, ModelInfo
+from drafter_client.http.responses import ModelInfo, ResponseBounds
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from drafter_client.modes.auto import Run, automatic
-from drafter_client.modes.latency_probe import Looks
+from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
-from drafter_client.modes.selection import Chooser
+from drafter_client.modes.selection import ModeSelection
 from drafters.base import Expansion
 from speculation.drafts.tree import Prediction
 from tests.drafter_client.http.fake_transports import Canned
@@ -62,7 +62,7 @@ class World:
             for at in range(len(known), end):
                 self.now += 1 / self.rates(self, options.mode)
                 stats.rounds += 1
-                committed = Committed([(self.token(at), Origin.FREE)])
+                committed = Committed([(self.token(at), TokenSource.FREE)])
                 text.passed_on(committed)
                 yield committed
                 if self.token(at) == END:
@@ -105,14 +105,14 @@ INFO = _info(100.0)  # 10 tokens per second
 
 def _chooser(
     world: World, modes: Sequence[Mode] = MODES, memory: Path | None = None, info: ModelInfo = INFO
-) -> Chooser:
+) -> ModeSelection:
     kept = None if memory is None else ModeMemory(memory, lambda: world.now)
-    return Chooser(modes, info, "draft", world.link(0.0), world.now, kept)
+    return ModeSelection(modes, info, "draft", world.link(0.0), world.now, kept)
 
 
-def _begin(world: World, tokens: int, chooser: Chooser, client: Any = None) -> tuple[Stats, Run]:
+def _begin(world: World, tokens: int, chooser: ModeSelection, client: Any = None) -> tuple[Stats, Run]:
     stats, options = Stats(), Options(max_tokens=tokens, mode=Mode.AUTO)
-    bounds = Bounds("http://v", 1000, len(PROMPT) + tokens, frozenset({END}))
+    bounds = ResponseBounds("http://v", 1000, len(PROMPT) + tokens, frozenset({END}))
 
     def look() -> None:
         if chooser.look_is_due(world.now):
@@ -128,7 +128,7 @@ def _begin(world: World, tokens: int, chooser: Chooser, client: Any = None) -> t
     return stats, run
 
 
-def _write(world: World, tokens: int, chooser: Chooser | None = None) -> tuple[Stats, list[int]]:
+def _write(world: World, tokens: int, chooser: ModeSelection | None = None) -> tuple[Stats, list[int]]:
     stats, run = _begin(world, tokens, chooser or _chooser(world))
     return stats, [token for committed in run for token, _ in committed.tokens]
 
@@ -194,13 +194,13 @@ def test_what_was_known_when_a_mode_was_left_is_part_of_the_text() -> None:
         finally:
             at = len(text.known)
             more = range(at, min(at + 3, len(PROMPT) + options.max_tokens))
-            text.held_back.extend(Committed([(world.token(place), Origin.OWN)]) for place in more)
+            text.held_back.extend(Committed([(world.token(place), TokenSource.OWN)]) for place in more)
 
     world.begin = leaving_more  # type: ignore[method-assign]
     stats, written = _write(world, 400)
     assert written == stats.token_ids == [world.token(at) for at in range(3, 403)]
     assert stats.finish_reason == "length" and sum(turn.tokens for turn in stats.turns) == 400
-    assert stats.origins[Origin.OWN] >= 6 and len(world.begun) >= 3
+    assert stats.origins[TokenSource.OWN] >= 6 and len(world.begun) >= 3
 
 
 def test_an_outage_is_not_held_against_a_mode() -> None:
@@ -283,7 +283,7 @@ def test_a_choice_that_is_turned_back_meanwhile_begins_nothing_anew() -> None:
     world = World(lambda _, mode: 10.0)
     told = iter([Mode.REMOTE, Mode.REMOTE, Mode.TARGET, Mode.REMOTE, Mode.TARGET])
 
-    class Turning(Chooser):
+    class Turning(ModeSelection):
         def next(self, left: int, mode: Mode | None = None, written: int = 0) -> Mode:
             return next(told, Mode.TARGET)
 
@@ -294,7 +294,7 @@ def test_a_choice_that_is_turned_back_meanwhile_begins_nothing_anew() -> None:
 
 
 def test_two_texts_that_meet_one_hiccup_have_seen_it_once() -> None:
-    chooser = Chooser([Mode.REMOTE, Mode.TARGET], INFO, "draft", 0.5, 0.0)
+    chooser = ModeSelection([Mode.REMOTE, Mode.TARGET], INFO, "draft", 0.5, 0.0)
     chooser.measured(Mode.REMOTE, 300, 1.0)
     chooser.measured(Mode.TARGET, 100, 1.0)
     assert not chooser.look_is_due(0.4)
@@ -416,7 +416,7 @@ def test_the_draft_model_is_timed_once_before_the_first_token() -> None:
             now.now += 0.5 if len(asked) == 1 else 0.02
             return Expansion([Prediction(7, 0.5)], 1)
 
-    chooser = Chooser(MODES, INFO, "draft", 1.0, 0.0)
+    chooser = ModeSelection(MODES, INFO, "draft", 1.0, 0.0)
     for _ in range(2):
         chooser.know(Slow(), [1, 2, 3, 4], now)
     assert asked == [[1, 2, *[7] * steps] for steps in range(6)], "a text only grows"
@@ -441,9 +441,9 @@ class Pinged(VerifierClient):
 
 def test_looks_are_taken_beside_what_is_written() -> None:
     now = Ticks(0.6)
-    chooser = Chooser(MODES, INFO, "draft", 1.0, 0.0)
+    chooser = ModeSelection(MODES, INFO, "draft", 1.0, 0.0)
     client = Pinged([80.0, 90.0])
-    with closing(Looks(client, chooser, now)) as look:
+    with closing(LatencyProbe(client, chooser, now)) as look:
         look()  # which does not wait
         look()
         client.may.set()
@@ -453,13 +453,13 @@ def test_looks_are_taken_beside_what_is_written() -> None:
 
 def test_looks_that_fail_are_none() -> None:
     chooser, client = (
-        Chooser(MODES, INFO, "draft", 1.0, 0.0),
+        ModeSelection(MODES, INFO, "draft", 1.0, 0.0),
         Pinged([ConnectionLost("gone"), 80.0, 300.0, 80.0, 95.0, 90.0, 80.0]),
     )
     client.may.set()
     now = Ticks(0.6)
     for answers_left in (6, 4, 2, 0):
-        with closing(Looks(client, chooser, now)) as look:
+        with closing(LatencyProbe(client, chooser, now)) as look:
             look()
         assert len(client.answers) == answers_left
     assert chooser.link_ms == 80.0

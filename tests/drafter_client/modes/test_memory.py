@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from drafter_client.modes.memory import ModeMemory, Setting, memory_file
-from speculation.policy.mode_measurement import Measured
+from speculation.policy.mode_measurement import ModeMeasurement
 from tests.drafter_client.support import Ticks
 
 SETTING = Setting("target", "llama_cpp", 30.0, "draft", "served")
-REMOTE = {"remote": Measured(128.0, 2.0, 60.0, 80.0)}
+REMOTE = {"remote": ModeMeasurement(128.0, 2.0, 60.0, 80.0)}
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_what_is_kept_is_found_again(memory: ModeMemory) -> None:
     assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.shares(SETTING) == {}
     memory.keep(SETTING, 20.0, REMOTE, 640)
     found, written = ModeMemory(_file(memory)).recall(SETTING, 21.0)
-    assert found == {"remote": Measured(128.0, 2.0, 60.0, 80.0, remembered=True)} and written == 640
+    assert found == {"remote": ModeMeasurement(128.0, 2.0, 60.0, 80.0, remembered=True)} and written == 640
     assert memory.shares(SETTING) == {"remote": 0.75}
 
 
@@ -51,39 +51,39 @@ def test_other_models_hosts_and_links_have_entries_of_their_own(
 ) -> None:
     memory.keep(SETTING, 20.0, REMOTE, 0)
     assert memory.recall(setting, link_ms)[0] == {}
-    memory.keep(setting, link_ms, {"fused": Measured(50.0, 1.0)}, 0)
+    memory.keep(setting, link_ms, {"fused": ModeMeasurement(50.0, 1.0)}, 0)
     assert set(memory.recall(SETTING, 20.0)[0]) == {"remote"} and set(memory.recall(setting, link_ms)[0]) == {"fused"}
 
 
 def test_a_share_accepted_is_known_over_any_link(memory: ModeMemory) -> None:
     memory.keep(SETTING, 20.0, REMOTE, 0)
-    memory.keep(SETTING, 90.0, {"fused": Measured(50.0, 1.0, 10.0, 40.0)}, 0)
+    memory.keep(SETTING, 90.0, {"fused": ModeMeasurement(50.0, 1.0, 10.0, 40.0)}, 0)
     assert memory.shares(SETTING) == {"remote": 0.75, "fused": 0.25}
 
 
 def test_modes_add_up_and_only_what_was_measured_now_is_written(memory: ModeMemory) -> None:
     memory.keep(SETTING, 20.0, REMOTE, 0)
     found, _ = memory.recall(SETTING, 20.0)
-    short = Measured(5.0, 0.1, 4.0, 5.0)
-    memory.keep(SETTING, 20.5, found | {"fused": Measured(64.0, 1.0), "target": short}, 0)
+    short = ModeMeasurement(5.0, 0.1, 4.0, 5.0)
+    memory.keep(SETTING, 20.5, found | {"fused": ModeMeasurement(64.0, 1.0), "target": short}, 0)
     assert set(memory.recall(SETTING, 20.0)[0]) == {"remote", "fused"}
     assert len(json.loads(_file(memory).read_text())["entries"]) == 1
 
 
 def test_a_rate_that_was_dropped_is_forgotten_and_how_its_drafts_fared_is_kept(memory: ModeMemory) -> None:
-    memory.keep(SETTING, 20.0, {**REMOTE, "fused": Measured(200.0, 12.0, 150.0, 200.0)}, 0)
+    memory.keep(SETTING, 20.0, {**REMOTE, "fused": ModeMeasurement(200.0, 12.0, 150.0, 200.0)}, 0)
     found, _ = memory.recall(SETTING, 20.0)
     found["fused"].tokens = found["fused"].seconds = 0.0
     memory.keep(SETTING, 20.0, found | REMOTE, 0)
     found, _ = memory.recall(SETTING, 20.0)
-    assert found["fused"] == Measured(0.0, 0.0, 150.0, 200.0, remembered=True) and found["remote"].rate == 64.0
+    assert found["fused"] == ModeMeasurement(0.0, 0.0, 150.0, 200.0, remembered=True) and found["remote"].rate == 64.0
 
 
 def test_a_mode_that_was_left_for_its_drafts_is_remembered_by_them(memory: ModeMemory) -> None:
-    memory.keep(SETTING, 20.0, {"remote": Measured(0.0, 0.0, 3.0, 12.0)}, 0)
+    memory.keep(SETTING, 20.0, {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0)}, 0)
     assert memory.shares(SETTING) == {"remote": 0.25}
     found, _ = ModeMemory(_file(memory)).recall(SETTING, 20.0)
-    assert found == {"remote": Measured(0.0, 0.0, 3.0, 12.0, remembered=True)} and not found["remote"].is_turn
+    assert found == {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0, remembered=True)} and not found["remote"].is_turn
 
 
 def test_the_entries_used_last_are_kept(memory: ModeMemory) -> None:
@@ -149,7 +149,7 @@ def test_writing_replaces_the_file_whole(memory: ModeMemory, monkeypatch: pytest
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fails)
-    memory.keep(SETTING, 20.0, {"fused": Measured(64.0, 1.0)}, 0)
+    memory.keep(SETTING, 20.0, {"fused": ModeMeasurement(64.0, 1.0)}, 0)
     assert _file(memory).read_bytes() == before and [*_file(memory).parent.iterdir()] == [_file(memory)]
 
 

@@ -17,7 +17,7 @@ from drafter_client.trace.analysis import (
     timeline,
     window,
 )
-from drafter_client.trace.reader import RunProfile, read_run
+from drafter_client.trace.reader import RunTrace, read_run
 from drafter_client.trace.schema import Row
 from tests.drafter_client.trace.folders import write
 
@@ -57,14 +57,14 @@ def test_the_lanes_of_a_run(tmp_path: Path) -> None:
 
 
 def test_a_pass_of_the_verifiers_own_lies_before_it_was_told_of() -> None:
-    run = RunProfile(1, {}, [], [], [], [], [(12.0, 40.0)])
+    run = RunTrace(1, {}, [], [], [], [], [(12.0, 40.0)])
     assert timeline(run) == [Span(Lane.VERIFY, 28.0, 40.0)]
 
 
 @given(MS, MS, MS, MS)
 def test_the_lanes_of_an_exchange_fill_it(sent: float, rtt: float, queue: float, forward: float) -> None:
     row: Row = {"sent_ms": sent, "queue_ms": queue, "forward_ms": forward, "arrived_ms": sent + rtt}
-    spans = timeline(RunProfile(1, {}, [row], [], [], [], []))
+    spans = timeline(RunTrace(1, {}, [row], [], [], [], []))
     ends = [sent, *(span.end for span in spans)]
     assert [span.begin for span in spans] == pytest.approx(ends[:-1])  # one behind the other, without a gap
     assert ends[-1] == pytest.approx(sent + rtt)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drafter_client.errors import ProfileError
+from drafter_client.errors import TraceError
 from drafter_client.trace import appending
 from drafter_client.trace.appending import append
 
@@ -42,7 +42,7 @@ def test_another_header_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     for other in ("a,c\n1,2\n", "a", "\n"):
         path.write_text(other)
-        with pytest.raises(ProfileError, match=r"t\.csv, line 1: these are not the columns"):
+        with pytest.raises(TraceError, match=r"t\.csv, line 1: these are not the columns"):
             append(path, HEAD, "1,2\n")
         assert path.read_text() == other
 
@@ -71,12 +71,12 @@ def test_lines_that_cannot_be_written_whole_are_not_written(
     path = tmp_path / "t.csv"
     append(path, HEAD, "1,2\n")
     monkeypatch.setattr(appending, "open", lambda path, mode, buffering: Full(path, "a+"), raising=False)
-    expected = ProfileError if isinstance(error, OSError) else KeyboardInterrupt
+    expected = TraceError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected):
         append(path, HEAD, "3,4\n")
     assert path.read_text() == "a,b\n1,2\n"
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match=r"the profile .* cannot be written: Is a directory"):
+    with pytest.raises(TraceError, match=r"the profile .* cannot be written: Is a directory"):
         append(tmp_path, HEAD)

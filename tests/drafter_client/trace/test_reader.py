@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from drafter_client.errors import ProfileError
+from drafter_client.errors import TraceError
 from drafter_client.metrics.statistics import Stats
 from drafter_client.trace.reader import Exchange, read_run, read_table
 from drafter_client.trace.schema import ROUNDS, RUNS
-from drafter_client.trace.writer import Profile
+from drafter_client.trace.writer import TraceFolder
 from tests.drafter_client.trace.folders import DETAIL, write
 
 
 def _refused(folder: Path) -> str:
-    with pytest.raises(ProfileError) as raised:
+    with pytest.raises(TraceError) as raised:
         read_run(folder)
     return str(raised.value).replace(f"{folder}", "DIR")
 
@@ -45,19 +45,19 @@ def test_rows_of_other_runs_are_left_out(tmp_path: Path) -> None:
 
 def test_a_run_that_is_not_there(tmp_path: Path) -> None:
     write(tmp_path)
-    with pytest.raises(ProfileError, match=r"there is no run 3 in .*runs\.csv: it has 1$"):
+    with pytest.raises(TraceError, match=r"there is no run 3 in .*runs\.csv: it has 1$"):
         read_run(tmp_path, 3)
 
 
 def test_the_last_run_with_drafts_is_read_unless_another_is_named(tmp_path: Path) -> None:
     write(tmp_path)
-    with Profile(tmp_path).run(Stats(mode="target")):  # as --baseline does
+    with TraceFolder(tmp_path).run(Stats(mode="target")):  # as --baseline does
         pass
     assert [read_run(tmp_path, number).figures["run"] for number in (None, 1, 2)] == [1, 1, 2]
 
 
 def test_a_folder_without_runs(tmp_path: Path) -> None:
-    Profile(tmp_path)
+    TraceFolder(tmp_path)
     assert _refused(tmp_path) == "no run has been written to DIR yet: give --profile DIR to a run"
 
 

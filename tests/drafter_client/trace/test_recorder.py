@@ -5,20 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_client.generation.observer import Committed
-from drafter_client.http.responses import Verdict
+from drafter_client.http.responses import VerifyResponse
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Change, Origin
+from drafter_client.metrics.token_source import SourceChange, TokenSource
 from drafter_client.trace.recorder import Recorder
 from drafters.base import Expansion
 from speculation.drafts.tree import Prediction
-from speculation.policy.schedule import Operation
-from speculation.policy.verifier_timeline import Flight
+from speculation.policy.schedule import Schedule
+from speculation.policy.verifier_timeline import InFlightDraft
 
 MS = st.floats(0.0, 1e4)
 
 
 @st.composite
-def rounds(draw: st.DrawFn) -> list[tuple[Flight, Verdict, float]]:
+def rounds(draw: st.DrawFn) -> list[tuple[InFlightDraft, VerifyResponse, float]]:
     """Guesses and answers that a verifier may give, with the moment when each came."""
     made = []
     for _ in range(draw(st.integers(0, 12))):
@@ -26,8 +26,8 @@ def rounds(draw: st.DrawFn) -> list[tuple[Flight, Verdict, float]]:
         count = len(found)
         judged, accepted = draw(st.integers(0, count)), draw(st.integers(0, count))
         sent = draw(MS)
-        flight = Flight(10, [7] * count, sent, 0.0, found=found, confidence=[0.5] * count)
-        verdict = Verdict(accepted, judged, [7] * (accepted + 1), None, draw(MS), draw(st.just(0.0) | MS))
+        flight = InFlightDraft(10, [7] * count, sent, 0.0, found=found, confidence=[0.5] * count)
+        verdict = VerifyResponse(accepted, judged, [7] * (accepted + 1), None, draw(MS), draw(st.just(0.0) | MS))
         made.append((flight, verdict, sent + draw(MS)))
     return made
 
@@ -40,7 +40,7 @@ def test_rows_add_up_with_the_counters(answers: list, random: object, steps: lis
         stats.drafted_for(took, 2 * took)
         recorder.drafted(Expansion([Prediction(7, 0.5)], 1), took, 2 * took)
     for flight, _, _ in answers:
-        recorder.sent(flight, Operation.OVERLAPPED)
+        recorder.sent(flight, Schedule.OVERLAPPED)
     random.shuffle(answers)  # type: ignore[attr-defined]
     for flight, verdict, now in answers:
         stats.round(verdict, flight, now)
@@ -64,13 +64,13 @@ def test_times_are_told_from_the_beginning_of_the_run() -> None:
     recorder.began(1000.0)
     recorder.began(1015.0)  # of another stretch of the text
     recorder.drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), 3.0, 1008.0)
-    flight = Flight(10, [5, 6], 1010.0, 0.0, found=[False, True], confidence=[0.5, 0.25])
-    recorder.sent(flight, Operation.LOCKSTEP)
-    recorder.committed(10, Committed([(5, Origin.ACCEPTED), (9, Origin.CORRECTION)]), 1030.0)
-    recorder.answered(flight, Verdict(1, 2, [5, 9], None, 4.0, 6.0), 2, 1030.0)
+    flight = InFlightDraft(10, [5, 6], 1010.0, 0.0, found=[False, True], confidence=[0.5, 0.25])
+    recorder.sent(flight, Schedule.LOCKSTEP)
+    recorder.committed(10, Committed([(5, TokenSource.ACCEPTED), (9, TokenSource.CORRECTION)]), 1030.0)
+    recorder.answered(flight, VerifyResponse(1, 2, [5, 9], None, 4.0, 6.0), 2, 1030.0)
     recorder.went_on(5.0, 1044.0)
-    recorder.committed(12, Committed([(8, Origin.FREE)]), 1044.0)
-    recorder.settled([Change(12, Origin.FREE, Origin.OWN)])
+    recorder.committed(12, Committed([(8, TokenSource.FREE)]), 1044.0)
+    recorder.settled([SourceChange(12, TokenSource.FREE, TokenSource.OWN)])
     assert recorder.prefills() == []
     assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]
     assert recorder.rounds() == [

@@ -10,9 +10,9 @@ import pytest
 
 from drafter_client.cli.arguments import report_parser
 from drafter_client.cli.report import run_report
-from drafter_client.errors import ProfileError
+from drafter_client.errors import TraceError
 from drafter_client.metrics.statistics import Stats
-from drafter_client.trace.writer import Profile
+from drafter_client.trace.writer import TraceFolder
 from tests.drafter_client.trace.folders import DETAIL, write
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -76,7 +76,7 @@ def test_others_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str], run:
 
 def test_a_run_that_was_broken_off_before_anything_happened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError), Profile(tmp_path).run(Stats(mode="fused")):
+        with pytest.raises(ZeroDivisionError), TraceFolder(tmp_path).run(Stats(mode="fused")):
             raise ZeroDivisionError
     assert report(f"{tmp_path}", "--no-png", "--run", "1") == 0
     lines = _printed(capsys).splitlines()
@@ -114,13 +114,13 @@ def test_the_picture_lies_in_the_folder(tmp_path: Path, capsys: pytest.CaptureFi
 def test_the_picture_lies_where_it_is_wanted(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     write(tmp_path)
-    with Profile(tmp_path).run(Stats()):  # a run in which nothing happened can be drawn, too
+    with TraceFolder(tmp_path).run(Stats()):  # a run in which nothing happened can be drawn, too
         pass
     for number in (1, 2):
         assert report(f"{tmp_path}", "--run", f"{number}", "--png", f"{tmp_path / 'mine'}") == 0
         assert (tmp_path / "mine").read_bytes().startswith(PNG)
     assert not list(tmp_path.glob("*.png"))
-    with pytest.raises(ProfileError, match=r"the picture .* cannot be written: No such file or directory"):
+    with pytest.raises(TraceError, match=r"the picture .* cannot be written: No such file or directory"):
         report(f"{tmp_path}", "--png", f"{tmp_path / 'no' / 'mine.png'}")
 
 
@@ -141,7 +141,7 @@ def test_without_matplotlib_the_terminal_is_all(
     assert "acceptance by depth" in written.out
     install = f"{sys.executable} -m pip install -r requirements-benchmarks.txt"
     assert written.err == f"drafter: PNGs need matplotlib: {install}\n"
-    with pytest.raises(ProfileError, match="PNGs need matplotlib"):  # asked for by name
+    with pytest.raises(TraceError, match="PNGs need matplotlib"):  # asked for by name
         report(f"{tmp_path}", "--png", "mine.png")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, Column, Table
+from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, Column, TraceTable
 from tests.paths import ROOT
 
 DOCS = ROOT / "docs" / "profile.md"
@@ -15,7 +15,7 @@ KINDS = {str: "text", int: "whole", float: "number"}
 TEXT, WHOLE, NUMBER = (Column("it", kind, "", "") for kind in (str, int, float))
 
 
-def documented_rows(table: Table) -> list[str]:
+def documented_rows(table: TraceTable) -> list[str]:
     return [
         f"| `{column.name}` | {KINDS[column.kind]} | {column.unit} | {'' if column.needed else 'may be'} "
         f"| {column.meaning} |"
@@ -24,7 +24,7 @@ def documented_rows(table: Table) -> list[str]:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.file)
-def test_what_is_documented_is_what_is_written(table: Table) -> None:
+def test_what_is_documented_is_what_is_written(table: TraceTable) -> None:
     section = DOCS.read_text(encoding="utf-8").partition(f"## {table.file}\n")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     expected = documented_rows(table)
@@ -52,7 +52,7 @@ def test_numbers_come_back_to_the_eighth_digit(value: float | None) -> None:
 @given(st.text())
 def test_texts_come_back_as_one_line(value: str) -> None:
     kept = " ".join(value.split())
-    table = Table("t.csv", (TEXT, WHOLE))
+    table = TraceTable("t.csv", (TEXT, WHOLE))
     lines = table.lines([{"it": value}])  # both columns are of that name
     [cells] = csv.reader(io.StringIO(lines, newline=""))
     assert lines.endswith("\n") and cells == [kept, ""]

@@ -15,18 +15,18 @@ from typing import Any
 import pandas
 import pytest
 
-from drafter_client.errors import ProfileError
+from drafter_client.errors import TraceError
 from drafter_client.generation.observer import Committed
 from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
-from drafter_client.metrics.token_source import Origin
+from drafter_client.metrics.token_source import TokenSource
 from drafter_client.trace.reader import read_run, read_table
 from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS
-from drafter_client.trace.writer import Profile
+from drafter_client.trace.writer import TraceFolder
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from tests.drafter_client.support import (
     ALL,
@@ -49,7 +49,7 @@ NOON = datetime(2026, 3, 4, 13, 0, 0, 250_000, tzinfo=timezone(timedelta(hours=1
 def profiled(folder: Path, client: VerifierClient, drafter: Any = None, **how: Any) -> Stats:
     """A run with a profile."""
     stats = Stats(model="big", draft_model="small, or so")
-    with Profile(folder, lambda: NOON).run(stats) as observer:
+    with TraceFolder(folder, lambda: NOON).run(stats) as observer:
         how = {"max_tokens": 40, "seed": 3, **how}
         generate(client, drafter or toy_drafter(0.7), stats=stats, observer=observer, **how)
     return stats
@@ -119,7 +119,7 @@ def test_a_guess_without_drafts_has_no_confidence(client: VerifierClient, tmp_pa
 
 def test_the_object_of_a_run_holds_all_of_it(client: VerifierClient, tmp_path: Path) -> None:
     stats = Stats(model="big", mode="auto")
-    with Profile(tmp_path).run(stats, {"lookup": True}) as observer:
+    with TraceFolder(tmp_path).run(stats, {"lookup": True}) as observer:
         generate(client, toy_drafter(), 3, stats=stats, observer=observer, max_tokens=20)
     body = detail(tmp_path)
     assert (body["schema"], body["run"], body["figures"]["mode"], body["error"]) == (1, 1, "auto", None)
@@ -140,9 +140,9 @@ def test_the_object_of_a_run_holds_all_of_it(client: VerifierClient, tmp_path: P
 def test_what_the_verifier_did_by_itself_is_told(client: VerifierClient, tmp_path: Path) -> None:
     stats = profiled(tmp_path, client, Scenario(lambda tokens: 0), mechanisms=ALL, max_tokens=120)
     body = detail(tmp_path)
-    assert stats.origins[Origin.OWN] > 0 and body["own_passes"]
+    assert stats.origins[TokenSource.OWN] > 0 and body["own_passes"]
     assert all(each["forward_ms"] >= 0 and each["arrived_ms"] > 0 for each in body["own_passes"])
-    assert sum(row["own"] for row in body["tokens"]) == stats.origins[Origin.OWN]
+    assert sum(row["own"] for row in body["tokens"]) == stats.origins[TokenSource.OWN]
 
 
 class Interrupted(Scenario):
@@ -191,10 +191,10 @@ def test_a_guess_that_was_never_answered_has_no_answer(tmp_path: Path, client: V
 
 
 def test_a_run_that_never_began_is_told_too(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError), Profile(tmp_path).run(Stats()):
-        raise ProfileError("something")
+    with pytest.raises(TraceError), TraceFolder(tmp_path).run(Stats()):
+        raise TraceError("something")
     run = read_run(tmp_path)
-    assert (run.figures["error"], run.figures["generated_tokens"]) == ("ProfileError", 0)
+    assert (run.figures["error"], run.figures["generated_tokens"]) == ("TraceError", 0)
     assert (run.rounds, run.tokens, run.steps, run.prefills) == ([], [], [], [])
 
 
@@ -212,7 +212,7 @@ def test_a_folder_grows_by_each_run(client: VerifierClient, tmp_path: Path) -> N
 
 
 def test_a_number_that_is_taken_is_not_taken_again(tmp_path: Path) -> None:
-    profile = Profile(tmp_path)
+    profile = TraceFolder(tmp_path)
     (tmp_path / "run-7.json").write_text("of a writer that was killed")
     (tmp_path / "run-x.json").write_text("somebody's")
     with profile.run(Stats()):
@@ -222,7 +222,7 @@ def test_a_number_that_is_taken_is_not_taken_again(tmp_path: Path) -> None:
 
 
 def test_several_runs_of_a_process_write_side_by_side(verifier: Verifier, tmp_path: Path) -> None:
-    profile, written = Profile(tmp_path), {}
+    profile, written = TraceFolder(tmp_path), {}
 
     def work(count: int) -> None:
         stats = Stats(model=f"m{count}")
@@ -266,7 +266,7 @@ def test_several_processes_write_side_by_side(tmp_path: Path) -> None:
 
 def test_what_a_strange_verifier_says_of_its_sampling_does_no_harm(tmp_path: Path) -> None:
     for sampling in ({"seed": "x\ny", "temperature": float("nan"), "strategy": 7, "top_k": [1]}, ["no object"]):
-        with Profile(tmp_path).run(Stats(model='a "b"\n,c', sampling=sampling)):  # type: ignore[arg-type]
+        with TraceFolder(tmp_path).run(Stats(model='a "b"\n,c', sampling=sampling)):  # type: ignore[arg-type]
             pass
     rows = read_table(tmp_path, RUNS)
     assert [row["model"] for row in rows] == ['a "b" ,c'] * 2
@@ -278,27 +278,27 @@ def test_what_a_strange_verifier_says_of_its_sampling_does_no_harm(tmp_path: Pat
 def test_a_folder_that_cannot_be_one_is_refused_before_the_run(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(ProfileError, match=r"the profile .*file cannot be written: File exists"):
-        Profile(file)
+    with pytest.raises(TraceError, match=r"the profile .*file cannot be written: File exists"):
+        TraceFolder(file)
     (tmp_path / "rounds.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ProfileError, match=r"rounds\.csv, line 1: these are not the columns .* name another folder"):
-        Profile(tmp_path)
+    with pytest.raises(TraceError, match=r"rounds\.csv, line 1: these are not the columns .* name another folder"):
+        TraceFolder(tmp_path)
     assert (tmp_path / "rounds.csv").read_text() == "a,b\n1,2\n"
 
 
 def test_a_folder_that_is_gone_when_the_run_is_over_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
-    profile = Profile(folder)
-    with pytest.raises(ProfileError, match="gone cannot be written: No such file"), profile.run(Stats()):
+    profile = TraceFolder(folder)
+    with pytest.raises(TraceError, match="gone cannot be written: No such file"), profile.run(Stats()):
         shutil.rmtree(folder)
 
 
 def test_of_what_was_known_only_the_text_is_written(tmp_path: Path) -> None:
     stats = Stats(mode="auto", prompt_tokens=3, token_ids=[5, 6, 7, 8])
     told = [(3, [5, 6], 10.0), (5, [9, 9], 11.0), (5, [7, 8, 4], 12.0)]  # of a stretch of which nothing more was taken
-    with Profile(tmp_path).run(stats) as recorder:
+    with TraceFolder(tmp_path).run(stats) as recorder:
         for position, tokens, now in told:
-            recorder.committed(position, Committed([(token, Origin.FREE) for token in tokens]), now)
+            recorder.committed(position, Committed([(token, TokenSource.FREE) for token in tokens]), now)
     rows = read_table(tmp_path, TOKENS)
     assert [(row["position"], row["token"], row["committed_ms"]) for row in rows] == [
         *((3, 5, 10.0), (4, 6, 10.0)),
@@ -307,7 +307,7 @@ def test_of_what_was_known_only_the_text_is_written(tmp_path: Path) -> None:
 
 
 def test_a_text_that_nobody_wants_to_the_end_is_no_error(client: VerifierClient, tmp_path: Path) -> None:
-    stats, profile = Stats(), Profile(tmp_path)
+    stats, profile = Stats(), TraceFolder(tmp_path)
 
     def written() -> Iterator[Committed]:
         with profile.run(stats) as observer, released(client, TextSession(PROMPT)) as text:

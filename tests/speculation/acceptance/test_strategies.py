@@ -19,7 +19,7 @@ from speculation.acceptance.strategies import (
 from speculation.acceptance.strategies import judge as judge_by_rule
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Logits, Row, Sampling, choose
-from speculation.sampling.top_logits import head_of
+from speculation.sampling.top_logits import top_logits_of
 from tests.speculation.rows import Device, samplings, small_rows
 
 GREEDY = Sampling()
@@ -77,7 +77,7 @@ def test_each_row_is_drawn_at_its_own_position() -> None:
 def test_heads_are_judged_as_their_rows_are() -> None:
     sampling = Sampling(seed=3, temperature=1.0, top_p=0.9)
     rows = list(np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32))
-    heads = [head_of(row, 8, 1.0) for row in rows]
+    heads = [top_logits_of(row, 8, 1.0) for row in rows]
     drafts = judge([-1], rows[:1], sampling, 20, set())
     while len(drafts) < 6:
         drafts = judge([*drafts, -1], rows[: len(drafts) + 1], sampling, 20, set())

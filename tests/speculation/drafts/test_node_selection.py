@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.drafts.acceptance_model import Belief
-from speculation.drafts.node_selection import FLOOR, open_places
-from speculation.drafts.tree import Node, Prediction, Tree
+from speculation.drafts.acceptance_model import AcceptanceModel
+from speculation.drafts.node_selection import FLOOR, expandable_nodes
+from speculation.drafts.tree import DraftTree, Prediction, TreeNode
 
 RUNNER_UP = 0.5
 END = 9
 
 
-def _tree(*confidences: float) -> Tree:
+def _tree(*confidences: float) -> DraftTree:
     """A path of such confidences; its tokens are 0, each with 1 as the second choice."""
-    tree = Tree({END})
+    tree = DraftTree({END})
     node = tree.root
     for confidence in confidences:
         tree.grow(node, Prediction(0, confidence, 1))
@@ -24,13 +24,13 @@ def _tree(*confidences: float) -> Tree:
     return tree
 
 
-def _found(tree: Tree, deepest: int = 20, beyond_fork: int = 20) -> list[tuple[float, list[int]]]:
-    places = open_places(tree, Belief(), RUNNER_UP, deepest, beyond_fork)
+def _found(tree: DraftTree, deepest: int = 20, beyond_fork: int = 20) -> list[tuple[float, list[int]]]:
+    places = expandable_nodes(tree, AcceptanceModel(), RUNNER_UP, deepest, beyond_fork)
     return [(chance, tree.tail(node) or []) for chance, node in places]
 
 
-def _expected(node: Node, chance: float, recent: float, tail: list[int]) -> Iterator[tuple[float, list[int]]]:
-    calibration = Belief().model
+def _expected(node: TreeNode, chance: float, recent: float, tail: list[int]) -> Iterator[tuple[float, list[int]]]:
+    calibration = AcceptanceModel().model
     if node.children is None and node.token != END:
         yield chance, tail
     for rank, child in enumerate(node.children or []):
@@ -47,7 +47,7 @@ def test_before_anything_is_drafted_there_is_the_root() -> None:
 def test_the_end_of_the_path_and_the_second_choices_along_it() -> None:
     found = _found(_tree(0.9, 0.5))
     assert [tail for _, tail in found] == [[0, 0], [0, 1], [1]]
-    stands = Belief().model.chance(0.9, 0.0)
+    stands = AcceptanceModel().model.chance(0.9, 0.0)
     assert found[-1][0] == pytest.approx((1.0 - stands) * RUNNER_UP)
     assert _found(_tree(0.9, 0.5), beyond_fork=0) == found[:1]
 
@@ -68,9 +68,9 @@ def test_a_line_that_leaves_the_path_ends_sooner() -> None:
 
 @given(data=st.data())
 def test_each_leaf_has_the_chance_of_its_line(data: st.DataObject) -> None:
-    tree = Tree({END})
+    tree = DraftTree({END})
     for _ in range(data.draw(st.integers(0, 12))):
-        spots = [node for _, node in open_places(tree, Belief(), RUNNER_UP, 20, 20)]
+        spots = [node for _, node in expandable_nodes(tree, AcceptanceModel(), RUNNER_UP, 20, 20)]
         if not spots:
             break
         confidence, token = data.draw(st.floats(0.01, 0.99)), data.draw(st.sampled_from([0, 0, 0, END]))

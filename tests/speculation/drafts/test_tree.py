@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculation.drafts.tree import Node, Prediction, Tree
+from speculation.drafts.tree import DraftTree, Prediction, TreeNode
 
 END = 9
 
 
-def _tree() -> tuple[Tree, dict[str, Node]]:
+def _tree() -> tuple[DraftTree, dict[str, TreeNode]]:
     """1 (or 2), then 3 (or 4) behind 1, then 5 behind 3; 6 behind 2."""
-    tree = Tree({END})
+    tree = DraftTree({END})
     tree.grow(tree.root, Prediction(1, 0.9, 2))
     one, two = tree.root.children or []
     tree.grow(one, Prediction(3, 0.8, 4))
@@ -24,12 +24,12 @@ def _tree() -> tuple[Tree, dict[str, Node]]:
     return tree, {"1": one, "2": two, "13": three, "14": four, "26": six, "135": five}
 
 
-def _open(tree: Tree) -> dict[tuple[int, ...], list[int]]:
+def _open(tree: DraftTree) -> dict[tuple[int, ...], list[int]]:
     """Where one can look further: tails with their places."""
     return {tuple(tree.tail(node) or []): place for node, place in _spots(tree.root, []) if tree.is_open(node)}
 
 
-def _spots(node: Node, place: list[int]) -> Iterator[tuple[Node, list[int]]]:
+def _spots(node: TreeNode, place: list[int]) -> Iterator[tuple[TreeNode, list[int]]]:
     """`node` and all behind it, with its place: for each step from the root, which child it is."""
     yield node, place
     for rank, child in enumerate(node.children or ()):
@@ -37,7 +37,7 @@ def _spots(node: Node, place: list[int]) -> Iterator[tuple[Node, list[int]]]:
 
 
 def test_a_new_tree_is_open_at_its_root_alone() -> None:
-    tree = Tree({END})
+    tree = DraftTree({END})
     assert _open(tree) == {(): []} and tree.main() == [] and tree.tail(tree.root) == []
 
 
@@ -100,7 +100,7 @@ def test_a_prediction_that_comes_too_late_harms_nobody() -> None:
 
 
 def test_nothing_is_looked_for_behind_an_end_of_the_text() -> None:
-    tree = Tree({END})
+    tree = DraftTree({END})
     tree.grow(tree.root, Prediction(END, 0.9, 2))
     end, two = tree.root.children or []
     assert not tree.is_open(end) and tree.is_open(two)
@@ -109,7 +109,7 @@ def test_nothing_is_looked_for_behind_an_end_of_the_text() -> None:
 
 def test_an_end_that_is_committed_text_is_no_obstacle() -> None:
     """The prompt may end with one, as chats do: the root stands for any text."""
-    tree = Tree({END})
+    tree = DraftTree({END})
     tree.advance(END)
     assert tree.is_open(tree.root) and _open(tree) == {(): []}
 
@@ -119,7 +119,7 @@ def test_an_end_that_is_committed_text_is_no_obstacle() -> None:
 def test_it_is_a_map_from_continuations_to_what_follows_them(data: st.DataObject) -> None:
     """The same, kept as a dictionary: tails to their first and second choices."""
     token = st.integers(0, 3)
-    tree, known = Tree({3}), dict[tuple[int, ...], list[int]]()
+    tree, known = DraftTree({3}), dict[tuple[int, ...], list[int]]()
     for _ in range(data.draw(st.integers(1, 25))):
         if data.draw(st.booleans()):
             choices = data.draw(st.lists(token, min_size=1, max_size=2, unique=True))

@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 
 from speculation.drafts.tree import Prediction
-from speculation.policy.controller import Pilot
+from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP
-from speculation.policy.timing import Times
+from speculation.policy.timing import LatencyModel
 
 TOKENS, ROUNDS = 600, 200  # a run is as long as both ask for
 FIXED_LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
@@ -95,10 +95,10 @@ def live(
 ) -> Outcome:
     """Generate with fixed drafts a round, or as many as pay. `pass_ms`: what the verifier says of its passes."""
     text = fate(world)
-    times = Times(pass_ms)
+    times = LatencyModel(pass_ms)
     times.exchanged(world.link_ms, 0.0, 0.0)  # the handshake's
     limit = len(text.right)
-    pilot = Pilot([0], limit, frozenset(), times, max_drafts=room, length=length, mechanisms=LOCKSTEP)
+    pilot = SpeculationController([0], limit, frozenset(), times, max_drafts=room, length=length, mechanisms=LOCKSTEP)
     outcome = Outcome([], [], [], [])
     now, unread, made = 0.0, world.prompt, 0
     while len(pilot.known) <= TOKENS or len(outcome.made) < rounds:

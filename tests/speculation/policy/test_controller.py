@@ -5,28 +5,30 @@ from typing import Any
 
 import pytest
 
-from speculation.drafts.node_selection import Step
+from speculation.drafts.node_selection import DraftStep
 from speculation.drafts.tree import Prediction
-from speculation.policy.controller import Pilot
-from speculation.policy.schedule import LOCKSTEP, Mechanisms, Operation
-from speculation.policy.timing import Times
-from speculation.policy.verifier_timeline import Flight
+from speculation.policy.controller import SpeculationController
+from speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
+from speculation.policy.timing import LatencyModel
+from speculation.policy.verifier_timeline import InFlightDraft
 
 ALL = Mechanisms()
 WAITING = replace(ALL, self_continue=False)
 END = 999
 
 
-def _times(link: float = 20.0, draft: float = 2.0, step: float = 50.0) -> Times:
-    times = Times([step, step + 1.0, step + 2.0])
+def _times(link: float = 20.0, draft: float = 2.0, step: float = 50.0) -> LatencyModel:
+    times = LatencyModel([step, step + 1.0, step + 2.0])
     times.exchanged(link, 0.0, 0.0)
     times.drafted(1, draft)
     return times
 
 
-def _pilot(mechanisms: Mechanisms = WAITING, times: Times | None = None, **options: Any) -> Pilot:
+def _pilot(
+    mechanisms: Mechanisms = WAITING, times: LatencyModel | None = None, **options: Any
+) -> SpeculationController:
     """Behind a prompt of three tokens and the first generated one. The drafter counts on from the last token."""
-    return Pilot(
+    return SpeculationController(
         [10, 11, 12, 13],
         options.pop("limit", 1000),
         frozenset({END}),
@@ -35,7 +37,7 @@ def _pilot(mechanisms: Mechanisms = WAITING, times: Times | None = None, **optio
     )
 
 
-def _draft(pilot: Pilot, now: float, confidence: float = 0.9, took: float = 2.0) -> Step | None:
+def _draft(pilot: SpeculationController, now: float, confidence: float = 0.9, took: float = 2.0) -> DraftStep | None:
     """A draft step, if one is wanted: each draft is one more than what it follows, the second choice is two more."""
     step = pilot.next_step(now)
     if step is not None:
@@ -45,14 +47,16 @@ def _draft(pilot: Pilot, now: float, confidence: float = 0.9, took: float = 2.0)
     return step
 
 
-def _answer(pilot: Pilot, flight: Flight, tokens: list[int], now: float, judged: int | None = None) -> list[int]:
+def _answer(
+    pilot: SpeculationController, flight: InFlightDraft, tokens: list[int], now: float, judged: int | None = None
+) -> list[int]:
     pilot.answered(flight, len(flight.drafts) if judged is None else judged, 0.0, 50.0, now)
     new = pilot.committed(flight.position, tokens, False, now)
     pilot.reflect()
     return new
 
 
-def _sent(pilot: Pilot, now: float) -> Flight:
+def _sent(pilot: SpeculationController, now: float) -> InFlightDraft:
     flight = pilot.next_guess(now)
     assert flight is not None
     return flight
@@ -68,7 +72,7 @@ def test_in_lockstep_it_drafts_then_sends_then_waits(length: int) -> None:
     flight = _sent(pilot, now)
     assert flight.drafts == list(range(14, 14 + length)) and flight.position == 4
     assert pilot.next_guess(now) is None and pilot.next_step(now) is None
-    assert pilot.operation is Operation.LOCKSTEP
+    assert pilot.operation is Schedule.LOCKSTEP
     assert _answer(pilot, flight, [*flight.drafts, 77], now + 70.0) == [*flight.drafts, 77]
     assert pilot.known == [10, 11, 12, 13, *flight.drafts, 77]
 
@@ -309,7 +313,7 @@ def test_a_verifier_that_waits_in_vain_is_told_to_go_on() -> None:
         _draft(pilot, now)  # never what comes
         pilot.reflect()
         now += 50.0
-    flight = Flight(len(pilot.known), [1, 2], now, 5.0)
+    flight = InFlightDraft(len(pilot.known), [1, 2], now, 5.0)
     pilot._forecast.sent(flight)
     _answer(pilot, flight, [0], now + 52.0)
     said = _sent(pilot, now + 52.0)
@@ -333,7 +337,7 @@ def test_a_verifier_that_goes_on_is_told_from_time_to_time_how_far_we_are() -> N
     assert spoke == [0.0, 500.0, 1000.0, 1500.0]
     wake = pilot.wake_at(1600.0)
     assert wake is not None and 1600.0 < wake <= 2000.0
-    assert pilot.operation is Operation.SELF_CONTINUED
+    assert pilot.operation is Schedule.SELF_CONTINUED
 
 
 def test_it_is_told_sooner_where_much_has_come() -> None:
@@ -394,7 +398,7 @@ def test_a_drafter_that_never_agrees_is_tried_again_from_time_to_time(mechanisms
 
 def test_a_drafter_that_always_agrees_makes_guesses_as_long_as_they_pay() -> None:
     pilot, now, longest = _pilot(times=_times(link=20.0, draft=2.0, step=50.0)), 0.0, 0
-    flights: list[tuple[float, Flight]] = []
+    flights: list[tuple[float, InFlightDraft]] = []
     while now < 1000.0:
         while (flight := pilot.next_guess(now)) is not None:
             flights.append((now + 70.0, flight))
@@ -405,7 +409,7 @@ def test_a_drafter_that_always_agrees_makes_guesses_as_long_as_they_pay() -> Non
             _, flight = flights.pop(0)
             _answer(pilot, flight, [*flight.drafts, flight.end + 10], now)
     assert pilot.known == list(range(10, 10 + len(pilot.known))), "all that it counted up stood"
-    assert longest > 10 and pilot.operation is Operation.OVERLAPPED
+    assert longest > 10 and pilot.operation is Schedule.OVERLAPPED
     assert pilot.text.misses == 0
 
 

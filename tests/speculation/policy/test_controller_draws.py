@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from speculation.acceptance.draft_probs import Weights
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.tree import Prediction
-from speculation.policy.controller import Pilot
+from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.policy.timing import Times
-from speculation.policy.verifier_timeline import Flight
+from speculation.policy.timing import LatencyModel
+from speculation.policy.verifier_timeline import InFlightDraft
 
 END = 9
 
@@ -52,7 +52,7 @@ worlds = st.builds(
 @dataclass
 class Course:
     drawn: list[Weights]  # by identity: each was made for one draft
-    flights: list[Flight]
+    flights: list[InFlightDraft]
     left_over: list[int]  # drawn before a guess and not in it, guess by guess
     at_once: int = 0  # times that a guess left while a draft was made
 
@@ -63,11 +63,11 @@ class Course:
 def live(world: World, always_send: bool = True) -> Course:
     """A whole text, asked and told in the order in which the draft loop does."""
     rng = np.random.default_rng(world.seed)
-    times = Times([world.pass_ms + number * 0.1 for number in range(17)])
+    times = LatencyModel([world.pass_ms + number * 0.1 for number in range(17)])
     times.exchanged(world.link_ms, 0.0, 0.0)
     index = NgramIndex() if world.lookup else None
     prompt = rng.integers(0, world.ids, 10).tolist()
-    pilot = Pilot(
+    pilot = SpeculationController(
         prompt,
         world.limit,
         {END},
@@ -133,7 +133,9 @@ def test_every_draft_that_was_drawn_goes_with_the_next_guess(world: World) -> No
 
 def test_what_was_not_drawn_may_be_left_out() -> None:
     """A drafter that names something for want of better, and does not believe it: to judge that would cost a draft."""
-    pilot = Pilot([1, 2], 99, {END}, Times([10.0, 20.0, 30.0]), max_drafts=8, mechanisms=LOCKSTEP, always_send=True)
+    pilot = SpeculationController(
+        [1, 2], 99, {END}, LatencyModel([10.0, 20.0, 30.0]), max_drafts=8, mechanisms=LOCKSTEP, always_send=True
+    )
     times = 0
     for _ in range(40):
         flight = pilot.next_guess(0.0)
@@ -164,4 +166,6 @@ def test_guesses_say_nothing_of_the_kind_unasked() -> None:
 @pytest.mark.parametrize("mechanisms", [Mechanisms(), Mechanisms(in_flight=1, corrections=False, self_continue=False)])
 def test_it_goes_in_lockstep_only(mechanisms: Mechanisms) -> None:
     with pytest.raises(ValueError, match="in lockstep only"):
-        Pilot([0], 10, frozenset(), Times([]), max_drafts=4, mechanisms=mechanisms, always_send=True)
+        SpeculationController(
+            [0], 10, frozenset(), LatencyModel([]), max_drafts=4, mechanisms=mechanisms, always_send=True
+        )

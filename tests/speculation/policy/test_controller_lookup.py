@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.scripted import Script
-from speculation.drafts.acceptance_model import Belief
+from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.ngram import NgramIndex
-from speculation.drafts.tree import Node, Prediction
-from speculation.policy.controller import Pilot
+from speculation.drafts.tree import Prediction, TreeNode
+from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.policy.timing import Times
+from speculation.policy.timing import LatencyModel
 from tests.speculation.policy.virtual_pair import Knowing, run
 
 REPEATS = Script(seed=3, support=2)  # says so few things that it soon says them again
@@ -50,11 +50,11 @@ def test_a_model_that_pays_is_not_asked_for_what_the_text_says_better() -> None:
     assert rate(REPEATS, 0.6, 8.0, lookup=True) > 1.3 * rate(REPEATS, 0.6, 8.0, lookup=False)
 
 
-def _pilot(tokens: list[int], lookup: NgramIndex | None) -> Pilot:
-    times = Times([40.0, 40.5, 41.0])
+def _pilot(tokens: list[int], lookup: NgramIndex | None) -> SpeculationController:
+    times = LatencyModel([40.0, 40.5, 41.0])
     times.exchanged(10.0, 0.0, 0.0)
     times.drafted(1, 1.0)
-    return Pilot(tokens, 1000, frozenset(), times, max_drafts=64, lookup=lookup)
+    return SpeculationController(tokens, 1000, frozenset(), times, max_drafts=64, lookup=lookup)
 
 
 def test_a_guess_says_which_of_its_drafts_were_looked_up() -> None:
@@ -102,11 +102,11 @@ def test_whatever_the_times_are_the_text_comes_to_its_end(mechanisms: Mechanisms
 
 
 def test_a_model_loses_its_credit_by_drafts_that_fall() -> None:
-    belief = Belief()
+    belief = AcceptanceModel()
     assert belief.at_best(0.0) > 0.95
     chances = []
     for stood in (False,) * 6:
-        belief.learn(Node(1, 0.9, None), stood)
+        belief.learn(TreeNode(1, 0.9, None), stood)
         belief.fit()
         chances.append(belief.at_best(belief.recent))
     assert chances == sorted(chances, reverse=True) and chances[-1] < 0.5

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from speculation.policy.schedule import LOCKSTEP, Mechanisms, Operation
+from speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
 from tests.speculation.policy.virtual_pair import Knowing, run
 
 pytestmark = pytest.mark.slow
@@ -116,12 +116,12 @@ def test_where_overlap_brings_next_to_nothing_nobody_is_kept_busy_for_it() -> No
     """It takes power, and where both ends are one machine, the verifier's time."""
     world = {"rtt": 1.0, "step": 50.0, "wider": 10.0, "draft": 0.5}
     pair = run(Knowing(0.6, width=4), ALL, **world)  # type: ignore[arg-type]
-    assert pair.pilot is not None and pair.pilot.operation is Operation.LOCKSTEP
+    assert pair.pilot is not None and pair.pilot.operation is Schedule.LOCKSTEP
     assert pair.course.steps < 1.5 * run(Knowing(0.6), LOCKSTEP, **world).course.steps  # type: ignore[arg-type]
 
 
 def test_the_way_of_working_that_pays_is_named() -> None:
     world = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
-    for right, operation in ((0.0, Operation.SELF_CONTINUED), (0.95, Operation.OVERLAPPED)):
+    for right, operation in ((0.0, Schedule.SELF_CONTINUED), (0.95, Schedule.OVERLAPPED)):
         pilot = run(Knowing(right), ALL, **world).pilot  # type: ignore[arg-type]
         assert pilot is not None and pilot.operation is operation

@@ -166,7 +166,7 @@ def test_a_verifier_that_goes_on_by_itself_makes_worse_drafters_not_worth_a_gues
 
 def test_where_no_guess_pays_the_verifier_goes_on_and_waits_for_none() -> None:
     junk = prospects(_costs(2.0, 2.0, 25.0, 0.5), _steady(0.0), Mechanisms(), 0.0)  # type: ignore[arg-type]
-    assert junk.recovery == (True, NOT_SOON)
+    assert junk.rejection_policy == (True, NOT_SOON)
 
 
 def test_drafts_that_are_ready_after_a_miss_make_longer_guesses_worth_it() -> None:

@@ -4,14 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.policy.mode_estimate import FUSED, PRIOR, REMOTE, TARGET, Agreement, Machines, estimate, rate
+from speculation.policy.mode_estimate import (
+    FUSED,
+    PRIOR,
+    REMOTE,
+    TARGET,
+    AcceptanceEstimate,
+    PairLatencies,
+    estimate,
+    rate,
+)
 
 PASS_MS = tuple(30.0 + 0.6 * more for more in range(17))
 SHARES = st.floats(0.0, 1.0)
 
 
-def _machines(link_ms: float, draft_ms: float | None = 4.0, served_draft_ms: float | None = 4.0) -> Machines:
-    return Machines(PASS_MS, link_ms, draft_ms, served_draft_ms)
+def _machines(link_ms: float, draft_ms: float | None = 4.0, served_draft_ms: float | None = 4.0) -> PairLatencies:
+    return PairLatencies(PASS_MS, link_ms, draft_ms, served_draft_ms)
 
 
 def test_the_target_takes_a_pass_for_each_token() -> None:
@@ -53,7 +62,7 @@ def test_more_accepted_is_never_slower(mode: str, link_ms: float, one: float, ot
 
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_the_likely_lies_between_the_bounds(accepted: int, rejected: int) -> None:
-    agreement = Agreement()
+    agreement = AcceptanceEstimate()
     agreement.learn(accepted, accepted + rejected)
     for mode in (TARGET, FUSED, REMOTE):
         low, likely, high = estimate(mode, _machines(20.0), agreement)
@@ -61,7 +70,7 @@ def test_the_likely_lies_between_the_bounds(accepted: int, rejected: int) -> Non
 
 
 def test_what_was_compared_narrows_the_share_and_old_tokens_fade() -> None:
-    agreement = Agreement()
+    agreement = AcceptanceEstimate()
     assert agreement.likely == PRIOR
     wide = agreement.high - agreement.likely
     agreement.learn(57, 60)
@@ -72,7 +81,7 @@ def test_what_was_compared_narrows_the_share_and_old_tokens_fade() -> None:
 
 
 def test_a_time_that_is_not_known_leaves_a_wide_range() -> None:
-    known, guessed = (estimate(FUSED, _machines(1.0, served_draft_ms=ms), Agreement()) for ms in (4.0, None))
+    known, guessed = (estimate(FUSED, _machines(1.0, served_draft_ms=ms), AcceptanceEstimate()) for ms in (4.0, None))
     assert guessed.high / guessed.low > 3.0 * known.high / known.low
-    nothing = estimate(TARGET, Machines((), 1.0), Agreement())
+    nothing = estimate(TARGET, PairLatencies((), 1.0), AcceptanceEstimate())
     assert 0.0 < nothing.low < nothing.likely / 2 < nothing.high / 4

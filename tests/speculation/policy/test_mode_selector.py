@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.policy.mode_estimate import FUSED, REMOTE, TARGET, Machines
-from speculation.policy.mode_measurement import TURN, WARM_UP, Measured
-from speculation.policy.mode_selector import Choice
+from speculation.policy.mode_estimate import FUSED, REMOTE, TARGET, PairLatencies
+from speculation.policy.mode_measurement import TURN, WARM_UP, ModeMeasurement
+from speculation.policy.mode_selector import ModeSelector
 
 MODES = [REMOTE, FUSED, TARGET]
 PASS_MS = tuple(30.0 + 0.6 * more for more in range(17))
 SHARED = {REMOTE: "draft", FUSED: "draft"}
 
 
-def _choice(link_ms: float = 0.4, modes: list[str] = MODES, **options: object) -> Choice:
+def _choice(link_ms: float = 0.4, modes: list[str] = MODES, **options: object) -> ModeSelector:
     drafts = options.pop("drafts", SHARED)
-    return Choice(modes, Machines(PASS_MS, link_ms, 4.0, 4.0), drafts, **options)  # type: ignore[arg-type]
+    return ModeSelector(modes, PairLatencies(PASS_MS, link_ms, 4.0, 4.0), drafts, **options)  # type: ignore[arg-type]
 
 
-def _write(choice: Choice, rates: dict[str, float], tokens: int = 128, share: float = 0.75) -> dict[str, int]:
+def _write(choice: ModeSelector, rates: dict[str, float], tokens: int = 128, share: float = 0.75) -> dict[str, int]:
     """A text, four tokens at a time, each mode at its rate; tokens by mode, in the order in which they came."""
     by_mode: dict[str, int] = {}
     mode, stretch, accepted = choice.next(tokens), 0, 0.0
@@ -108,8 +108,8 @@ def test_trials_at_the_beginning_of_texts_cost_a_trifle_of_all_that_is_written()
 
 def test_a_remembered_best_begins_and_stays() -> None:
     remembered = {
-        REMOTE: Measured(100.0, 100 / 80.0, 75.0, 100.0, remembered=True),
-        FUSED: Measured(100.0, 100 / 50.0, 75.0, 100.0, remembered=True),
+        REMOTE: ModeMeasurement(100.0, 100 / 80.0, 75.0, 100.0, remembered=True),
+        FUSED: ModeMeasurement(100.0, 100 / 50.0, 75.0, 100.0, remembered=True),
     }
     choice = _choice(20.0, measured_by_mode=remembered)
     assert "remote remembered 80.0, fused remembered 50.0" in choice.why() and choice.settled is None
@@ -119,8 +119,8 @@ def test_a_remembered_best_begins_and_stays() -> None:
 
 def test_a_remembered_best_is_left_where_it_no_longer_fits() -> None:
     remembered = {
-        REMOTE: Measured(100.0, 100 / 80.0, 75.0, 100.0, remembered=True),
-        FUSED: Measured(100.0, 100 / 70.0, 75.0, 100.0, remembered=True),
+        REMOTE: ModeMeasurement(100.0, 100 / 80.0, 75.0, 100.0, remembered=True),
+        FUSED: ModeMeasurement(100.0, 100 / 70.0, 75.0, 100.0, remembered=True),
     }
     choice = _choice(20.0, measured_by_mode=remembered)
     by_mode = _write(choice, {REMOTE: 25.0, FUSED: 70.0, TARGET: 33.0}, 256)
@@ -129,7 +129,7 @@ def test_a_remembered_best_is_left_where_it_no_longer_fits() -> None:
 
 def test_a_rate_that_was_slowed_by_a_moment_of_the_machine_is_doubted() -> None:
     """It was foreseen at 63 and came out at 15, once: it is tried again when that costs a trifle."""
-    slow = {REMOTE: Measured(30.0, 30 / 15.0, 22.0, 30.0, remembered=True)}
+    slow = {REMOTE: ModeMeasurement(30.0, 30 / 15.0, 22.0, 30.0, remembered=True)}
     choice = _choice(0.4, measured_by_mode=slow)
     texts = [_write(choice, {REMOTE: 63.0, FUSED: 45.0, TARGET: 33.0}) for _ in range(100)]
     assert texts[0] == {FUSED: 128} and texts[-1] == {REMOTE: 128}
@@ -137,8 +137,8 @@ def test_a_rate_that_was_slowed_by_a_moment_of_the_machine_is_doubted() -> None:
 
 def test_a_remembered_rate_far_below_what_is_foreseen_is_measured_again_however_many_tokens_it_is_of() -> None:
     slow = {
-        REMOTE: Measured(256.0, 256 / 15.0, 192.0, 256.0, remembered=True),
-        FUSED: Measured(256.0, 256 / 45.0, 192.0, 256.0, remembered=True),
+        REMOTE: ModeMeasurement(256.0, 256 / 15.0, 192.0, 256.0, remembered=True),
+        FUSED: ModeMeasurement(256.0, 256 / 45.0, 192.0, 256.0, remembered=True),
     }
     choice = _choice(0.4, measured_by_mode=slow)
     texts = [_write(choice, {REMOTE: 63.0, FUSED: 45.0, TARGET: 33.0}) for _ in range(100)]
@@ -149,9 +149,9 @@ def test_what_was_remembered_of_a_slow_machine_is_dropped_when_a_mode_turns_out_
     """Remembered while the machine was busy; fused is the fastest now, as it would be chosen without a memory."""
     rates = {REMOTE: 46.0, FUSED: 63.0, TARGET: 33.0}
     slow = {
-        REMOTE: Measured(64.0, 64 / 20.3, 48.0, 64.0, remembered=True),
-        FUSED: Measured(252.0, 252 / 16.7, 189.0, 252.0, remembered=True),
-        TARGET: Measured(40.0, 40 / 19.8, remembered=True),
+        REMOTE: ModeMeasurement(64.0, 64 / 20.3, 48.0, 64.0, remembered=True),
+        FUSED: ModeMeasurement(252.0, 252 / 16.7, 189.0, 252.0, remembered=True),
+        TARGET: ModeMeasurement(40.0, 40 / 19.8, remembered=True),
     }
     choice = _choice(0.4, measured_by_mode=slow)
     by_mode = _write(choice, rates, 400)
@@ -161,8 +161,8 @@ def test_what_was_remembered_of_a_slow_machine_is_dropped_when_a_mode_turns_out_
 
 def test_what_is_remembered_stays_where_a_mode_is_no_faster_than_that() -> None:
     remembered = {
-        REMOTE: Measured(64.0, 64 / 60.0, 48.0, 64.0, remembered=True),
-        FUSED: Measured(64.0, 64 / 40.0, 48.0, 64.0, remembered=True),
+        REMOTE: ModeMeasurement(64.0, 64 / 60.0, 48.0, 64.0, remembered=True),
+        FUSED: ModeMeasurement(64.0, 64 / 40.0, 48.0, 64.0, remembered=True),
     }
     choice = _choice(0.4, measured_by_mode=remembered)
     assert _write(choice, {REMOTE: 66.0, FUSED: 40.0, TARGET: 33.0}) == {REMOTE: 128}
@@ -185,7 +185,7 @@ def test_a_text_has_one_mode_at_a_time_and_few_changes(link_ms: float, share: fl
 
 
 def test_without_any_times_the_modes_are_found_out_by_trying() -> None:
-    choice = Choice(MODES, Machines((), 0.4), SHARED)
+    choice = ModeSelector(MODES, PairLatencies((), 0.4), SHARED)
     by_mode = _write(choice, {REMOTE: 5.0, FUSED: 90.0, TARGET: 30.0}, 600)
     assert max(by_mode, key=lambda mode: by_mode[mode]) == FUSED
 
@@ -215,11 +215,15 @@ def test_tokens_that_nobody_waited_for_are_no_measure() -> None:
 
 
 def test_turns_that_are_old_count_for_less() -> None:
-    own = Measured()
+    own = ModeMeasurement()
     own.learn(1000, 100.0, 0, 0)
     own.learn(256, 2.56, 0, 0)
     assert own.rate > 17.0 and own.tokens <= 256.0
-    assert not Measured(TURN, 0.05).is_turn and Measured(TURN, 0.1).is_turn and not Measured(TURN - 1, 5.0).is_turn
+    assert (
+        not ModeMeasurement(TURN, 0.05).is_turn
+        and ModeMeasurement(TURN, 0.1).is_turn
+        and not ModeMeasurement(TURN - 1, 5.0).is_turn
+    )
 
 
 @pytest.mark.parametrize(
@@ -243,6 +247,6 @@ def test_over_another_link_all_is_foreseen_anew_and_what_is_remembered_of_it_cou
     assert choice.next(128) == REMOTE
     choice.begin(60.0)
     assert choice.link_ms == 60.0 and "measured" not in choice.why() and choice.next(128) == FUSED
-    own = Measured(100.0, 1.0, 75.0, 100.0, remembered=True)
+    own = ModeMeasurement(100.0, 1.0, 75.0, 100.0, remembered=True)
     choice.begin(60.0, {REMOTE: own, FUSED: replace(own, seconds=2.0)})
     assert choice.next(128) == REMOTE

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.policy.rejection_policy import NOT_SOON, Recovery, recovery
+from speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy, best_rejection_policy
 
 STEP, MOST = 25.0, 16
 
@@ -29,9 +29,9 @@ class Costs:
 
 def _plan(
     right: float, link: float, draft: float, rate: float, prepared: float = 0.0, may: bool = True, shared: bool = False
-) -> Recovery:
+) -> RejectionPolicy:
     chances = [1.0, *accumulate([right] * (MOST + 1), mul)]
-    return recovery(Costs(link, draft, shared), chances, rate, prepared, may_go_on=may)  # type: ignore[arg-type]
+    return best_rejection_policy(Costs(link, draft, shared), chances, rate, prepared, may_go_on=may)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.policy.verifier_timeline import Flight, Forecast, Start
+from speculation.policy.verifier_timeline import InFlightDraft, PassStart, VerifierTimeline
 
 
 class Costs:
@@ -18,21 +18,21 @@ class Costs:
         return 50.0 + 2.0 * drafts
 
 
-def _forecast(goes_on: bool = False, next_in_ms: float | None = None) -> Forecast:
+def _forecast(goes_on: bool = False, next_in_ms: float | None = None) -> VerifierTimeline:
     """Seven tokens are known since 100: the verifier was through at 90."""
-    forecast = Forecast(Costs(), goes_on, 3, 0.0, 0.0)  # type: ignore[arg-type]
+    forecast = VerifierTimeline(Costs(), goes_on, 3, 0.0, 0.0)  # type: ignore[arg-type]
     forecast.news(7, 100.0)
     forecast.expects(next_in_ms, 100.0)
     return forecast
 
 
-def _sent(forecast: Forecast, at: float, position: int, drafts: int, next_in_ms: float = 0.0) -> Flight:
-    flight = Flight(position, list(range(position, position + drafts)), at, next_in_ms, forecast.goes_on)
+def _sent(forecast: VerifierTimeline, at: float, position: int, drafts: int, next_in_ms: float = 0.0) -> InFlightDraft:
+    flight = InFlightDraft(position, list(range(position, position + drafts)), at, next_in_ms, forecast.goes_on)
     forecast.sent(flight)
     return flight
 
 
-def _start(forecast: Forecast, at: float, now: float | None = None) -> Start:
+def _start(forecast: VerifierTimeline, at: float, now: float | None = None) -> PassStart:
     return forecast.starts([at], at if now is None else now)[0]
 
 
@@ -120,7 +120,7 @@ def test_told_of_a_guess_half_a_step_away_it_goes_on_at_once(next_in_ms: float) 
 
 
 def test_what_it_was_told_with_the_prompt_counts_from_the_start() -> None:
-    forecast = Forecast(Costs(), True, 3, 24.0, 0.0)  # type: ignore[arg-type]
+    forecast = VerifierTimeline(Costs(), True, 3, 24.0, 0.0)  # type: ignore[arg-type]
     assert forecast.starts([0.0, 28.0, 30.0], 0.0) == [(10.0, 3), (38.0, 3), (89.0, 4)]
 
 
@@ -185,7 +185,7 @@ def test_told_of_a_guess_some_steps_away_it_goes_on_until_half_a_step_before() -
 )
 def test_its_own_steps_follow_each_other_except_while_it_waits(until: int, known: float, soonest: float) -> None:
     """The same, step by step. It was free at 0."""
-    forecast = Forecast(Costs(), True, 0, soonest, 10.0)  # type: ignore[arg-type]
+    forecast = VerifierTimeline(Costs(), True, 0, soonest, 10.0)  # type: ignore[arg-type]
     free, position = 0.0, 0
     while free < until:
         begins = soonest + 25.0 if abs(free - soonest) < 25.0 else free

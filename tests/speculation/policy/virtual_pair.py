@@ -12,7 +12,7 @@ from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import Mechanisms
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain
-from verifier_server.engine.batch_plan import Plan
+from verifier_server.engine.batch_plan import BatchPlan
 
 PROMPT = [256, 1, 2, 3]
 LENGTH = 300  # of the text that `run` writes, unless another is given
@@ -94,7 +94,7 @@ def run(
     pass_ms = [said * (step + wider * tokens) for tokens in range(17)]
     rng = random.Random(0)
 
-    def cost(plan: Plan) -> float:
+    def cost(plan: BatchPlan) -> float:
         return (step + wider * (plan.tokens - 1)) * rng.uniform(1.0 - uneven, 1.0 + uneven) / 1e3
 
     world = World(Toy(script, rows=2), cost, pass_ms=pass_ms, check=True)

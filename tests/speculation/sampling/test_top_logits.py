@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speculation.sampling.sampling import Logits, Sampling, choose_two
-from speculation.sampling.top_logits import Head, head_of
+from speculation.sampling.top_logits import TopLogits, top_logits_of
 from tests.speculation.rows import Device, rows, small_rows
 
 
-def head(ids: list[int], logits: list[float], size: int = 100) -> Head:
-    return Head(np.array(ids), np.array(logits, np.float32), size, 1.0, 5.0, lambda: np.zeros(size, np.float32))
+def head(ids: list[int], logits: list[float], size: int = 100) -> TopLogits:
+    return TopLogits(np.array(ids), np.array(logits, np.float32), size, 1.0, 5.0, lambda: np.zeros(size, np.float32))
 
 
 def test_it_is_in_order_whatever_order_it_comes_in() -> None:
@@ -47,11 +47,11 @@ def test_shapes_that_do_not_fit_are_refused(ids: list[int], logits: list[float],
 @pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan])
 def test_a_temperature_without_a_softmax_is_refused(temperature: float) -> None:
     with pytest.raises(ValueError, match=f"a head made at temperature {temperature}"):
-        Head(np.array([1]), np.ones(1, np.float32), 9, temperature, 5.0, lambda: np.zeros(9, np.float32))
+        TopLogits(np.array([1]), np.ones(1, np.float32), 9, temperature, 5.0, lambda: np.zeros(9, np.float32))
 
 
 def test_a_whole_row_of_another_size_is_refused() -> None:
-    one = Head(np.array([1]), np.ones(1, np.float32), 9, 1.0, 5.0, lambda: np.zeros(8, np.float32))
+    one = TopLogits(np.array([1]), np.ones(1, np.float32), 9, 1.0, 5.0, lambda: np.zeros(8, np.float32))
     with pytest.raises(ValueError, match=r"shape \(8,\) behind a head of 9 ids"):
         one.whole()
 
@@ -59,7 +59,7 @@ def test_a_whole_row_of_another_size_is_refused() -> None:
 def test_a_whole_row_that_may_not_be_written_to_is_copied() -> None:
     row = np.array([1.0, 3.0, 2.0], np.float32)
     row.flags.writeable = False
-    assert choose_two(Head(np.array([1]), row[1:2], 3, 1.0, 4.0, lambda: row), Sampling(), 0) == (1, 2)
+    assert choose_two(TopLogits(np.array([1]), row[1:2], 3, 1.0, 4.0, lambda: row), Sampling(), 0) == (1, 2)
 
 
 def test_which_ids_are_not_outside() -> None:
@@ -87,7 +87,7 @@ def test_without_one_of_its_tokens() -> None:
 @given(rows | small_rows, st.integers(1, 5000), st.sampled_from([0.3, 1.0, 7.0]))
 def test_the_head_of_a_row_that_is_here(row: Logits, n: int, temperature: float) -> None:
     n = min(n, len(row))
-    one, other = head_of(row, n, temperature), Device(row).head(n, temperature)
+    one, other = top_logits_of(row, n, temperature), Device(row).head(n, temperature)
     assert np.array_equal(one.logits, other.logits)
     assert np.array_equal(one.logits, row[one.ids])
     assert one.log_sum == pytest.approx(other.log_sum, rel=1e-5, abs=1e-5)
@@ -98,4 +98,4 @@ def test_the_head_of_a_row_that_is_here(row: Logits, n: int, temperature: float)
 @pytest.mark.parametrize("n", [1, 2])
 def test_the_head_of_a_row_that_says_nothing(bad: list[float], n: int) -> None:
     with pytest.raises(ValueError, match="without a finite maximum"):
-        head_of(np.array(bad, np.float32), n, 1.0).check()
+        top_logits_of(np.array(bad, np.float32), n, 1.0).check()

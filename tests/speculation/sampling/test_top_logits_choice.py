@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from speculation.sampling.sampling import Logits, Sampling, choose, choose_reference, choose_two, probability
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 from tests.speculation.rows import (
     SHAPES,
     Device,
@@ -81,10 +81,10 @@ def test_a_sum_that_is_a_little_off_does_not_matter(
     assert choose_two(head, sampling, position) == choose_two(row, sampling, position)
 
 
-def off_by(head: Head, part: float) -> Head:
+def off_by(head: TopLogits, part: float) -> TopLogits:
     """The head with a sum that is off by a part of what is allowed for."""
     log_sum = head.log_sum + float(np.log1p(part * head.doubt)) if head.doubt < 1.0 else head.log_sum
-    return Head(head.ids, head.logits, head.size, head.temperature, log_sum, head.full)
+    return TopLogits(head.ids, head.logits, head.size, head.temperature, log_sum, head.full)
 
 
 @pytest.mark.parametrize("off", [-0.9, 0.9])
@@ -128,7 +128,7 @@ def test_a_vocabulary_of_152_000(top_k: int, top_p: float, shape: str) -> None:
     ],
 )
 def test_heads_that_say_nothing_are_refused(logits: list[float], log_sum: float, sampling: Sampling) -> None:
-    head = Head(np.arange(len(logits)), np.array(logits, np.float32), 9, 1.0, log_sum, unused)
+    head = TopLogits(np.arange(len(logits)), np.array(logits, np.float32), 9, 1.0, log_sum, unused)
     with pytest.raises(ValueError, match="without a finite maximum"):
         choose(head, sampling, 0)
     with pytest.raises(ValueError, match="without a finite maximum"):

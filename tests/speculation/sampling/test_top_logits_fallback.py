@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from speculation.sampling import gumbel, nucleus
 from speculation.sampling.sampling import Logits, Sampling, choose, choose_reference, choose_two
-from speculation.sampling.top_logits import Head
+from speculation.sampling.top_logits import TopLogits
 from tests.speculation.rows import Device, logits_of, positions, rows, seeds, shares, shown, unfiltered
 
 
@@ -60,7 +60,7 @@ def test_a_hair_decides_whether_it_asks(seed: int, hair: float, temperature: flo
         row = np.zeros(5000, np.float32)
         row[0] = even + temperature * off
         device = Device(row)
-        head = Head(np.array([0, 1 + best % 4999]), row[[0, 1]], 5000, temperature, 9.0, device.full)
+        head = TopLogits(np.array([0, 1 + best % 4999]), row[[0, 1]], 5000, temperature, 9.0, device.full)
         assert choose(head, Sampling(seed, temperature), 0) == winner
         assert device.asked == (winner == best)
 
@@ -193,7 +193,7 @@ def test_the_further_a_head_stands_out_the_seldomer_the_row_is_asked_for() -> No
         device = Device(row)
         source = device.head(1024, temperature)
         for position in range(200):
-            head = Head(source.ids, source.logits, source.size, temperature, source.log_sum, source.full)
+            head = TopLogits(source.ids, source.logits, source.size, temperature, source.log_sum, source.full)
             choose(head, Sampling(4, temperature), position)
         asked[temperature] = device.asked
     assert asked[0.7] <= 4

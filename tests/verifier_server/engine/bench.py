@@ -11,7 +11,7 @@ from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling, choose_reference
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer, Job
+from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
 GREEDY = Sampling()
@@ -29,7 +29,7 @@ def plain(script: Script, prompt: Sequence[int], count: int, sampling: Sampling 
 class Asked:
     """A job that was handed in, and what came back so far."""
 
-    job: Job
+    job: Request
     results: list[Answer | SpecPairError] = field(default_factory=list)
 
     @property
@@ -105,7 +105,7 @@ class Bench:
     ) -> Asked:
         results: list[Answer | SpecPairError] = []
         guess = list(drafts), results.append, until_end
-        job = Job(session, position, *guess, resumes=resumes, proposals=list(proposals))
+        job = Request(session, position, *guess, resumes=resumes, proposals=list(proposals))
         self.engine.submit(job)
         return Asked(job, results)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from verifier_server.engine.arrivals import Rhythm
+from verifier_server.engine.arrivals import ArrivalEstimator
 
 
-def after(gaps: list[float], stated: float | None = None) -> Rhythm:
+def after(gaps: list[float], stated: float | None = None) -> ArrivalEstimator:
     """A session whose guesses came so long after the answers before, the last of which was given at 100."""
-    rhythm, now = Rhythm(), 100.0 - sum(gaps)
+    rhythm, now = ArrivalEstimator(), 100.0 - sum(gaps)
     for gap in gaps:
         rhythm.answered(now, stated)
         now += gap
@@ -17,7 +17,7 @@ def after(gaps: list[float], stated: float | None = None) -> Rhythm:
 
 
 def test_nothing_is_known_before_the_first_guess() -> None:
-    rhythm = Rhythm()
+    rhythm = ArrivalEstimator()
     assert (rhythm.soonest, rhythm.latest) == (None, None)
     rhythm.arrived(1.0)  # the prefill
     assert (rhythm.soonest, rhythm.latest) == (None, None)
@@ -74,7 +74,7 @@ def test_a_guess_that_is_there_is_expected_no_more() -> None:
 
 
 def test_a_guess_that_came_before_the_answer_came_at_once() -> None:
-    rhythm = Rhythm()
+    rhythm = ArrivalEstimator()
     rhythm.answered(10.0, None)
     rhythm.arrived(9.5)  # on the way while the one before was judged
     rhythm.answered(11.0, None)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
 from tests.verifier_server.engine.virtual import World
-from verifier_server.engine.batching_window import LONGEST, hold_until
+from verifier_server.engine.batching_window import LONGEST, window_until
 from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 
@@ -31,7 +31,7 @@ def gain(now: float, step: float, ready: int, expected: list[float], until: floa
     expected=st.lists(moments, max_size=12),
 )
 def test_the_hold_that_gains_most_is_chosen(last: float, step: float, ready: int, expected: list[float]) -> None:
-    until = hold_until(0.0, last, step, ready, expected)
+    until = window_until(0.0, last, step, ready, expected)
     within = [moment for moment in expected if 0.0 < moment <= last]
     best = max((gain(0.0, step, ready, expected, moment) for moment in within), default=0.0)
     if until is None:
@@ -44,7 +44,7 @@ def test_the_hold_that_gains_most_is_chosen(last: float, step: float, ready: int
 @given(st.lists(moments, max_size=12), st.integers(1, 40), st.integers(1, 40))
 def test_the_more_are_ready_the_less_they_wait(expected: list[float], few: int, more: int) -> None:
     few, more = sorted((few, more))
-    short, long = (hold_until(0.0, 1.0, 1.0, ready, expected) or 0.0 for ready in (more, few))
+    short, long = (window_until(0.0, 1.0, 1.0, ready, expected) or 0.0 for ready in (more, few))
     assert short <= long
 
 
@@ -61,7 +61,7 @@ def test_the_more_are_ready_the_less_they_wait(expected: list[float], few: int, 
     ],
 )
 def test_cases(expected: list[float], ready: int, until: float | None) -> None:
-    assert hold_until(0.0, 0.1, 1.0, ready, expected) == until
+    assert window_until(0.0, 0.1, 1.0, ready, expected) == until
 
 
 def lockstep(at: World, session: Session, think: float, rounds: int) -> None:

@@ -9,7 +9,7 @@ from simulation.paced import DRAFTER_8, TARGET_25, Cost
 from speculation.acceptance.strategies import Strategy
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World, fed, opened
-from verifier_server.engine.draft_credit import EARNED, FIRST, MOST, Allowance, price
+from verifier_server.engine.draft_credit import EARNED, FIRST, MOST, DraftCredit, price
 from verifier_server.engine.requests import Answer
 from verifier_server.sessions import Session
 
@@ -40,19 +40,19 @@ def test_beside_junk_a_neighbour_keeps_what_it_has_beside_a_plain_client(
 @pytest.mark.parametrize("form", ["k=4", "ours"])
 def test_an_honest_drafter_beside_another_loses_nothing(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     limited = rate(form, "honest", SETTING)
-    monkeypatch.setattr(Allowance, "drafts", lambda *_: None)
+    monkeypatch.setattr(DraftCredit, "drafts", lambda *_: None)
     assert limited == rate(form, "honest", SETTING)
 
 
 def test_a_drafter_with_one_draft_in_four_accepted_is_never_limited() -> None:
-    allowance = Allowance()
+    allowance = DraftCredit()
     for _ in range(200):
         assert (allowance.drafts(1.0) or 0) >= 8
         allowance.judged(8, 2, 1.0)
 
 
 def test_random_drafts_come_down_to_one_in_eight_passes_and_good_ones_come_back() -> None:
-    allowance, judged = Allowance(), []
+    allowance, judged = DraftCredit(), []
     for _ in range(80):
         drafts = min(64, allowance.drafts(1.0) or 0)
         judged.append(drafts)
@@ -67,7 +67,7 @@ def test_random_drafts_come_down_to_one_in_eight_passes_and_good_ones_come_back(
 
 
 def test_saved_credit_is_bounded() -> None:
-    allowance = Allowance()
+    allowance = DraftCredit()
     for _ in range(50):
         allowance.judged(16, 16, 1.0)
     assert allowance.drafts(1.0) == MOST
@@ -79,7 +79,7 @@ def test_saved_credit_is_bounded() -> None:
 def test_a_draft_costs_as_much_as_it_lengthens_the_pass(share: float | None, costs: float) -> None:
     pass_ms = [] if share is None else [25.0 * (1.0 + share * tokens) for tokens in range(17)]
     assert price(pass_ms) == pytest.approx(costs)
-    assert (Allowance().drafts(price(pass_ms)) is None) is (costs == 0.0)
+    assert (DraftCredit().drafts(price(pass_ms)) is None) is (costs == 0.0)
 
 
 def send_junk(at: World, session: Session, seen: list[Answer]) -> None:

@@ -9,10 +9,10 @@ from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.virtual import World, opened
-from verifier_server.engine.batch_plan import Plan
-from verifier_server.engine.draft_credit import Allowance
+from verifier_server.engine.batch_plan import BatchPlan
+from verifier_server.engine.draft_credit import DraftCredit
 from verifier_server.engine.queue import PER_SESSION, Queue
-from verifier_server.engine.sequence_state import Seat
+from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.sessions import Session
 
 
@@ -20,7 +20,7 @@ def seconds(tokens: int) -> float:
     return 4.0 + 0.04 * tokens
 
 
-def slow(plan: Plan) -> float:
+def slow(plan: BatchPlan) -> float:
     """Seconds of a pass that tells in whole ones: 4 to decode, and 40 ms a token."""
     return seconds(plan.tokens)
 
@@ -120,7 +120,7 @@ def test_who_comes_last_of_another_client_has_the_next_turn() -> None:
 
 
 def test_sessions_of_one_client_keep_their_order() -> None:
-    seats = [Seat(Session(str(n), [1], 1, Sampling(), Strategy.COUPLED, 9), Allowance()) for n in range(6)]
+    seats = [SequenceState(Session(str(n), [1], 1, Sampling(), Strategy.COUPLED, 9), DraftCredit()) for n in range(6)]
     queue = Queue(4, 8)
     for turn, (seat, client) in enumerate(zip(seats, "aaabab", strict=True)):
         seat.turn, seat.session.client = turn, client

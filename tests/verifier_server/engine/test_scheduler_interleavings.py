@@ -14,7 +14,7 @@ from speculation.errors import EngineError, Overloaded, SpecPairError, TooManyDr
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.engine.virtual import World
-from verifier_server.engine.requests import Answer, Job
+from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.sequence_state import LEAD
 from verifier_server.sessions import Session
 
@@ -50,7 +50,7 @@ class Client:
     chance: random.Random
     session: Session
     known: int  # the highest position an answer gave
-    waiting: list[Job] = field(default_factory=list)
+    waiting: list[Request] = field(default_factory=list)
 
     @property
     def text(self) -> list[int]:
@@ -104,14 +104,14 @@ class Client:
 
         next_in = self.chance.choice([None, None, 0.0, 0.01, 0.1])
         goes_on = self.chance.choice([None, True, False])
-        job = Job(self.session, position, list(drafts), done, next_in=next_in, goes_on=goes_on)
+        job = Request(self.session, position, list(drafts), done, next_in=next_in, goes_on=goes_on)
         self.waiting.append(job)
         try:
             self.world.scheduler.submit(job, self.world.now)
         except Overloaded:
             self.waiting.remove(job)
 
-    def check(self, job: Job, answer: Answer) -> None:
+    def check(self, job: Request, answer: Answer) -> None:
         at = job.position - job.session.prompt_len
         assert answer.tokens == self.text[at : answer.total_tokens - job.session.prompt_len]
         assert answer.accepted == common_prefix(job.drafts, answer.tokens)

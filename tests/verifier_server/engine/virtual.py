@@ -8,12 +8,12 @@ from simulation import virtual_time
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling
-from verifier_server.engine.batch_plan import Plan
-from verifier_server.engine.requests import Answer, Job
+from verifier_server.engine.batch_plan import BatchPlan
+from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
 
-def linear(plan: Plan) -> float:
+def linear(plan: BatchPlan) -> float:
     """Seconds of a pass: 25 ms to decode, and 0.2 ms a token."""
     return 0.025 + 0.0002 * plan.tokens
 
@@ -21,7 +21,7 @@ def linear(plan: Plan) -> float:
 PASS_MS = [25.2 + 0.2 * tokens for tokens in range(17)]  # what `linear` comes to, as tried at the start
 
 
-def fed(plan: Plan) -> dict[str, int]:
+def fed(plan: BatchPlan) -> dict[str, int]:
     """How many tokens a pass feeds for each session, in its order."""
     return {part.seat.session.id: len(entry.tokens) for part, entry in zip(plan.parts, plan.batch, strict=True)}
 
@@ -32,7 +32,7 @@ class World(virtual_time.World):
     def __init__(
         self,
         backend: ScriptedBackend | None = None,
-        cost: Callable[[Plan], float] = linear,
+        cost: Callable[[BatchPlan], float] = linear,
         check: bool = True,
         **options: Any,
     ) -> None:
@@ -72,7 +72,7 @@ class World(virtual_time.World):
         drafts: tuple[int, ...] | list[int] = (),
         then: Callable[[Answer], None] | None = None,
         **options: Any,
-    ) -> Job:
+    ) -> Request:
         """Submit a guess now; `then` is called with its answer, errors are raised where there is no `failed`."""
         failed: Callable[[SpecPairError], None] | None = options.pop("failed", None)
 
@@ -84,7 +84,7 @@ class World(virtual_time.World):
             elif then is not None:
                 then(result)
 
-        job = Job(session, len(session.tokens) if position is None else position, list(drafts), done, **options)
+        job = Request(session, len(session.tokens) if position is None else position, list(drafts), done, **options)
         self.scheduler.submit(job, self.now)
         return job
 

@@ -13,7 +13,7 @@ from tests.verifier_server.api.test_http_concurrency import Gated
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from verifier_server.generation import disconnects
-from verifier_server.generation.disconnects import Departures, Waiting
+from verifier_server.generation.disconnects import DisconnectWatcher, WatchedRequest
 
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 10)
@@ -112,16 +112,16 @@ def test_connections_are_watched_only_when_the_answer_takes_its_time(monkeypatch
     monkeypatch.setattr(disconnects, "_PATIENCE", 0.001)
 
     async def scene() -> None:
-        watch, fast, slow, patient = Departures(), Connection(), Connection(), Connection()
+        watch, fast, slow, patient = DisconnectWatcher(), Connection(), Connection(), Connection()
         left: list[str] = []
-        with Waiting(watch, slow.receive, lambda: left.append("slow")):
-            with Waiting(watch, fast.receive, lambda: left.append("fast")) as answered:
+        with WatchedRequest(watch, slow.receive, lambda: left.append("slow")):
+            with WatchedRequest(watch, fast.receive, lambda: left.append("fast")) as answered:
                 pass
             answered.watch()  # its turn comes when it has been answered
             await asyncio.wait_for(slow.listened.wait(), 20)
             assert left == []
             slow.closed.set()
-            with Waiting(watch, patient.receive, lambda: left.append("patient")):
+            with WatchedRequest(watch, patient.receive, lambda: left.append("patient")):
                 await asyncio.wait_for(patient.listened.wait(), 20)
                 assert left == ["slow"]
         await asyncio.sleep(0)

@@ -31,7 +31,7 @@ from verifier_server.api import routes
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.draft_model import DraftModel
-from verifier_server.generation.server_drafting import DraftCounts, Fusion
+from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
 from verifier_server.sessions import Session
 
 GREEDY, WARM = Sampling(seed=4), Sampling(seed=5, temperature=0.8)
@@ -477,7 +477,7 @@ def test_the_wait_for_a_row_of_the_draft_model_is_time_in_the_queue() -> None:
     now = [0.0]
     engine = Engine(ScriptedBackend(SCRIPT), 16, lambda: now[0])
     draft = half_right(rows=1)
-    fusion = Fusion(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None)
+    fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None)
     last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
     for number, results in enumerate(last):
         session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 12)
@@ -499,7 +499,7 @@ def test_the_wait_for_a_row_of_the_draft_model_is_time_in_the_queue() -> None:
 def test_a_client_with_many_texts_does_not_make_another_client_wait_for_all_of_them() -> None:
     engine = Engine(ScriptedBackend(SCRIPT), 16)
     draft = half_right(rows=1)
-    fusion = Fusion(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
+    fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
     ended: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
 
     def tell(client: str, result: Answer | SpecPairError) -> None:
@@ -523,7 +523,7 @@ def test_stopping_ends_what_is_under_way_and_what_waits() -> None:
     engine = Engine(Endless(), 16)
     engine.start()
     draft = half_right(rows=1)
-    fusion = Fusion(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
+    fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
     told: list[list[Answer | SpecPairError]] = [[], []]
     begun, ended = threading.Event(), threading.Semaphore(0)
 
