@@ -208,7 +208,7 @@ def _cell(
     text = [*prompt_ids, *alone.tokens]
     agrees = models.agrees(name, text, len(prompt_ids), sampling)
     lockstep = samples["k=4"].stats
-    link_ms = lockstep.times.network / (lockstep.guesses + 1)  # the prompt's is among them
+    link_ms = lockstep.times.network / (lockstep.drafts_sent + 1)  # the prompt's is among them
     times = Times(
         draft_ms=models.step_ms(name, cost, sampling),
         verify_ms=lambda drafts: _pass_ms(info.pass_ms, drafts),
@@ -246,8 +246,17 @@ def _undisturbed(quiet: Watch, column: str, run: Callable[[], Sample]) -> Sample
 
 
 def _summary(stats: Stats) -> dict[str, int]:
-    names = ("rounds", "guesses", "drafted", "accepted", "misses", "prepared", "bytes_sent", "bytes_received")
-    return {name: getattr(stats, name) for name in names} | {"own": stats.origins[TokenSource.OWN]}
+    names = (
+        "rounds",
+        "drafts_sent",
+        "drafted",
+        "accepted",
+        "mispredicted",
+        "next_draft_ready",
+        "bytes_sent",
+        "bytes_received",
+    )
+    return {name: getattr(stats, name) for name in names} | {"own": stats.sources[TokenSource.TARGET_DECODED]}
 
 
 def _pass_ms(measured: list[float], drafts: int) -> float:

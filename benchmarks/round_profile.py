@@ -155,9 +155,9 @@ def _watched() -> Iterator[Stamps]:
             drafter.expand = timed
             super().__init__(client, drafter, *rest)
 
-        def send(self, flight: Any) -> None:
-            stamps["decided"].setdefault((flight.position, len(flight.drafts)), _clock())
-            super().send(flight)
+        def send(self, in_flight_draft: Any) -> None:
+            stamps["decided"].setdefault((in_flight_draft.position, len(in_flight_draft.drafts)), _clock())
+            super().send(in_flight_draft)
 
     loop.GenerationLoop._commit, start.Threads = noted, Watched  # type: ignore[method-assign,assignment,misc]
     try:
@@ -190,8 +190,8 @@ def application() -> "FastAPI":
         told = _clock()
         note("pass", began, ended)
         for part in plan.parts:
-            note("over", len(part.seat.session.tokens), ended)
-            note("told", len(part.seat.session.tokens), told)
+            note("over", len(part.sequence.session.tokens), ended)
+            note("told", len(part.sequence.session.tokens), told)
 
     def submitted(engine: Engine, job: Any) -> None:
         note("submitted", (job.position, len(job.drafts)), _clock())

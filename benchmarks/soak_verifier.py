@@ -85,7 +85,7 @@ class Books:
             "checks": self._checks,
             "sessions": len(service.sessions),
             "texts": service.texts.under_way,
-            "seats": len(queue._seats),
+            "seats": len(queue._sequences),
             "waiting": len(queue),
             "rows": sum(bool(backend.length(row)) for row in range(backend.rows)),
             "passes": engine._scheduler._passes,

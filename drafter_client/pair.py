@@ -46,7 +46,7 @@ _MISSING = {
 }
 
 
-class _Seat(NamedTuple):
+class _TextPlace(NamedTuple):
     """What one text needs for itself."""
 
     client: VerifierClient
@@ -91,7 +91,7 @@ class Pair:
         if not patience >= 0:
             raise BadOption(f"patience must be at least 0 seconds, got {patience!r}")
         self._clock = clock
-        self._seats: SimpleQueue[_Seat] = SimpleQueue()
+        self._free: SimpleQueue[_TextPlace] = SimpleQueue()
         self._encoding = threading.Lock()  # the verifier may do it, over one connection
         self._profile = None if profile is None else TraceFolder(profile)
         self._generations: WeakSet[Generation] = WeakSet()
@@ -105,8 +105,8 @@ class Pair:
                 own = stack.enter_context(closing(client.another()))  # prompts are encoded while texts are written
                 own.round_trip_ms = client.round_trip_ms
                 own.transport.connect()
-                self._seats.put(_Seat(own, drafter))
-            self._texts = self._seats.qsize()
+                self._free.put(_TextPlace(own, drafter))
+            self._texts = self._free.qsize()
             self._link_ms = min(client.round_trip_ms, client.least_round_trip_ms(_PINGS))
             self._chooser = ModeSelection(
                 self.modes,
@@ -208,10 +208,10 @@ class Pair:
         return self._chooser.settled
 
     def _write(self, text: TextSession, options: Options, stats: Stats) -> Run:
-        with self._seat() as seat, self._observed(options, stats) as observer:
+        with self._seat() as place, self._observed(options, stats) as observer:
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
-            drafter = seat.drafter(options.sampling, options.strategy) if may_draft else None
-            bounds = self._bounds(seat.client, text.prompt_ids, options)
+            drafter = place.drafter(options.sampling, options.strategy) if may_draft else None
+            bounds = self._bounds(place.client, text.prompt_ids, options)
 
             def begin(client: VerifierClient, how: Options, part: Stats) -> Run:
                 def attempt() -> Run:
@@ -222,11 +222,11 @@ class Pair:
 
                 return resuming(attempt, text, bounds, part, client, self.target, self._outages, self._clock)
 
-            with released(seat.client, text):
+            with released(place.client, text):
                 if options.mode is Mode.AUTO:
-                    yield from self._automatic(seat.client, drafter, begin, bounds, text, options, stats)
+                    yield from self._automatic(place.client, drafter, begin, bounds, text, options, stats)
                 else:
-                    yield from begin(seat.client, options, stats)
+                    yield from begin(place.client, options, stats)
                 if isinstance(drafter, FallbackDrafter):
                     stats.draft_failure = drafter.failure or stats.draft_failure
 
@@ -299,14 +299,14 @@ class Pair:
         return ResponseBounds(client.url, vocabulary.size, most, frozenset(vocabulary.ends))
 
     @contextmanager
-    def _seat(self) -> Generator[_Seat, None, None]:
+    def _seat(self) -> Generator[_TextPlace, None, None]:
         try:
-            seat = self._seats.get_nowait()
+            place = self._free.get_nowait()
         except Empty:
             raise PairBusy(
                 f"this pair writes {self._texts} texts at a time: end one, or make the pair with more (texts=…)"
             ) from None
         try:
-            yield seat
+            yield place
         finally:
-            self._seats.put(seat)
+            self._free.put(place)

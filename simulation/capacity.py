@@ -107,8 +107,8 @@ class Replayed:
                 self.rounds.append((sent, world.now))
             then(answer)
 
-        job = Request(self.session, position, drafts, done)
-        world.at(sent + delay, lambda: world.scheduler.submit(job, world.now))
+        request = Request(self.session, position, drafts, done)
+        world.at(sent + delay, lambda: world.scheduler.submit(request, world.now))
 
     def _answered(self, answer: Answer) -> None:
         self.times += [self._world.now] * len(answer.tokens)
@@ -130,8 +130,8 @@ class TargetAlone:
         self.session = _session(name, text)
 
     def start(self) -> None:
-        job = Request(self.session, self.session.prompt_len, [], self._done, until_end=True)
-        self._later(lambda: self._world.scheduler.submit(job, self._world.now))
+        request = Request(self.session, self.session.prompt_len, [], self._done, until_end=True)
+        self._later(lambda: self._world.scheduler.submit(request, self._world.now))
 
     def _done(self, result: Answer | SpecPairError) -> None:
         if isinstance(result, SpecPairError):

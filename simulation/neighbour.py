@@ -53,8 +53,8 @@ class Sender:
     def _submit(self) -> None:
         session = self._session
         drafts = [self._rng.randrange(256) for _ in range(self._drafts)]
-        job = Request(session, len(session.tokens), drafts, lambda answer: self._answered(session, answer))
-        self._world.scheduler.submit(job, self._world.now)
+        request = Request(session, len(session.tokens), drafts, lambda answer: self._answered(session, answer))
+        self._world.scheduler.submit(request, self._world.now)
 
     def _answered(self, session: Session, answer: Answer | SpecPairError) -> None:
         if isinstance(answer, SpecPairError):

@@ -146,7 +146,7 @@ class VirtualDrafter:
         `lookup`: drafts may be looked up in the text.
         """
         self.course = Course()
-        self.pilot: SpeculationController | None = None
+        self.controller: SpeculationController | None = None
         self._world, self._drafter, self._draft_ms = world, drafter, draft_ms
         self._network, self._overhead, self._rng = network, overhead, random.Random(seed)
         self._length, self._mechanisms, self._lookup = length, mechanisms, lookup
@@ -165,7 +165,7 @@ class VirtualDrafter:
 
     @property
     def finished(self) -> bool:
-        return self.pilot is not None and self.pilot.finished
+        return self.controller is not None and self.controller.finished
 
     def _carry(self, do: Callable[[], None], retry: float = _RETRY) -> None:
         """Have something arrive at the other end, however often it must be sent."""
@@ -189,15 +189,15 @@ class VirtualDrafter:
             self._carry(lambda: then(result))
 
         def arrive() -> None:
-            job = Request(self.session, position, drafts, done, next_in=next_in_ms / 1e3, goes_on=goes_on)
-            self._world.scheduler.submit(job, self._world.now)
+            request = Request(self.session, position, drafts, done, next_in=next_in_ms / 1e3, goes_on=goes_on)
+            self._world.scheduler.submit(request, self._world.now)
 
         self._carry(arrive)
 
     def _opened(self, answer: Answer) -> None:
         now = self._world.now
         self.course.opened = now
-        self.pilot = SpeculationController(
+        self.controller = SpeculationController(
             self.session.tokens[: answer.position] + answer.tokens,
             self.session.limit,
             self._world.backend.vocabulary.ends,
@@ -210,8 +210,8 @@ class VirtualDrafter:
             lookup=NgramIndex() if self._lookup else None,
             now=1e3 * now,
         )
-        self.pilot.finished = answer.finish_reason is not None
-        self._heard = len(self.pilot.known)
+        self.controller.finished = answer.finish_reason is not None
+        self._heard = len(self.controller.known)
         if self._mechanisms.self_continue:
             self.session.watchers = (self._news,)
             self._news()
@@ -235,25 +235,27 @@ class VirtualDrafter:
         self._world.at(self._streamed, do)
 
     def _streamed_to(self, position: int, tokens: list[int], finished: bool, own_ms: float | None) -> None:
-        assert self.pilot is not None
+        assert self.controller is not None
         if own_ms is not None:
-            self.pilot.went_on(own_ms)
+            self.controller.went_on(own_ms)
         self._learn(position, tokens, finished)
 
     def _learn(self, position: int, tokens: list[int], finished: bool) -> None:
-        assert self.pilot is not None
-        new = self.pilot.committed(position, tokens, finished, 1e3 * self._world.now)
+        assert self.controller is not None
+        new = self.controller.committed(position, tokens, finished, 1e3 * self._world.now)
         self.course.times += [self._world.now] * len(new)
         self._act()
 
-    def _answered(self, flight: InFlightDraft, answer: Answer) -> None:
-        assert self.pilot is not None
+    def _answered(self, in_flight_draft: InFlightDraft, answer: Answer) -> None:
+        assert self.controller is not None
         now = 1e3 * self._world.now
         self.course.judged += answer.judged
         if answer.judged:
-            self.course.accepted += max(0, answer.accepted - (len(flight.drafts) - answer.judged))
-        self.pilot.answered(flight, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions)
-        self._learn(flight.position, answer.tokens, answer.finish_reason is not None)
+            self.course.accepted += max(0, answer.accepted - (len(in_flight_draft.drafts) - answer.judged))
+        self.controller.answered(
+            in_flight_draft, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions
+        )
+        self._learn(in_flight_draft.position, answer.tokens, answer.finish_reason is not None)
 
     def _draft(self, step: DraftStep, tails: list[list[int]]) -> None:
         self.course.steps += 1
@@ -261,37 +263,41 @@ class VirtualDrafter:
         self._world.at(self._world.now + takes, partial(self._drafted, step, tails))
 
     def _drafted(self, step: DraftStep, tails: list[list[int]]) -> None:
-        assert self.pilot is not None
-        expansion = self._drafter.expand(self.pilot.known[: step.length], tails, step.runners_up)
+        assert self.controller is not None
+        expansion = self._drafter.expand(self.controller.known[: step.length], tails, step.runners_up)
         onward = step.onward(tails[0], expansion.predictions[0].token)
-        self.pilot.drafted(expansion.predictions, len(tails), 1e3 * self._world.now, onward is not None)
+        self.controller.drafted(expansion.predictions, len(tails), 1e3 * self._world.now, onward is not None)
         if onward is not None:
             self._draft(step, [onward])
         self._act()
 
-    def _send(self, flight: InFlightDraft) -> None:
+    def _send(self, in_flight_draft: InFlightDraft) -> None:
         self.course.guesses += 1
         self._request(
-            flight.position, flight.drafts, flight.next_in_ms, partial(self._answered, flight), flight.goes_on
+            in_flight_draft.position,
+            in_flight_draft.drafts,
+            in_flight_draft.next_in_ms,
+            partial(self._answered, in_flight_draft),
+            in_flight_draft.goes_on,
         )
 
     def _act(self) -> None:
         """Do what the pilot wants done now."""
-        assert self.pilot is not None
-        self._order(self.pilot)
-        if self.pilot.reflect():
-            self._order(self.pilot)
+        assert self.controller is not None
+        self._order(self.controller)
+        if self.controller.reflect():
+            self._order(self.controller)
         now = 1e3 * self._world.now
-        wake = self.pilot.wake_at(now)
+        wake = self.controller.wake_at(now)
         if wake is not None and wake != self._wake:
             self._wake = wake
             self._world.at(wake / 1e3, self._awake)
 
-    def _order(self, pilot: SpeculationController) -> None:
+    def _order(self, controller: SpeculationController) -> None:
         now = 1e3 * self._world.now
-        while (flight := pilot.next_guess(now)) is not None:
-            self._send(flight)
-        step = pilot.next_step(now)
+        while (in_flight_draft := controller.next_guess(now)) is not None:
+            self._send(in_flight_draft)
+        step = controller.next_step(now)
         if step is not None:
             self._draft(step, step.tails)
 

@@ -68,7 +68,7 @@ class Service:
         self.progress = 0.0
         self._began = self._said = time.monotonic()  # when loading began, and when its progress was last logged
         self.failure: str | None = None
-        self.guesses = Verifying(self._asking, self.sessions)
+        self.verifying = Verifying(self._asking, self.sessions)
         self.texts = Generator(self.outbox, self.sessions)
         self._backend, self._draft, self._clock = backend, draft, clock
         self._engine: Engine | None = None

@@ -31,9 +31,9 @@ _FRAME = 4  # columns of the panel's border
 _SIDE_BY_SIDE = 76  # columns of a terminal from which on two figures go into a row
 STYLES = {
     TokenSource.ACCEPTED: "green",
-    TokenSource.CORRECTION: "yellow",
-    TokenSource.FREE: "cyan",
-    TokenSource.OWN: "blue",
+    TokenSource.RECOVERED: "yellow",
+    TokenSource.BONUS: "cyan",
+    TokenSource.TARGET_DECODED: "blue",
 }
 _COLOURS = {"prefill": "magenta", "drafting": "green", "network": "yellow", "queue": "red", "other": "white"}
 _WAITS = "\nwhat the text waited for"

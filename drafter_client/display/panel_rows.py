@@ -22,9 +22,9 @@ _EXACT: dict[str, str] = {
 }
 SOURCES = {
     TokenSource.ACCEPTED: "accepted",
-    TokenSource.CORRECTION: "recovered",
-    TokenSource.FREE: "bonus",
-    TokenSource.OWN: "target-decoded",
+    TokenSource.RECOVERED: "recovered",
+    TokenSource.BONUS: "bonus",
+    TokenSource.TARGET_DECODED: "target-decoded",
 }
 _COMPARED = {
     True: "same text",
@@ -69,11 +69,11 @@ def couples(stats: Stats) -> list[tuple[Row, Row]]:
         told.append(
             (("looked up", f"{stats.looked_up} draft tokens"), ("looked up, accepted", str(stats.looked_up_accepted)))
         )
-    if set(stats.operations) - {Schedule.LOCKSTEP}:
-        ready = _share(stats.prepared / stats.misses if stats.misses else None)
-        told.append((("mispredicted", f"{stats.misses} tokens"), ("next draft ready", ready)))
-        late = str(stats.guesses - stats.rounds)
-        told.append((("drafts sent", str(stats.guesses)), ("drafts out of date", late)))
+    if set(stats.schedules) - {Schedule.LOCKSTEP}:
+        ready = _share(stats.next_draft_ready / stats.mispredicted if stats.mispredicted else None)
+        told.append((("mispredicted", f"{stats.mispredicted} tokens"), ("next draft ready", ready)))
+        late = str(stats.drafts_sent - stats.rounds)
+        told.append((("drafts sent", str(stats.drafts_sent)), ("drafts out of date", late)))
     strategy = stats.sampling.get("strategy", Strategy.COUPLED)
     if strategy != Strategy.COUPLED:
         told.append((("strategy", str(strategy)), ("the text is", exactness(strategy, drafted=_may_be_drafted(stats)))))
@@ -114,9 +114,9 @@ def _per_token(stats: Stats) -> float | None:
 def lines(stats: Stats) -> list[Row]:
     """Figures that take a line each."""
     told: list[Row] = []
-    if stats.operations:
-        sources = [f"{stats.origins[origin]} {name}" for origin, name in SOURCES.items() if stats.origins[origin]]
-        told += [("tokens", ", ".join(sources)), ("operation", _operations(stats))]
+    if stats.schedules:
+        sources = [f"{stats.sources[source]} {name}" for source, name in SOURCES.items() if stats.sources[source]]
+        told += [("tokens", ", ".join(sources)), ("schedule", _schedules(stats))]
     if stats.turns:
         told += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
     if stats.resumed:
@@ -124,12 +124,12 @@ def lines(stats: Stats) -> list[Row]:
     return told
 
 
-def _operations(stats: Stats) -> str:
+def _schedules(stats: Stats) -> str:
     """Where the pair changed its way of working: shares, by tokens."""
-    total = sum(stats.operations.values())
-    if len(stats.operations) == 1:
-        return next(iter(stats.operations)).value
-    return ", ".join(f"{operation.value} {count / total:.0%}" for operation, count in stats.operations.most_common())
+    total = sum(stats.schedules.values())
+    if len(stats.schedules) == 1:
+        return next(iter(stats.schedules)).value
+    return ", ".join(f"{schedule.value} {count / total:.0%}" for schedule, count in stats.schedules.most_common())
 
 
 def bars(stats: Stats) -> list[Bar]:

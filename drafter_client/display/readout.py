@@ -56,7 +56,7 @@ class Readout:
         for token in news.tokens:
             self._shown += len(token.text)
             if self._stream and token.text:
-                written += self._write(token.text, STYLES[token.origin])
+                written += self._write(token.text, STYLES[token.source])
         self._status.wrote(len(news.tokens), written)
 
     def busy(self, what: str) -> None:

@@ -37,8 +37,8 @@ class Drafted:
 class Answered:
     """The answer to a guess came."""
 
-    flight: InFlightDraft
-    verdict: VerifyResponse
+    in_flight_draft: InFlightDraft
+    response: VerifyResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Executor(Protocol):
     def draft(self, step: DraftStep, text: list[int]) -> None:
         """Begin a draft step; `text` is the committed text, which is only appended to."""
 
-    def send(self, flight: InFlightDraft) -> None:
+    def send(self, in_flight_draft: InFlightDraft) -> None:
         """Send a guess."""
 
     def wait(self, timeout: float | None) -> bool:
@@ -109,9 +109,11 @@ class SerialExecutor:
     def draft(self, step: DraftStep, text: list[int]) -> None:
         self._events.append(Drafted(self._drafter.expand(text[: step.length], step.tails, step.runners_up)))
 
-    def send(self, flight: InFlightDraft) -> None:
-        verdict = self._client.verify(self._session_id, flight.position, flight.drafts, flight.probs)
-        self._events.append(Answered(flight, verdict))
+    def send(self, in_flight_draft: InFlightDraft) -> None:
+        response = self._client.verify(
+            self._session_id, in_flight_draft.position, in_flight_draft.drafts, in_flight_draft.probs
+        )
+        self._events.append(Answered(in_flight_draft, response))
 
     def wait(self, timeout: float | None) -> bool:
         if not self._events:
@@ -131,7 +133,7 @@ class _Lane:
 
     def __init__(self, client: VerifierClient) -> None:
         self.client = client
-        self.guesses: SimpleQueue[tuple[InFlightDraft, Callable[[], VerifyResponse]] | None] = SimpleQueue()
+        self.drafts: SimpleQueue[tuple[InFlightDraft, Callable[[], VerifyResponse]] | None] = SimpleQueue()
 
 
 class ThreadedExecutor:
@@ -173,11 +175,17 @@ class ThreadedExecutor:
     def draft(self, step: DraftStep, text: list[int]) -> None:
         self._steps.put((step, text))
 
-    def send(self, flight: InFlightDraft) -> None:
+    def send(self, in_flight_draft: InFlightDraft) -> None:
         lane = self._idle.get()
         # Sent from here and now: to wake the lane's thread first takes as long as the rest of it.
-        answer = lane.client.guess(self._session_id, flight.position, flight.drafts, flight.next_in_ms, flight.goes_on)
-        lane.guesses.put((flight, answer))
+        answer = lane.client.guess(
+            self._session_id,
+            in_flight_draft.position,
+            in_flight_draft.drafts,
+            in_flight_draft.next_in_ms,
+            in_flight_draft.goes_on,
+        )
+        lane.drafts.put((in_flight_draft, answer))
 
     def wait(self, timeout: float | None) -> bool:
         try:
@@ -199,7 +207,7 @@ class ThreadedExecutor:
         self._steps.put(None)
         self._going_on.put(False)
         for lane in self._lanes:
-            lane.guesses.put(None)
+            lane.drafts.put(None)
         for client in self._clients:
             client.abort()
         for thread in self._threads:
@@ -259,13 +267,13 @@ class ThreadedExecutor:
                 with suppress(DrafterError):  # the first guess will meet it again, and say so
                     lane.client.transport.connect()
                 self._idle.put(lane)
-                while (guess := lane.guesses.get()) is not None:
-                    flight, answer = guess
+                while (guess := lane.drafts.get()) is not None:
+                    in_flight_draft, answer = guess
                     try:
-                        verdict = answer()
+                        response = answer()
                     finally:
                         self._idle.put(lane)
-                    self._tell(Answered(flight, verdict))
+                    self._tell(Answered(in_flight_draft, response))
 
         return work
 

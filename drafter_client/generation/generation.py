@@ -20,13 +20,13 @@ from speculation.acceptance.decisions import Decision
 class Token(NamedTuple):
     """A token of the text. `text` is what it completes: nothing, while a character is spread over several.
 
-    `origin`: as far as it could be told at once; `Stats.origins` counts what turned out. `decision`: why it is there,
+    `source`: as far as it could be told at once; `Stats.sources` counts what turned out. `decision`: why it is there,
     of a text that is to be explained.
     """
 
     id: int
     text: str
-    origin: TokenSource
+    source: TokenSource
     decision: Decision | None = None
 
 
@@ -149,7 +149,7 @@ def _follow(
     with closing(run):  # releases the session, whatever happens
         for committed in run:
             why = iter(committed.decisions or ())
-            tokens = [Token(token, text.add(token), origin, next(why, None)) for token, origin in committed.tokens]
+            tokens = [Token(token, text.add(token), source, next(why, None)) for token, source in committed.tokens]
             yield Tokens(position, tokens)
             position += len(committed.tokens)
     if stats.finish_reason is None and stop.is_set():

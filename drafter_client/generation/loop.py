@@ -22,8 +22,8 @@ class GenerationLoop:
 
     def __init__(
         self,
-        pilot: SpeculationController,
-        crew: Executor,
+        controller: SpeculationController,
+        executor: Executor,
         bounds: ResponseBounds,
         stats: Stats,
         clock: Callable[[], float],
@@ -34,9 +34,15 @@ class GenerationLoop:
     ) -> None:
         self.finish_reason = finish_reason
         self._explained = explained
-        self._pilot, self._crew, self._bounds, self._stats, self._clock = pilot, crew, bounds, stats, clock
+        self._controller, self._executor, self._bounds, self._stats, self._clock = (
+            controller,
+            executor,
+            bounds,
+            stats,
+            clock,
+        )
         self._observer = observer
-        self._origins = TokenSources(pilot.known, accepts=strategy is not Strategy.GREEDY)
+        self._sources = TokenSources(controller.known, accepts=strategy is not Strategy.GREEDY)
         self._odds: dict[tuple[int, int | None], float] = {}  # of drafts at their places, if tokens are explained
         self._lock = threading.Lock()  # over all of this
         self._news: deque[Committed] = deque()
@@ -61,11 +67,11 @@ class GenerationLoop:
         with self._lock:
             if not self._in_time:
                 self._order()
-            if self._pilot.reflect():
+            if self._controller.reflect():
                 self._order()
             now = 1e3 * self._clock()
-            wake = self._wakes_at = self._pilot.wake_at(now)
-        self._in_time = self._crew.wait(None if wake is None else max(0.0, wake - now) / 1e3)
+            wake = self._wakes_at = self._controller.wake_at(now)
+        self._in_time = self._executor.wait(None if wake is None else max(0.0, wake - now) / 1e3)
 
     def news(self) -> Iterator[Committed]:
         """What became known since the last time, one by one: what is not taken stays."""
@@ -75,25 +81,25 @@ class GenerationLoop:
     @property
     def known(self) -> int:
         """Tokens of the text that are known, prompt included."""
-        return len(self._pilot.known)
+        return len(self._controller.known)
 
     def settle(self) -> None:
         """The text has ended: wait for the answers that left together with its end, which say what came of what.
 
         Answers that can say nothing new are not waited for, nor any for long: the text is here.
         """
-        while self._failure is None and self._awaits_answers() and self._crew.wait(_LAST_ANSWERS):
+        while self._failure is None and self._awaits_answers() and self._executor.wait(_LAST_ANSWERS):
             pass
         with self._lock:
             self._over = True
             if self._failure is None:
-                self._amend(self._origins.close())
+                self._amend(self._sources.close())
         if self._failure is not None:
             raise self._failure
 
     def _awaits_answers(self) -> bool:
         with self._lock:
-            return not self._over and self._origins.waits
+            return not self._over and self._sources.waits
 
     def react(self, event: Event) -> bool:
         """Take in what happened, and do what is due then; whether the caller's thread has something to do, too.
@@ -117,50 +123,60 @@ class GenerationLoop:
 
     def _wakes_too_late(self, now: float) -> bool:
         """Whether the caller's thread would look later than something is due."""
-        due = self._pilot.wake_at(now)
+        due = self._controller.wake_at(now)
         return due is not None and (self._wakes_at is None or due < self._wakes_at)
 
     def _order(self) -> None:
         now = 1e3 * self._clock()
-        while (flight := self._pilot.next_guess(now)) is not None:
-            self._origins.sent(flight)
+        while (in_flight_draft := self._controller.next_guess(now)) is not None:
+            self._sources.sent(in_flight_draft)
             if self._observer is not None:
-                self._observer.sent(flight, self._pilot.operation)
+                self._observer.sent(in_flight_draft, self._controller.schedule)
             if self._explained:
-                self._odds |= dict(zip(enumerate(flight.drafts, flight.position), flight.confidence, strict=True))
-            self._crew.send(flight)
-        step = self._pilot.next_step(now)
+                self._odds |= dict(
+                    zip(
+                        enumerate(in_flight_draft.drafts, in_flight_draft.position),
+                        in_flight_draft.confidence,
+                        strict=True,
+                    )
+                )
+            self._executor.send(in_flight_draft)
+        step = self._controller.next_step(now)
         if step is not None:
-            self._crew.draft(step, self._pilot.known)
+            self._executor.draft(step, self._controller.known)
 
     def _take_in(self, event: Event, now: float) -> None:
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, Drafted):
             expansion = event.expansion
-            took = self._pilot.drafted(expansion.predictions, expansion.read, now, event.onward)
+            took = self._controller.drafted(expansion.predictions, expansion.read, now, event.onward)
             self._stats.drafted_for(took, now)
             if self._observer is not None:
                 self._observer.drafted(expansion, took, now)
         elif isinstance(event, Answered):
-            verdict, flight = event.verdict, event.flight
-            self._bounds.check("/verify", flight.position, verdict.tokens)
-            self._pilot.answered(flight, verdict.judged, verdict.queue_ms, verdict.forward_ms, now, verdict.sessions)
-            self._bounds.check_explained("/verify", self._explained, verdict.decisions)
+            response, in_flight_draft = event.response, event.in_flight_draft
+            self._bounds.check("/verify", in_flight_draft.position, response.tokens)
+            self._controller.answered(
+                in_flight_draft, response.judged, response.queue_ms, response.forward_ms, now, response.sessions
+            )
+            self._bounds.check_explained("/verify", self._explained, response.decisions)
             self._count(event, now)
-            brought = self._commit(flight.position, verdict.tokens, verdict.finish_reason, verdict.decisions, now)
+            brought = self._commit(
+                in_flight_draft.position, response.tokens, response.finish_reason, response.decisions, now
+            )
             if self._observer is not None:
-                self._observer.answered(flight, verdict, brought, now)
+                self._observer.answered(in_flight_draft, response, brought, now)
         else:
             self._bounds.check(STREAM, event.position, event.tokens)
             if event.forward_ms is not None:
-                self._pilot.went_on(event.forward_ms)
+                self._controller.went_on(event.forward_ms)
                 self._stats.target_decoded(event.forward_ms, now)
                 if self._observer is not None:
                     self._observer.went_on(event.forward_ms, now)
             self._bounds.check_explained(STREAM, self._explained and bool(event.tokens), event.decisions)
             if event.own:
-                self._amend(self._origins.went_on(event.position, len(event.tokens)))
+                self._amend(self._sources.went_on(event.position, len(event.tokens)))
             self._commit(event.position, event.tokens, event.finish_reason, event.decisions, now)
 
     def _take_in_late(self, event: Event, now: float) -> None:
@@ -170,17 +186,17 @@ class GenerationLoop:
         elif isinstance(event, Answered):
             self._count(event, now)
             if self._observer is not None:
-                self._observer.answered(event.flight, event.verdict, 0, now)
+                self._observer.answered(event.in_flight_draft, event.response, 0, now)
         elif isinstance(event, Streamed) and event.own:
-            self._amend(self._origins.went_on(event.position, len(event.tokens)))
+            self._amend(self._sources.went_on(event.position, len(event.tokens)))
 
     def _count(self, answer: Answered, now: float) -> None:
         """What a guess came to."""
-        verdict, flight = answer.verdict, answer.flight
-        self._stats.round(verdict, flight, now)
-        drafts, end = len(flight.drafts), flight.position + len(verdict.tokens)
-        recorded = flight.position + verdict.recorded(drafts)
-        self._amend(self._origins.answered(flight, recorded, verdict.stood(drafts), end, verdict.unjudged))
+        response, in_flight_draft = answer.response, answer.in_flight_draft
+        self._stats.round(response, in_flight_draft, now)
+        drafts, end = len(in_flight_draft.drafts), in_flight_draft.position + len(response.tokens)
+        recorded = in_flight_draft.position + response.recorded(drafts)
+        self._amend(self._sources.answered(in_flight_draft, recorded, response.stood(drafts), end, response.unjudged))
 
     def _amend(self, changes: list[SourceChange]) -> None:
         self._stats.amend(changes)
@@ -204,15 +220,15 @@ class GenerationLoop:
         now: float,
     ) -> int:
         """Take in committed tokens from `position` on; returns how many of them are news."""
-        start, text = len(self._pilot.known), self._pilot.text
-        misses, prepared = text.misses, text.prepared
-        new = self._pilot.committed(position, tokens, finish_reason is not None, now)
+        start, text = len(self._controller.known), self._controller.text
+        mispredicted, next_draft_ready = text.mispredicted, text.next_draft_ready
+        new = self._controller.committed(position, tokens, finish_reason is not None, now)
         if new:
             why = self._with_odds(start, decisions[-len(new) :]) if decisions is not None else None
-            told = list(zip(new, self._origins.tell(start, len(new)), strict=True))
-            self._stats.committed(told, self._pilot.operation, why or ())
-            self._stats.misses += text.misses - misses
-            self._stats.prepared += text.prepared - prepared
+            told = list(zip(new, self._sources.tell(start, len(new)), strict=True))
+            self._stats.committed(told, self._controller.schedule, why or ())
+            self._stats.mispredicted += text.mispredicted - mispredicted
+            self._stats.next_draft_ready += text.next_draft_ready - next_draft_ready
             committed = Committed(told, why)
             self._news.append(committed)
             if self._observer is not None:

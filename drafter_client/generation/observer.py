@@ -35,10 +35,10 @@ class Observer(Protocol):
     def drafted(self, expansion: Expansion, took: float, now: float) -> None:
         """A draft step ended."""
 
-    def sent(self, flight: InFlightDraft, operation: Schedule) -> None:
+    def sent(self, in_flight_draft: InFlightDraft, schedule: Schedule) -> None:
         """A guess leaves."""
 
-    def answered(self, flight: InFlightDraft, verdict: VerifyResponse, brought: int, now: float) -> None:
+    def answered(self, in_flight_draft: InFlightDraft, response: VerifyResponse, brought: int, now: float) -> None:
         """Its answer came, and with it the first news of `brought` tokens."""
 
     def went_on(self, forward_ms: float, now: float) -> None:

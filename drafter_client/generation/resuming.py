@@ -60,9 +60,11 @@ def resuming(
             continue
         lost, text.opened = clock(), False  # nobody is there to release it
         outage = outage or outages.begin(text.stop, unbegun=isinstance(failure, Overloaded) and not text.tokens)
-        with closing(client.another()) as looking, text.stop.breaking(looking.abort):
-            ready = outage.until_ready(failure, partial(looking.health, target))
-        stats.total_ms += 1e3 * (clock() - lost)
+        try:
+            with closing(client.another()) as looking, text.stop.breaking(looking.abort):
+                ready = outage.until_ready(failure, partial(looking.health, target))
+        finally:  # a wait that ends with an error counts, too
+            stats.total_ms += 1e3 * (clock() - lost)
         if not ready:
             return
 

@@ -85,9 +85,9 @@ def served(
 def _by_origin(event: Fields, tokens: list[int]) -> list[tuple[int, TokenSource]]:
     """Of the tokens of a pass: the drafts that stood, then one that took the place of a draft, or that was free."""
     if not event.has("accepted"):  # nothing was drafted
-        return [(token, TokenSource.FREE) for token in tokens]
+        return [(token, TokenSource.BONUS) for token in tokens]
     accepted = event.count("accepted", most=len(tokens))
     judged = event.count("judged")
-    last = TokenSource.CORRECTION if judged > accepted else TokenSource.FREE
-    origins = [TokenSource.ACCEPTED] * accepted + [last] * (len(tokens) - accepted)
-    return list(zip(tokens, origins, strict=True))
+    last = TokenSource.RECOVERED if judged > accepted else TokenSource.BONUS
+    sources = [TokenSource.ACCEPTED] * accepted + [last] * (len(tokens) - accepted)
+    return list(zip(tokens, sources, strict=True))

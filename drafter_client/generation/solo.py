@@ -42,13 +42,13 @@ def run_solo(
                 continue
             token = choose(rows[0], sampling, len(tokens))
             now = clock()
-            stats.wrote([(token, TokenSource.FREE)], 1e3 * (now - before))
+            stats.wrote([(token, TokenSource.BONUS)], 1e3 * (now - before))
             stats.times.prefill, before = stats.ttft_ms, now
             tokens.append(token)
             if token in backend.vocabulary.ends:
                 stats.finish_reason = "stop"
             elif len(tokens) >= limit:
                 stats.finish_reason = "length"
-            yield Committed([(token, TokenSource.FREE)])
+            yield Committed([(token, TokenSource.BONUS)])
     finally:
         stats.total_ms = 1e3 * (clock() - began)

@@ -60,9 +60,9 @@ def speculate(
     if observer is not None:
         observer.began(1e3 * began)
     sent_before, received_before = client.transport.sent, client.transport.received
-    crew: Executor = SerialExecutor(client, drafter)
+    executor: Executor = SerialExecutor(client, drafter)
     if mechanisms.overlap:
-        crew = ThreadedExecutor(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
+        executor = ThreadedExecutor(client, drafter, mechanisms.in_flight, mechanisms.self_continue)
     run: GenerationLoop | None = None
     ended: float | None = None
     try:
@@ -73,7 +73,7 @@ def speculate(
         if mechanisms.self_continue:
             options = {**options, "self_continue": True, "next_in_ms": told}
         known, at = text.known, len(text.known)
-        crew.read(known, text.read)
+        executor.read(known, text.read)
         text.read = max(text.read, at)
         index = NgramIndex() if lookup else None
         indexing: threading.Thread | None = None
@@ -93,7 +93,7 @@ def speculate(
         bounds.check("/prefill", at, opened.tokens)
         tokens = known + opened.tokens
         stats.opened(opened, 1e3 * began, 1e3 * now)
-        pilot = SpeculationController(
+        controller = SpeculationController(
             tokens,
             limit,
             frozenset(info.vocabulary.ends),
@@ -108,13 +108,15 @@ def speculate(
             now=1e3 * now,
         )
         bounds.check_explained("/prefill", explained, opened.decisions)
-        origins = first_sources(len(opened.tokens))
-        first = Committed(list(zip(opened.tokens, origins, strict=True)), opened.decisions)
+        sources = first_sources(len(opened.tokens))
+        first = Committed(list(zip(opened.tokens, sources, strict=True)), opened.decisions)
         if observer is not None:
             observer.opened(opened, 1e3 * asked, 1e3 * now)
             observer.committed(at, first, 1e3 * now)
-        run = GenerationLoop(pilot, crew, bounds, stats, clock, opened.finish_reason, strategy, explained, observer)
-        crew.open(text.session_id, len(tokens), run.react)
+        run = GenerationLoop(
+            controller, executor, bounds, stats, clock, opened.finish_reason, strategy, explained, observer
+        )
+        executor.open(text.session_id, len(tokens), run.react)
         if opened.tokens:
             yield first
         failure: Exception | None = None
@@ -132,11 +134,11 @@ def speculate(
         run.settle()
     finally:
         stats.total_ms += 1e3 * ((clock() if ended is None else ended) - began)
-        crew.close()
+        executor.close()
         if run is not None:
             text.held_back.extend(run.news())
             text.read = max(text.read, run.known)
-        sent, received = crew.traffic()
+        sent, received = executor.traffic()
         stats.bytes_sent += sent + client.transport.sent - sent_before
         stats.bytes_received += received + client.transport.received - received_before
 

@@ -228,9 +228,9 @@ class VerifierClient:
         body += b"}"
         headers = self._headers_of(session_id)
         self.transport.begin("POST", "/verify", body, headers, _TIMEOUTS["/verify"])
-        return lambda: self._verdict(self.call("POST", "/verify", body, session_id), len(drafts))
+        return lambda: self._response(self.call("POST", "/verify", body, session_id), len(drafts))
 
-    def _verdict(self, reply: Any, drafts: int) -> VerifyResponse:
+    def _response(self, reply: Any, drafts: int) -> VerifyResponse:
         return VerifyResponse.read(self.fields("/verify", reply), drafts)
 
     def stream(self, session_id: str, position: int) -> Iterator[StreamedTokens | StreamEnd]:

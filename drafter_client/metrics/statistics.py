@@ -63,16 +63,16 @@ class Stats:
     token_ids: list[int] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)  # on each of these, where asked for
     rounds: int = 0  # guesses that the verifier ran its model for, each with a pass of its own
-    guesses: int = 0  # sent, those included that were out of date when they came
+    drafts_sent: int = 0  # sent, those included that were out of date when they came
     drafted: int = 0
     accepted: int = 0
     looked_up: int = 0  # of those drafted, looked up in the text in place of asking a model
     looked_up_accepted: int = 0
     looks_up: bool = False  # whether all are
-    origins: Counter[TokenSource] = field(default_factory=Counter)  # tokens of the text, by where they came from
-    misses: int = 0  # committed tokens that were not the drafter's choice
-    prepared: int = 0  # of them, those behind which drafts were ready at once
-    operations: Counter[Schedule] = field(default_factory=Counter)  # tokens committed under each
+    sources: Counter[TokenSource] = field(default_factory=Counter)  # tokens of the text, by where they came from
+    mispredicted: int = 0  # committed tokens that were not the drafter's choice
+    next_draft_ready: int = 0  # of them, those behind which drafts were ready at once
+    schedules: Counter[Schedule] = field(default_factory=Counter)  # tokens committed under each
     token_ms: list[float] = field(default_factory=list)  # from the token before; empty where two models write
     ttft_ms: float = 0.0
     total_ms: float = 0.0
@@ -102,7 +102,7 @@ class Stats:
             self.ttft_ms = self.total_ms + now - began_ms
         self.token_ids += opened.tokens
         self.decisions += opened.decisions or ()
-        self.origins.update(first_sources(len(opened.tokens)))
+        self.sources.update(first_sources(len(opened.tokens)))
         self.sampling = opened.sampling
         self.times.prefill += opened.forward_ms
         self.times.queue += opened.queue_ms
@@ -118,21 +118,21 @@ class Stats:
         """Count a pass that the verifier made by itself, which was told of `now`."""
         self.spans.append((VERIFY, now - milliseconds, now))
 
-    def round(self, verdict: VerifyResponse, flight: InFlightDraft, now: float) -> None:
+    def round(self, response: VerifyResponse, in_flight_draft: InFlightDraft, now: float) -> None:
         """Count the answer to a guess."""
-        self.guesses += 1
-        self.rounds += verdict.ran
-        if verdict.judged:
-            first, stood = verdict.recorded(len(flight.drafts)), verdict.stood(len(flight.drafts))
-            self.drafted += verdict.judged
+        self.drafts_sent += 1
+        self.rounds += response.ran
+        if response.judged:
+            first, stood = response.recorded(len(in_flight_draft.drafts)), response.stood(len(in_flight_draft.drafts))
+            self.drafted += response.judged
             self.accepted += stood
-            found = [True] * len(flight.drafts) if self.looks_up else flight.found
-            self.looked_up += sum(found[first : first + verdict.judged])
+            found = [True] * len(in_flight_draft.drafts) if self.looks_up else in_flight_draft.found
+            self.looked_up += sum(found[first : first + response.judged])
             self.looked_up_accepted += sum(found[first : first + stood])
-        self.times.queue += verdict.queue_ms
-        self.times.verify += verdict.forward_ms
-        self.times.network += max(0.0, now - flight.sent_at - verdict.queue_ms - verdict.forward_ms)
-        self.spans += exchange(VERIFY, flight.sent_at, now, verdict.queue_ms, verdict.forward_ms)
+        self.times.queue += response.queue_ms
+        self.times.verify += response.forward_ms
+        self.times.network += max(0.0, now - in_flight_draft.sent_at - response.queue_ms - response.forward_ms)
+        self.spans += exchange(VERIFY, in_flight_draft.sent_at, now, response.queue_ms, response.forward_ms)
 
     def served(self, summary: GenerateResponse) -> None:
         """Take over what the verifier says of a request for a text that it wrote by itself."""
@@ -162,32 +162,32 @@ class Stats:
             setattr(self, name, getattr(self, name) + getattr(part, name))
         for each in fields(WaitTimes):
             setattr(self.times, each.name, getattr(self.times, each.name) + getattr(part.times, each.name))
-        self.operations += part.operations
+        self.schedules += part.schedules
         self.stretches.append(part.waits())
         self.resumed += part.resumed
 
     def committed(
         self,
         tokens: list[tuple[int, TokenSource]],
-        operation: Schedule,
+        schedule: Schedule,
         decisions: Sequence[Decision] = (),
     ) -> None:
         """Count tokens that became known; `decisions` on them, where asked for."""
         self.token_ids += [token for token, _ in tokens]
         self.decisions += decisions
-        self.origins.update(origin for _, origin in tokens)
-        self.operations[operation] += len(tokens)
+        self.sources.update(source for _, source in tokens)
+        self.schedules[schedule] += len(tokens)
 
     def amend(self, changes: Iterable[SourceChange]) -> None:
         """Count tokens elsewhere than was thought when they became known."""
         for change in changes:
-            self.origins[change.thought] -= 1
-            self.origins[change.origin] += 1
+            self.sources[change.thought] -= 1
+            self.sources[change.source] += 1
 
     def judged(self, judged: int, accepted: int, first: bool) -> None:
         """Count a pass over drafts that were made on the verifier's side; the `first` read the prompt."""
         self.rounds += not first
-        self.guesses += not first
+        self.drafts_sent += not first
         self.drafted += judged
         self.accepted += accepted
 
@@ -200,7 +200,7 @@ class Stats:
             self.ttft_ms = milliseconds
         self.token_ids += [token for token, _ in tokens]
         self.token_ms += [milliseconds, *[0.0] * (len(tokens) - 1)]
-        self.origins.update(origin for _, origin in tokens)
+        self.sources.update(source for _, source in tokens)
 
     @property
     def ended_by(self) -> str | None:
@@ -266,18 +266,18 @@ class Stats:
             "prompt_tokens": self.prompt_tokens,
             "generated_tokens": self.generated_tokens,
             "rounds": self.rounds,
-            "guesses": self.guesses,
+            "drafts_sent": self.drafts_sent,
             "drafted": self.drafted,
             "accepted": self.accepted,
             "acceptance_rate": _rounded(self.acceptance_rate, 4),
             "mean_acceptance_length": _rounded(self.mean_acceptance_length, 3),
             "looked_up": self.looked_up,
             "looked_up_accepted": self.looked_up_accepted,
-            "own_tokens": self.origins[TokenSource.OWN],
-            "origins": {origin.value: self.origins[origin] for origin in TokenSource},
-            "misses": self.misses,
-            "prepared": self.prepared,
-            "operations": {operation.value: count for operation, count in self.operations.items()},
+            "target_decoded_tokens": self.sources[TokenSource.TARGET_DECODED],
+            "token_sources": {source.value: self.sources[source] for source in TokenSource},
+            "mispredicted": self.mispredicted,
+            "next_draft_ready": self.next_draft_ready,
+            "schedules": {schedule.value: count for schedule, count in self.schedules.items()},
             "tokens_per_second": _rounded(self.tokens_per_second, 2),
             "ttft_ms": round(self.ttft_ms, 2),
             "total_ms": round(self.total_ms, 2),
@@ -301,7 +301,16 @@ class Stats:
 
 # What adds up over the stretches of a text.
 _COUNTED = (
-    *("rounds", "guesses", "drafted", "accepted", "looked_up", "looked_up_accepted", "misses", "prepared"),
+    *(
+        "rounds",
+        "drafts_sent",
+        "drafted",
+        "accepted",
+        "looked_up",
+        "looked_up_accepted",
+        "mispredicted",
+        "next_draft_ready",
+    ),
     *("bytes_sent", "bytes_received"),
 )
 

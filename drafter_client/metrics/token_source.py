@@ -17,9 +17,9 @@ class TokenSource(Enum):
     """Every token of a text has one of these, so that they add up to it."""
 
     ACCEPTED = "accepted"  # drafted here, and the target agreed
-    CORRECTION = "correction"  # the target's own, in place of a draft that fell
-    FREE = "free"  # the target's own, where no draft was in the way
-    OWN = "own"  # the verifier's, which went on by itself before a guess came
+    RECOVERED = "recovered"  # the target's own, in place of a draft that fell
+    BONUS = "bonus"  # the target's own, where no draft was in the way
+    TARGET_DECODED = "target_decoded"  # the verifier's, which went on by itself before a guess came
 
 
 class SourceChange(NamedTuple):
@@ -27,12 +27,12 @@ class SourceChange(NamedTuple):
 
     position: int
     thought: TokenSource
-    origin: TokenSource
+    source: TokenSource
 
 
 def first_sources(count: int) -> list[TokenSource]:
     """Of the tokens that came with the prompt: one, and what the verifier added before the request was repeated."""
-    return [TokenSource.FREE] + [TokenSource.OWN] * (count - 1)
+    return [TokenSource.BONUS] + [TokenSource.TARGET_DECODED] * (count - 1)
 
 
 class TokenSources:
@@ -55,13 +55,13 @@ class TokenSources:
         """Its answer came. Its pass brought the tokens from `recorded` up to `end` (none: they are equal), of which the
         first `stood` are drafts. `unjudged`: drafts at its end that the pass left out."""
         self._under_way.remove(guess)
-        fell = TokenSource.CORRECTION if recorded + stood < guess.end - unjudged else TokenSource.FREE
-        origins = {at: TokenSource.ACCEPTED if at < recorded + stood else fell for at in range(recorded, end)}
-        return self._settle(origins)
+        fell = TokenSource.RECOVERED if recorded + stood < guess.end - unjudged else TokenSource.BONUS
+        sources = {at: TokenSource.ACCEPTED if at < recorded + stood else fell for at in range(recorded, end)}
+        return self._settle(sources)
 
     def went_on(self, position: int, count: int) -> list[SourceChange]:
         """The verifier says that it came to `count` tokens from `position` on by itself."""
-        return self._settle(dict.fromkeys(range(position, position + count), TokenSource.OWN))
+        return self._settle(dict.fromkeys(range(position, position + count), TokenSource.TARGET_DECODED))
 
     def tell(self, position: int, count: int) -> list[TokenSource]:
         """Of the last `count` tokens of the text, from `position` on: as well as can be told by now."""
@@ -76,28 +76,30 @@ class TokenSources:
 
     def close(self) -> list[SourceChange]:
         """No more answers are waited for: what none accounts for, no guess has brought."""
-        return self._settle(dict.fromkeys(self._thought, TokenSource.OWN))
+        return self._settle(dict.fromkeys(self._thought, TokenSource.TARGET_DECODED))
 
-    def _settle(self, origins: dict[int, TokenSource]) -> list[SourceChange]:
+    def _settle(self, sources: dict[int, TokenSource]) -> list[SourceChange]:
         known = len(self._text)
-        self._settled |= {at: origin for at, origin in origins.items() if at >= known}
+        self._settled |= {at: source for at, source in sources.items() if at >= known}
         changes = [
-            SourceChange(at, self._thought.pop(at), origin) for at, origin in origins.items() if at in self._thought
+            SourceChange(at, self._thought.pop(at), source) for at, source in sources.items() if at in self._thought
         ]
-        return [change for change in changes if change.thought is not change.origin]
+        return [change for change in changes if change.thought is not change.source]
 
     def _tell(self, at: int, reaches: list[tuple[InFlightDraft, int]]) -> TokenSource:
         if at in self._settled:
             return self._settled.pop(at)
-        origin = next((self._of(at, *each) for each in reaches if each[0].position <= at <= each[1]), TokenSource.OWN)
-        self._thought[at] = origin
-        return origin
+        source = next(
+            (self._of(at, *each) for each in reaches if each[0].position <= at <= each[1]), TokenSource.TARGET_DECODED
+        )
+        self._thought[at] = source
+        return source
 
     def _of(self, at: int, guess: InFlightDraft, reach: int) -> TokenSource:
         """What a token is if it came of this guess."""
         if at < reach and self._accepts:
             return TokenSource.ACCEPTED
-        return TokenSource.CORRECTION if at < guess.end else TokenSource.FREE
+        return TokenSource.RECOVERED if at < guess.end else TokenSource.BONUS
 
     def _reach(self, guess: InFlightDraft) -> int:
         """The last place that the guess can have brought a token for."""

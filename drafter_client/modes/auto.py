@@ -44,10 +44,10 @@ class _Stretch:
         """Draft tokens accepted, and compared with the target's choice, since the last time."""
         if self.stats.mode == Mode.REMOTE:  # where all that is committed was foreseen, or was not
             compared = len(self.stats.token_ids)
-            accepted = compared - self.stats.misses
+            accepted = compared - self.stats.mispredicted
         else:
-            accepted = self.stats.origins[TokenSource.ACCEPTED]
-            compared = accepted + self.stats.origins[TokenSource.CORRECTION]
+            accepted = self.stats.sources[TokenSource.ACCEPTED]
+            compared = accepted + self.stats.sources[TokenSource.RECOVERED]
         news = max(0, accepted - self._accepted), max(0, compared - self._compared)
         self._accepted, self._compared = max(accepted, self._accepted), max(compared, self._compared)
         return min(news), news[1]
@@ -122,7 +122,7 @@ def _take(committed: Committed, stretch: _Stretch, stats: Stats) -> None:
     """Count tokens of a stretch."""
     stats.token_ids += [token for token, _ in committed.tokens]
     stats.decisions += committed.decisions or ()
-    stats.origins.update(origin for _, origin in committed.tokens)
+    stats.sources.update(source for _, source in committed.tokens)
     stretch.tokens += len(committed.tokens)
 
 

@@ -17,10 +17,10 @@ _DIGITS = 4  # of milliseconds: clocks are no finer
 
 @dataclass(slots=True)
 class _Guess:
-    flight: InFlightDraft
-    operation: Schedule
+    in_flight_draft: InFlightDraft
+    schedule: Schedule
     draft_ms: float
-    verdict: VerifyResponse | None = None
+    response: VerifyResponse | None = None
     arrived: float = 0.0
     brought: int = 0
 
@@ -55,15 +55,15 @@ class Recorder:
             self._draft_ms += took
         self._steps.append((expansion, took, now))
 
-    def sent(self, flight: InFlightDraft, operation: Schedule) -> None:
+    def sent(self, in_flight_draft: InFlightDraft, schedule: Schedule) -> None:
         with self._lock:
-            guess = self._under_way[flight] = _Guess(flight, operation, self._draft_ms)
+            guess = self._under_way[in_flight_draft] = _Guess(in_flight_draft, schedule, self._draft_ms)
             self._draft_ms = 0.0
         self._guesses.append(guess)
 
-    def answered(self, flight: InFlightDraft, verdict: VerifyResponse, brought: int, now: float) -> None:
-        guess = self._under_way.pop(flight)
-        guess.verdict, guess.brought, guess.arrived = verdict, brought, now
+    def answered(self, in_flight_draft: InFlightDraft, response: VerifyResponse, brought: int, now: float) -> None:
+        guess = self._under_way.pop(in_flight_draft)
+        guess.response, guess.brought, guess.arrived = response, brought, now
 
     def went_on(self, forward_ms: float, now: float) -> None:
         self._passes.append((forward_ms, now))
@@ -72,43 +72,43 @@ class Recorder:
         self._commits.append((position, committed, now))
 
     def settled(self, changes: Sequence[SourceChange]) -> None:
-        self._settled |= {change.position: change.origin for change in changes}
+        self._settled |= {change.position: change.source for change in changes}
 
     def rounds(self) -> list[dict[str, Any]]:
         """Columns of `rounds.csv` but for the run, and of each draft its token, confidence and whether looked up."""
         return [self._round(number, guess) for number, guess in enumerate(self._guesses, 1)]
 
     def _round(self, number: int, guess: _Guess) -> dict[str, Any]:
-        flight, verdict = guess.flight, guess.verdict
-        count = len(flight.drafts)
+        in_flight_draft, response = guess.in_flight_draft, guess.response
+        count = len(in_flight_draft.drafts)
         row: dict[str, Any] = {
             "round": number,
-            "operation": guess.operation.value,
-            "position": flight.position,
+            "schedule": guess.schedule.value,
+            "position": in_flight_draft.position,
             "k": count,
-            "confidence_mean": sum(flight.confidence) / count if flight.confidence else None,
-            "confidence_min": min(flight.confidence, default=None),
+            "confidence_mean": sum(in_flight_draft.confidence) / count if in_flight_draft.confidence else None,
+            "confidence_min": min(in_flight_draft.confidence, default=None),
             "draft_ms": round(guess.draft_ms, _DIGITS),
-            "sent_ms": self._since_began(flight.sent_at),
-            "drafts": flight.drafts,
-            "confidence": list(flight.confidence),
-            "found": list(flight.found),
+            "sent_ms": self._since_began(in_flight_draft.sent_at),
+            "drafts": in_flight_draft.drafts,
+            "confidence": list(in_flight_draft.confidence),
+            "found": list(in_flight_draft.found),
         }
         answer = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms")
-        if verdict is None:
+        if response is None:
             return row | dict.fromkeys((*answer, "arrived_ms", "committed"))
-        rtt = guess.arrived - flight.sent_at
+        rtt = guess.arrived - in_flight_draft.sent_at
         return row | {
-            "judged": verdict.judged,
-            "accepted": verdict.stood(count),
-            "ran": verdict.ran,
-            "looked_up": sum(flight.found[(first := verdict.recorded(count)) : first + verdict.judged])
-            if verdict.judged
+            "judged": response.judged,
+            "accepted": response.stood(count),
+            "ran": response.ran,
+            "looked_up": sum(in_flight_draft.found[(first := response.recorded(count)) : first + response.judged])
+            if response.judged
             else 0,
             "rtt_ms": round(rtt, _DIGITS),
-            "network_ms": round(max(0.0, rtt - verdict.queue_ms - verdict.forward_ms), _DIGITS),
-            "queue_ms": verdict.queue_ms,
-            "forward_ms": verdict.forward_ms,
+            "network_ms": round(max(0.0, rtt - response.queue_ms - response.forward_ms), _DIGITS),
+            "queue_ms": response.queue_ms,
+            "forward_ms": response.forward_ms,
             "arrived_ms": self._since_began(guess.arrived),
             "committed": guess.brought,
         }
@@ -119,13 +119,13 @@ class Recorder:
             {
                 "position": at,
                 "token": token,
-                "origin": origin.value,
-                "own": origin is TokenSource.OWN,
+                "source": source.value,
+                "target_decoded": source is TokenSource.TARGET_DECODED,
                 "committed_ms": self._since_began(now),
             }
             for position, committed, now in self._commits
             for at, (token, thought) in enumerate(committed.tokens, position)
-            for origin in (self._settled.get(at, thought),)
+            for source in (self._settled.get(at, thought),)
         ]
 
     def prefills(self) -> list[dict[str, float]]:

@@ -16,11 +16,13 @@ class CommittedText:
         """`tokens`: prompt and what is committed. `ends`: tokens that end it. `lookup`: of a beginning of it."""
         self.known = list(tokens)
         self.tree = DraftTree(ends)
-        self.misses = self.prepared = 0  # tokens that were not expected; of them, those with drafts ready behind them
+        self.mispredicted = self.next_draft_ready = (
+            0  # tokens that were not expected; of them, those with drafts ready behind them
+        )
         self.untested = 0  # tokens committed since one was compared with a draft of the model
         self.ready = 0.0  # fading share of misses behind which drafts were ready
         self._runner_up = 0.4  # fading share of misses in which the second choice was right
-        self._belief = AcceptanceModel()
+        self._acceptance_model = AcceptanceModel()
         self.lookup = lookup
         if lookup is not None:
             lookup.extend(self.known[len(lookup) :])
@@ -32,13 +34,13 @@ class CommittedText:
         missed = [token for token in tokens if self._advance(token)]
         if missed:
             ready = bool(self.tree.root.children)
-            self.misses += 1
-            self.prepared += ready
+            self.mispredicted += 1
+            self.next_draft_ready += ready
             self.ready += 0.1 * (ready - self.ready)
 
     def learn(self) -> None:
         """Believe drafts as far as those did that were compared. It takes longer than all the rest."""
-        self._belief.fit()
+        self._acceptance_model.fit()
 
     def tip(self, main: Sequence[TreeNode]) -> TreeNode:
         """Where the likeliest path, `tree.main()`, goes on."""
@@ -46,16 +48,16 @@ class CommittedText:
 
     def chances(self, path: Sequence[TreeNode] = (), ahead: int = 0) -> list[float]:
         """`[k]`: that the first k drafts of a path from the root stand, and of so many more behind them."""
-        return [1.0, *self._belief.path(path, ahead)]
+        return [1.0, *self._acceptance_model.path(path, ahead)]
 
     @property
     def typical(self) -> float:
         """Chance that a draft of the model stands of which nothing is known."""
-        return self._belief.model.typical
+        return self._acceptance_model.model.typical
 
     def places(self, deepest: int, beyond_fork: int) -> list[tuple[float, TreeNode]]:
         """Where to look further, with the chance that the text goes through there, as `expandable_nodes` says."""
-        return expandable_nodes(self.tree, self._belief, self._runner_up, deepest, beyond_fork)
+        return expandable_nodes(self.tree, self._acceptance_model, self._runner_up, deepest, beyond_fork)
 
     def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool) -> None:
         """Lengthen the likeliest path by what followed before, up to `deepest` tokens.
@@ -68,13 +70,13 @@ class CommittedText:
         path = self.tree.main()
         tail, tip = [node.token for node in path], self.tip(path)
         chance = self.chances(path)[-1]
-        least = 0.0 if always else self._belief.at_best(self._belief.recent)
+        least = 0.0 if always else self._acceptance_model.at_best(self._acceptance_model.recent)
         while len(tail) < deepest and self.tree.is_open(tip) and tip not in asked:
             found = self.lookup.predict(tail)
             if found is None:
                 return
             node = TreeNode(found.token, found.confidence, tip, found=True)
-            stands = self._belief.chance(node, self._belief.recent)
+            stands = self._acceptance_model.chance(node, self._acceptance_model.recent)
             chance *= stands
             if chance < FLOOR or stands < least:
                 return
@@ -90,7 +92,7 @@ class CommittedText:
             return False
         self.untested = self.untested + 1 if expected[0].found else 0
         stood = expected[0].token == token
-        self._belief.learn(expected[0], stood)
+        self._acceptance_model.learn(expected[0], stood)
         if not stood and len(expected) > 1:
             self._runner_up += 0.05 * ((expected[1].token == token) - self._runner_up)
         return not stood

@@ -31,7 +31,7 @@ class DraftStep:
 
 
 def expandable_nodes(
-    tree: DraftTree, belief: AcceptanceModel, runner_up: float, deepest: int, beyond_fork: int
+    tree: DraftTree, acceptance_model: AcceptanceModel, runner_up: float, deepest: int, beyond_fork: int
 ) -> list[tuple[float, TreeNode]]:
     """Nodes less than `deepest` tokens behind the root that can be looked behind, with their chances, the best first.
 
@@ -40,19 +40,19 @@ def expandable_nodes(
     """
     found: list[tuple[float, TreeNode]] = []
     # Node, its chance, how the drafts before it went, its depth, and how many places its line still has.
-    waiting = [(tree.root, 1.0, belief.recent, 0, deepest)] if deepest > 0 else []
+    waiting = [(tree.root, 1.0, acceptance_model.recent, 0, deepest)] if deepest > 0 else []
     while waiting:
         node, chance, recent, depth, left = waiting.pop()
         if tree.is_open(node):
             found.append((chance, node))
         if not node.children or depth + 1 >= deepest:
             continue
-        stands = chance * belief.chance(node.children[0], recent)
+        stands = chance * acceptance_model.chance(node.children[0], recent)
         if stands >= FLOOR and left > 1:
-            waiting.append((node.children[0], stands, belief.then(recent, True), depth + 1, left - 1))
+            waiting.append((node.children[0], stands, acceptance_model.then(recent, True), depth + 1, left - 1))
         falls = (chance - stands) * runner_up
         if len(node.children) > 1 and falls >= FLOOR and beyond_fork:
-            waiting.append((node.children[1], falls, belief.then(recent, False), depth + 1, beyond_fork))
+            waiting.append((node.children[1], falls, acceptance_model.then(recent, False), depth + 1, beyond_fork))
     found.sort(key=lambda pair: pair[0], reverse=True)
     return found
 

@@ -5,7 +5,7 @@ happens (a draft step ended, an answer came, the verifier went on by itself) and
 milliseconds on one clock, the caller's. Positions count tokens from the prompt's first.
 
 One more draft pays if it adds more chance of a token than its time costs (`draft_length`), and its time costs nothing
-as long as the guess still comes before the verifier is through with what it has (`forecast`). So a guess leaves just in
+as long as the guess still comes before the verifier is through with what it has (`timeline`). So a guess leaves just in
 time to be there when the verifier becomes free: after its drafts in lockstep; before the last answer when there is one
 under way; several at once when the way is long. With the time left, the drafter looks behind likely corrections, so
 that after a miss the next guess is often ready (SpecEdge, arXiv 2505.17052; SSD, arXiv 2603.03251; PEARL, 2408.11850).
@@ -73,8 +73,8 @@ class SpeculationController:
         self._limit, self._max_drafts, self._width, self._length = limit, max_drafts, width, length
         self._times = times
         self._tree = self.text.tree
-        self._forecast = VerifierTimeline(times, mechanisms.self_continue, len(self.known), next_in_ms, now)
-        self._flights = self._forecast.flights
+        self._timeline = VerifierTimeline(times, mechanisms.self_continue, len(self.known), next_in_ms, now)
+        self._in_flight_drafts = self._timeline.in_flight_drafts
         self._step: DraftStep | None = None
         self._answered: tuple[InFlightDraft, bool] | None = None  # and whether it was judged
         self._spoke_at, self._told = now, len(self.known)
@@ -84,7 +84,7 @@ class SpeculationController:
         self._weigh()
 
     @property
-    def operation(self) -> Schedule:
+    def schedule(self) -> Schedule:
         """What pays at present."""
         if self.mechanisms.self_continue and not self._aim:
             return Schedule.SELF_CONTINUED
@@ -113,19 +113,25 @@ class SpeculationController:
         return took
 
     def answered(
-        self, flight: InFlightDraft, judged: int, queue_ms: float, forward_ms: float, now: float, sessions: int = 1
+        self,
+        in_flight_draft: InFlightDraft,
+        judged: int,
+        queue_ms: float,
+        forward_ms: float,
+        now: float,
+        sessions: int = 1,
     ) -> None:
         """The answer to a guess came; `committed` is told its tokens next. `sessions`: that shared its pass."""
-        waited = flight is self._flights[0] and not self._forecast.goes_on
-        self._forecast.arrived(flight)
+        waited = in_flight_draft is self._in_flight_drafts[0] and not self._timeline.goes_on
+        self._timeline.arrived(in_flight_draft)
         self._seen = None
-        self._times.exchanged(now - flight.sent_at, queue_ms, forward_ms)
+        self._times.exchanged(now - in_flight_draft.sent_at, queue_ms, forward_ms)
         if forward_ms > 0.0:
             self._times.verified(judged, forward_ms)
             self._times.shared(judged, sessions)
             if waited:
                 self._times.queued(queue_ms)
-        self._answered = (flight, judged > 0) if flight.drafts else None
+        self._answered = (in_flight_draft, judged > 0) if in_flight_draft.drafts else None
 
     def went_on(self, forward_ms: float) -> None:
         """The verifier took a step by itself, in a pass that took so long; `committed` is told what it brought."""
@@ -139,11 +145,11 @@ class SpeculationController:
             return []
         new = list(tokens[len(self.known) - position :])
         for at, token in enumerate(new, len(self.known)):
-            self._forecast.committed(at, token)
+            self._timeline.committed(at, token)
         self.text.commit(new)
         if new or self._answered is not None:
             self._seen = None
-            self._forecast.news(len(self.known), now)
+            self._timeline.news(len(self.known), now)
             if self._answered is not None:
                 self._expect(*self._answered, now)
         self._unlearnt = self._unlearnt or bool(new)
@@ -167,9 +173,9 @@ class SpeculationController:
 
     def next_guess(self, now: float) -> InFlightDraft | None:
         """A guess to send now, which counts as under way from here on."""
-        if self.finished or len(self._flights) >= self.mechanisms.in_flight:
+        if self.finished or len(self._in_flight_drafts) >= self.mechanisms.in_flight:
             return None
-        if self._flights and not self._prospects.overlap:
+        if self._in_flight_drafts and not self._prospects.overlap:
             return None
         if self._always_send and self._step is not None:
             return None
@@ -180,7 +186,7 @@ class SpeculationController:
             path, goes_on = [], True  # as it does: nobody knows when there will be a draft to wait for
         if path is None:
             return None
-        flight = InFlightDraft(
+        in_flight_draft = InFlightDraft(
             len(self.known),
             [node.token for node in path],
             now,
@@ -191,16 +197,16 @@ class SpeculationController:
             probs=[node.probs or {node.token: 1.0} for node in path] if self._always_send else None,
         )
         self._seen = None
-        self._forecast.sent(flight)
+        self._timeline.sent(in_flight_draft)
         self._spoke_at, self._told = now, len(self.known)
-        return flight
+        return in_flight_draft
 
     def next_step(self, now: float) -> DraftStep | None:
         """A draft step to begin now, which counts as under way from here on."""
         if self._step is not None:
             self._step.until = len(self._step.tails[0]) + self._leads_on(now)
             return None
-        if self.finished or (self._flights and not self._prospects.overlap):
+        if self.finished or (self._in_flight_drafts and not self._prospects.overlap):
             return None
         self._look_up(now)
         nodes = self._nodes(now)
@@ -217,11 +223,11 @@ class SpeculationController:
         if self.finished:
             return None
         times = []
-        if self._forecast.goes_on and not self._flights:
+        if self._timeline.goes_on and not self._in_flight_drafts:
             times.append(self._spoke_at + _SPEAK_MS)
-        elif self._step is not None and self.mechanisms.self_continue and not self._flights:
+        elif self._step is not None and self.mechanisms.self_continue and not self._in_flight_drafts:
             times.append(self._due())
-        if not self._forecast.is_late(now):  # else what is soonest moves along with now: nothing to wait for
+        if not self._timeline.is_late(now):  # else what is soonest moves along with now: nothing to wait for
             times.append(self._soonest(now))
         return min((at for at in times if at > now + _TICK_MS), default=None)
 
@@ -253,29 +259,29 @@ class SpeculationController:
         if self._prospects.length >= self._most:
             self._most = min(2 * self._most, MAX_AUTO)
 
-    def _expect(self, flight: InFlightDraft, judged: bool, now: float) -> None:
+    def _expect(self, in_flight_draft: InFlightDraft, judged: bool, now: float) -> None:
         """When the verifier expects the next guess: at once behind one that stood, else when it was told."""
-        if self.known[flight.position : flight.end] == flight.drafts:
-            self._forecast.expects(0.0 if judged else None, now)
+        if self.known[in_flight_draft.position : in_flight_draft.end] == in_flight_draft.drafts:
+            self._timeline.expects(0.0 if judged else None, now)
         elif judged:  # else it was told when another fell
-            self._forecast.expects(flight.next_in_ms, now)
+            self._timeline.expects(in_flight_draft.next_in_ms, now)
 
     def _must_speak(self, now: float) -> bool:
         """Whether to let a verifier that goes on by itself know that we follow, or one that waits, that it should."""
-        if self._flights or not self.mechanisms.self_continue:
+        if self._in_flight_drafts or not self.mechanisms.self_continue:
             return False
-        if not self._forecast.goes_on:
+        if not self._timeline.goes_on:
             return now >= self._due() - _TICK_MS
         return now - self._spoke_at >= _SPEAK_MS - _TICK_MS or len(self.known) - self._told >= _SPEAK_TOKENS
 
-    def _outlook(self, now: float) -> DraftPlan | None:
+    def _plan(self, now: float) -> DraftPlan | None:
         """The best to do about the next guess; None where none pays."""
         if self._seen is None or self._seen[0] != now:
             self._seen = now, self._look_out(now)
         return self._seen[1]
 
     def _look_out(self, now: float) -> DraftPlan | None:
-        main, waited_for = self._tree.main(), self._forecast.waits(now)
+        main, waited_for = self._tree.main(), self._timeline.waits(now)
         made, draft, tip = len(main), self._times.draft(), self.text.tip(main)
         ahead = min(self._reach_ahead(now) - made, _AHEAD) if self._tree.is_open(tip) else 0
         chances = self.text.chances(main, max(0, ahead))
@@ -288,7 +294,7 @@ class SpeculationController:
         # Of a verifier at work nobody knows to the moment when it is through: do not gamble on a draft made by then.
         slack = 0.0 if waited_for else self._times.margin
         moments = [now, *(first + slack + number * draft for number in range(ahead))]
-        starts = self._forecast.starts(moments, now)
+        starts = self._timeline.starts(moments, now)
         known = len(self.known)
         if self._length is not None:
             return fixed_plan(starts[0].position - known, made, ahead, self._cap, self._room, waited_for)
@@ -296,7 +302,7 @@ class SpeculationController:
 
     def _reach_ahead(self, now: float) -> int:
         """Drafts behind the committed text that the next guess could hold."""
-        return min(self._forecast.starts([now], now)[0].position - len(self.known) + self._cap, self._room)
+        return min(self._timeline.starts([now], now)[0].position - len(self.known) + self._cap, self._room)
 
     def _look_up(self, now: float) -> None:
         """Draft without the model where asking it does not pay, or would say less: to look up costs no time."""
@@ -314,39 +320,43 @@ class SpeculationController:
 
     def _soonest(self, now: float) -> float:
         """When a guess has to leave to be there as the verifier becomes free; before that there is no hurry."""
-        return self._forecast.starts([now], now)[0].at - self._times.link / 2 - self._times.margin
+        return self._timeline.starts([now], now)[0].at - self._times.link / 2 - self._times.margin
 
     def _guess(self, now: float) -> list[TreeNode] | None:
         """The drafts of a guess that should leave now."""
         if now < self._soonest(now) - _TICK_MS:
             return None
-        outlook = self._outlook(now)
-        if outlook is None or outlook.more or (self._forecast.waits(now) and self._shadow_is_due(now)):
+        plan = self._plan(now)
+        if plan is None or plan.more or (self._timeline.waits(now) and self._shadow_is_due(now)):
             return None
         path = self._tree.main()[: max(0, self._room)]
         if self._length is None:
             chances = self.text.chances(path)
-            count = worth_sending(self._times, chances, outlook.skip, self._cap, self._prospects.price)
+            count = worth_sending(self._times, chances, plan.skip, self._cap, self._prospects.price)
             if self._always_send:
                 count = max(count, *(at for at, node in enumerate(path, 1) if node.probs), 0)
             if (
-                self._flights
-                and chances[min(outlook.skip, len(path))] * self._times.link * self._prospects.rate < _WORTH
+                self._in_flight_drafts
+                and chances[min(plan.skip, len(path))] * self._times.link * self._prospects.rate < _WORTH
             ):
                 return None  # hardly anything would be lost by waiting to see whether it is of use
         else:
-            count = min(len(path), outlook.skip + self._cap)
-        if count <= outlook.skip and not self._forecast.waits(now):
+            count = min(len(path), plan.skip + self._cap)
+        if count <= plan.skip and not self._timeline.waits(now):
             return None
-        if any(flight.end >= len(self.known) + count for flight in self._flights if not flight.stale):
+        if any(
+            in_flight_draft.end >= len(self.known) + count
+            for in_flight_draft in self._in_flight_drafts
+            if not in_flight_draft.stale
+        ):
             return None  # it is on its way already
         return path[:count]
 
     def _nodes(self, now: float) -> list[TreeNode]:
         """Where to look further, the likeliest first."""
-        if self._forecast.waits(now) or not self._prospects.overlap:
-            outlook = self._outlook(now)
-            if outlook is not None and outlook.more:
+        if self._timeline.waits(now) or not self._prospects.overlap:
+            plan = self._plan(now)
+            if plan is not None and plan.more:
                 return [self.text.tip(self._tree.main())]
         elif self._ahead_pays:
             ranked = self._ranked(self._reach_ahead(now))
@@ -363,9 +373,9 @@ class SpeculationController:
         node = self.text.tip(main)
         if node is not self._step.nodes[0] or not self._tree.is_open(node):
             return False
-        if self._forecast.waits(now):
-            outlook = self._outlook(now)
-            return outlook is not None and outlook.more > 1
+        if self._timeline.waits(now):
+            plan = self._plan(now)
+            return plan is not None and plan.more > 1
         deepest = self._reach_ahead(now)
         if not self._ahead_pays or len(main) + 1 >= deepest:
             return False
@@ -381,7 +391,7 @@ class SpeculationController:
         if not self._tree.is_open(self._tree.root):
             return False
         patience = float(_SHADOW)
-        if self._forecast.waits(now):  # it takes the time of a verifier that waits
+        if self._timeline.waits(now):  # it takes the time of a verifier that waits
             patience = max(patience, _SHADOW * self._times.draft() / (0.16 * self._times.verify(0)))
         return self.text.untested >= patience
 

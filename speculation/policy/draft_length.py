@@ -36,10 +36,12 @@ class Prospects:
     overlap: bool  # whether to draft while the verifier is at work brings more than a trifle
 
 
-def prospects(times: LatencyModel, chances: Sequence[float], mechanisms: Mechanisms, prepared: float) -> Prospects:
+def prospects(
+    times: LatencyModel, chances: Sequence[float], mechanisms: Mechanisms, next_draft_ready: float
+) -> Prospects:
     """Weigh every length. `chances[k]`: that the first k drafts stand, for k up to MAX_AUTO + 1, `chances[0]` being 1.
 
-    `prepared`: share of misses behind which drafts are ready at once.
+    `next_draft_ready`: share of misses behind which drafts are ready at once.
     """
     draft, link = times.draft(), times.link
     best = unhurried = (0.0, 0)
@@ -50,7 +52,7 @@ def prospects(times: LatencyModel, chances: Sequence[float], mechanisms: Mechani
         in_turn, unbroken = max(in_turn, tokens / (busy + link + k * draft)), max(unbroken, tokens / busy)
         if mechanisms.overlap:
             stands = chances[k + 1]  # all of it, and the free token behind it was foreseen: the next guess is there
-            busy += (1.0 - stands) * (link + (1.0 - prepared) * k * draft)
+            busy += (1.0 - stands) * (link + (1.0 - next_draft_ready) * k * draft)
             waiting = (k + 1) * draft - times.verify(k)  # for a drafter that does not keep up
             if mechanisms.in_flight == 1:
                 waiting = max(waiting, link)
@@ -69,7 +71,7 @@ def prospects(times: LatencyModel, chances: Sequence[float], mechanisms: Mechani
     # Behind the token of a step that the verifier takes in any case.
     alongside = mechanisms.self_continue and worths(times, chances, 1, MAX_AUTO, price)[-1] > TRIFLE
     if length:
-        behind_miss = best_rejection_policy(times, chances, rate, prepared, may_go_on=mechanisms.self_continue)
+        behind_miss = best_rejection_policy(times, chances, rate, next_draft_ready, may_go_on=mechanisms.self_continue)
     else:
         behind_miss = RejectionPolicy(mechanisms.self_continue, NOT_SOON)
     return Prospects(rate, price, length, unhurried[1], alongside, behind_miss, overlap)

@@ -31,14 +31,14 @@ class RejectionPolicy(NamedTuple):
 
 
 def best_rejection_policy(
-    times: LatencyModel, chances: Sequence[float], rate: float, prepared: float, *, may_go_on: bool = True
+    times: LatencyModel, chances: Sequence[float], rate: float, next_draft_ready: float, *, may_go_on: bool = True
 ) -> RejectionPolicy:
     """The best plan. `chances[k]`: that the first k drafts stand, for one k more than a guess has at most.
 
-    `rate`: tokens per millisecond, the best. `prepared`: share of misses behind which drafts are ready at once.
+    `rate`: tokens per millisecond, the best. `next_draft_ready`: share of misses behind which drafts are ready at once.
     """
     most = len(chances) - 2
-    draft, step = max(_INSTANT, (1.0 - prepared) * times.draft()), times.cost(0)
+    draft, step = max(_INSTANT, (1.0 - next_draft_ready) * times.draft()), times.cost(0)
     costs = [rate * times.cost(k) for k in range(most + 1)]
     there = [times.link + k * draft for k in range(most + 1)]
     tokens = [0.0, *accumulate(chances)]

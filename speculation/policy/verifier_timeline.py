@@ -54,7 +54,7 @@ class VerifierTimeline:
 
     def __init__(self, times: LatencyModel, goes_on: bool, position: int, next_in_ms: float, now: float) -> None:
         """`goes_on`: the verifier continues by itself. `next_in_ms`: what it was told with the prompt."""
-        self.flights: list[InFlightDraft] = []
+        self.in_flight_drafts: list[InFlightDraft] = []
         self.goes_on = goes_on  # as of the last answer
         self._times = times
         self._heard_at, self._position = now, position
@@ -71,25 +71,28 @@ class VerifierTimeline:
         self._soonest = _LONG_AGO if next_in_ms is None else now - self._times.link / 2 + next_in_ms
         self._behind = None
 
-    def sent(self, flight: InFlightDraft) -> None:
+    def sent(self, in_flight_draft: InFlightDraft) -> None:
         """A guess is on its way."""
-        self.flights.append(flight)
+        self.in_flight_drafts.append(in_flight_draft)
         self._behind = None
 
-    def arrived(self, flight: InFlightDraft) -> None:
+    def arrived(self, in_flight_draft: InFlightDraft) -> None:
         """Its answer has come."""
-        place = self.flights.index(flight)
-        for earlier in self.flights[:place]:  # overtaken on its way back
-            earlier.goes_on = flight.goes_on
-        del self.flights[place]
-        self.goes_on = bool(flight.goes_on)
+        place = self.in_flight_drafts.index(in_flight_draft)
+        for earlier in self.in_flight_drafts[:place]:  # overtaken on its way back
+            earlier.goes_on = in_flight_draft.goes_on
+        del self.in_flight_drafts[place]
+        self.goes_on = bool(in_flight_draft.goes_on)
         self._behind = None
 
     def committed(self, position: int, token: int) -> None:
         """Guesses that say something else at `position` are out of date."""
-        for flight in self.flights:
-            if flight.position <= position < flight.end and flight.drafts[position - flight.position] != token:
-                flight.stale = True
+        for in_flight_draft in self.in_flight_drafts:
+            if (
+                in_flight_draft.position <= position < in_flight_draft.end
+                and in_flight_draft.drafts[position - in_flight_draft.position] != token
+            ):
+                in_flight_draft.stale = True
         self._behind = None
 
     def starts(self, send_at: Sequence[float], now: float) -> list[PassStart]:
@@ -105,13 +108,13 @@ class VerifierTimeline:
         """Whether something should have been heard of half a step ago: when the verifier is free then, nobody knows."""
         half, step = self._times.link / 2, self._times.verify(0)
         end = self._chain(half, -inf)
-        due = end.at if self.flights else self._begins(end, end.at) + step
+        due = end.at if self.in_flight_drafts else self._begins(end, end.at) + step
         return now - half > due + step / 2
 
     def waits(self, now: float) -> bool:
         """Whether a guess that is sent now finds a verifier that does nothing until one comes."""
-        if self.flights or not self.goes_on:
-            return not self.flights
+        if self.in_flight_drafts or not self.goes_on:
+            return not self.in_flight_drafts
         half, end = self._times.link / 2, self._end(now)
         free, _ = self._alone(end, now + half, now - half)
         return free <= now + half < self._begins(end, free)
@@ -126,17 +129,17 @@ class VerifierTimeline:
     def _chain(self, half: float, known_until: float) -> _End:
         """The verifier through with what is under way."""
         end = _End(self._heard_at - half, self._position, self._soonest, self.goes_on)
-        for flight in self.flights:
-            goes_on = bool(flight.goes_on)
-            if flight.stale:
+        for in_flight_draft in self.in_flight_drafts:
+            goes_on = bool(in_flight_draft.goes_on)
+            if in_flight_draft.stale:
                 end = end._replace(goes_on=goes_on)
                 continue
-            arrival = flight.sent_at + half
+            arrival = in_flight_draft.sent_at + half
             free, position = self._alone(end, arrival, known_until)
-            if flight.end >= position:
-                free = max(max(free, arrival) + self._times.verify(flight.end - position), known_until)
-                position = flight.end + 1
-            end = _End(free, position, free + (0.0 if flight.drafts else flight.next_in_ms), goes_on)
+            if in_flight_draft.end >= position:
+                free = max(max(free, arrival) + self._times.verify(in_flight_draft.end - position), known_until)
+                position = in_flight_draft.end + 1
+            end = _End(free, position, free + (0.0 if in_flight_draft.drafts else in_flight_draft.next_in_ms), goes_on)
         return end
 
     def _alone(self, end: _End, until: float, known_until: float) -> PassStart:

@@ -43,4 +43,4 @@ def test_a_text_outlives_its_verifier(verifier: RestartedVerifier, mode: Mode) -
     assert {how for _, how in chaos.ended} == {signal.SIGKILL.name, signal.SIGTERM.name}
     assert len(stats.resumed) >= 2 and stats.finish_reason == "length" and told
     assert stats.resumed[0] >= chaos.ended[0][0] and stats.resumed[-1] >= chaos.ended[-1][0]
-    assert sum(stats.origins.values()) == TOKENS and stats.resumed == sorted(set(stats.resumed))
+    assert sum(stats.sources.values()) == TOKENS and stats.resumed == sorted(set(stats.resumed))

@@ -27,7 +27,7 @@ def test_a_short_soak_is_clean_and_leaves_nothing() -> None:
     assert rest is not None and rest.held["fault"] is None and rest.held["sessions"] == rest.held["rows"] == 0
     assert rest.held["checks"] > 50
     assert max(sample.held["rows"] for sample in outcome.samples) == 6
-    for what in ("guesses", "flights", "crashes", "stalls", "returns", "deleted in flight"):
+    for what in ("drafts_sent", "flights", "crashes", "stalls", "returns", "deleted in flight"):
         assert tally.happened[what], what
 
 

@@ -148,7 +148,7 @@ def test_a_session_that_was_deleted_is_made_again(verifier: Verifier, mode: Mode
     # In mode auto the next stretch may make it again, before anybody has missed it.
     assert len(text.stats.resumed) == 1 or (mode is Mode.AUTO and not text.stats.resumed)
     assert all(at >= after for at in text.stats.resumed)
-    assert sum(text.stats.origins.values()) == len(tokens) and text.stats.finish_reason == "length"
+    assert sum(text.stats.sources.values()) == len(tokens) and text.stats.finish_reason == "length"
     assert verifier.sessions == 0
 
 

@@ -87,20 +87,20 @@ def test_the_text_is_the_targets_whatever_drafts(verifier: Verifier, source: Sou
     tokens = [token for event in events if isinstance(event, Tokens) for token in event.tokens]
     assert [token.id for token in tokens] == last.token_ids
     assert last.text.startswith("".join(token.text for token in tokens)) and last.finish_reason == "length"
-    assert sum(last.stats.origins.values()) == last.stats.generated_tokens == 40
+    assert sum(last.stats.sources.values()) == last.stats.generated_tokens == 40
 
 
 @EACH_SOURCE
 @pytest.mark.parametrize("lockstep", [False, True], ids=["side by side", "lockstep"])
 def test_the_counters_are_those_of_the_events(verifier: Verifier, source: Source, lockstep: bool) -> None:
     with Pair(verifier.url, source) as pair, pair.generate(PROMPT, Options(max_tokens=90, lockstep=lockstep)) as text:
-        origins = [token.origin for event in text if isinstance(event, Tokens) for token in event.tokens]
+        sources = [token.source for event in text if isinstance(event, Tokens) for token in event.tokens]
     stats = text.stats
-    assert len(origins) == stats.generated_tokens == sum(stats.origins.values())
+    assert len(sources) == stats.generated_tokens == sum(stats.sources.values())
     if lockstep:
-        assert {origin: origins.count(origin) for origin in set(origins)} == dict(stats.origins)
-        assert origins.count(TokenSource.ACCEPTED) == stats.accepted and origins.count(TokenSource.OWN) == 0
-        assert origins.count(TokenSource.FREE) + origins.count(TokenSource.CORRECTION) == 1 + stats.rounds
+        assert {source: sources.count(source) for source in set(sources)} == dict(stats.sources)
+        assert sources.count(TokenSource.ACCEPTED) == stats.accepted and sources.count(TokenSource.TARGET_DECODED) == 0
+        assert sources.count(TokenSource.BONUS) + sources.count(TokenSource.RECOVERED) == 1 + stats.rounds
 
 
 def test_the_target_alone_needs_nothing_that_drafts(verifier: Verifier) -> None:
@@ -429,7 +429,7 @@ def sync() -> str:
         for event in text:
             reveal_type(event)
             if isinstance(event, Tokens):
-                print(event.text, event.tokens[0].origin.value)
+                print(event.text, event.tokens[0].source.value)
         return text.text
 
 

@@ -82,7 +82,7 @@ async def verify(request: Request) -> Response:
         session = service.latest(_caller(request))
     else:
         session = service.session(session_id, _caller(request))
-    answer = await service.guesses.one(service.engine, message, session, request.receive)
+    answer = await service.verifying.one(service.engine, message, session, request.receive)
     return _json(_verdict(answer), session)
 
 
@@ -91,7 +91,7 @@ async def verify_batch(request: Request) -> Response:
     service = _service(request)
     batch = messages.parse(messages.BatchRequest, await _body(request))
     items = [_item(batch, number) for number in range(len(batch.items))]
-    results = await service.guesses.each(service.engine, items, _caller(request).owner, request.receive)
+    results = await service.verifying.each(service.engine, items, _caller(request).owner, request.receive)
     bodies = [_verdict(each) if isinstance(each, Answer) else encode(each.body()) for each in results]
     return Response(f'{{"results":[{",".join(bodies)}]}}'.encode(), media_type="application/json")
 

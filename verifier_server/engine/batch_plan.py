@@ -14,9 +14,9 @@ from verifier_server.sessions import Session
 class BatchItem:
     """What a pass does for one session. Without a `run` it is a step of the session's own."""
 
-    seat: SequenceState
+    sequence: SequenceState
     run: Request | None  # the guess whose drafts are run
-    jobs: list[Request]  # all that are answered with it
+    requests: list[Request]  # all that are answered with it
     fresh: list[int]  # drafts to judge: those of `run` that go beyond the record, as far as its session's credit goes
     proposals: Sequence[Weights] = ()  # what each was drawn from, or nothing
 
@@ -47,7 +47,7 @@ class BatchPlan:
         To weigh drafts (probabilistic, threshold) and to explain takes whole rows. They are fetched then: one for each
         draft that is looked at, where a head of the whole vocabulary would have the device sort every row of them all.
         """
-        return [head_for(part.seat.session.rule.sampling, vocabulary_size) for part in self.parts]
+        return [head_for(part.sequence.session.rule.sampling, vocabulary_size) for part in self.parts]
 
     def add(self, part: BatchItem, most: int) -> int:
         """Feed what the row lacks of the session's tokens, then the drafts; returns the tokens taken, `most` at most.
@@ -55,7 +55,7 @@ class BatchPlan:
         What is judged (the last committed token and the drafts) goes whole into one pass: where there is no room for
         it, as much of the rest as there is room for goes alone, and is judged in a later pass.
         """
-        session = part.seat.session
+        session = part.sequence.session
         assert session.row is not None
         feed = session.tokens[session.held :] + part.fresh
         judged_from = len(feed) - len(part.fresh) - 1

@@ -33,7 +33,7 @@ class Composer:
         max_drafts: int,
         price: float,
     ) -> None:
-        """`price`: what a judged draft costs, as `allowance` counts."""
+        """`price`: what a judged draft costs, as `draft_credit` counts."""
         self._backend, self._rows, self._queue, self._price = backend, rows, queue, price
         self._chunk, self._max_drafts = min(chunk, backend.max_batch_tokens), max_drafts
         self._left_out = 0  # passes since a prompt that waits was fed
@@ -49,11 +49,11 @@ class Composer:
         guesses: list[BatchItem] = []
         prompts: list[BatchItem] = []
         shared = len(self._active()) > 1
-        for seat in self._after_turns(waiting):
-            run, jobs = seat.choose(self._max_drafts)
-            most = self._allowed(seat, shared)
-            part = BatchItem(seat, run, jobs, run.fresh[:most], run.fresh_proposals[:most])
-            (guesses if seat.lacking == 1 else prompts).append(part)
+        for sequence in self._after_turns(waiting):
+            run, requests = sequence.choose(self._max_drafts)
+            most = self._allowed(sequence, shared)
+            part = BatchItem(sequence, run, requests, run.fresh[:most], run.fresh_proposals[:most])
+            (guesses if sequence.lacking == 1 else prompts).append(part)
         if prompts and self._left_out >= _PATIENCE:
             self._add_prompts(plan, prompts)
             self._add_guesses(plan, guesses)
@@ -63,9 +63,9 @@ class Composer:
                 self._left_out += bool(prompts)
             else:
                 self._add_prompts(plan, prompts)
-        for seat in sorted(going_on, key=lambda seat: seat.served):
-            if plan.room and seat.session.row is not None:  # a guess may just have taken it
-                plan.add(BatchItem(seat, None, [], []), plan.room)
+        for sequence in sorted(going_on, key=lambda sequence: sequence.served):
+            if plan.room and sequence.session.row is not None:  # a guess may just have taken it
+                plan.add(BatchItem(sequence, None, [], []), plan.room)
         return plan
 
     def price(self, session: Session) -> float:
@@ -76,33 +76,35 @@ class Composer:
         """
         return self._price if session.strategy in DRAFTER_INVARIANT else 1.0
 
-    def width(self, seats: list[SequenceState]) -> int:
+    def width(self, sequences: list[SequenceState]) -> int:
         """Tokens that a pass over these feeds, roughly."""
-        read = min(sum(seat.lacking - 1 for seat in seats), self._chunk)
-        return min(read + sum(seat.width - seat.lacking + 1 for seat in seats), self._backend.max_batch_tokens)
+        read = min(sum(sequence.lacking - 1 for sequence in sequences), self._chunk)
+        return min(
+            read + sum(sequence.width - sequence.lacking + 1 for sequence in sequences), self._backend.max_batch_tokens
+        )
 
-    def first_answer(self, seats: list[SequenceState]) -> tuple[int, int]:
+    def first_answer(self, sequences: list[SequenceState]) -> tuple[int, int]:
         """How many passes it takes until one of these that wait is answered, and about how many tokens each feeds.
 
         Prompts are read by turns, a chunk in each pass, as many at a time as there are rows.
         """
         rows = self._backend.rows
-        guesses = [seat for seat in seats if seat.lacking == 1]
-        if guesses or not seats:
+        guesses = [sequence for sequence in sequences if sequence.lacking == 1]
+        if guesses or not sequences:
             return 1, self.width(guesses[:rows])
-        at_once = self._queue.in_turns(seats, lambda seat: seat.served)[:rows]
+        at_once = self._queue.in_turns(sequences, lambda sequence: sequence.served)[:rows]
         chunk = self._backend.max_batch_tokens if len(self._active()) == 1 else self._chunk
-        turns = [min(seat.lacking, chunk) for seat in at_once]
+        turns = [min(sequence.lacking, chunk) for sequence in at_once]
         ends = accumulate(turns)
         passes = min(
-            math.ceil(end / chunk) + (math.ceil(seat.lacking / chunk) - 1) * math.ceil(sum(turns) / chunk)
-            for seat, end in zip(at_once, ends, strict=True)
+            math.ceil(end / chunk) + (math.ceil(sequence.lacking / chunk) - 1) * math.ceil(sum(turns) / chunk)
+            for sequence, end in zip(at_once, ends, strict=True)
         )
         return passes, min(sum(turns), chunk)
 
     def _add_guesses(self, plan: BatchPlan, parts: list[BatchItem]) -> None:
         for part in parts:
-            if self._seated(part.seat):
+            if self._seated(part.sequence):
                 plan.add(part, plan.room)
 
     def _add_prompts(self, plan: BatchPlan, parts: list[BatchItem]) -> None:
@@ -111,10 +113,10 @@ class Composer:
             return
         budget = plan.room if self._alone(parts) else self._chunk
         fed = 0
-        by_seat = {part.seat: part for part in parts}
-        for part in (by_seat[seat] for seat in self._queue.in_turns(by_seat, lambda seat: seat.served)):
-            if plan.room and budget > fed and self._seated(part.seat):
-                self._rows.share(part.seat.session)
+        by_seat = {part.sequence: part for part in parts}
+        for part in (by_seat[sequence] for sequence in self._queue.in_turns(by_seat, lambda sequence: sequence.served)):
+            if plan.room and budget > fed and self._seated(part.sequence):
+                self._rows.share(part.sequence.session)
                 fed += plan.add(part, budget - fed)
         self._left_out = 0 if fed else self._left_out + 1
         plan.holds_chunk = fed > 0
@@ -125,28 +127,30 @@ class Composer:
 
     def _active(self) -> set[SequenceState]:
         """Sessions that wait, or whose next guess may come while a pass is under way."""
-        return {seat for seat in self._queue.recent if seat.session.finish_reason is None}.union(self._queue.waiting)
+        return {sequence for sequence in self._queue.recent if sequence.session.finish_reason is None}.union(
+            self._queue.waiting
+        )
 
-    def _allowed(self, seat: SequenceState, shared: bool) -> int | None:
-        """Drafts of `seat` that the next pass may judge; None: all there are."""
-        if not shared and seat.session.strategy in DRAFTER_INVARIANT:
+    def _allowed(self, sequence: SequenceState, shared: bool) -> int | None:
+        """Drafts of `sequence` that the next pass may judge; None: all there are."""
+        if not shared and sequence.session.strategy in DRAFTER_INVARIANT:
             return None
-        return seat.allowance.drafts(self.price(seat.session))
+        return sequence.draft_credit.drafts(self.price(sequence.session))
 
-    def _seated(self, seat: SequenceState) -> bool:
-        """Whether `seat` has a row, or gets one: a free one, or that of a session for which nothing waits.
+    def _seated(self, sequence: SequenceState) -> bool:
+        """Whether `sequence` has a row, or gets one: a free one, or that of a session for which nothing waits.
 
         Nobody loses a row that is part of this pass, since something waits for all that are.
         """
-        if seat.session.row is None:
-            idle = next((owner for owner in self._rows.owners() if not self._queue[owner].jobs), None)
+        if sequence.session.row is None:
+            idle = next((owner for owner in self._rows.owners() if not self._queue[owner].requests), None)
             if self._rows.free:
-                self._rows.give(seat.session)
+                self._rows.give(sequence.session)
             elif idle is not None:
-                self._rows.take_over(idle, seat.session)
+                self._rows.take_over(idle, sequence.session)
             else:
                 return False
-            seat.answers = 0
+            sequence.answers = 0
         return True
 
     def _after_turns(self, waiting: list[SequenceState]) -> list[SequenceState]:
@@ -154,13 +158,13 @@ class Composer:
 
         One a pass, and it is no part of this pass: so that taking rows does not go round in circles.
         """
-        lacking = sum(seat.session.row is None for seat in waiting)
+        lacking = sum(sequence.session.row is None for sequence in waiting)
         if lacking > self._rows.free:
             owners = [self._queue[owner] for owner in self._rows.owners()]
-            if lacking <= self._rows.free + sum(not owner.jobs for owner in owners):
+            if lacking <= self._rows.free + sum(not owner.requests for owner in owners):
                 return waiting
             for owner in owners:
-                if owner.jobs and owner.answers >= _TURN:
+                if owner.requests and owner.answers >= _TURN:
                     self._rows.drop(owner.session)
-                    return [seat for seat in waiting if seat is not owner]
+                    return [sequence for sequence in waiting if sequence is not owner]
         return waiting

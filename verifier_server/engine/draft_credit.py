@@ -42,14 +42,14 @@ class ClientCredit:
         self._most = clients
         self._left: OrderedDict[str, float] = OrderedDict()
 
-    def allowance(self, client: str) -> DraftCredit:
+    def draft_credit(self, client: str) -> DraftCredit:
         """That of a fresh session. `client`: empty where nobody knows whose it is."""
         return DraftCredit(min(FIRST, self._left.get(client, FIRST)))
 
-    def judged(self, client: str, allowance: DraftCredit) -> None:
+    def judged(self, client: str, draft_credit: DraftCredit) -> None:
         """A pass has judged drafts of a session of that client."""
         if client:
-            self._left[client] = allowance.credit
+            self._left[client] = draft_credit.credit
             self._left.move_to_end(client)
             if len(self._left) > self._most:
                 self._left.popitem(last=False)

@@ -69,11 +69,11 @@ class Engine:
         self._thread.join()
         self.backend.close()
 
-    def submit(self, job: Request) -> None:
+    def submit(self, request: Request) -> None:
         """Queue a job. From any thread. What is wrong with it, an overload too, comes as its answer."""
         now = self._clock()
-        if not self._between_passes(lambda: self._take_in(job, now)):
-            job.done(self.ended or EngineError("the engine has stopped: restart the verifier"))
+        if not self._between_passes(lambda: self._take_in(request, now)):
+            request.done(self.ended or EngineError("the engine has stopped: restart the verifier"))
             self._deliver()
 
     def forget(self, session: Session) -> None:
@@ -133,11 +133,11 @@ class Engine:
                 self._wake.notify()
             return not self._stopping
 
-    def _take_in(self, job: Request, now: float) -> None:
+    def _take_in(self, request: Request, now: float) -> None:
         try:
-            self._scheduler.submit(job, now)
+            self._scheduler.submit(request, now)
         except SpecPairError as error:
-            job.done(error)
+            request.done(error)
 
     def _run(self) -> None:
         try:

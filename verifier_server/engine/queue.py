@@ -19,7 +19,7 @@ class Queue:
 
     def __init__(self, max_drafts: int, max_queue: int) -> None:
         self._max_drafts, self._max_queue = max_drafts, max_queue
-        self._seats: dict[Session, SequenceState] = {}
+        self._sequences: dict[Session, SequenceState] = {}
         self._waiting: dict[SequenceState, None] = {}  # those with a guess
         self._recent: OrderedDict[SequenceState, None] = OrderedDict()  # heard of lately, the longest silent first
         self._remembered = ClientCredit()
@@ -29,16 +29,16 @@ class Queue:
         self._served: OrderedDict[str, int] = OrderedDict()  # when each client was part of a pass, among arrivals
 
     def __getitem__(self, session: Session) -> SequenceState:
-        return self._seats[session]
+        return self._sequences[session]
 
     def __len__(self) -> int:
         """Guesses that wait."""
         return self._count
 
     @property
-    def seats(self) -> Iterable[SequenceState]:
+    def sequences(self) -> Iterable[SequenceState]:
         """All sessions that are known."""
-        return self._seats.values()
+        return self._sequences.values()
 
     @property
     def waiting(self) -> list[SequenceState]:
@@ -47,14 +47,16 @@ class Queue:
         Not by the arrival of their guesses: a session with many of them waiting would always be the first. Clients
         take turns, so that one with many sessions pushes nobody out.
         """
-        return self.in_turns(self._waiting, lambda seat: seat.turn)
+        return self.in_turns(self._waiting, lambda sequence: sequence.turn)
 
     @property
     def recent(self) -> Iterable[SequenceState]:
         """Sessions heard of within the last seconds, as of the last `drop_silent`."""
         return self._recent
 
-    def in_turns(self, seats: Iterable[SequenceState], order: Callable[[SequenceState], int]) -> list[SequenceState]:
+    def in_turns(
+        self, sequences: Iterable[SequenceState], order: Callable[[SequenceState], int]
+    ) -> list[SequenceState]:
         """The first of each client by `order`, then the second of each, and so on.
 
         Of two clients the one first that was part of a pass the longest ago; one that was of none: that came first.
@@ -62,28 +64,28 @@ class Queue:
         before: Counter[str] = Counter()
         came: dict[str, int] = {}
         places: list[tuple[int, SequenceState]] = []
-        for seat in sorted(seats, key=order):
-            client = seat.session.client
-            came[client] = min(came.get(client, seat.turn), seat.turn)
-            places.append((before[client], seat))
+        for sequence in sorted(sequences, key=order):
+            client = sequence.session.client
+            came[client] = min(came.get(client, sequence.turn), sequence.turn)
+            places.append((before[client], sequence))
             before[client] += 1
         served = {client: self._served.get(client, turn) for client, turn in came.items()}
         places.sort(key=lambda each: (each[0], served[each[1].session.client]))
-        return [seat for _, seat in places]
+        return [sequence for _, sequence in places]
 
-    def served(self, seat: SequenceState) -> None:
+    def served(self, sequence: SequenceState) -> None:
         """A pass feeds for this session."""
         self._arrivals += 1
-        self._served[seat.session.client] = self._arrivals
-        self._served.move_to_end(seat.session.client)
+        self._served[sequence.session.client] = self._arrivals
+        self._served.move_to_end(sequence.session.client)
         if len(self._served) > CLIENTS:
             self._served.popitem(last=False)
 
     def in_the_way(self, session: Session) -> list[SequenceState]:
         """Those of whom one is to be answered before one more guess of `session` may wait; empty: it may now."""
-        seat, client = self._seats.get(session), session.client
-        if seat is not None and len(seat.jobs) >= PER_SESSION:
-            return [seat]
+        sequence, client = self._sequences.get(session), session.client
+        if sequence is not None and len(sequence.requests) >= PER_SESSION:
+            return [sequence]
         if client and self._counts[client] >= self._share:
             return [each for each in self.waiting if each.session.client == client]
         return self.waiting if self._count >= self._max_queue else []
@@ -95,9 +97,9 @@ class Queue:
 
     def fullness(self, session: Session) -> str:
         """Why no more guesses of `session` may wait, in words."""
-        seat = self._seats.get(session)
-        if seat is not None and len(seat.jobs) >= PER_SESSION:
-            return f"{len(seat.jobs)} guesses of session {session.id} wait already"
+        sequence = self._sequences.get(session)
+        if sequence is not None and len(sequence.requests) >= PER_SESSION:
+            return f"{len(sequence.requests)} guesses of session {session.id} wait already"
         if session.client and self._counts[session.client] >= self._share:
             return f"{self._counts[session.client]} guesses of yours wait, as many as one client may have waiting"
         return f"{self._count} guesses wait already"
@@ -108,159 +110,165 @@ class Queue:
             return True
         before = self._count
         for each in list(self._waiting):
-            self._remove(each, [job for job in each.jobs if job.cancelled])
+            self._remove(each, [request for request in each.requests if request.cancelled])
         return self._count < before and self.has_room(session)
 
-    def add(self, job: Request, now: float) -> SequenceState:
+    def add(self, request: Request, now: float) -> SequenceState:
         """Take in a guess: the seat of its session.
 
         Raises UnknownSession when its session was forgotten, and OverlapRefused for a guess that comes while another
         one waits, where what stands would depend on which of them is judged first.
         """
-        if job.session.gone:
-            raise UnknownSession(f"session {job.session.id} was deleted before its guess came")
-        seat = self._seat(job.session)
-        job.submitted = now
-        if job.session.strategy not in DRAFTER_INVARIANT:
-            self._check_overlap(seat, job)
-        self._line_up(job, now)
-        if not seat.jobs:
-            seat.turn = job.number
-        seat.hear(job, now)
+        if request.session.gone:
+            raise UnknownSession(f"session {request.session.id} was deleted before its guess came")
+        sequence = self._sequence(request.session)
+        request.submitted = now
+        if request.session.strategy not in DRAFTER_INVARIANT:
+            self._check_overlap(sequence, request)
+        self._line_up(request, now)
+        if not sequence.requests:
+            sequence.turn = request.number
+        sequence.hear(request, now)
         self._count += 1
-        self._counts[seat.session.client] += 1
-        self._waiting[seat] = None
-        self._recent[seat] = None
-        self._recent.move_to_end(seat)
-        return seat
+        self._counts[sequence.session.client] += 1
+        self._waiting[sequence] = None
+        self._recent[sequence] = None
+        self._recent.move_to_end(sequence)
+        return sequence
 
-    def judged(self, seat: SequenceState, drafts: int, accepted: int, price: float) -> None:
+    def judged(self, sequence: SequenceState, drafts: int, accepted: int, price: float) -> None:
         """A pass has judged so many drafts of a session, at that price each."""
-        seat.allowance.judged(drafts, accepted, price)
-        self._remembered.judged(seat.session.client, seat.allowance)
+        sequence.draft_credit.judged(drafts, accepted, price)
+        self._remembered.judged(sequence.session.client, sequence.draft_credit)
 
     def succeed(self, old: Session, new: Session) -> None:
         """Let `new` be known from here on, with the credit of `old`."""
-        self._seat(new).allowance = self._seat(old).allowance
+        self._sequence(new).draft_credit = self._sequence(old).draft_credit
 
     def drop_silent(self, now: float) -> None:
         """Let sessions that nothing was heard of for a while count as recent no more."""
         while self._recent:
-            seat = next(iter(self._recent))
-            if now - seat.heard <= SILENCE:
+            sequence = next(iter(self._recent))
+            if now - sequence.heard <= SILENCE:
                 return
-            del self._recent[seat]
+            del self._recent[sequence]
 
-    def settle(self, seat: SequenceState, now: float, ran: Request | None = None, judged: int = 0) -> None:
+    def settle(self, sequence: SequenceState, now: float, ran: Request | None = None, judged: int = 0) -> None:
         """Answer, in order of arrival, what the record answers: `ran` too, if a pass has just judged `judged` drafts
         of it. Then its session queues anew."""
         if ran is not None:
             self._arrivals += 1
-            seat.turn = self._arrivals
-        for job in list(seat.jobs):
-            if job.cancelled:
-                self._remove(seat, [job])
+            sequence.turn = self._arrivals
+        for request in list(sequence.requests):
+            if request.cancelled:
+                self._remove(sequence, [request])
                 continue
             try:
-                waits = job is not ran and job.place(self._max_drafts, first=job is seat.jobs[0])
+                waits = request is not ran and request.place(self._max_drafts, first=request is sequence.requests[0])
             except SpecPairError as error:
-                self.fail(seat, [job], error)
+                self.fail(sequence, [request], error)
                 continue
             if not waits:
-                self._answer(seat, job, now, judged if job is ran else None)
+                self._answer(sequence, request, now, judged if request is ran else None)
 
-    def fail(self, seat: SequenceState, jobs: list[Request], error: SpecPairError) -> None:
-        """Answer `jobs` with an error."""
-        seat.rhythm.over()
-        for job in self._remove(seat, jobs):
-            job.done(error)
+    def fail(self, sequence: SequenceState, requests: list[Request], error: SpecPairError) -> None:
+        """Answer `requests` with an error."""
+        sequence.arrivals.over()
+        for request in self._remove(sequence, requests):
+            request.done(error)
 
     def forget(self, session: Session) -> None:
         """Let go of a session; what waits of it fails."""
-        seat = self._seats.pop(session, None)
-        if seat is not None:
+        sequence = self._sequences.pop(session, None)
+        if sequence is not None:
             error = UnknownSession(f"session {session.id} was deleted while its guess was waiting")
-            self.fail(seat, list(seat.jobs), error)
-            self._recent.pop(seat, None)
+            self.fail(sequence, list(sequence.requests), error)
+            self._recent.pop(sequence, None)
 
     def check(self) -> Iterable[str]:
         """What does not add up, in words."""
-        if self._count != sum(len(seat.jobs) for seat in self._seats.values()):
-            yield f"{self._count} guesses are counted, {sum(len(seat.jobs) for seat in self._seats.values())} wait"
-        for session, seat in self._seats.items():
-            if session is not seat.session or session.gone:
+        if self._count != sum(len(sequence.requests) for sequence in self._sequences.values()):
+            waiting = sum(len(sequence.requests) for sequence in self._sequences.values())
+            yield f"{self._count} requests are counted, {waiting} wait"
+        for session, sequence in self._sequences.items():
+            if session is not sequence.session or session.gone:
                 yield f"session {session.id} is gone and still known"
-            if bool(seat.jobs) != (seat in self._waiting):
-                yield f"session {session.id} has {len(seat.jobs)} guesses and waits: {seat in self._waiting}"
-            if any(job.closed or job.session is not session for job in seat.jobs):
+            if bool(sequence.requests) != (sequence in self._waiting):
+                waits = sequence in self._waiting
+                yield f"session {session.id} has {len(sequence.requests)} requests and waits: {waits}"
+            if any(request.closed or request.session is not session for request in sequence.requests):
                 yield f"session {session.id}: an answered guess waits, or another session's"
-            if [job.number for job in seat.jobs] != sorted(job.number for job in seat.jobs):
+            if [request.number for request in sequence.requests] != sorted(
+                request.number for request in sequence.requests
+            ):
                 yield f"session {session.id}: its guesses are out of order"
             if session.own_from != sorted(set(session.own_from)):
                 yield f"session {session.id}: its own steps overlap"
-        for seat in [*self._waiting, *self._recent]:
-            if self._seats.get(seat.session) is not seat:
-                yield f"session {seat.session.id} is unknown, and waits or counts as recent"
+        for sequence in [*self._waiting, *self._recent]:
+            if self._sequences.get(sequence.session) is not sequence:
+                yield f"session {sequence.session.id} is unknown, and waits or counts as recent"
 
-    def _seat(self, session: Session) -> SequenceState:
-        seat = self._seats.get(session)
-        if seat is None:
+    def _sequence(self, session: Session) -> SequenceState:
+        sequence = self._sequences.get(session)
+        if sequence is None:
             # Where the text depends on which drafts are judged, it must not depend on the client's other texts.
             known = session.client if session.strategy in DRAFTER_INVARIANT else ""
-            seat = self._seats[session] = SequenceState(session, self._remembered.allowance(known))
-        return seat
+            sequence = self._sequences[session] = SequenceState(session, self._remembered.draft_credit(known))
+        return sequence
 
-    def _check_overlap(self, seat: SequenceState, job: Request) -> None:
+    def _check_overlap(self, sequence: SequenceState, request: Request) -> None:
         """One guess at a time; but the same one may come again, and what the record answers waits for nothing."""
-        others = [other for other in seat.jobs if not other.cancelled and not other.same_as(job)]
+        others = [other for other in sequence.requests if not other.cancelled and not other.same_as(request)]
         # Whether it came before or behind the pass that has just ended is for chance to decide.
-        overlaps = others or job.submitted < job.session.judged_at
-        if overlaps and job.place(self._max_drafts, first=False):
+        overlaps = others or request.submitted < request.session.judged_at
+        if overlaps and request.place(self._max_drafts, first=False):
             raise OverlapRefused(
-                f"another guess of session {job.session.id} was under way: with the strategy {job.session.strategy} "
-                "the text depends on the guesses, and would depend on timing, too: send one at a time"
+                f"another verify of session {request.session.id} is under way: with the strategy "
+                f"{request.session.strategy} the text would depend on timing: send one at a time"
             )
 
-    def _line_up(self, job: Request, now: float) -> None:
+    def _line_up(self, request: Request, now: float) -> None:
         self._arrivals += 1
-        job.number, job.since = self._arrivals, now
+        request.number, request.since = self._arrivals, now
 
-    def _answer(self, seat: SequenceState, job: Request, now: float, judged: int | None) -> None:
-        answer = job.answer(now, judged)
-        if job.until_end and answer.finish_reason is None:
-            job.position, job.fresh = answer.total_tokens, []
-            seat.jobs.remove(job)  # behind those who have waited longer, like a client that asks again at once
-            seat.jobs.append(job)
-            self._line_up(job, now)
+    def _answer(self, sequence: SequenceState, request: Request, now: float, judged: int | None) -> None:
+        answer = request.answer(now, judged)
+        if request.until_end and answer.finish_reason is None:
+            request.position, request.fresh = answer.total_tokens, []
+            sequence.requests.remove(
+                request
+            )  # behind those who have waited longer, like a client that asks again at once
+            sequence.requests.append(request)
+            self._line_up(request, now)
         else:
-            self._remove(seat, [job])
+            self._remove(sequence, [request])
             if answer.finish_reason is None:
-                _expect_next(seat, job, answer, now)
+                _expect_next(sequence, request, answer, now)
             else:
-                seat.rhythm.over()
-        job.done(answer)
+                sequence.arrivals.over()
+        request.done(answer)
 
-    def _remove(self, seat: SequenceState, jobs: list[Request]) -> list[Request]:
-        for job in jobs:
-            seat.jobs.remove(job)
-            job.closed = True
-        self._count -= len(jobs)
-        self._counts[seat.session.client] -= len(jobs)
-        if not self._counts[seat.session.client]:
-            del self._counts[seat.session.client]
-        if not seat.jobs:
-            self._waiting.pop(seat, None)
-        return jobs
+    def _remove(self, sequence: SequenceState, requests: list[Request]) -> list[Request]:
+        for request in requests:
+            sequence.requests.remove(request)
+            request.closed = True
+        self._count -= len(requests)
+        self._counts[sequence.session.client] -= len(requests)
+        if not self._counts[sequence.session.client]:
+            del self._counts[sequence.session.client]
+        if not sequence.requests:
+            self._waiting.pop(sequence, None)
+        return requests
 
 
-def _expect_next(seat: SequenceState, job: Request, answer: Answer, now: float) -> None:
+def _expect_next(sequence: SequenceState, request: Request, answer: Answer, now: float) -> None:
     """What an answered guess says of the next one."""
-    fell = answer.accepted < len(job.drafts)
+    fell = answer.accepted < len(request.drafts)
     if fell and not (answer.judged or answer.unjudged):
-        seat.rhythm.overtaken()
-    elif fell or not job.drafts or job.next_in is None:
-        seat.rhythm.answered(now, job.next_in)
+        sequence.arrivals.overtaken()
+    elif fell or not request.drafts or request.next_in is None:
+        sequence.arrivals.answered(now, request.next_in)
     elif answer.judged:  # all of it stood: a client that can tell what comes next has sent on
-        seat.rhythm.answered(now, 0.0)
+        sequence.arrivals.answered(now, 0.0)
     else:  # overtaken by what was committed meanwhile: when the next will be in time, nobody knows
-        seat.rhythm.over()
+        sequence.arrivals.over()

@@ -62,22 +62,22 @@ class Scheduler:
         self._passes = 0
         self._opened: float | None = None  # when the next pass could first have started
 
-    def submit(self, job: Request, now: float) -> None:
+    def submit(self, request: Request, now: float) -> None:
         """Take in a guess. Raises Overloaded, with `retry_after` in seconds, and UnknownSession if it is forgotten."""
-        if not (job.resumes or self._queue.has_room(job.session)):
+        if not (request.resumes or self._queue.has_room(request.session)):
             raise Overloaded(
-                f"{self._queue.fullness(job.session)}: try again later",
-                retry_after=max(1, math.ceil(self._room_in(job.session))),
+                f"{self._queue.fullness(request.session)}: try again later",
+                retry_after=max(1, math.ceil(self._room_in(request.session))),
             )
-        seat = self._queue.add(job, now)
-        if len(seat.jobs) == 1:
-            seat.served = self._passes  # whoever comes queues behind those who are here
+        sequence = self._queue.add(request, now)
+        if len(sequence.requests) == 1:
+            sequence.served = self._passes  # whoever comes queues behind those who are here
 
     def forget(self, session: Session, now: float) -> None:
         """Give up the row of a session that is gone; what waits of it fails with UnknownSession."""
         self._queue.forget(session)
         session.gone = True
-        if self._running is None or all(part.seat.session is not session for part in self._running.parts):
+        if self._running is None or all(part.sequence.session is not session for part in self._running.parts):
             self._rows.drop(session)  # else when the pass under way is over
         _tell(session)
 
@@ -94,31 +94,31 @@ class Scheduler:
             raise RuntimeError("the pass under way has not been concluded")
         self.wake_at = None
         self._queue.drop_silent(now)
-        for seat in self._queue.waiting:
-            self._queue.settle(seat, now)
-        waiting, quiet = self._queue.waiting, [seat for seat in self._queue.recent if not seat.jobs]
-        going_on = [seat for seat in quiet if seat.goes_on]
+        for sequence in self._queue.waiting:
+            self._queue.settle(sequence, now)
+        waiting, quiet = self._queue.waiting, [sequence for sequence in self._queue.recent if not sequence.requests]
+        going_on = [sequence for sequence in quiet if sequence.goes_on]
         ready = waiting or self._due(going_on, now)
         if not ready:
             self._opened = None
             return None
-        others = quiet if waiting else [seat for seat in quiet if seat not in going_on]
+        others = quiet if waiting else [sequence for sequence in quiet if sequence not in going_on]
         if self._held_open(ready, others, now):
             return None
         self._opened = None
         self._running = plan = self._composer.compose(waiting, going_on)
         self._passes += 1
         for part in plan.parts:
-            part.seat.served = self._passes
-            self._queue.served(part.seat)
-            self._rows.use(part.seat.session)
+            part.sequence.served = self._passes
+            self._queue.served(part.sequence)
+            self._rows.use(part.sequence.session)
         return plan
 
     def conclude(self, plan: BatchPlan, brought: Sequence[Rows], began: float, ended: float) -> None:
         """Judge and commit what a pass over `plan.batch` brought, answer the guesses, tell those who watch."""
         self._running = None
         for part, entry, rows in zip(plan.parts, plan.batch, brought, strict=True):
-            session = part.seat.session
+            session = part.sequence.session
             if session.gone:
                 self._rows.drop(session)
                 continue
@@ -134,7 +134,7 @@ class Scheduler:
             except (ValueError, BackendError) as error:  # a NaN, or a row not to be had; the other sessions are sound
                 self._refill([part], error)
                 continue
-            self._queue.settle(part.seat, ended, part.run, len(part.fresh))
+            self._queue.settle(part.sequence, ended, part.run, len(part.fresh))
         self._step_time.learn(plan.tokens, ended - began)
         if plan.holds_chunk:
             self._composer.chunk_over = ended
@@ -146,18 +146,20 @@ class Scheduler:
 
     def abandon(self, error: SpecPairError) -> None:
         """Fail everything that waits, and tell those who watch: there will be no more passes."""
-        for seat in self._queue.seats:
-            self._queue.fail(seat, list(seat.jobs), error)
-            _tell(seat.session)
+        for sequence in self._queue.sequences:
+            self._queue.fail(sequence, list(sequence.requests), error)
+            _tell(sequence.session)
 
     def check_integrity(self) -> None:
         """Raises Inconsistent when sessions, rows and guesses do not add up."""
         faults = [*self._rows.check(), *self._queue.check()]
         owners = set(self._rows.owners())
-        for seat in self._queue.seats:
-            if (seat.session.row is not None) != (seat.session in owners):
-                faults.append(f"session {seat.session.id} has row {seat.session.row}, which the rows do not know")
-        if self._running is None and not owners <= {seat.session for seat in self._queue.seats}:
+        for sequence in self._queue.sequences:
+            if (sequence.session.row is not None) != (sequence.session in owners):
+                faults.append(
+                    f"session {sequence.session.id} has row {sequence.session.row}, which the rows do not know"
+                )
+        if self._running is None and not owners <= {sequence.session for sequence in self._queue.sequences}:
             faults.append("a row belongs to a session that nobody knows")
         if faults:
             raise Inconsistent("; ".join(faults))
@@ -165,7 +167,7 @@ class Scheduler:
     def _due(self, going_on: list[SequenceState], now: float) -> list[SequenceState]:
         """Sessions that a pass of their own steps alone may start for: all, once one of them expects no guess soon."""
         half_step = self._step_time.at(1) / 2
-        blocked = [seat.blocked_until(now, half_step) for seat in going_on]
+        blocked = [sequence.blocked_until(now, half_step) for sequence in going_on]
         if None in blocked:
             return going_on
         self.wake_at = min((until for until in blocked if until is not None), default=None)
@@ -174,7 +176,9 @@ class Scheduler:
     def _held_open(self, ready: list[SequenceState], others: list[SequenceState], now: float) -> bool:
         """Whether the pass that `ready` could have now waits for `others` a little longer, until `wake_at`."""
         expected = [
-            seat.rhythm.latest for seat in others if seat.rhythm.latest is not None and seat.session.row is not None
+            sequence.arrivals.latest
+            for sequence in others
+            if sequence.arrivals.latest is not None and sequence.session.row is not None
         ]
         if expected:
             self._opened = now if self._opened is None else self._opened
@@ -183,7 +187,7 @@ class Scheduler:
         return self.wake_at is not None
 
     def _commit(self, part: BatchItem, rows: Rows, began: float, ended: float) -> None:
-        session, ends = part.seat.session, self._backend.vocabulary.ends
+        session, ends = part.sequence.session, self._backend.vocabulary.ends
         rule, position = session.rule, len(session.tokens)
         rulings = judge(part.fresh, rows, rule, position, ends, part.proposals)
         decisions: list[Decision] = []
@@ -194,8 +198,8 @@ class Scheduler:
         if part.run is not None:
             session.judged_at = ended
             accepted = sum(ruling.stands for ruling in rulings)
-            self._queue.judged(part.seat, len(part.fresh), accepted, self._composer.price(session))
-        part.seat.answers += part.run is not None
+            self._queue.judged(part.sequence, len(part.fresh), accepted, self._composer.price(session))
+        part.sequence.answers += part.run is not None
         rejected = session.held - (len(session.tokens) - 1)
         session.held -= rejected
         if self._backend.max_rollback is not None and rejected > self._backend.max_rollback:
@@ -206,9 +210,9 @@ class Scheduler:
         """Fail the guesses of `parts`; what their rows hold is in doubt and will be computed anew."""
         _log.error("a forward pass failed for %d sessions: %s", len(parts), error)
         for part in parts:
-            self._rows.drop(part.seat.session)
-            waiting = [job for job in part.jobs if not job.closed]
-            self._queue.fail(part.seat, waiting, EngineError(f"the engine failed: {error}"))
+            self._rows.drop(part.sequence.session)
+            waiting = [request for request in part.requests if not request.closed]
+            self._queue.fail(part.sequence, waiting, EngineError(f"the engine failed: {error}"))
 
     def _room_in(self, session: Session) -> float:
         """Seconds until one of those who wait is answered, roughly; of its own, if it has its share."""

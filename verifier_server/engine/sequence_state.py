@@ -12,26 +12,26 @@ SILENCE = 2.0  # seconds after which a session that nothing is heard of counts a
 class SequenceState:
     """What is known of one session besides its text."""
 
-    def __init__(self, session: Session, allowance: DraftCredit) -> None:
+    def __init__(self, session: Session, draft_credit: DraftCredit) -> None:
         self.session = session
-        self.jobs: list[Request] = []  # waiting, in order of arrival
+        self.requests: list[Request] = []  # waiting, in order of arrival
         self.turn = 0  # its place in the order of those that wait
-        self.rhythm = ArrivalEstimator()
-        self.allowance = allowance
+        self.arrivals = ArrivalEstimator()
+        self.draft_credit = draft_credit
         self.heard = 0.0  # arrival of the last request
         self.waits = False  # for guesses, as its client asked for in the latest: no steps of its own
         self.acknowledged = session.prompt_len  # the highest position its client has sent
         self.answers = 0  # that the model ran for since it has its row
         self.served = 0  # the last pass that it was part of
 
-    def hear(self, job: Request, now: float) -> None:
+    def hear(self, request: Request, now: float) -> None:
         """A guess has come."""
-        self.rhythm.arrived(now)
+        self.arrivals.arrived(now)
         self.heard = now
-        if job.goes_on is not None and job.position >= self.acknowledged:
-            self.waits = not job.goes_on
-        self.acknowledged = max(self.acknowledged, min(job.position, len(self.session.tokens)))
-        self.jobs.append(job)
+        if request.goes_on is not None and request.position >= self.acknowledged:
+            self.waits = not request.goes_on
+        self.acknowledged = max(self.acknowledged, min(request.position, len(self.session.tokens)))
+        self.requests.append(request)
 
     @property
     def lacking(self) -> int:
@@ -41,18 +41,18 @@ class SequenceState:
     @property
     def width(self) -> int:
         """Tokens that a pass feeds to answer the first guess, or for a step of the session's own."""
-        return self.lacking + (len(self.jobs[0].fresh) if self.jobs else 0)
+        return self.lacking + (len(self.requests[0].fresh) if self.requests else 0)
 
     def choose(self, max_drafts: int) -> tuple[Request, list[Request]]:
         """The guess to run next, and all that are answered with it.
 
         That is the first one, unless a later one begins with the same drafts and goes on: then the longest such.
         """
-        run = first = self.jobs[0]
-        for job in self.jobs[1:]:
-            if len(run.fresh) < len(job.fresh) <= max_drafts and job.fresh[: len(first.fresh)] == first.fresh:
-                run = job
-        return run, [job for job in self.jobs if run.fresh[: len(job.fresh)] == job.fresh]
+        run = first = self.requests[0]
+        for request in self.requests[1:]:
+            if len(run.fresh) < len(request.fresh) <= max_drafts and request.fresh[: len(first.fresh)] == first.fresh:
+                run = request
+        return run, [request for request in self.requests if run.fresh[: len(request.fresh)] == request.fresh]
 
     @property
     def goes_on(self) -> bool:
@@ -72,7 +72,7 @@ class SequenceState:
 
     def blocked_until(self, now: float, half_step: float) -> float | None:
         """When a step of its own may start a pass, for a guess is expected sooner; None: now."""
-        soonest = self.rhythm.soonest
+        soonest = self.arrivals.soonest
         if soonest is None or soonest - now >= half_step:
             return None
         void = soonest + half_step  # it has not come when it was expected, so nothing is known any more

@@ -20,7 +20,7 @@ from verifier_server.sessions import Session
 class Pending:
     """A guess that the engine has, and what will become of it."""
 
-    job: Request
+    request: Request
     result: asyncio.Future[Answer | SpecPairError]
 
     def settle(self, result: Answer | SpecPairError) -> None:
@@ -29,7 +29,7 @@ class Pending:
 
     def drop(self) -> None:
         """Nobody waits for it any more."""
-        self.job.cancelled = True
+        self.request.cancelled = True
         self.settle(hung_up())
 
 
@@ -58,9 +58,9 @@ class EngineClient:
             self._outbox.put(partial(pending.settle, result))
 
         guess = list(drafts), done
-        job = Request(session, position, *guess, next_in=next_in, goes_on=goes_on, proposals=list(proposals))
-        pending = Pending(job, asyncio.get_running_loop().create_future())
-        engine.submit(job)
+        request = Request(session, position, *guess, next_in=next_in, goes_on=goes_on, proposals=list(proposals))
+        pending = Pending(request, asyncio.get_running_loop().create_future())
+        engine.submit(request)
         return pending
 
     async def wait(self, asked: Sequence[Pending], receive: Receive) -> list[Answer | SpecPairError]:

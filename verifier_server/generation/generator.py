@@ -187,10 +187,10 @@ class Generator:
 
 def _decode(engine: Engine, session: Session, position: int, told: Told) -> Callable[[], None]:
     """Write a text by the target alone, as `ServerDrafting.start` does with drafts."""
-    job = Request(session, position, [], told, until_end=True)
-    engine.submit(job)
+    request = Request(session, position, [], told, until_end=True)
+    engine.submit(request)
 
     def call_off() -> None:
-        job.cancelled = True
+        request.cancelled = True
 
     return call_off

@@ -190,7 +190,7 @@ class _FusedText:
         session, times = self.session, self.times
         ends, most = self.engine.backend.vocabulary.ends, self.engine.max_drafts
         times.drafted(1, self.draft.step_ms)
-        pilot = SpeculationController(
+        controller = SpeculationController(
             session.tokens[: self.position],
             session.limit,
             ends,
@@ -205,26 +205,28 @@ class _FusedText:
         with self.draft.drafter(session.sampling, session.strategy) as drafter:
             while not (self._ended or self.cancelled):
                 now = self._now()
-                flight = pilot.next_guess(now)
-                if flight is None:
-                    self._draft(pilot, drafter, now)
+                in_flight_draft = controller.next_guess(now)
+                if in_flight_draft is None:
+                    self._draft(controller, drafter, now)
                     continue
-                self._ask(flight)
+                self._ask(in_flight_draft)
                 answer = self._answer()
                 ended = answer.finish_reason is not None
-                self.counts.round(answer, flight.found)
+                self.counts.round(answer, in_flight_draft.found)
                 now = self._now()
-                pilot.answered(flight, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions)
-                pilot.committed(answer.position, answer.tokens, ended, now)
+                controller.answered(
+                    in_flight_draft, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions
+                )
+                controller.committed(answer.position, answer.tokens, ended, now)
                 yield answer
-                pilot.reflect()
+                controller.reflect()
 
-    def _draft(self, pilot: SpeculationController, drafter: Drafter, now: float) -> None:
-        step = pilot.next_step(now)
+    def _draft(self, controller: SpeculationController, drafter: Drafter, now: float) -> None:
+        step = controller.next_step(now)
         assert step is not None, "in lockstep there is a draft to make where there is no guess to send"
-        expansion = drafter.expand(pilot.known[: step.length], step.tails, step.runners_up)
+        expansion = drafter.expand(controller.known[: step.length], step.tails, step.runners_up)
         self.draft.worked()
-        self.counts.drafting_ms += pilot.drafted(expansion.predictions, expansion.read, self._now())
+        self.counts.drafting_ms += controller.drafted(expansion.predictions, expansion.read, self._now())
 
     def _plain(self) -> Iterator[Answer]:
         """Step by step, to the end of the text."""
@@ -234,15 +236,19 @@ class _FusedText:
             self.counts.round(answer, [])
             yield answer
 
-    def _ask(self, flight: InFlightDraft | None = None) -> None:
+    def _ask(self, in_flight_draft: InFlightDraft | None = None) -> None:
         """Hand a guess to the engine; without one, ask for one token. Raises SpecPairError when it was called off."""
-        drafts, proposals = ([], []) if flight is None else (flight.drafts, flight.probs or [])
-        job = Request(self.session, self.position, drafts, self._answers.put, resumes=self._let_in, proposals=proposals)
+        drafts, proposals = (
+            ([], []) if in_flight_draft is None else (in_flight_draft.drafts, in_flight_draft.probs or [])
+        )
+        request = Request(
+            self.session, self.position, drafts, self._answers.put, resumes=self._let_in, proposals=proposals
+        )
         with self._asking:
             if self.cancelled:
                 raise hung_up()
-            self._asked = job
-        self.engine.submit(job)
+            self._asked = request
+        self.engine.submit(request)
 
     def _answer(self) -> Answer:
         """Wait for it. Raises what the engine answers, which is an error when the session was forgotten meanwhile."""

@@ -49,7 +49,7 @@ class Verifying:
         for request, each in zip(requests, asked, strict=True):
             result = next(answers) if isinstance(each, Pending) else each
             if isinstance(each, Pending) and isinstance(request, messages.VerifyRequest) and isinstance(result, Answer):
-                _move_on(request, each.job.session, result)
+                _move_on(request, each.request.session, result)
             results.append(result)
         return results
 

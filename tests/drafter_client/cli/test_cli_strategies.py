@@ -43,13 +43,13 @@ def test_at_temperature_0_the_text_is_the_argmax(
 @pytest.mark.parametrize("strategy", ["probabilistic", "threshold"])
 def test_what_depends_on_timing_goes_in_turns(drafter: Command, verifier: Verifier, strategy: str) -> None:
     report = json.loads(drafter(*_flags(verifier, strategy, "--temperature", "0.8", "--json")).out)
-    assert report["operations"] == {"lockstep": 23} and report["accepted"] > 0
+    assert report["schedules"] == {"lockstep": 23} and report["accepted"] > 0
 
 
 def test_greedy_accepts_nothing(drafter: Command, verifier: Verifier) -> None:
     report = json.loads(drafter(*_flags(verifier, "greedy", "--draft-n", "3", "--lockstep", "--json")).out)
     assert (report["accepted"], report["rounds"]) == (0, 23) and report["drafted"] > 23
-    assert report["origins"]["accepted"] == 0
+    assert report["token_sources"]["accepted"] == 0
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_the_decision_on_each_token_is_shown(drafter: Command, verifier: Verifie
     assert head.split() == ["place", "token", "p", "draft", "p", "q", "drawn", "verdict"]
     assert [int(line.split()[0]) for line in lines] == list(range(10, 34))
     assert ran.out.endswith("\n") and len(ran.out) > 10, "the text comes at the end"
-    verdicts = {re.split("  +", line)[-1] for line in lines}
-    assert "no draft" in verdicts <= {"no draft", "accepted", "rejected"}
+    responses = {re.split("  +", line)[-1] for line in lines}
+    assert "no draft" in responses <= {"no draft", "accepted", "rejected"}
 
 
 def test_by_coins_the_numbers_decide(drafter: Command, verifier: Verifier) -> None:

@@ -21,7 +21,17 @@ PROMPT = "def f(x):"
 ASKED_FOR = {
     *("text", "token_ids", "prompt_tokens", "generated_tokens", "rounds", "drafted", "accepted", "acceptance_rate"),
     *("mean_acceptance_length", "tokens_per_second", "ttft_ms", "times_ms", "bytes_sent", "bytes_received"),
-    *("finish_reason", "ended_by", "sampling", "baseline", "guesses", "misses", "prepared", "operations", "origins"),
+    *(
+        "finish_reason",
+        "ended_by",
+        "sampling",
+        "baseline",
+        "drafts_sent",
+        "mispredicted",
+        "next_draft_ready",
+        "schedules",
+        "token_sources",
+    ),
     *("looked_up", "looked_up_accepted", "itl_ms", "token_ms"),
 }
 
@@ -75,28 +85,28 @@ def test_json_is_one_object_and_nothing_else(drafter: Command, verifier: Verifie
 def test_json_says_how_the_two_worked_together(drafter: Command, verifier: Verifier) -> None:
     report = json.loads(drafter(*_flags(verifier, "--json", "--max-tokens", "200")).out)
     assert report["token_ids"] == _expected(200)
-    assert report["operations"].keys() <= {"overlapped", "self-continued"}
-    assert sum(report["operations"].values()) == 199, "all but the first, which comes with the prompt"
-    assert 0 <= report["prepared"] <= report["misses"] <= 199
-    assert sum(report["origins"].values()) == report["generated_tokens"] == 200
-    assert 0 <= report["accepted"] <= report["drafted"] and report["rounds"] <= report["guesses"]
+    assert report["schedules"].keys() <= {"overlapped", "self-continued"}
+    assert sum(report["schedules"].values()) == 199, "all but the first, which comes with the prompt"
+    assert 0 <= report["next_draft_ready"] <= report["mispredicted"] <= 199
+    assert sum(report["token_sources"].values()) == report["generated_tokens"] == 200
+    assert 0 <= report["accepted"] <= report["drafted"] and report["rounds"] <= report["drafts_sent"]
     assert verifier.sessions == 0
 
 
 def test_in_lockstep_the_two_work_in_turns(drafter: Command, verifier: Verifier) -> None:
     report = json.loads(drafter(*_flags(verifier, "--json", "--lockstep", "--no-lookup")).out)
     assert report["token_ids"] == _expected(24)
-    assert report["operations"] == {"lockstep": 23} and report["guesses"] == report["rounds"]
-    assert report["origins"]["own"] == report["misses"] == report["prepared"] == 0
-    assert report["origins"]["accepted"] == report["accepted"] and sum(report["origins"].values()) == 24
-    assert report["origins"]["free"] + report["origins"]["correction"] == 1 + report["rounds"]
+    assert report["schedules"] == {"lockstep": 23} and report["drafts_sent"] == report["rounds"]
+    assert report["token_sources"]["target_decoded"] == report["mispredicted"] == report["next_draft_ready"] == 0
+    assert report["token_sources"]["accepted"] == report["accepted"] and sum(report["token_sources"].values()) == 24
+    assert report["token_sources"]["bonus"] + report["token_sources"]["recovered"] == 1 + report["rounds"]
 
 
 @pytest.mark.parametrize("lockstep", [[], ["--lockstep"]], ids=["overlapped", "lockstep"])
 def test_the_panel_names_the_way_of_working(drafter: Command, verifier: Verifier, lockstep: list[str]) -> None:
     ran = drafter(*_flags(verifier, "--max-tokens", "200", "--stats", *lockstep))
-    operation = re.search(r"operation +(\S.*?) +│", ran.err)
-    assert operation is not None and (operation[1] == "lockstep") == bool(lockstep)
+    schedule = re.search(r"schedule +(\S.*?) +│", ran.err)
+    assert schedule is not None and (schedule[1] == "lockstep") == bool(lockstep)
     for label in ("mispredicted", "next draft ready", "drafts sent", "drafts out of date"):
         assert (f" {label} " in ran.err) == (not lockstep), "in lockstep they mean nothing"
 

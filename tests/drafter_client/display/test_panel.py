@@ -77,30 +77,32 @@ def test_a_text_that_was_drawn_can_be_drawn_again() -> None:
 
 
 def test_how_the_two_worked_together() -> None:
-    operations = Counter({Schedule.OVERLAPPED: 80, Schedule.SELF_CONTINUED: 20})
-    origins = Counter({TokenSource.ACCEPTED: 70, TokenSource.CORRECTION: 5, TokenSource.FREE: 1, TokenSource.OWN: 24})
-    lines = _lines(_stats(guesses=31, misses=40, prepared=30, operations=operations, origins=origins))
+    schedules = Counter({Schedule.OVERLAPPED: 80, Schedule.SELF_CONTINUED: 20})
+    sources = Counter(
+        {TokenSource.ACCEPTED: 70, TokenSource.RECOVERED: 5, TokenSource.BONUS: 1, TokenSource.TARGET_DECODED: 24}
+    )
+    lines = _lines(_stats(drafts_sent=31, mispredicted=40, next_draft_ready=30, schedules=schedules, sources=sources))
     assert lines[6:11] == [
         "mispredicted 40 tokens next draft ready 75.0%",
         "drafts sent 31 drafts out of date 6",
         "sent 3.0 KiB received 10.0 KiB",
         "tokens 70 accepted, 5 recovered, 1 bonus, 24 target-decoded",
-        "operation overlapped 80%, self-continued 20%",
+        "schedule overlapped 80%, self-continued 20%",
     ]
 
 
 def test_in_lockstep_nothing_is_ready_or_out_of_date() -> None:
-    origins = Counter({TokenSource.ACCEPTED: 75, TokenSource.FREE: 25})
-    lines = _lines(_stats(guesses=25, operations=Counter({Schedule.LOCKSTEP: 99}), origins=origins))
-    assert lines[6:9] == ["sent 3.0 KiB received 10.0 KiB", "tokens 75 accepted, 25 bonus", "operation lockstep"]
+    sources = Counter({TokenSource.ACCEPTED: 75, TokenSource.BONUS: 25})
+    lines = _lines(_stats(drafts_sent=25, schedules=Counter({Schedule.LOCKSTEP: 99}), sources=sources))
+    assert lines[6:9] == ["sent 3.0 KiB received 10.0 KiB", "tokens 75 accepted, 25 bonus", "schedule lockstep"]
 
 
 def test_a_target_that_did_it_all_by_itself_is_told_as_such() -> None:
-    origins = Counter({TokenSource.FREE: 1, TokenSource.OWN: 99})
-    operations = Counter({Schedule.SELF_CONTINUED: 99})
-    lines = _lines(_stats(rounds=0, drafted=0, accepted=0, origins=origins, operations=operations))
+    sources = Counter({TokenSource.BONUS: 1, TokenSource.TARGET_DECODED: 99})
+    schedules = Counter({Schedule.SELF_CONTINUED: 99})
+    lines = _lines(_stats(rounds=0, drafted=0, accepted=0, sources=sources, schedules=schedules))
     assert "mispredicted 0 tokens next draft ready -" in lines
-    assert "tokens 1 bonus, 99 target-decoded" in lines and "operation self-continued" in lines
+    assert "tokens 1 bonus, 99 target-decoded" in lines and "schedule self-continued" in lines
 
 
 def _alone(**changes: object) -> Stats:
@@ -173,14 +175,14 @@ def everything(mode: str = "remote") -> Stats:
         token_ms=[] if mode in ("remote", "fused", "auto") else [20.0] * 100,
         looked_up=90,
         looked_up_accepted=70,
-        guesses=31,
-        misses=40,
-        prepared=30,
-        operations=Counter(dict(zip(Schedule, (30, 30, 39), strict=True))) if mode in ("remote", "auto") else Counter(),
+        drafts_sent=31,
+        mispredicted=40,
+        next_draft_ready=30,
+        schedules=Counter(dict(zip(Schedule, (30, 30, 39), strict=True))) if mode in ("remote", "auto") else Counter(),
         turns=[Turn("remote", 16), Turn("target", 12), Turn("remote", 72)] if mode == "auto" else [],
         why="remote 50.1, target 20.3 tokens/s" if mode == "auto" else "",
         resumed=[] if mode == "solo" else [9, 78],
-        origins=Counter(dict(zip(TokenSource, (30, 30, 20, 20), strict=True))),
+        sources=Counter(dict(zip(TokenSource, (30, 30, 20, 20), strict=True))),
         sampling={"temperature": 0.8, "seed": 2**53 - 1, "strategy": "probabilistic"},
         times=WaitTimes(40.0, 4000.0, 99999.0, 60.0, 7000.0),
         context=112,

@@ -18,7 +18,7 @@ from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 
-FREE, ACCEPTED, CORRECTED = TokenSource.FREE, TokenSource.ACCEPTED, TokenSource.CORRECTION
+FREE, ACCEPTED, CORRECTED = TokenSource.BONUS, TokenSource.ACCEPTED, TokenSource.RECOVERED
 
 
 def _half_right() -> ModelDrafter:
@@ -43,7 +43,7 @@ def test_origins_tell_drafts_corrections_and_free_tokens_apart(client: VerifierC
         return right + 1 if at == 6 else right
 
     run = generate(client, Scenario(wrong_at_six), 3, max_tokens=13)
-    assert [origin for piece in run.committed for _, origin in piece.tokens] == [
+    assert [source for piece in run.committed for _, source in piece.tokens] == [
         FREE,  # the prefill's
         *(ACCEPTED, ACCEPTED, ACCEPTED, FREE),  # 1 to 4
         *(ACCEPTED, CORRECTED),  # 5, 6; the draft for 7 is void
@@ -55,13 +55,13 @@ def test_origins_tell_drafts_corrections_and_free_tokens_apart(client: VerifierC
 
 def test_origins_add_up_with_the_counters(client: VerifierClient) -> None:
     run = generate(client, _half_right(), 3, max_tokens=40)
-    origins = Counter(origin for piece in run.committed for _, origin in piece.tokens)
+    sources = Counter(source for piece in run.committed for _, source in piece.tokens)
     assert all(piece.tokens for piece in run.committed)
-    assert origins[ACCEPTED] == run.stats.accepted
-    assert origins == run.stats.origins
-    assert origins.total() == run.stats.generated_tokens == 40 and origins[TokenSource.OWN] == 0
-    assert origins[FREE] + origins[CORRECTED] == run.stats.rounds + 1
-    assert 0 < origins[CORRECTED] < run.stats.rounds
+    assert sources[ACCEPTED] == run.stats.accepted
+    assert sources == run.stats.sources
+    assert sources.total() == run.stats.generated_tokens == 40 and sources[TokenSource.TARGET_DECODED] == 0
+    assert sources[FREE] + sources[CORRECTED] == run.stats.rounds + 1
+    assert 0 < sources[CORRECTED] < run.stats.rounds
 
 
 def test_the_counters_stay_within_each_other(client: VerifierClient) -> None:
@@ -91,8 +91,8 @@ def test_bytes_are_those_of_one_run_and_not_of_all_before_it(client: VerifierCli
 
 def _round(stats: Stats, drafts: int, judged: int, accepted: int, forward_ms: float = 40.0) -> Stats:
     """The answer to a guess sent at 100 ms comes at 160."""
-    flight = InFlightDraft(10, [0] * drafts, 100.0, 0.0)
-    stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, forward_ms), flight, 160.0)
+    in_flight_draft = InFlightDraft(10, [0] * drafts, 100.0, 0.0)
+    stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, forward_ms), in_flight_draft, 160.0)
     return stats
 
 
@@ -109,7 +109,7 @@ def _round(stats: Stats, drafts: int, judged: int, accepted: int, forward_ms: fl
 def test_every_position_is_counted_once(drafts: int, judged: int, accepted: int, counted: tuple[int, ...]) -> None:
     stats = _round(Stats(), drafts, judged, accepted)
     assert (stats.rounds, stats.drafted, stats.accepted) == counted
-    assert stats.guesses == 1
+    assert stats.drafts_sent == 1
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_drafts_that_were_looked_up_are_counted_where_they_are_judged(
     judged: int, accepted: int, counted: tuple[int, int]
 ) -> None:
     stats = Stats()
-    flight = InFlightDraft(10, [0] * 4, 100.0, 0.0, found=[False, False, True, True])
-    stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, 40.0), flight, 160.0)
+    in_flight_draft = InFlightDraft(10, [0] * 4, 100.0, 0.0, found=[False, False, True, True])
+    stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, 40.0), in_flight_draft, 160.0)
     assert (stats.looked_up, stats.looked_up_accepted) == counted
 
 
@@ -132,7 +132,7 @@ def test_a_drafter_that_looks_up_looks_all_its_drafts_up() -> None:
 @pytest.mark.parametrize(("drafts", "accepted"), [(4, 4), (4, 1), (0, 0)])
 def test_a_guess_that_the_record_answers_is_no_round(drafts: int, accepted: int) -> None:
     stats = _round(Stats(), drafts, 0, accepted, forward_ms=0.0)
-    assert (stats.guesses, stats.rounds, stats.drafted, stats.accepted) == (1, 0, 0, 0)
+    assert (stats.drafts_sent, stats.rounds, stats.drafted, stats.accepted) == (1, 0, 0, 0)
 
 
 def test_the_network_is_what_the_verifier_does_not_account_for() -> None:
@@ -143,24 +143,24 @@ def test_the_network_is_what_the_verifier_does_not_account_for() -> None:
 def test_tokens_are_counted_under_the_way_of_working_that_brought_them() -> None:
     stats = Stats(token_ids=[7])
     stats.committed([(1, ACCEPTED), (2, ACCEPTED), (3, CORRECTED)], Schedule.OVERLAPPED)
-    stats.committed([(4, TokenSource.OWN)], Schedule.SELF_CONTINUED)
-    stats.committed([(5, TokenSource.OWN), (6, FREE)], Schedule.OVERLAPPED)
+    stats.committed([(4, TokenSource.TARGET_DECODED)], Schedule.SELF_CONTINUED)
+    stats.committed([(5, TokenSource.TARGET_DECODED), (6, FREE)], Schedule.OVERLAPPED)
     assert stats.token_ids == [7, 1, 2, 3, 4, 5, 6]
     report = stats.report("")
-    assert report["operations"] == {"overlapped": 5, "self-continued": 1}
-    assert report["origins"] == {"accepted": 2, "correction": 1, "free": 1, "own": 2}
-    assert report["own_tokens"] == 2
+    assert report["schedules"] == {"overlapped": 5, "self-continued": 1}
+    assert report["token_sources"] == {"accepted": 2, "recovered": 1, "bonus": 1, "target_decoded": 2}
+    assert report["target_decoded_tokens"] == 2
 
 
 def test_a_model_by_itself_is_timed_token_by_token() -> None:
     stats = Stats()
     for tokens, took in (([1], 50.0), ([2], 3.004), ([3, 4], 9.0)):
-        stats.wrote([(token, TokenSource.FREE) for token in tokens], took)
+        stats.wrote([(token, TokenSource.BONUS) for token in tokens], took)
     assert (stats.token_ids, stats.ttft_ms) == ([1, 2, 3, 4], 50.0)
     report = stats.report("")
     assert report["token_ms"] == [50.0, 3.0, 9.0, 0.0]
     assert report["itl_ms"] == {"median": 3.0, "p90": 7.8, "longest": 9.0}
-    assert report["origins"] == {"accepted": 0, "correction": 0, "free": 4, "own": 0}
+    assert report["token_sources"] == {"accepted": 0, "recovered": 0, "bonus": 4, "target_decoded": 0}
     assert Stats().report("")["token_ms"] is Stats().report("")["itl_ms"] is None
 
 

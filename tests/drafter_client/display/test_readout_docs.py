@@ -37,8 +37,8 @@ def test_every_key_of_the_object_is_explained_and_no_other() -> None:
 
 
 def test_every_origin_and_way_of_working_is_explained() -> None:
-    assert _first_cells("The words") == [origin.value for origin in TokenSource]
-    assert all(f"`{operation.value}`" in DOCS for operation in Schedule)
+    assert _first_cells("The words") == [source.value for source in TokenSource]
+    assert all(f"`{schedule.value}`" in DOCS for schedule in Schedule)
 
 
 def test_the_readme_leads_there() -> None:

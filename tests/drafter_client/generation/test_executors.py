@@ -160,28 +160,31 @@ def test_a_full_context_ends_the_text(options: dict[str, Any], mechanisms: Mecha
 def test_one_token_needs_nothing_of_all_this(client: VerifierClient, mechanisms: Mechanisms) -> None:
     run = generate(client, toy_drafter(), None, mechanisms=mechanisms, max_tokens=1)
     assert run.tokens == target_alone(GREEDY, 1)
-    assert (run.stats.rounds, run.stats.guesses, run.stats.operations) == (0, 0, {})
+    assert (run.stats.rounds, run.stats.drafts_sent, run.stats.schedules) == (0, 0, {})
 
 
 @EACH_WAY
 def test_the_counters_add_up(client: VerifierClient, mechanisms: Mechanisms) -> None:
     run = generate(client, toy_drafter(0.8), 3, mechanisms=mechanisms, max_tokens=120)
-    stats, origins = run.stats, Counter(origin for piece in run.committed for _, origin in piece.tokens)
+    stats, sources = run.stats, Counter(source for piece in run.committed for _, source in piece.tokens)
     assert all(piece.tokens for piece in run.committed)
-    assert stats.origins.total() == origins.total() == stats.generated_tokens == 120
-    assert min(stats.origins.values()) >= 0
-    assert 0 <= stats.accepted <= stats.drafted and stats.rounds <= stats.guesses
-    assert sum(stats.operations.values()) == 119
-    assert stats.operations.keys() <= {Schedule.OVERLAPPED, Schedule.SELF_CONTINUED}
-    assert 0 <= stats.prepared <= stats.misses <= 119
-    assert origins[TokenSource.OWN] == stats.origins[TokenSource.OWN] == 0 or mechanisms.self_continue
-    assert stats.origins[TokenSource.ACCEPTED] == stats.accepted
-    assert stats.origins[TokenSource.FREE] + stats.origins[TokenSource.CORRECTION] == 1 + stats.rounds
+    assert stats.sources.total() == sources.total() == stats.generated_tokens == 120
+    assert min(stats.sources.values()) >= 0
+    assert 0 <= stats.accepted <= stats.drafted and stats.rounds <= stats.drafts_sent
+    assert sum(stats.schedules.values()) == 119
+    assert stats.schedules.keys() <= {Schedule.OVERLAPPED, Schedule.SELF_CONTINUED}
+    assert 0 <= stats.next_draft_ready <= stats.mispredicted <= 119
+    assert (
+        sources[TokenSource.TARGET_DECODED] == stats.sources[TokenSource.TARGET_DECODED] == 0
+        or mechanisms.self_continue
+    )
+    assert stats.sources[TokenSource.ACCEPTED] == stats.accepted
+    assert stats.sources[TokenSource.BONUS] + stats.sources[TokenSource.RECOVERED] == 1 + stats.rounds
     if mechanisms.in_flight == 1:
-        assert stats.origins == origins, "what was told at once was right"
+        assert stats.sources == sources, "what was told at once was right"
     if not mechanisms.self_continue:
         assert stats.accepted > 0 and stats.times.drafting > 0 and stats.times.verify > 0
-        assert stats.prepared == 0 or mechanisms.corrections
+        assert stats.next_draft_ready == 0 or mechanisms.corrections
     assert 0 < stats.ttft_ms < stats.total_ms
 
 
@@ -190,9 +193,9 @@ def test_a_target_that_does_it_by_itself_is_counted_as_such(client: VerifierClie
     run = generate(client, Scenario(lambda tokens: 0), 0, mechanisms=ALL, max_tokens=60)
     assert run.tokens == target_alone(GREEDY, 60)
     assert run.stats.drafted == run.stats.accepted == 0
-    assert run.stats.origins.keys() <= {TokenSource.FREE, TokenSource.OWN}
-    assert run.stats.origins[TokenSource.OWN] > 30, "an empty guess, sent now and then, asks for a step, too"
-    assert run.stats.operations == {Schedule.SELF_CONTINUED: 59}
+    assert run.stats.sources.keys() <= {TokenSource.BONUS, TokenSource.TARGET_DECODED}
+    assert run.stats.sources[TokenSource.TARGET_DECODED] > 30, "an empty guess, sent now and then, asks for a step, too"
+    assert run.stats.schedules == {Schedule.SELF_CONTINUED: 59}
 
 
 @EACH_WAY
@@ -317,10 +320,10 @@ def test_an_answer_that_is_under_way_is_not_waited_for_at_the_end(mechanisms: Me
 
 def test_a_session_that_never_opened_is_not_listened_to(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
-        crew = ThreadedExecutor(client, toy_drafter(), 1, stream=True)
+        executor = ThreadedExecutor(client, toy_drafter(), 1, stream=True)
         asked: list[str] = []
-        for other in crew._clients:
+        for other in executor._clients:
             other.abort = lambda: None  # type: ignore[method-assign]  # which would hide it most of the time
             other.stream = lambda session_id, position: asked.append(session_id) or iter(())  # type: ignore[method-assign, func-returns-value]
-        crew.close()
+        executor.close()
     assert asked == []

@@ -32,7 +32,7 @@ class Run:
         try:
             for piece in self._pieces:
                 self.stats.token_ids += piece
-                yield Committed([(token, TokenSource.FREE) for token in piece])
+                yield Committed([(token, TokenSource.BONUS) for token in piece])
             if self._fails is not None:
                 raise self._fails
             self.stats.finish_reason = "length"
@@ -118,7 +118,7 @@ def test_closing_waits_for_the_step_that_another_thread_is_at() -> None:
         try:
             stepping.set()
             assert go.wait(10.0)
-            yield Committed([(97, TokenSource.FREE)])
+            yield Committed([(97, TokenSource.BONUS)])
         finally:
             ended.append(go.is_set())
 

@@ -108,10 +108,10 @@ def test_nothing_is_drafted_for_the_place_of_the_last_token(verifier: Verifier) 
     transport = Faulty(verifier.url)
     with closing(VerifierClient(verifier.url, transport=transport)) as client:
         run = generate(client, Scenario(watched), 5, info=model_info(max_drafts=2), max_tokens=5)
-    guesses = [json.loads(body) for body in transport.bodies if body is not None and b"draft_tokens" in body]
+    drafts_sent = [json.loads(body) for body in transport.bodies if body is not None and b"draft_tokens" in body]
     assert len(run.tokens) == 5
     # By the verifier's limit, then by what is left beside the target's own token.
-    assert [len(guess["draft_tokens"]) for guess in guesses] == [2, 2, 1, 0]
+    assert [len(guess["draft_tokens"]) for guess in drafts_sent] == [2, 2, 1, 0]
     assert drafted == [1, 2, 2, 3, 3]
 
 

@@ -62,8 +62,8 @@ def test_the_text_is_the_targets_own_whatever_is_guessed(
     assert run.tokens == target_alone(sampling, COUNT)
     if strategy is Strategy.GREEDY:
         assert run.stats.accepted == 0
-        origins = {origin for piece in run.committed for _, origin in piece.tokens}
-        assert TokenSource.ACCEPTED not in origins
+        sources = {source for piece in run.committed for _, source in piece.tokens}
+        assert TokenSource.ACCEPTED not in sources
 
 
 @ONE_AT_A_TIME
@@ -136,12 +136,12 @@ def test_every_token_is_explained_where_that_is_asked_for(client: VerifierClient
     drafter = drawing() if strategy is Strategy.PROBABILISTIC else toy_drafter(0.6, effective_sampling(strategy, WARM))
     run = generate(client, drafter, 3, **asked(strategy, explain=True))
     assert told(run) == run.tokens
-    verdicts = Counter(each.verdict for each in run.stats.decisions)
-    assert verdicts["rejected"] and verdicts["own"]
+    responses = Counter(each.verdict for each in run.stats.decisions)
+    assert responses["rejected"] and responses["own"]
     if strategy is not Strategy.GREEDY:
-        assert verdicts["accepted"]
+        assert responses["accepted"]
     if strategy is not Strategy.THRESHOLD:  # its own choice may be the very draft that it turned down
-        assert verdicts["accepted"] == run.stats.accepted
+        assert responses["accepted"] == run.stats.accepted
     assert generate(client, drafter, 3, **asked(strategy)).stats.decisions == []
 
 

@@ -48,7 +48,7 @@ class Verifiers:
         for token in range(begin, min(begin + count, 20)):
             self.now += 1.0
             self.stats.token_ids.append(token)
-            yield Committed([(token, TokenSource.FREE)])
+            yield Committed([(token, TokenSource.BONUS)])
         if failure is not None:
             raise failure
         self.stats.finish_reason = "length"
@@ -95,6 +95,13 @@ def test_it_goes_on_behind_what_is_known(error: Exception) -> None:
     assert _tokens(world.run()) == [*range(10, 20)] == world.stats.token_ids
     assert world.asked == [[], [10, 11, 12, 13], [*range(10, 17)]]
     assert world.stats.resumed == [4, 7] and world.stats.total_ms == 5000.0, "what the looks took"
+
+
+def test_waiting_in_vain_counts_in_the_total_time() -> None:
+    world = Verifiers((4, LOST), health=[Health(False, "nothing answers")])
+    with pytest.raises(ConnectionLost):
+        _tokens(world.run(patience=20.0))
+    assert world.stats.total_ms >= 20_000.0 and len(world.stats.token_ids) == 4
 
 
 def test_attempts_that_bring_nothing_are_told_once() -> None:

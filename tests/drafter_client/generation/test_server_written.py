@@ -74,7 +74,7 @@ def test_the_text_is_the_targets(verifier: Verifier) -> None:
             pieces = list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, stats, Ticks()))
         assert 0 < stats.bytes_sent < stats.bytes_received
     ids = plain(ScriptedBackend(Script(seed=1)), PROMPT, 8)
-    assert [pair for piece in pieces for pair in piece.tokens] == [(token, TokenSource.FREE) for token in ids]
+    assert [pair for piece in pieces for pair in piece.tokens] == [(token, TokenSource.BONUS) for token in ids]
     assert (stats.token_ids, stats.prompt_tokens) == (ids, len(PROMPT))
 
 
@@ -193,4 +193,4 @@ def test_what_drafting_on_the_other_side_came_to_is_told() -> None:
     stats = _read(Streaming([*events, (0.1, "end", end)]))
     assert (stats.draft_model, stats.rounds, stats.drafted, stats.accepted) == ("small", 2, 5, 3)
     assert (stats.looked_up, stats.looked_up_accepted, stats.times.drafting) == (2, 1, 7.0)
-    assert stats.origins == {TokenSource.FREE: 2, TokenSource.ACCEPTED: 3, TokenSource.CORRECTION: 1}
+    assert stats.sources == {TokenSource.BONUS: 2, TokenSource.ACCEPTED: 3, TokenSource.RECOVERED: 1}

@@ -41,13 +41,13 @@ def test_a_verify_whose_reply_was_lost_is_answered_from_the_record(verifier: Ver
     with _over(transport, verifier.url) as client:
         opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20})
         position = len(PROMPT) + 1
-        verdict = client.verify(opened.session_id, position, [1, 2, 3])
+        response = client.verify(opened.session_id, position, [1, 2, 3])
         again = client.verify(opened.session_id, position, [1, 2, 3])
         client.release(opened.session_id)
     first, second = transport.bodies[1:3]
     assert first == second and json.loads(first or b"")["position"] == position
-    assert verdict.judged == again.judged == 0  # the model ran for the reply that was lost
-    assert verdict.tokens == again.tokens == plain(ScriptedBackend(Script(seed=1)), PROMPT, 2)[1:]
+    assert response.judged == again.judged == 0  # the model ran for the reply that was lost
+    assert response.tokens == again.tokens == plain(ScriptedBackend(Script(seed=1)), PROMPT, 2)[1:]
 
 
 def test_a_prefill_whose_reply_was_lost_finds_the_session_it_had_opened(verifier: Verifier) -> None:

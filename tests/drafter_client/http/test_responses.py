@@ -292,7 +292,7 @@ def _generate(
         generate(client, Scenario(lambda tokens: 65), 2, mechanisms=mechanisms, **options)
 
 
-def _verdict(tokens: list[int], finish_reason: str | None = None) -> dict[str, Any]:
+def _response(tokens: list[int], finish_reason: str | None = None) -> dict[str, Any]:
     told = {"accepted_prefix_len": 0, "judged": 0, "tokens": tokens, "finish_reason": finish_reason, "timing": TIMING}
     return {**HONEST, "/verify": told}
 
@@ -309,12 +309,12 @@ def _verdict(tokens: list[int], finish_reason: str | None = None) -> dict[str, A
 )
 def test_a_text_that_does_not_grow_as_asked_is_given_up(mechanisms: Mechanisms, tokens: list[int], words: str) -> None:
     with pytest.raises(BadReply, match=f"^http://v{words}: is it a verifier\\?$"):
-        _generate(_verdict(tokens), mechanisms, max_tokens=6)
+        _generate(_response(tokens), mechanisms, max_tokens=6)
 
 
 def test_without_a_limit_the_context_is_it() -> None:
     with pytest.raises(BadReply, match="/verify: the text has 1025 tokens, at most 1024 were asked for"):
-        _generate(_verdict([5]), LOCKSTEP)
+        _generate(_response([5]), LOCKSTEP)
 
 
 @pytest.mark.parametrize("mechanisms", [LOCKSTEP, WAITING, ALL], ids=["lockstep", "overlapped", "all"])

@@ -363,9 +363,10 @@ def test_a_frozen_verifier_is_asked_at_health_once_and_then_given_up(monkeypatch
     monkeypatch.setattr(transport, "_LOOK_TIMEOUT", 0.2)  # ten times as long as an answer is waited for without a look
     connections = 0
     with socket.create_server(("127.0.0.1", 0), backlog=64) as frozen:
-        with closing(HttpTransport(f"http://127.0.0.1:{frozen.getsockname()[1]}")) as sender:
-            with pytest.raises(ConnectionLost, match=r"/health sent nothing for 0\.2 s"):
-                _ask(sender)
+        url = f"http://127.0.0.1:{frozen.getsockname()[1]}"
+        given_up = pytest.raises(ConnectionLost, match=r"/health sent nothing for 0\.2 s")
+        with closing(HttpTransport(url)) as sender, given_up:
+            _ask(sender)
         frozen.settimeout(0.0)
         with suppress(BlockingIOError):
             while True:

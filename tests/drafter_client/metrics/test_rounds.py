@@ -53,13 +53,13 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
     seen, commit = Passes(), Scheduler._commit
 
     def watched(self: Scheduler, part: Any, *rest: Any) -> None:
-        before = len(part.seat.session.tokens)
+        before = len(part.sequence.session.tokens)
         commit(self, part, *rest)
-        brought = part.seat.session.tokens[before:]
+        brought = part.sequence.session.tokens[before:]
         seen.ended_by_draft = brought[-1] == END and brought == part.fresh[: len(brought)]
         if part.run is None:
             seen.own += 1
-        elif part.run.position > part.seat.session.prompt_len:
+        elif part.run.position > part.sequence.session.prompt_len:
             seen.asked += 1
             seen.judged += len(part.fresh)
 
@@ -69,11 +69,11 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
 
 def check(stats: Stats, ends_with_a_draft: bool = False) -> None:
     """Each token is the first, a draft that stood, the target's own word of a round, or one that nobody asked for."""
-    origins = stats.origins
-    assert origins.total() == stats.generated_tokens
-    assert origins[TokenSource.ACCEPTED] == stats.accepted <= stats.drafted
-    assert origins[TokenSource.FREE] + origins[TokenSource.CORRECTION] == 1 + stats.rounds - ends_with_a_draft
-    assert stats.rounds <= stats.guesses
+    sources = stats.sources
+    assert sources.total() == stats.generated_tokens
+    assert sources[TokenSource.ACCEPTED] == stats.accepted <= stats.drafted
+    assert sources[TokenSource.BONUS] + sources[TokenSource.RECOVERED] == 1 + stats.rounds - ends_with_a_draft
+    assert stats.rounds <= stats.drafts_sent
 
 
 @pytest.fixture(scope="module", params=[Cost(0.0, 0.0, 0.0), Cost(1.5, 0.05, 0.0)], ids=["instant", "paced"])
@@ -99,7 +99,11 @@ def test_every_pass_is_counted_once(
         target, toy_drafter(agreement, sampling), length, mechanisms=mechanisms, **options_of(sampling, 100)
     ).stats
     check(stats)
-    assert (stats.rounds, stats.drafted, stats.origins[TokenSource.OWN]) == (passes.asked, passes.judged, passes.own)
+    assert (stats.rounds, stats.drafted, stats.sources[TokenSource.TARGET_DECODED]) == (
+        passes.asked,
+        passes.judged,
+        passes.own,
+    )
 
 
 @ALL_WAYS
@@ -114,7 +118,11 @@ def test_a_draft_that_ends_the_text_has_nothing_behind_it(
     assert (stats.token_ids[-1], stats.finish_reason) == (END, "stop")
     assert agreement > 0 or not passes.ended_by_draft
     check(stats, passes.ended_by_draft)
-    assert (stats.rounds, stats.drafted, stats.origins[TokenSource.OWN]) == (passes.asked, passes.judged, passes.own)
+    assert (stats.rounds, stats.drafted, stats.sources[TokenSource.TARGET_DECODED]) == (
+        passes.asked,
+        passes.judged,
+        passes.own,
+    )
 
 
 @pytest.mark.parametrize("strategy", Strategy)
@@ -151,11 +159,11 @@ def test_a_last_answer_that_is_lost_is_no_fault_of_a_text_that_is_here(verifier:
             answer = super().guess(*given, **more)
 
             def lost() -> VerifyResponse:
-                verdict = answer()
-                if verdict.finish_reason is not None:
+                response = answer()
+                if response.finish_reason is not None:
                     assert over.wait(20)
                     raise ConnectionLost("the cable")
-                return verdict
+                return response
 
             return lost
 
@@ -168,8 +176,8 @@ def test_a_last_answer_that_is_lost_is_no_fault_of_a_text_that_is_here(verifier:
     with closing(Losing(verifier.url)) as client:
         stats = generate(client, toy_drafter(1.0), 4, mechanisms=ALL, max_tokens=40).stats
     assert stats.finish_reason == "length" and stats.token_ids == target_alone(GREEDY, 40)
-    assert stats.origins.total() == 40 and min(stats.origins.values()) >= 0
-    assert stats.origins[TokenSource.ACCEPTED] == stats.accepted
-    assert stats.origins[TokenSource.FREE] + stats.origins[TokenSource.CORRECTION] == 1 + stats.rounds, (
+    assert stats.sources.total() == 40 and min(stats.sources.values()) >= 0
+    assert stats.sources[TokenSource.ACCEPTED] == stats.accepted
+    assert stats.sources[TokenSource.BONUS] + stats.sources[TokenSource.RECOVERED] == 1 + stats.rounds, (
         "the rest counts as own"
     )

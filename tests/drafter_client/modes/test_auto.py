@@ -62,7 +62,7 @@ class World:
             for at in range(len(known), end):
                 self.now += 1 / self.rates(self, options.mode)
                 stats.rounds += 1
-                committed = Committed([(self.token(at), TokenSource.FREE)])
+                committed = Committed([(self.token(at), TokenSource.BONUS)])
                 text.passed_on(committed)
                 yield committed
                 if self.token(at) == END:
@@ -194,13 +194,13 @@ def test_what_was_known_when_a_mode_was_left_is_part_of_the_text() -> None:
         finally:
             at = len(text.known)
             more = range(at, min(at + 3, len(PROMPT) + options.max_tokens))
-            text.held_back.extend(Committed([(world.token(place), TokenSource.OWN)]) for place in more)
+            text.held_back.extend(Committed([(world.token(place), TokenSource.TARGET_DECODED)]) for place in more)
 
     world.begin = leaving_more  # type: ignore[method-assign]
     stats, written = _write(world, 400)
     assert written == stats.token_ids == [world.token(at) for at in range(3, 403)]
     assert stats.finish_reason == "length" and sum(turn.tokens for turn in stats.turns) == 400
-    assert stats.origins[TokenSource.OWN] >= 6 and len(world.begun) >= 3
+    assert stats.sources[TokenSource.TARGET_DECODED] >= 6 and len(world.begun) >= 3
 
 
 def test_an_outage_is_not_held_against_a_mode() -> None:

@@ -22,7 +22,7 @@ RUN = {
     "drafted": 6,
     "accepted": 4,
 }
-ROUND = {**dict.fromkeys(ROUNDS.names), "run": 1, "round": 1, "operation": "lockstep", "position": 5, "draft_ms": 20.0}
+ROUND = {**dict.fromkeys(ROUNDS.names), "run": 1, "round": 1, "schedule": "lockstep", "position": 5, "draft_ms": 20.0}
 ANSWERS = (  # sent, k, accepted; there and back 20 ms, queue 10 ms, pass 30 ms
     (60.0, 3, 3),
     (140.0, 3, 1),
@@ -52,7 +52,7 @@ def write(folder: Path, **run: Any) -> None:
     rounds.append({**ROUND, "round": 3, "k": 2, "sent_ms": 199.0})
     times = [40.0, *[120.0] * 4, *[200.0] * 3]
     tokens = [
-        {"run": 1, "position": 5 + at, "token": at, "origin": "free", "own": 0, "committed_ms": time}
+        {"run": 1, "position": 5 + at, "token": at, "source": "bonus", "target_decoded": 0, "committed_ms": time}
         for at, time in enumerate(times)
     ]
     folder.mkdir(exist_ok=True)

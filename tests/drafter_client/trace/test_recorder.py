@@ -26,9 +26,9 @@ def rounds(draw: st.DrawFn) -> list[tuple[InFlightDraft, VerifyResponse, float]]
         count = len(found)
         judged, accepted = draw(st.integers(0, count)), draw(st.integers(0, count))
         sent = draw(MS)
-        flight = InFlightDraft(10, [7] * count, sent, 0.0, found=found, confidence=[0.5] * count)
-        verdict = VerifyResponse(accepted, judged, [7] * (accepted + 1), None, draw(MS), draw(st.just(0.0) | MS))
-        made.append((flight, verdict, sent + draw(MS)))
+        in_flight_draft = InFlightDraft(10, [7] * count, sent, 0.0, found=found, confidence=[0.5] * count)
+        response = VerifyResponse(accepted, judged, [7] * (accepted + 1), None, draw(MS), draw(st.just(0.0) | MS))
+        made.append((in_flight_draft, response, sent + draw(MS)))
     return made
 
 
@@ -39,15 +39,15 @@ def test_rows_add_up_with_the_counters(answers: list, random: object, steps: lis
     for took in steps:
         stats.drafted_for(took, 2 * took)
         recorder.drafted(Expansion([Prediction(7, 0.5)], 1), took, 2 * took)
-    for flight, _, _ in answers:
-        recorder.sent(flight, Schedule.OVERLAPPED)
+    for in_flight_draft, _, _ in answers:
+        recorder.sent(in_flight_draft, Schedule.OVERLAPPED)
     random.shuffle(answers)  # type: ignore[attr-defined]
-    for flight, verdict, now in answers:
-        stats.round(verdict, flight, now)
-        recorder.answered(flight, verdict, 0, now)
+    for in_flight_draft, response, now in answers:
+        stats.round(response, in_flight_draft, now)
+        recorder.answered(in_flight_draft, response, 0, now)
     rows = recorder.rounds()
     assert sum(row["ran"] for row in rows) == stats.rounds
-    assert len(rows) == stats.guesses
+    assert len(rows) == stats.drafts_sent
     assert sum(row["judged"] for row in rows) == stats.drafted
     assert sum(row["accepted"] for row in rows) == stats.accepted
     assert sum(row["looked_up"] for row in rows) == stats.looked_up
@@ -64,19 +64,19 @@ def test_times_are_told_from_the_beginning_of_the_run() -> None:
     recorder.began(1000.0)
     recorder.began(1015.0)  # of another stretch of the text
     recorder.drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), 3.0, 1008.0)
-    flight = InFlightDraft(10, [5, 6], 1010.0, 0.0, found=[False, True], confidence=[0.5, 0.25])
-    recorder.sent(flight, Schedule.LOCKSTEP)
-    recorder.committed(10, Committed([(5, TokenSource.ACCEPTED), (9, TokenSource.CORRECTION)]), 1030.0)
-    recorder.answered(flight, VerifyResponse(1, 2, [5, 9], None, 4.0, 6.0), 2, 1030.0)
+    in_flight_draft = InFlightDraft(10, [5, 6], 1010.0, 0.0, found=[False, True], confidence=[0.5, 0.25])
+    recorder.sent(in_flight_draft, Schedule.LOCKSTEP)
+    recorder.committed(10, Committed([(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)]), 1030.0)
+    recorder.answered(in_flight_draft, VerifyResponse(1, 2, [5, 9], None, 4.0, 6.0), 2, 1030.0)
     recorder.went_on(5.0, 1044.0)
-    recorder.committed(12, Committed([(8, TokenSource.FREE)]), 1044.0)
-    recorder.settled([SourceChange(12, TokenSource.FREE, TokenSource.OWN)])
+    recorder.committed(12, Committed([(8, TokenSource.BONUS)]), 1044.0)
+    recorder.settled([SourceChange(12, TokenSource.BONUS, TokenSource.TARGET_DECODED)])
     assert recorder.prefills() == []
     assert recorder.steps() == [{"began_ms": 5.0, "ended_ms": 8.0, "read": 4, "width": 2, "drafts": [5, 6]}]
     assert recorder.rounds() == [
         {
             "round": 1,
-            "operation": "lockstep",
+            "schedule": "lockstep",
             "position": 10,
             "k": 2,
             "judged": 2,
@@ -99,8 +99,8 @@ def test_times_are_told_from_the_beginning_of_the_run() -> None:
         }
     ]
     assert recorder.tokens() == [
-        {"position": 10, "token": 5, "origin": "accepted", "own": False, "committed_ms": 30.0},
-        {"position": 11, "token": 9, "origin": "correction", "own": False, "committed_ms": 30.0},
-        {"position": 12, "token": 8, "origin": "own", "own": True, "committed_ms": 44.0},
+        {"position": 10, "token": 5, "source": "accepted", "target_decoded": False, "committed_ms": 30.0},
+        {"position": 11, "token": 9, "source": "recovered", "target_decoded": False, "committed_ms": 30.0},
+        {"position": 12, "token": 8, "source": "target_decoded", "target_decoded": True, "committed_ms": 44.0},
     ]
     assert recorder.own_passes() == [{"forward_ms": 5.0, "arrived_ms": 44.0}]

@@ -67,7 +67,7 @@ def test_a_profile_adds_up_with_the_figures(client: VerifierClient, tmp_path: Pa
     [run] = pandas.read_csv(tmp_path / "runs.csv").to_dict("records")
     answered = rounds[rounds.arrived_ms.notna()]
 
-    assert (rounds.ran.sum(), len(answered)) == (stats.rounds, stats.guesses) == (run["rounds"], run["guesses"])
+    assert (rounds.ran.sum(), len(answered)) == (stats.rounds, stats.drafts_sent) == (run["rounds"], run["drafts_sent"])
     assert (rounds.judged.sum(), rounds.accepted.sum()) == (stats.drafted, stats.accepted)
     assert (run["drafted"], run["accepted"]) == (stats.drafted, stats.accepted)
     assert (rounds.looked_up.sum(), run["looked_up"]) == (stats.looked_up, stats.looked_up)
@@ -76,9 +76,9 @@ def test_a_profile_adds_up_with_the_figures(client: VerifierClient, tmp_path: Pa
 
     assert tokens.token.tolist() == stats.token_ids == target_alone(GREEDY, 40)
     assert tokens.position.tolist() == list(range(len(PROMPT), len(PROMPT) + 40))
-    origins = {origin.value: count for origin, count in stats.origins.items() if count}
-    assert tokens.origin.value_counts().to_dict() == origins
-    assert tokens.own.sum() == (tokens.origin == "own").sum() == run["own_tokens"]
+    sources = {source.value: count for source, count in stats.sources.items() if count}
+    assert tokens.source.value_counts().to_dict() == sources
+    assert tokens.target_decoded.sum() == (tokens.source == "target_decoded").sum() == run["target_decoded_tokens"]
     assert tokens.committed_ms.is_monotonic_increasing and tokens.committed_ms.iloc[-1] <= run["total_ms"] + 0.01
     if mechanisms is LOCKSTEP:
         assert rounds.committed.sum() == 39  # all but the prefill's
@@ -140,9 +140,9 @@ def test_the_object_of_a_run_holds_all_of_it(client: VerifierClient, tmp_path: P
 def test_what_the_verifier_did_by_itself_is_told(client: VerifierClient, tmp_path: Path) -> None:
     stats = profiled(tmp_path, client, Scenario(lambda tokens: 0), mechanisms=ALL, max_tokens=120)
     body = detail(tmp_path)
-    assert stats.origins[TokenSource.OWN] > 0 and body["own_passes"]
+    assert stats.sources[TokenSource.TARGET_DECODED] > 0 and body["own_passes"]
     assert all(each["forward_ms"] >= 0 and each["arrived_ms"] > 0 for each in body["own_passes"])
-    assert sum(row["own"] for row in body["tokens"]) == stats.origins[TokenSource.OWN]
+    assert sum(row["target_decoded"] for row in body["tokens"]) == stats.sources[TokenSource.TARGET_DECODED]
 
 
 class Interrupted(Scenario):
@@ -247,10 +247,10 @@ def test_several_runs_of_a_process_write_side_by_side(verifier: Verifier, tmp_pa
 WRITER = """
 import sys
 from pathlib import Path
-from drafter_client.trace.writer import Profile
+from drafter_client.trace.writer import TraceFolder
 from drafter_client.metrics.statistics import Stats
 for number in range(25):
-    with Profile(Path(sys.argv[1])).run(Stats(model=f"{sys.argv[2]}-{number}")):
+    with TraceFolder(Path(sys.argv[1])).run(Stats(model=f"{sys.argv[2]}-{number}")):
         pass
 """
 
@@ -298,7 +298,7 @@ def test_of_what_was_known_only_the_text_is_written(tmp_path: Path) -> None:
     told = [(3, [5, 6], 10.0), (5, [9, 9], 11.0), (5, [7, 8, 4], 12.0)]  # of a stretch of which nothing more was taken
     with TraceFolder(tmp_path).run(stats) as recorder:
         for position, tokens, now in told:
-            recorder.committed(position, Committed([(token, TokenSource.FREE) for token in tokens]), now)
+            recorder.committed(position, Committed([(token, TokenSource.BONUS) for token in tokens]), now)
     rows = read_table(tmp_path, TOKENS)
     assert [(row["position"], row["token"], row["committed_ms"]) for row in rows] == [
         *((3, 5, 10.0), (4, 6, 10.0)),

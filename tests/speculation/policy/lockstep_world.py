@@ -98,28 +98,30 @@ def live(
     times = LatencyModel(pass_ms)
     times.exchanged(world.link_ms, 0.0, 0.0)  # the handshake's
     limit = len(text.right)
-    pilot = SpeculationController([0], limit, frozenset(), times, max_drafts=room, length=length, mechanisms=LOCKSTEP)
+    controller = SpeculationController(
+        [0], limit, frozenset(), times, max_drafts=room, length=length, mechanisms=LOCKSTEP
+    )
     outcome = Outcome([], [], [], [])
     now, unread, made = 0.0, world.prompt, 0
-    while len(pilot.known) <= TOKENS or len(outcome.made) < rounds:
-        place = len(pilot.known) - 1
-        flight = pilot.next_guess(now)
-        if flight is None:
-            step = pilot.next_step(now)
+    while len(controller.known) <= TOKENS or len(outcome.made) < rounds:
+        place = len(controller.known) - 1
+        in_flight_draft = controller.next_guess(now)
+        if in_flight_draft is None:
+            step = controller.next_step(now)
             assert step is not None, "neither a draft nor a guess: it would never go on"
             (tail,) = step.tails
             at = place + len(tail)
             now += world.draft_ms + world.reading_ms * unread
-            pilot.drafted([Prediction(RIGHT if text.right[at] else WRONG, text.confidence[at])], 1 + unread, now)
+            controller.drafted([Prediction(RIGHT if text.right[at] else WRONG, text.confidence[at])], 1 + unread, now)
             unread, made = 0, made + 1
             continue
-        sent = len(flight.drafts)
+        sent = len(in_flight_draft.drafts)
         stood = [*text.right[place : place + sent], False].index(False)
         link, verify = exchange_ms(world, len(outcome.made), sent)
         now += link + verify
-        pilot.answered(flight, sent, 0.0, verify, now)
-        pilot.committed(flight.position, [RIGHT] * (stood + 1), False, now)
-        pilot.reflect()
+        controller.answered(in_flight_draft, sent, 0.0, verify, now)
+        controller.committed(in_flight_draft.position, [RIGHT] * (stood + 1), False, now)
+        controller.reflect()
         unread += 0 if made else stood + 1
         outcome.tokens.append(place + stood + 1)
         outcome.milliseconds.append(now)

@@ -52,12 +52,12 @@ worlds = st.builds(
 @dataclass
 class Course:
     drawn: list[Weights]  # by identity: each was made for one draft
-    flights: list[InFlightDraft]
+    in_flight_drafts: list[InFlightDraft]
     left_over: list[int]  # drawn before a guess and not in it, guess by guess
     at_once: int = 0  # times that a guess left while a draft was made
 
     def times_sent(self, weights: Weights) -> int:
-        return sum(each is weights for flight in self.flights for each in flight.probs or ())
+        return sum(each is weights for in_flight_draft in self.in_flight_drafts for each in in_flight_draft.probs or ())
 
 
 def live(world: World, always_send: bool = True) -> Course:
@@ -67,7 +67,7 @@ def live(world: World, always_send: bool = True) -> Course:
     times.exchanged(world.link_ms, 0.0, 0.0)
     index = NgramIndex() if world.lookup else None
     prompt = rng.integers(0, world.ids, 10).tolist()
-    pilot = SpeculationController(
+    controller = SpeculationController(
         prompt,
         world.limit,
         {END},
@@ -79,15 +79,15 @@ def live(world: World, always_send: bool = True) -> Course:
         always_send=always_send,
     )
     course, now, waiting = Course([], [], []), 0.0, 0
-    while not pilot.finished:
-        flights, predictions = [], []
+    while not controller.finished:
+        in_flight_drafts, predictions = [], []
         for _ in range(2):  # the second time behind `reflect`, when a draft has taken its time already
-            while (flight := pilot.next_guess(now)) is not None:
-                flights.append(flight)
-                course.flights.append(flight)
-                course.left_over.append(waiting - sum(not found for found in flight.found))
+            while (in_flight_draft := controller.next_guess(now)) is not None:
+                in_flight_drafts.append(in_flight_draft)
+                course.in_flight_drafts.append(in_flight_draft)
+                course.left_over.append(waiting - sum(not found for found in in_flight_draft.found))
                 waiting = 0
-            step = pilot.next_step(now)
+            step = controller.next_step(now)
             if step is not None:
                 token = int(rng.integers(0, world.ids))
                 weights: Weights = {token: 0.5, 8: 0.5}
@@ -95,24 +95,24 @@ def live(world: World, always_send: bool = True) -> Course:
                 predictions.append(Prediction(token, float(rng.random()), probs=weights))
                 now += world.draft_ms
                 waiting += 1
-            pilot.reflect()
-        course.at_once += bool(flights and predictions)
-        for flight in flights:
+            controller.reflect()
+        course.at_once += bool(in_flight_drafts and predictions)
+        for in_flight_draft in in_flight_drafts:
             stood = 0
-            while stood < len(flight.drafts) and rng.random() < world.right:
+            while stood < len(in_flight_draft.drafts) and rng.random() < world.right:
                 stood += 1
-            text = flight.drafts[:stood]
+            text = in_flight_draft.drafts[:stood]
             if END not in text:
                 token = int(rng.integers(0, world.ids)) if rng.random() < 0.995 else END
-                fallen = flight.drafts[stood] if stood < len(flight.drafts) else None
+                fallen = in_flight_draft.drafts[stood] if stood < len(in_flight_draft.drafts) else None
                 text = [*text, token if token != fallen else (token + 1) % world.ids]
-            text = text[: world.limit - flight.position]
+            text = text[: world.limit - in_flight_draft.position]
             now += world.link_ms + world.pass_ms
-            pilot.answered(flight, len(flight.drafts), 0.0, world.pass_ms, now)
-            over = flight.position + len(text) >= world.limit or END in text
-            pilot.committed(flight.position, text, over, now)
+            controller.answered(in_flight_draft, len(in_flight_draft.drafts), 0.0, world.pass_ms, now)
+            over = in_flight_draft.position + len(text) >= world.limit or END in text
+            controller.committed(in_flight_draft.position, text, over, now)
         if predictions:
-            pilot.drafted(predictions, 1, now)
+            controller.drafted(predictions, 1, now)
     return course
 
 
@@ -122,31 +122,33 @@ def test_every_draft_that_was_drawn_goes_with_the_next_guess(world: World) -> No
     assert not course.at_once
     assert not any(course.left_over), "each guess holds all that was drawn before it, and nothing else but look-ups"
     assert all(course.times_sent(weights) == 1 for weights in course.drawn)
-    for flight in course.flights:
-        assert len(flight.drafts) <= world.max_drafts
-        assert flight.end < world.limit, "the last place is the target's own"
-        assert flight.probs is not None
-        for token, found, weights in zip(flight.drafts, flight.found, flight.probs, strict=True):
+    for in_flight_draft in course.in_flight_drafts:
+        assert len(in_flight_draft.drafts) <= world.max_drafts
+        assert in_flight_draft.end < world.limit, "the last place is the target's own"
+        assert in_flight_draft.probs is not None
+        for token, found, weights in zip(
+            in_flight_draft.drafts, in_flight_draft.found, in_flight_draft.probs, strict=True
+        ):
             assert token in weights
             assert not found or weights == {token: 1.0}, "what was looked up is sure of itself"
 
 
 def test_what_was_not_drawn_may_be_left_out() -> None:
     """A drafter that names something for want of better, and does not believe it: to judge that would cost a draft."""
-    pilot = SpeculationController(
+    controller = SpeculationController(
         [1, 2], 99, {END}, LatencyModel([10.0, 20.0, 30.0]), max_drafts=8, mechanisms=LOCKSTEP, always_send=True
     )
     times = 0
     for _ in range(40):
-        flight = pilot.next_guess(0.0)
-        if flight is None:
-            assert pilot.next_step(0.0) is not None
-            pilot.drafted([Prediction(5, 0.0)], 1, 0.0)
+        in_flight_draft = controller.next_guess(0.0)
+        if in_flight_draft is None:
+            assert controller.next_step(0.0) is not None
+            controller.drafted([Prediction(5, 0.0)], 1, 0.0)
             continue
-        times += len(flight.drafts)
-        pilot.answered(flight, len(flight.drafts), 0.0, 10.0, 0.0)
-        pilot.committed(flight.position, [7], False, 0.0)
-        pilot.reflect()
+        times += len(in_flight_draft.drafts)
+        controller.answered(in_flight_draft, len(in_flight_draft.drafts), 0.0, 10.0, 0.0)
+        controller.committed(in_flight_draft.position, [7], False, 0.0)
+        controller.reflect()
     assert times <= 2, "once it is known how such drafts fare"
 
 
@@ -160,7 +162,10 @@ def test_else_some_would_be_kept_back(seed: int) -> None:
 
 
 def test_guesses_say_nothing_of_the_kind_unasked() -> None:
-    assert all(flight.probs is None for flight in live(World(0.5, 5.0, 40.0, 0.9, 8, 5), always_send=False).flights)
+    assert all(
+        in_flight_draft.probs is None
+        for in_flight_draft in live(World(0.5, 5.0, 40.0, 0.9, 8, 5), always_send=False).in_flight_drafts
+    )
 
 
 @pytest.mark.parametrize("mechanisms", [Mechanisms(), Mechanisms(in_flight=1, corrections=False, self_continue=False)])

@@ -50,7 +50,7 @@ def test_a_model_that_pays_is_not_asked_for_what_the_text_says_better() -> None:
     assert rate(REPEATS, 0.6, 8.0, lookup=True) > 1.3 * rate(REPEATS, 0.6, 8.0, lookup=False)
 
 
-def _pilot(tokens: list[int], lookup: NgramIndex | None) -> SpeculationController:
+def _controller(tokens: list[int], lookup: NgramIndex | None) -> SpeculationController:
     times = LatencyModel([40.0, 40.5, 41.0])
     times.exchanged(10.0, 0.0, 0.0)
     times.drafted(1, 1.0)
@@ -59,25 +59,27 @@ def _pilot(tokens: list[int], lookup: NgramIndex | None) -> SpeculationControlle
 
 def test_a_guess_says_which_of_its_drafts_were_looked_up() -> None:
     for lookup in (NgramIndex(), None):
-        pilot, now = _pilot([*range(10, 30)] * 4, lookup), 0.0
-        while (flight := pilot.next_guess(now)) is None:
-            assert pilot.next_step(now) is not None
+        controller, now = _controller([*range(10, 30)] * 4, lookup), 0.0
+        while (in_flight_draft := controller.next_guess(now)) is None:
+            assert controller.next_step(now) is not None
             now += 1.0
-            pilot.drafted([Prediction(10 + len(pilot.text.tree.main()), 0.95)], 1, now)
-        assert flight.drafts[:3] == [10, 11, 12]
-        assert list(flight.found) == [lookup is not None] * len(flight.drafts)
+            controller.drafted([Prediction(10 + len(controller.text.tree.main()), 0.95)], 1, now)
+        assert in_flight_draft.drafts[:3] == [10, 11, 12]
+        assert list(in_flight_draft.found) == [lookup is not None] * len(in_flight_draft.drafts)
 
 
 def test_while_the_model_reads_a_prompt_drafts_are_looked_up() -> None:
-    pilot = _pilot([*range(1, 9), 30, 31, 32, 1, 2], NgramIndex())  # a short match, which a model would know better
-    step = pilot.next_step(0.0)
+    controller = _controller(
+        [*range(1, 9), 30, 31, 32, 1, 2], NgramIndex()
+    )  # a short match, which a model would know better
+    step = controller.next_step(0.0)
     assert step is not None and step.tails == [[]]
-    assert pilot.next_guess(41.0) is None
-    flight = next(filter(None, map(pilot.next_guess, range(42, 82))))
-    assert flight.drafts == [3, 4] and all(flight.found)
-    pilot.drafted([Prediction(99, 0.9)], 13, 82.0)
-    assert [node.token for node in pilot.text.tree.main()[:2]] == [3, 4], "what is on its way is not drafted anew"
-    assert [child.token for child in pilot.text.tree.root.children or ()] == [3, 99]
+    assert controller.next_guess(41.0) is None
+    in_flight_draft = next(filter(None, map(controller.next_guess, range(42, 82))))
+    assert in_flight_draft.drafts == [3, 4] and all(in_flight_draft.found)
+    controller.drafted([Prediction(99, 0.9)], 13, 82.0)
+    assert [node.token for node in controller.text.tree.main()[:2]] == [3, 4], "what is on its way is not drafted anew"
+    assert [child.token for child in controller.text.tree.root.children or ()] == [3, 99]
 
 
 @pytest.mark.parametrize("width", [1, 6])
@@ -102,11 +104,11 @@ def test_whatever_the_times_are_the_text_comes_to_its_end(mechanisms: Mechanisms
 
 
 def test_a_model_loses_its_credit_by_drafts_that_fall() -> None:
-    belief = AcceptanceModel()
-    assert belief.at_best(0.0) > 0.95
+    acceptance_model = AcceptanceModel()
+    assert acceptance_model.at_best(0.0) > 0.95
     chances = []
     for stood in (False,) * 6:
-        belief.learn(TreeNode(1, 0.9, None), stood)
-        belief.fit()
-        chances.append(belief.at_best(belief.recent))
+        acceptance_model.learn(TreeNode(1, 0.9, None), stood)
+        acceptance_model.fit()
+        chances.append(acceptance_model.at_best(acceptance_model.recent))
     assert chances == sorted(chances, reverse=True) and chances[-1] < 0.5

@@ -75,11 +75,14 @@ def test_several_guesses_in_flight_fill_a_long_link(right: float, factor: float)
 def test_corrections_are_often_ready_and_worth_their_time(second: float, share: float, factor: float) -> None:
     world = {"rtt": 1.0, "step": 25.0, "wider": 0.2, "draft": 3.0}
     without = run(Knowing(0.8, second, 6), replace(WAITING, corrections=False), **world)  # type: ignore[arg-type]
-    prepared = run(Knowing(0.8, second, 6), WAITING, **world)  # type: ignore[arg-type]
-    assert without.pilot is not None and prepared.pilot is not None
-    assert without.pilot.text.prepared == 0 and without.pilot.text.misses == prepared.pilot.text.misses > 50
-    assert prepared.pilot.text.prepared > share * prepared.pilot.text.misses
-    assert prepared.course.tokens_per_second > factor * without.course.tokens_per_second
+    next_draft_ready = run(Knowing(0.8, second, 6), WAITING, **world)  # type: ignore[arg-type]
+    assert without.controller is not None and next_draft_ready.controller is not None
+    assert (
+        without.controller.text.next_draft_ready == 0
+        and without.controller.text.mispredicted == next_draft_ready.controller.text.mispredicted > 50
+    )
+    assert next_draft_ready.controller.text.next_draft_ready > share * next_draft_ready.controller.text.mispredicted
+    assert next_draft_ready.course.tokens_per_second > factor * without.course.tokens_per_second
 
 
 @pytest.mark.parametrize("right", [0.3, 0.6, 0.8])
@@ -116,12 +119,12 @@ def test_where_overlap_brings_next_to_nothing_nobody_is_kept_busy_for_it() -> No
     """It takes power, and where both ends are one machine, the verifier's time."""
     world = {"rtt": 1.0, "step": 50.0, "wider": 10.0, "draft": 0.5}
     pair = run(Knowing(0.6, width=4), ALL, **world)  # type: ignore[arg-type]
-    assert pair.pilot is not None and pair.pilot.operation is Schedule.LOCKSTEP
+    assert pair.controller is not None and pair.controller.schedule is Schedule.LOCKSTEP
     assert pair.course.steps < 1.5 * run(Knowing(0.6), LOCKSTEP, **world).course.steps  # type: ignore[arg-type]
 
 
 def test_the_way_of_working_that_pays_is_named() -> None:
     world = {"rtt": 100.0, "step": 20.0, "wider": 0.3, "draft": 2.0}
-    for right, operation in ((0.0, Schedule.SELF_CONTINUED), (0.95, Schedule.OVERLAPPED)):
-        pilot = run(Knowing(right), ALL, **world).pilot  # type: ignore[arg-type]
-        assert pilot is not None and pilot.operation is operation
+    for right, schedule in ((0.0, Schedule.SELF_CONTINUED), (0.95, Schedule.OVERLAPPED)):
+        controller = run(Knowing(right), ALL, **world).controller  # type: ignore[arg-type]
+        assert controller is not None and controller.schedule is schedule

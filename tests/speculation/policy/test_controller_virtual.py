@@ -120,8 +120,8 @@ def _live(lot: Lot) -> None:
 
 
 def _check(pair: VirtualDrafter, prompt: list[int], expected: list[int]) -> None:
-    assert pair.pilot is not None
-    assert pair.pilot.known == pair.session.tokens == prompt + expected
+    assert pair.controller is not None
+    assert pair.controller.known == pair.session.tokens == prompt + expected
     assert pair.session.finish_reason == ("stop" if expected[-1] == END else "length")
     course, own_from = pair.course, pair.session.own_from
     own = sum(
@@ -130,7 +130,7 @@ def _check(pair: VirtualDrafter, prompt: list[int], expected: list[int]) -> None
     assert len(course.times) == len(expected) - 1 and course.times == sorted(course.times)
     assert 0 <= course.accepted <= course.judged
     assert course.accepted + own <= len(expected) - 1, "each token is of one kind; the first is the prompt's"
-    assert 0 <= pair.pilot.text.prepared <= pair.pilot.text.misses <= len(expected) - 1
+    assert 0 <= pair.controller.text.next_draft_ready <= pair.controller.text.mispredicted <= len(expected) - 1
 
 
 @pytest.mark.parametrize("part", range(PARTS))

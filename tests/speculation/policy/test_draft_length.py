@@ -63,7 +63,9 @@ COSTS = st.builds(
 )
 
 
-def _rate(costs: Costs, chances: Sequence[float], length: int, mechanisms: Mechanisms, prepared: float) -> float:
+def _rate(
+    costs: Costs, chances: Sequence[float], length: int, mechanisms: Mechanisms, next_draft_ready: float
+) -> float:
     """Tokens per millisecond over all ways that a cycle of so many drafts can go: how many of them stand, and, where
     all do, whether what follows was foreseen, too."""
     tokens = time = 0.0
@@ -78,7 +80,7 @@ def _rate(costs: Costs, chances: Sequence[float], length: int, mechanisms: Mecha
     if mechanisms.in_flight == 1:
         behind = max(behind, costs.link)
     time += foreseen * (judging + max(0.0, behind))
-    time += (1.0 - foreseen) * (judging + costs.link + (1.0 - prepared) * length * costs.draft())
+    time += (1.0 - foreseen) * (judging + costs.link + (1.0 - next_draft_ready) * length * costs.draft())
     return tokens / time
 
 
@@ -87,13 +89,13 @@ def _rate(costs: Costs, chances: Sequence[float], length: int, mechanisms: Mecha
     costs=COSTS,
     chances=CHANCES,
     mechanisms=st.sampled_from([LOCKSTEP, OVERLAPPED, PIPELINED]),
-    prepared=st.floats(0.0, 1.0),
+    next_draft_ready=st.floats(0.0, 1.0),
 )
 def test_the_best_length_is_the_one_that_brings_most_tokens_a_second(
-    costs: Costs, chances: list[float], mechanisms: Mechanisms, prepared: float
+    costs: Costs, chances: list[float], mechanisms: Mechanisms, next_draft_ready: float
 ) -> None:
-    found = prospects(costs, chances, mechanisms, prepared)  # type: ignore[arg-type]
-    rates = [_rate(costs, chances, length, mechanisms, prepared) for length in range(MAX_AUTO + 1)]
+    found = prospects(costs, chances, mechanisms, next_draft_ready)  # type: ignore[arg-type]
+    rates = [_rate(costs, chances, length, mechanisms, next_draft_ready) for length in range(MAX_AUTO + 1)]
     assert found.rate == pytest.approx(max(rates))
     assert rates[found.length] == pytest.approx(max(rates))
 

@@ -28,10 +28,16 @@ class Costs:
 
 
 def _plan(
-    right: float, link: float, draft: float, rate: float, prepared: float = 0.0, may: bool = True, shared: bool = False
+    right: float,
+    link: float,
+    draft: float,
+    rate: float,
+    next_draft_ready: float = 0.0,
+    may: bool = True,
+    shared: bool = False,
 ) -> RejectionPolicy:
     chances = [1.0, *accumulate([right] * (MOST + 1), mul)]
-    return best_rejection_policy(Costs(link, draft, shared), chances, rate, prepared, may_go_on=may)  # type: ignore[arg-type]
+    return best_rejection_policy(Costs(link, draft, shared), chances, rate, next_draft_ready, may_go_on=may)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +62,7 @@ def test_one_that_waits_is_told_how_long() -> None:
     """Two milliseconds there and back, and a number of drafts."""
     found = _plan(0.9, 2.0, 4.0, 0.1)
     assert not found.goes_on and (found.next_in - 2.0) / 4.0 in range(3, 12)
-    assert _plan(0.9, 2.0, 4.0, 0.1, prepared=0.99).next_in < 5.0
+    assert _plan(0.9, 2.0, 4.0, 0.1, next_draft_ready=0.99).next_in < 5.0
 
 
 @given(right=st.floats(0.0, 1.0), link=st.floats(0.0, 100.0), draft=st.floats(0.1, 40.0), rate=st.floats(0.001, 0.3))
@@ -86,7 +92,7 @@ def test_in_passes_that_others_share_it_goes_on_but_says_when_a_guess_comes() ->
     """They take place in any case, so to be left out of them gains nothing."""
     assert not _plan(0.9, 2.0, 4.0, 0.1).goes_on
     assert _plan(0.9, 2.0, 4.0, 0.1, shared=True).goes_on
-    soon = _plan(0.9, 2.0, 4.0, 0.1, prepared=0.99, shared=True)
+    soon = _plan(0.9, 2.0, 4.0, 0.1, next_draft_ready=0.99, shared=True)
     assert soon.goes_on and soon.next_in < 5.0
 
 

@@ -18,149 +18,151 @@ class Costs:
         return 50.0 + 2.0 * drafts
 
 
-def _forecast(goes_on: bool = False, next_in_ms: float | None = None) -> VerifierTimeline:
+def _timeline(goes_on: bool = False, next_in_ms: float | None = None) -> VerifierTimeline:
     """Seven tokens are known since 100: the verifier was through at 90."""
-    forecast = VerifierTimeline(Costs(), goes_on, 3, 0.0, 0.0)  # type: ignore[arg-type]
-    forecast.news(7, 100.0)
-    forecast.expects(next_in_ms, 100.0)
-    return forecast
+    timeline = VerifierTimeline(Costs(), goes_on, 3, 0.0, 0.0)  # type: ignore[arg-type]
+    timeline.news(7, 100.0)
+    timeline.expects(next_in_ms, 100.0)
+    return timeline
 
 
-def _sent(forecast: VerifierTimeline, at: float, position: int, drafts: int, next_in_ms: float = 0.0) -> InFlightDraft:
-    flight = InFlightDraft(position, list(range(position, position + drafts)), at, next_in_ms, forecast.goes_on)
-    forecast.sent(flight)
-    return flight
+def _sent(timeline: VerifierTimeline, at: float, position: int, drafts: int, next_in_ms: float = 0.0) -> InFlightDraft:
+    in_flight_draft = InFlightDraft(
+        position, list(range(position, position + drafts)), at, next_in_ms, timeline.goes_on
+    )
+    timeline.sent(in_flight_draft)
+    return in_flight_draft
 
 
-def _start(forecast: VerifierTimeline, at: float, now: float | None = None) -> PassStart:
-    return forecast.starts([at], at if now is None else now)[0]
+def _start(timeline: VerifierTimeline, at: float, now: float | None = None) -> PassStart:
+    return timeline.starts([at], at if now is None else now)[0]
 
 
 def test_a_verifier_that_waits_begins_when_a_guess_arrives() -> None:
-    assert _forecast().starts([100.0, 130.0], 100.0) == [(110.0, 7), (140.0, 7)]
+    assert _timeline().starts([100.0, 130.0], 100.0) == [(110.0, 7), (140.0, 7)]
 
 
 def test_behind_a_guess_under_way_it_begins_when_that_is_judged() -> None:
-    forecast = _forecast()
-    _sent(forecast, 100.0, 7, 3)  # arrives at 110, is judged at 166: three drafts and one token more
-    assert forecast.starts([105.0, 150.0, 156.0, 170.0], 105.0) == [(166.0, 11), (166.0, 11), (166.0, 11), (180.0, 11)]
+    timeline = _timeline()
+    _sent(timeline, 100.0, 7, 3)  # arrives at 110, is judged at 166: three drafts and one token more
+    assert timeline.starts([105.0, 150.0, 156.0, 170.0], 105.0) == [(166.0, 11), (166.0, 11), (166.0, 11), (180.0, 11)]
 
 
 def test_guesses_that_continue_each_other_are_judged_in_turn() -> None:
-    forecast = _forecast()
-    _sent(forecast, 100.0, 7, 3)
-    _sent(forecast, 120.0, 7, 6)  # of it two are beyond the first and its free token: 166 + 54
-    assert _start(forecast, 130.0) == (220.0, 14)
-    _sent(forecast, 140.0, 7, 12)  # five beyond the second: 220 + 60
-    assert _start(forecast, 141.0) == (280.0, 20)
+    timeline = _timeline()
+    _sent(timeline, 100.0, 7, 3)
+    _sent(timeline, 120.0, 7, 6)  # of it two are beyond the first and its free token: 166 + 54
+    assert _start(timeline, 130.0) == (220.0, 14)
+    _sent(timeline, 140.0, 7, 12)  # five beyond the second: 220 + 60
+    assert _start(timeline, 141.0) == (280.0, 20)
 
 
 def test_a_guess_that_is_contained_in_what_will_be_committed_takes_no_time() -> None:
-    forecast = _forecast()
-    _sent(forecast, 100.0, 7, 3)
-    _sent(forecast, 101.0, 7, 2)
-    assert _start(forecast, 102.0) == (166.0, 11)
+    timeline = _timeline()
+    _sent(timeline, 100.0, 7, 3)
+    _sent(timeline, 101.0, 7, 2)
+    assert _start(timeline, 102.0) == (166.0, 11)
 
 
 def test_an_empty_guess_is_one_plain_step() -> None:
-    forecast = _forecast()
-    _sent(forecast, 100.0, 7, 0)
-    assert _start(forecast, 100.0) == (160.0, 8)
+    timeline = _timeline()
+    _sent(timeline, 100.0, 7, 0)
+    assert _start(timeline, 100.0) == (160.0, 8)
 
 
 def test_what_should_have_been_heard_of_is_late_and_may_end_any_moment() -> None:
-    forecast = _forecast()
-    _sent(forecast, 100.0, 7, 3)  # its answer was to be here at 176
-    assert _start(forecast, 200.0) == (210.0, 11)
-    assert forecast.starts([201.0, 240.0], 200.0) == [(211.0, 11), (250.0, 11)]
+    timeline = _timeline()
+    _sent(timeline, 100.0, 7, 3)  # its answer was to be here at 176
+    assert _start(timeline, 200.0) == (210.0, 11)
+    assert timeline.starts([201.0, 240.0], 200.0) == [(211.0, 11), (250.0, 11)]
 
 
 def test_a_guess_that_was_contradicted_counts_no_more() -> None:
-    forecast = _forecast()
-    first = _sent(forecast, 100.0, 7, 3)
-    second = _sent(forecast, 101.0, 7, 5)
-    forecast.committed(7, 7)
+    timeline = _timeline()
+    first = _sent(timeline, 100.0, 7, 3)
+    second = _sent(timeline, 101.0, 7, 5)
+    timeline.committed(7, 7)
     assert not first.stale and not second.stale
-    forecast.committed(10, 99)  # where the first says nothing
+    timeline.committed(10, 99)  # where the first says nothing
     assert (first.stale, second.stale) == (False, True)
-    assert _start(forecast, 102.0) == (166.0, 11)
-    forecast.committed(8, 99)
-    assert first.stale and _start(forecast, 102.0) == (112.0, 7)
+    assert _start(timeline, 102.0) == (166.0, 11)
+    timeline.committed(8, 99)
+    assert first.stale and _start(timeline, 102.0) == (112.0, 7)
 
 
 def test_a_guess_that_was_answered_is_under_way_no_more() -> None:
-    forecast = _forecast()
-    flight = _sent(forecast, 100.0, 7, 3)
-    assert forecast.flights == [flight]
-    forecast.arrived(flight)
-    assert forecast.flights == [] and _start(forecast, 102.0) == (112.0, 7)
+    timeline = _timeline()
+    in_flight_draft = _sent(timeline, 100.0, 7, 3)
+    assert timeline.in_flight_drafts == [in_flight_draft]
+    timeline.arrived(in_flight_draft)
+    assert timeline.in_flight_drafts == [] and _start(timeline, 102.0) == (112.0, 7)
 
 
 def test_news_set_the_clock_anew() -> None:
-    forecast = _forecast()
-    _start(forecast, 100.0)
-    forecast.news(9, 300.0)
-    assert _start(forecast, 300.0) == (310.0, 9)
+    timeline = _timeline()
+    _start(timeline, 100.0)
+    timeline.news(9, 300.0)
+    assert _start(timeline, 300.0) == (310.0, 9)
 
 
 def test_a_verifier_that_goes_on_takes_step_after_step_and_a_guess_waits_for_the_end_of_one() -> None:
     """Steps end at 140, 190, 240, …"""
-    starts = _forecast(goes_on=True).starts([100.0, 130.0, 130.5, 180.0, 200.0], 100.0)
+    starts = _timeline(goes_on=True).starts([100.0, 130.0, 130.5, 180.0, 200.0], 100.0)
     assert starts == [(140.0, 8), (140.0, 8), (190.0, 9), (190.0, 9), (240.0, 10)]
 
 
 def test_told_of_a_guess_to_come_soon_it_waits_for_it_and_half_a_step_longer() -> None:
-    forecast = _forecast(goes_on=True, next_in_ms=20.0)  # until 90 + 20 + 25
-    assert forecast.starts([100.0, 125.0, 126.0], 100.0) == [(110.0, 7), (135.0, 7), (185.0, 8)]
+    timeline = _timeline(goes_on=True, next_in_ms=20.0)  # until 90 + 20 + 25
+    assert timeline.starts([100.0, 125.0, 126.0], 100.0) == [(110.0, 7), (135.0, 7), (185.0, 8)]
 
 
 @pytest.mark.parametrize("next_in_ms", [25.0, 60.0, 1e6])
 def test_told_of_a_guess_half_a_step_away_it_goes_on_at_once(next_in_ms: float) -> None:
-    assert _start(_forecast(goes_on=True, next_in_ms=next_in_ms), 100.0) == (140.0, 8)
+    assert _start(_timeline(goes_on=True, next_in_ms=next_in_ms), 100.0) == (140.0, 8)
 
 
 def test_what_it_was_told_with_the_prompt_counts_from_the_start() -> None:
-    forecast = VerifierTimeline(Costs(), True, 3, 24.0, 0.0)  # type: ignore[arg-type]
-    assert forecast.starts([0.0, 28.0, 30.0], 0.0) == [(10.0, 3), (38.0, 3), (89.0, 4)]
+    timeline = VerifierTimeline(Costs(), True, 3, 24.0, 0.0)  # type: ignore[arg-type]
+    assert timeline.starts([0.0, 28.0, 30.0], 0.0) == [(10.0, 3), (38.0, 3), (89.0, 4)]
 
 
 def test_behind_a_guess_that_stands_it_waits_half_a_step_for_the_next() -> None:
-    forecast = _forecast(goes_on=True)
-    _sent(forecast, 100.0, 7, 3)  # a step of its own ends at 140 with the first of the drafts; two remain: until 194
-    assert forecast.starts([110.0, 209.0, 210.0], 110.0) == [(194.0, 11), (219.0, 11), (269.0, 12)]
+    timeline = _timeline(goes_on=True)
+    _sent(timeline, 100.0, 7, 3)  # a step of its own ends at 140 with the first of the drafts; two remain: until 194
+    assert timeline.starts([110.0, 209.0, 210.0], 110.0) == [(194.0, 11), (219.0, 11), (269.0, 12)]
 
 
 def test_a_guess_that_its_own_steps_overtake_takes_no_time() -> None:
-    forecast = _forecast(goes_on=True)
-    _sent(forecast, 101.0, 7, 0)  # asks for one step; at 111 that has begun
-    assert _start(forecast, 110.0) == (140.0, 8)
+    timeline = _timeline(goes_on=True)
+    _sent(timeline, 101.0, 7, 0)  # asks for one step; at 111 that has begun
+    assert _start(timeline, 110.0) == (140.0, 8)
 
 
 def test_a_step_of_its_own_that_should_have_been_heard_of_is_late() -> None:
     """The one that was to end at 140 has not been heard of by 200: it may end any moment, with one token."""
-    assert _start(_forecast(goes_on=True), 200.0) == (240.0, 9)
-    assert _forecast(goes_on=True).starts([180.0], 200.0) == [(190.0, 8)]
+    assert _start(_timeline(goes_on=True), 200.0) == (240.0, 9)
+    assert _timeline(goes_on=True).starts([180.0], 200.0) == [(190.0, 8)]
 
 
 def test_a_guess_says_whether_it_goes_on_from_there() -> None:
     """One that has it wait, then one that lets it go on again; a step that has begun by then is not undone."""
-    forecast = _forecast(goes_on=True)
-    waits = _sent(forecast, 100.0, 7, 3)
+    timeline = _timeline(goes_on=True)
+    waits = _sent(timeline, 100.0, 7, 3)
     waits.goes_on = False
-    assert forecast.starts([110.0, 400.0], 110.0) == [(194.0, 11), (410.0, 11)]
-    on = _sent(forecast, 110.0, 7, 4)
+    assert timeline.starts([110.0, 400.0], 110.0) == [(194.0, 11), (410.0, 11)]
+    on = _sent(timeline, 110.0, 7, 4)
     on.goes_on = True
-    assert forecast.starts([400.0], 110.0) == [(419.0, 15)]  # 244 + 25, and three steps
-    forecast.arrived(on)  # overtakes the first one's answer on its way back
-    forecast.arrived(waits)
-    assert forecast.goes_on
+    assert timeline.starts([400.0], 110.0) == [(419.0, 15)]  # 244 + 25, and three steps
+    timeline.arrived(on)  # overtakes the first one's answer on its way back
+    timeline.arrived(waits)
+    assert timeline.goes_on
 
 
 def test_one_that_waits_does_so_until_a_guess_comes() -> None:
     waiting, soon, later = (
-        _forecast(),
-        _forecast(goes_on=True, next_in_ms=20.0),
-        _forecast(goes_on=True, next_in_ms=60.0),
+        _timeline(),
+        _timeline(goes_on=True, next_in_ms=20.0),
+        _timeline(goes_on=True, next_in_ms=60.0),
     )
     assert [waiting.waits(now) for now in (100.0, 1e4)] == [True, True]
     assert [soon.waits(now) for now in (100.0, 124.0, 126.0)] == [True, True, False]  # until 90 + 20 + 25
@@ -171,11 +173,11 @@ def test_one_that_waits_does_so_until_a_guess_comes() -> None:
 
 def test_told_of_a_guess_some_steps_away_it_goes_on_until_half_a_step_before() -> None:
     """A step from 90 to 140; the guess is expected at 150, and waited for until 175."""
-    forecast = _forecast(goes_on=True, next_in_ms=60.0)
+    timeline = _timeline(goes_on=True, next_in_ms=60.0)
     sent = [100.0, 129.0, 131.0, 165.0, 166.0]
-    assert forecast.starts(sent, 100.0) == [(140.0, 8), (140.0, 8), (141.0, 8), (175.0, 8), (225.0, 9)]
-    forecast.news(8, 150.0)  # its step; what it expects is as before
-    assert forecast.starts(sent[2:], 150.0) == [(141.0, 8), (175.0, 8), (225.0, 9)]
+    assert timeline.starts(sent, 100.0) == [(140.0, 8), (140.0, 8), (141.0, 8), (175.0, 8), (225.0, 9)]
+    timeline.news(8, 150.0)  # its step; what it expects is as before
+    assert timeline.starts(sent[2:], 150.0) == [(141.0, 8), (175.0, 8), (225.0, 9)]
 
 
 @given(
@@ -185,20 +187,20 @@ def test_told_of_a_guess_some_steps_away_it_goes_on_until_half_a_step_before() -
 )
 def test_its_own_steps_follow_each_other_except_while_it_waits(until: int, known: float, soonest: float) -> None:
     """The same, step by step. It was free at 0."""
-    forecast = VerifierTimeline(Costs(), True, 0, soonest, 10.0)  # type: ignore[arg-type]
+    timeline = VerifierTimeline(Costs(), True, 0, soonest, 10.0)  # type: ignore[arg-type]
     free, position = 0.0, 0
     while free < until:
         begins = soonest + 25.0 if abs(free - soonest) < 25.0 else free
         if until <= begins:
             break
         free, position = max(begins + 50.0, known if not position else -inf), position + 1
-    found = forecast.starts([until - 10.0], known + 10.0)[0]
+    found = timeline.starts([until - 10.0], known + 10.0)[0]
     assert found == (pytest.approx(max(free, until)), position)
 
 
 def test_behind_an_empty_guess_it_goes_on_at_once() -> None:
     """Which says that none is to be waited for. Behind drafts that stand, the next guess is expected."""
-    empty, drafts = (_forecast(goes_on=True, next_in_ms=20.0) for _ in range(2))
+    empty, drafts = (_timeline(goes_on=True, next_in_ms=20.0) for _ in range(2))
     _sent(empty, 100.0, 7, 0, next_in_ms=1e6)  # a step from 110 to 160
     _sent(drafts, 100.0, 7, 2, next_in_ms=1e6)  # judged from 110 to 164
     assert empty.starts([155.0], 100.0) == [(210.0, 9)]
@@ -207,7 +209,7 @@ def test_behind_an_empty_guess_it_goes_on_at_once() -> None:
 
 def test_what_is_overdue_by_half_a_step_is_late() -> None:
     """A step of its own that ends at 140, heard of at 150; an answer to be here at 176."""
-    alone, asked = _forecast(goes_on=True), _forecast()
+    alone, asked = _timeline(goes_on=True), _timeline()
     assert [alone.is_late(now) for now in (100.0, 170.0, 180.0)] == [False, False, True]
     _sent(asked, 100.0, 7, 3)
     assert [asked.is_late(now) for now in (100.0, 195.0, 205.0)] == [False, False, True]

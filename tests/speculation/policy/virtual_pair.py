@@ -113,6 +113,6 @@ def run(
     )
     world.at(0.0, pair.start)
     world.run(done=lambda: pair.finished)
-    assert pair.finished and pair.pilot is not None
-    assert tuple(pair.pilot.known[len(PROMPT) :]) == text(count, script)
+    assert pair.finished and pair.controller is not None
+    assert tuple(pair.controller.known[len(PROMPT) :]) == text(count, script)
     return pair

@@ -29,7 +29,7 @@ def plain(script: Script, prompt: Sequence[int], count: int, sampling: Sampling 
 class Asked:
     """A job that was handed in, and what came back so far."""
 
-    job: Request
+    request: Request
     results: list[Answer | SpecPairError] = field(default_factory=list)
 
     @property
@@ -43,7 +43,9 @@ class Asked:
     @property
     def settled(self) -> bool:
         last = self.results[-1] if self.results else None
-        return last is not None and not (self.job.until_end and isinstance(last, Answer) and last.finish_reason is None)
+        return last is not None and not (
+            self.request.until_end and isinstance(last, Answer) and last.finish_reason is None
+        )
 
 
 class Bench:
@@ -105,9 +107,9 @@ class Bench:
     ) -> Asked:
         results: list[Answer | SpecPairError] = []
         guess = list(drafts), results.append, until_end
-        job = Request(session, position, *guess, resumes=resumes, proposals=list(proposals))
-        self.engine.submit(job)
-        return Asked(job, results)
+        request = Request(session, position, *guess, resumes=resumes, proposals=list(proposals))
+        self.engine.submit(request)
+        return Asked(request, results)
 
     def run(self, *asked: Asked, steps: int = 1000) -> None:
         """Step until all of `asked` are settled."""

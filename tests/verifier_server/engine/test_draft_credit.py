@@ -45,32 +45,32 @@ def test_an_honest_drafter_beside_another_loses_nothing(form: str, monkeypatch: 
 
 
 def test_a_drafter_with_one_draft_in_four_accepted_is_never_limited() -> None:
-    allowance = DraftCredit()
+    draft_credit = DraftCredit()
     for _ in range(200):
-        assert (allowance.drafts(1.0) or 0) >= 8
-        allowance.judged(8, 2, 1.0)
+        assert (draft_credit.drafts(1.0) or 0) >= 8
+        draft_credit.judged(8, 2, 1.0)
 
 
 def test_random_drafts_come_down_to_one_in_eight_passes_and_good_ones_come_back() -> None:
-    allowance, judged = DraftCredit(), []
+    draft_credit, judged = DraftCredit(), []
     for _ in range(80):
-        drafts = min(64, allowance.drafts(1.0) or 0)
+        drafts = min(64, draft_credit.drafts(1.0) or 0)
         judged.append(drafts)
-        allowance.judged(drafts, 0, 1.0)
+        draft_credit.judged(drafts, 0, 1.0)
     assert judged[0] == FIRST and sum(judged[1:]) == 9 and max(judged[1:]) == 1
     rounds = 0
-    while (allowance.drafts(1.0) or 0) < 16:
-        drafts = min(16, allowance.drafts(1.0) or 0)
-        allowance.judged(drafts, drafts, 1.0)
+    while (draft_credit.drafts(1.0) or 0) < 16:
+        drafts = min(16, draft_credit.drafts(1.0) or 0)
+        draft_credit.judged(drafts, drafts, 1.0)
         rounds += 1
     assert rounds <= 8 + 3
 
 
 def test_saved_credit_is_bounded() -> None:
-    allowance = DraftCredit()
+    draft_credit = DraftCredit()
     for _ in range(50):
-        allowance.judged(16, 16, 1.0)
-    assert allowance.drafts(1.0) == MOST
+        draft_credit.judged(16, 16, 1.0)
+    assert draft_credit.drafts(1.0) == MOST
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_targets_own_token_may_equal_a_draft_that_was_not_judged() -> None:
     (answer,) = seen
     assert (answer.judged, answer.unjudged) == (FIRST, 30 - FIRST)
     assert answer.tokens == truth[: int(FIRST) + 1] and answer.accepted == FIRST + 1
-    earned = at.scheduler._queue[good].allowance.drafts(1.0)
+    earned = at.scheduler._queue[good].draft_credit.drafts(1.0)
     assert earned == min(MOST, EARNED * FIRST)
 
 

@@ -83,12 +83,12 @@ def test_any_interleaving_gives_the_text_of_plain_decoding(
 
 
 def check_answer(session: Session, asked: Asked, text: list[int]) -> None:
-    answer, job = asked.answer, asked.job
-    at = job.position - session.prompt_len
-    assert answer.position == job.position
+    answer, request = asked.answer, asked.request
+    at = request.position - session.prompt_len
+    assert answer.position == request.position
     assert answer.tokens == text[at : answer.total_tokens - session.prompt_len]
-    assert answer.accepted == common_prefix(job.drafts, answer.tokens)
-    assert answer.judged <= len(job.drafts)
+    assert answer.accepted == common_prefix(request.drafts, answer.tokens)
+    assert answer.judged <= len(request.drafts)
     ended = answer.total_tokens - session.prompt_len == len(text)
     assert answer.finish_reason == (("stop" if text[-1] == 257 else "length") if ended else None)
     assert answer.tokens or ended, "at least one token, unless the text is over"

@@ -83,7 +83,7 @@ def test_guesses_of_one_session_are_answered_in_order_of_arrival(bench: Bench, s
     guesses = [[wrong(1)], TEXT[1:4], [TEXT[1], wrong(2)]]  # none is contained in a later one
     asked = [bench.ask(session, 5, drafts) for drafts in guesses]
     for number, each in enumerate(asked):
-        each.job.done = lambda result, each=each, number=number: (order.append(number), each.results.append(result))
+        each.request.done = lambda result, each=each, number=number: (order.append(number), each.results.append(result))
     bench.run(*asked)
     assert order == [0, 1, 2]
     assert [each.answer.tokens for each in asked] == [TEXT[1:2], TEXT[1:5], TEXT[1:5]]

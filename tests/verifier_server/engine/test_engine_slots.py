@@ -139,7 +139,7 @@ def test_a_cancelled_job_is_dropped_between_passes() -> None:
     asked = bench.ask(session, 4, until_end=True)
     for _ in range(3):
         bench.engine.step()
-    asked.job.cancelled = True
+    asked.request.cancelled = True
     bench.engine.step()
     assert (bench.backend.passes, len(asked.results), session.row) == (3, 3, 0)
     bench.engine.forget(session)
@@ -167,13 +167,13 @@ class Thread:
 
     def ask(self, number: int) -> Asked:
         asked = self.bench.ask(self.bench.open(PROMPTS[number]), 4)
-        done = asked.job.done
+        done = asked.request.done
 
         def announce(result: object) -> None:
             done(result)  # type: ignore[arg-type]
             self.answered.release()
 
-        asked.job.done = announce
+        asked.request.done = announce
         return asked
 
 

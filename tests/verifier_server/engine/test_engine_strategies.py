@@ -210,7 +210,7 @@ def test_a_guess_that_nobody_waits_for_keeps_no_other_from_coming(strategy: Stra
     session = opened(bench, strategy)
     drafts, proposals = guess(session.tokens, WARM, 3)
     left = bench.ask(session, 5, drafts, proposals=proposals if strategy is Strategy.PROBABILISTIC else [])
-    left.job.cancelled = True
+    left.request.cancelled = True
     other = bench.ask(session, 5)
     bench.run(other)
     assert len(other.answer.tokens) == 1
@@ -232,8 +232,8 @@ def test_a_guess_cut_at_the_end_of_the_text_keeps_what_goes_with_it() -> None:
     session = opened(bench, Strategy.PROBABILISTIC, limit=4)
     drafts, proposals = guess(session.tokens, WARM, 6)
     asked = bench.ask(session, 5, drafts, proposals=proposals)
-    assert asked.job.place(8, first=True)
-    assert (asked.job.fresh, asked.job.fresh_proposals) == (drafts[:2], proposals[:2])
+    assert asked.request.place(8, first=True)
+    assert (asked.request.fresh, asked.request.fresh_proposals) == (drafts[:2], proposals[:2])
     bench.run(asked)
 
 

@@ -44,7 +44,7 @@ def ask_in_order(bench: Bench, session: Session, *guesses: list[int]) -> tuple[l
             order.append(number)
             each.results.append(result)
 
-        each.job.done = done
+        each.request.done = done
     return asked, order
 
 
@@ -169,8 +169,8 @@ def test_one_session_cannot_fill_the_queue(bench: Bench, session: Session) -> No
 def test_guesses_that_nobody_waits_for_take_no_room() -> None:
     at = World(ScriptedBackend(SCRIPT), max_queue=2)
     gone = [at.ask(at.open([256, number])) for number in range(2)]
-    for job in gone:
-        job.cancelled = True
+    for request in gone:
+        request.cancelled = True
     got: list[Answer] = []
     at.ask(at.open([256, 7]), None, [], got.append)
     at.run(1.0)
@@ -181,7 +181,7 @@ def test_guesses_that_nobody_waits_for_take_no_room() -> None:
 def test_a_cancelled_guess_is_dropped_and_its_session_stays(bench: Bench, session: Session) -> None:
     passes = bench.backend.passes
     asked = bench.ask(session, 5, TEXT[1:3])
-    asked.job.cancelled = True
+    asked.request.cancelled = True
     bench.engine.step()
     assert (bench.backend.passes, asked.results) == (passes, [])
     assert bench.verify(session, 5, TEXT[1:3]).tokens == TEXT[1:4], "a retry finds it as it was"

@@ -120,11 +120,17 @@ def test_who_comes_last_of_another_client_has_the_next_turn() -> None:
 
 
 def test_sessions_of_one_client_keep_their_order() -> None:
-    seats = [SequenceState(Session(str(n), [1], 1, Sampling(), Strategy.COUPLED, 9), DraftCredit()) for n in range(6)]
+    sequences = [
+        SequenceState(Session(str(n), [1], 1, Sampling(), Strategy.COUPLED, 9), DraftCredit()) for n in range(6)
+    ]
     queue = Queue(4, 8)
-    for turn, (seat, client) in enumerate(zip(seats, "aaabab", strict=True)):
-        seat.turn, seat.session.client = turn, client
-    assert [seat.session.id for seat in queue.in_turns(reversed(seats), lambda seat: seat.turn)] == list("031524")
-    for seat in seats:
-        seat.session.client = "a"
-    assert [seat.session.id for seat in queue.in_turns(reversed(seats), lambda seat: seat.turn)] == list("012345")
+    for turn, (sequence, client) in enumerate(zip(sequences, "aaabab", strict=True)):
+        sequence.turn, sequence.session.client = turn, client
+    assert [
+        sequence.session.id for sequence in queue.in_turns(reversed(sequences), lambda sequence: sequence.turn)
+    ] == list("031524")
+    for sequence in sequences:
+        sequence.session.client = "a"
+    assert [
+        sequence.session.id for sequence in queue.in_turns(reversed(sequences), lambda sequence: sequence.turn)
+    ] == list("012345")

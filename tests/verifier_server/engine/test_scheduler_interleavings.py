@@ -90,35 +90,35 @@ class Client:
         new.resume(text[: self.chance.randint(0, len(text))], self.world.backend.vocabulary.ends)
         self.known = len(new.tokens)
         self.world.scheduler.replace(old, new, self.world.now)
-        assert not [job for job in self.waiting if job.session is old and not job.cancelled]
+        assert not [request for request in self.waiting if request.session is old and not request.cancelled]
 
     def guess(self, position: int, drafts: Sequence[int]) -> None:
         def done(result: Answer | SpecPairError) -> None:
-            if job.cancelled:
+            if request.cancelled:
                 return
-            self.waiting.remove(job)
+            self.waiting.remove(request)
             if isinstance(result, Answer):
-                self.check(job, result)
+                self.check(request, result)
             else:
                 assert isinstance(result, EngineError | UnknownSession | TooManyDrafts)
 
         next_in = self.chance.choice([None, None, 0.0, 0.01, 0.1])
         goes_on = self.chance.choice([None, True, False])
-        job = Request(self.session, position, list(drafts), done, next_in=next_in, goes_on=goes_on)
-        self.waiting.append(job)
+        request = Request(self.session, position, list(drafts), done, next_in=next_in, goes_on=goes_on)
+        self.waiting.append(request)
         try:
-            self.world.scheduler.submit(job, self.world.now)
+            self.world.scheduler.submit(request, self.world.now)
         except Overloaded:
-            self.waiting.remove(job)
+            self.waiting.remove(request)
 
-    def check(self, job: Request, answer: Answer) -> None:
-        at = job.position - job.session.prompt_len
-        assert answer.tokens == self.text[at : answer.total_tokens - job.session.prompt_len]
-        assert answer.accepted == common_prefix(job.drafts, answer.tokens)
-        assert answer.judged <= min(len(job.drafts), 32)
+    def check(self, request: Request, answer: Answer) -> None:
+        at = request.position - request.session.prompt_len
+        assert answer.tokens == self.text[at : answer.total_tokens - request.session.prompt_len]
+        assert answer.accepted == common_prefix(request.drafts, answer.tokens)
+        assert answer.judged <= min(len(request.drafts), 32)
         assert answer.tokens or answer.finish_reason
         assert answer.queue_ms >= 0.0
-        if job.session is self.session:
+        if request.session is self.session:
             self.known = max(self.known, answer.total_tokens)
 
 
@@ -164,7 +164,7 @@ def test_any_interleaving(seed: int) -> None:
     world.run(60.0)
     assert world.scheduler.wake_at is None, "it has come to rest"
     for client in clients:
-        assert [job for job in client.waiting if not job.cancelled] == [], "every guess was answered"
+        assert [request for request in client.waiting if not request.cancelled] == [], "every guess was answered"
         generated = client.session.tokens[client.session.prompt_len :]
         assert generated == client.text[: len(generated)]
         if not client.session.gone:

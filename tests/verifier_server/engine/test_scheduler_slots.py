@@ -51,7 +51,7 @@ def test_sessions_that_all_wait_take_turns_of_many_answers() -> None:
 def began(plan: object) -> list[str]:
     """Sessions whose row a pass fills from its start."""
     pairs = zip(plan.parts, plan.batch, strict=True)  # type: ignore[attr-defined]
-    return [part.seat.session.id for part, entry in pairs if entry.start == 0]
+    return [part.sequence.session.id for part, entry in pairs if entry.start == 0]
 
 
 def test_a_session_that_waits_for_a_row_gets_one_within_a_turn() -> None:

@@ -34,7 +34,7 @@ def opened(at: World, prompt: Sequence[int] = PROMPT, goes_on: bool = True) -> S
 
 
 def own(plan: BatchPlan) -> list[str]:
-    return [part.seat.session.id for part in plan.parts if part.run is None]
+    return [part.sequence.session.id for part in plan.parts if part.run is None]
 
 
 def own_begins(at: World, since: float) -> list[float]:

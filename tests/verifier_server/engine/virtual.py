@@ -23,7 +23,7 @@ PASS_MS = [25.2 + 0.2 * tokens for tokens in range(17)]  # what `linear` comes t
 
 def fed(plan: BatchPlan) -> dict[str, int]:
     """How many tokens a pass feeds for each session, in its order."""
-    return {part.seat.session.id: len(entry.tokens) for part, entry in zip(plan.parts, plan.batch, strict=True)}
+    return {part.sequence.session.id: len(entry.tokens) for part, entry in zip(plan.parts, plan.batch, strict=True)}
 
 
 class World(virtual_time.World):
@@ -84,9 +84,9 @@ class World(virtual_time.World):
             elif then is not None:
                 then(result)
 
-        job = Request(session, len(session.tokens) if position is None else position, list(drafts), done, **options)
-        self.scheduler.submit(job, self.now)
-        return job
+        request = Request(session, len(session.tokens) if position is None else position, list(drafts), done, **options)
+        self.scheduler.submit(request, self.now)
+        return request
 
 
 def opened(world: World, prompt: list[int], **options: object) -> Session:
