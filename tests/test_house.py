@@ -1,0 +1,122 @@
+"""The layout of the code: imports run downwards, in no circle; no folder holds more than twelve modules."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+PACKAGES = ("verifier_server", "drafter_client", "drafters", "backends", "command_line", "speculation", "models")
+# Each package may import itself and those named behind it.
+BELOW = {
+    "verifier_server": {"drafters", "backends", "speculation", "command_line"},
+    "drafter_client": {"drafters", "backends", "speculation", "command_line"},
+    "drafters": {"backends", "speculation"},
+    "backends": {"speculation"},
+    "command_line": set(),
+    "speculation": set(),
+    "models": {"backends"},
+}
+# The rooms of a package from the top floor to the ground; "" is the package's own level.
+FLOORS = {
+    "speculation": [["policy"], ["drafts", "protocol"], ["acceptance"], ["sampling"], [""]],
+    "verifier_server": [["api/openapi", "api"], ["generation"], ["engine"], ["process"]],
+    "drafter_client": [
+        ["cli"],
+        ["batch", "display"],
+        ["trace"],
+        ["modes", "chat"],
+        ["generation"],
+        ["metrics"],
+        ["http"],
+    ],
+}
+MOST_MODULES = 12
+
+
+def modules(package: str) -> dict[str, Path]:
+    """Paths by dotted names."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+ALL = {name: path for package in PACKAGES for name, path in modules(package).items()}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Names of our modules that a module imports when it runs: not those for the type checker alone."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in ALL else node.module
+
+
+def room(name: str) -> str:
+    """The folder of a module below its package: empty for the package's own level."""
+    path = ALL[name].relative_to(ROOT).parent
+    return "/".join(path.parts[1:])
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_import_only_what_lies_below(package: str) -> None:
+    others = set(PACKAGES) | {"benchmarks", "simulation", "tests", "examples"}
+    allowed = BELOW[package] | {package}
+    wrong = [
+        f"{name} imports {target}"
+        for name, path in modules(package).items()
+        for target in imports(path)
+        if target.split(".")[0] in others - allowed
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_rooms_import_only_what_lies_below(package: str) -> None:
+    floor = {each: number for number, rooms in enumerate(FLOORS[package]) for each in rooms}
+    wrong = [
+        f"{name} imports {target}"
+        for name, path in modules(package).items()
+        for target in imports(path)
+        if target in ALL and target.split(".")[0] == package and room(name) in floor and room(target) in floor
+        if floor[room(target)] < floor[room(name)]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_circle_of_modules() -> None:
+    graph = {
+        name: {target for target in imports(path) if target in ALL and target != name} for name, path in ALL.items()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_folder_holds_more_than_twelve_modules(package: str) -> None:
+    folders = [ROOT / package, *(path for path in (ROOT / package).rglob("*") if path.is_dir())]
+    held = {folder: sum(path.name != "__init__.py" for path in folder.glob("*.py")) for folder in folders}
+    assert {str(folder): count for folder, count in held.items() if count > MOST_MODULES} == {}
+
+
+def test_tests_do_not_depend_on_measurements() -> None:
+    """But for the tests of the measurements."""
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {target}"
+        for path in (ROOT / "tests").rglob("*.py")
+        if "benchmarks" not in path.parts
+        for target in imports(path)
+        if target.split(".")[0] == "benchmarks"
+    ]
+    assert not wrong, "\n".join(wrong)
