@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from backends.vocabulary import Vocabulary, difference, first_difference, refusal
@@ -38,6 +37,7 @@ from speculation.errors import (
 # Seconds without an answer after which it will not come. A prefill may queue behind others and be long; asking
 # again would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
+_RELEASE_TIMEOUT = 2.0
 _SILENCE = 10.0  # seconds, of a stream; a verifier with nothing to say says so every 3 s
 _ATTEMPTS = 7  # at a broken connection: some 6 s of outage are bridged
 _FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # and not beyond so many seconds, where the outages of a pair are waited for
@@ -259,9 +259,14 @@ class VerifierClient:
             yield name, data
 
     def release(self, session_id: str) -> None:
-        """Tell the verifier that a session is done with. One that is gone already is no error."""
-        with suppress(UnknownSession):
-            self.call("DELETE", f"/sessions/{session_id}", None)
+        """Tell the verifier that a session is done with. One that is gone already is no error.
+
+        The wait is short: a person who ended the text with Ctrl-C waits, too, and the session expires anyway.
+        """
+        path = f"/sessions/{session_id}"
+        reply = self.persist(lambda: self.transport.exchange("DELETE", path, None, self._headers, _RELEASE_TIMEOUT))
+        if reply.status != 200 and not isinstance(error := self._refusal(reply), UnknownSession):
+            raise error
 
     def fields(self, path: str, body: Any) -> Fields:
         """Body of the answer to `path`, for reading. Raises BadReply where it has no fields."""

@@ -336,3 +336,10 @@ def test_an_error_in_the_stream_is_raised(verifier: Verifier) -> None:
     client = VerifierClient("http://v", transport=Breaking())
     with pytest.raises(Overloaded, match="full"):
         list(client.generate(TextSession([1]), {}))
+
+
+def test_a_release_waits_two_seconds_at_most_and_is_not_asked_again_in_silence() -> None:
+    client, transport, _ = _client(VerifierTimeout("sent nothing for 2 s"))
+    with released(client, TextSession([1, 2], opened=True)):
+        pass  # a frozen verifier does not hold up whoever ends the text
+    assert [method for method, _ in transport.asked] == ["DELETE"] and transport.timeouts == [2.0]
