@@ -1,4 +1,4 @@
-"""Who is turned away by a full queue is told when there is room: neither much too soon nor much too late."""
+"""`retry_after` of a full queue: close to the time at which there is room again. Clients share the queue."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def seconds(tokens: int) -> float:
 
 
 def slow(plan: BatchPlan) -> float:
-    """Seconds of a pass that tells in whole ones: 4 to decode, and 40 ms a token."""
+    """Seconds of a pass, large enough for `retry_after` in whole seconds: 4, and 40 ms per token."""
     return seconds(plan.tokens)
 
 
@@ -32,7 +32,7 @@ def world(rows: int, max_queue: int) -> World:
 
 
 def promised_and_waited(at: World, waiting: Sequence[Session], refused: Session) -> tuple[int, float]:
-    """What `refused` is told while these wait, and after how many seconds the first of them was answered."""
+    """The `retry_after` of `refused` while `waiting` wait, and the seconds until the first of these was answered."""
     asked, answered = at.now, list[float]()
     for session in waiting:
         at.ask(session, drafts=[1, 2], then=lambda _: answered.append(at.now))
@@ -48,7 +48,7 @@ def prompt(length: int, first: int) -> list[int]:
 
 @pytest.mark.parametrize("lengths", [(1000,) * 4, (300, 900, 900, 900), (900, 900, 900, 300), (100,) * 4, (10,) * 4])
 @pytest.mark.parametrize("rows", [2, 8])
-def test_while_prompts_are_read(rows: int, lengths: tuple[int, ...]) -> None:
+def test_retry_after_while_prompts_are_prefilled(rows: int, lengths: tuple[int, ...]) -> None:
     at = world(rows, max_queue=4)
     waiting = [at.open(prompt(length, number)) for number, length in enumerate(lengths)]
     promised, waited = promised_and_waited(at, waiting, at.open([256, 99]))
@@ -56,15 +56,15 @@ def test_while_prompts_are_read(rows: int, lengths: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("rows", [2, 8])
-def test_while_guesses_wait(rows: int) -> None:
+def test_retry_after_while_drafts_wait(rows: int) -> None:
     at = world(rows, max_queue=6)
     waiting = [opened(at, prompt(20, number)) for number in range(6)]
     promised, waited = promised_and_waited(at, waiting, at.open([256, 99]))
     assert 0.75 * waited <= promised <= 1.25 * waited + 1, (promised, waited)
 
 
-def test_while_one_session_has_its_share() -> None:
-    """What others wait for is nothing to it: it is told when one of its own is answered."""
+def test_retry_after_of_a_session_at_its_bound() -> None:
+    """It has room as soon as one of its own requests is answered, whatever other sessions wait for."""
     at = world(8, max_queue=256)
     busy, other = at.open(prompt(2000, 1)), opened(at, prompt(20, 2))
     asked, answered = at.now, list[float]()
@@ -84,6 +84,7 @@ def test_while_one_session_has_its_share() -> None:
 
 
 def of_client(at: World, name: str, number: int) -> Session:
+    """A new session of the client `name`."""
     session = at.open(prompt(20, number))
     session.client = name
     return session
@@ -109,7 +110,7 @@ def test_clients_without_a_name_are_not_limited() -> None:
         at.ask(of_client(at, "", number))
 
 
-def test_who_comes_last_of_another_client_has_the_next_turn() -> None:
+def test_another_client_gets_the_next_turn() -> None:
     at = world(1, max_queue=64)
     order: list[str] = []
     for number in range(6):

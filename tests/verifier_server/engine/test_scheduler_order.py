@@ -1,4 +1,4 @@
-"""What a pass holds: guesses, then chunks of prompts, then steps of sessions by themselves, and fairly so."""
+"""The order within a pass: verify requests, then chunks of prompts; sessions share it fairly."""
 
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ def world(rows: int = 8, batch: int = 512, **options: object) -> World:
 
 
 def keep_asking(world: World, session: Session, waits: list[float]) -> None:
-    """Ask for one token after the other, at once; notes how long each took."""
+    """Keep requesting one token, each as soon as the last one came; appends how long each took."""
     sent = world.now
 
     def answered(answer: Answer) -> None:
@@ -30,7 +30,7 @@ def keep_asking(world: World, session: Session, waits: list[float]) -> None:
     world.ask(session, None, [], answered)
 
 
-def test_a_long_prompt_holds_nobody_up_for_more_than_a_chunk() -> None:
+def test_a_long_prompt_delays_others_by_no_more_than_a_chunk() -> None:
     at = world(prefill_chunk=100)
     busy = opened(at, [256, 1])
     waits: list[float] = []
@@ -47,14 +47,14 @@ def test_a_long_prompt_holds_nobody_up_for_more_than_a_chunk() -> None:
     assert late.tokens[1002:] == plain(SCRIPT, late.tokens[:1002], 1)
 
 
-def test_a_prompt_alone_takes_the_whole_batch() -> None:
+def test_a_prompt_alone_fills_the_whole_batch() -> None:
     at = world(prefill_chunk=100)
     opened(at, [256, 2] + [5] * 1100)
     assert [len(plan.batch[0].tokens) for _, plan in at.plans] == [512, 512, 78]
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_who_has_ended_or_been_silent_for_two_seconds_makes_no_chunks(ended: bool) -> None:
+def test_finished_and_silent_sessions_do_not_cause_chunking(ended: bool) -> None:
     at = world(prefill_chunk=100)
     opened(at, [256, 1], max_tokens=1 if ended else 100)
     before = len(at.plans)
@@ -65,7 +65,7 @@ def test_who_has_ended_or_been_silent_for_two_seconds_makes_no_chunks(ended: boo
 
 
 def fed_to_a_new_prompt(at: World, before: int) -> int:
-    """Tokens in the first pass of a prompt of 300 that nobody has had."""
+    """Tokens in the first pass of a new prompt of 300 tokens."""
     at.ask(at.open([256, before] + [before] * 298, max_tokens=1))
     at.run(at.now + 0.0)
     width = at.plans[before][1].tokens
@@ -73,7 +73,7 @@ def fed_to_a_new_prompt(at: World, before: int) -> int:
     return width
 
 
-def test_a_short_prompt_is_not_stuck_behind_a_long_one() -> None:
+def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
     at = world(prefill_chunk=100)
     ended: list[str] = []
     for name, length in (("long", 2000), ("short", 350)):
@@ -84,10 +84,12 @@ def test_a_short_prompt_is_not_stuck_behind_a_long_one() -> None:
     at.run(3.0)
     assert ended == ["short", "long"]
     taken = [list(fed(plan)) for _, plan in at.plans]
-    assert taken[1:5] == [["session-1"], ["session-2"], ["session-1"], ["session-2"]], "by turns, the first one alone"
+    assert taken[1:5] == [["session-1"], ["session-2"], ["session-1"], ["session-2"]], (
+        "by turns; at first the long one was alone"
+    )
 
 
-def test_prompts_of_all_sessions_together_are_one_chunk() -> None:
+def test_prompts_of_all_sessions_share_one_chunk() -> None:
     at = world(prefill_chunk=100)
     waits: list[float] = []
     keep_asking(at, opened(at, [256, 1]), waits)
@@ -98,7 +100,7 @@ def test_prompts_of_all_sessions_together_are_one_chunk() -> None:
     assert max(waits) == pytest.approx(0.025 + 101 * 0.0002)
 
 
-def test_guesses_take_the_room_of_a_batch_by_arrival() -> None:
+def test_drafts_take_the_room_of_a_batch_by_arrival() -> None:
     at = world(batch=32, prefill_chunk=32)
     sessions = [opened(at, [256, number]) for number in range(4)]
     at.run(5.0)
@@ -109,12 +111,14 @@ def test_guesses_take_the_room_of_a_batch_by_arrival() -> None:
         at.ask(session, None, [0] * drafts, lambda answer, number=number: answered.append(number))
     at.run(6.0)
     first, second = (fed(plan) for _, plan in at.plans[before:])
-    assert first == {"session-1": 21, "session-3": 6, "session-4": 4}, "what does not fit leaves its room to others"
+    assert first == {"session-1": 21, "session-3": 6, "session-4": 4}, (
+        "a draft that does not fit leaves the room to others"
+    )
     assert second == {"session-2": 21}
     assert answered == [0, 2, 3, 1]
 
 
-def test_a_prompt_does_not_take_the_room_of_a_guess() -> None:
+def test_a_prompt_does_not_take_the_room_of_a_draft() -> None:
     at = world(batch=64, prefill_chunk=64)
     one, two = opened(at, [256, 1]), opened(at, [256, 2])
     at.ask(two, None, [])
@@ -126,7 +130,7 @@ def test_a_prompt_does_not_take_the_room_of_a_guess() -> None:
     assert list(fed(at.plans[before][1]).items()) == [("session-1", 31), ("session-3", 33)]
 
 
-def test_a_guess_that_came_while_a_chunk_was_read_gets_a_pass_without_one() -> None:
+def test_a_request_that_arrived_during_a_chunk_gets_a_pass_without_one() -> None:
     at = world(batch=64, prefill_chunk=32)
     one = opened(at, [256, 1])
     at.ask(at.open([256, 2] + [7] * 500))
@@ -137,7 +141,7 @@ def test_a_guess_that_came_while_a_chunk_was_read_gets_a_pass_without_one() -> N
     assert [fed(plan) for _, plan in at.plans[before : before + 2]] == [{"session-1": 6}, {"session-2": 32}]
 
 
-def test_prompts_are_read_on_though_guesses_wait_at_all_times() -> None:
+def test_prompts_advance_though_drafts_wait_all_the_time() -> None:
     at = world(batch=64, prefill_chunk=32)
     for number in range(3):
         keep_asking(at, opened(at, [256, number]), [])
@@ -150,8 +154,8 @@ def test_prompts_are_read_on_though_guesses_wait_at_all_times() -> None:
     assert len(with_chunk) == 16 and max(b - a for a, b in pairwise(with_chunk)) <= 3
 
 
-def test_a_prompt_that_finds_no_room_goes_first_in_the_end() -> None:
-    """Guesses that fill every batch must not keep newcomers out for ever."""
+def test_a_prompt_without_room_goes_first_after_some_passes() -> None:
+    """Drafts that fill every batch must not starve new sessions."""
     at = world(batch=16, prefill_chunk=8)
     for number in range(3):
         session = opened(at, [256, number])
@@ -169,7 +173,7 @@ def test_a_prompt_that_finds_no_room_goes_first_in_the_end() -> None:
     assert len(late.tokens) > late.prompt_len
 
 
-def test_a_text_decoded_to_its_end_lines_up_like_everybody() -> None:
+def test_a_text_decoded_to_its_end_takes_turns_like_others() -> None:
     at = world(batch=2)
     sessions = [opened(at, [256, number], max_tokens=20) for number in range(4)]
     for session in sessions:
@@ -180,8 +184,8 @@ def test_a_text_decoded_to_its_end_lines_up_like_everybody() -> None:
     assert all(session.finish_reason == "length" for session in sessions)
 
 
-def test_a_guess_too_wide_for_a_chunk_is_judged_all_the_same() -> None:
-    """Its row lacks half of a chunk, and there are more drafts than a chunk holds."""
+def test_a_draft_wider_than_a_chunk_is_judged() -> None:
+    """Its uncached tokens fill most of a chunk, and its draft is longer than a chunk."""
     at = world(rows=1, prefill_chunk=16)
     one, other = opened(at, [256, 1] + [3] * 10), opened(at, [256, 2])
     assert one.row is None

@@ -1,4 +1,4 @@
-"""Which session gets a row, whose row it takes, and what it need not compute because another row holds it."""
+"""Which session gets a slot, whose slot it takes, and which prefix it copies from another slot."""
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ def world(rows: int, **options: object) -> World:
     return World(backend, **options)
 
 
-def test_a_session_for_which_nothing_waits_gives_up_its_row_rather_than_one_that_waits() -> None:
+def test_an_idle_session_gives_up_its_slot_before_a_waiting_one() -> None:
     at = world(2)
     waits, idle = opened(at, [256, 1]), opened(at, [256, 2])  # the one that waits was used longer ago
     at.ask(at.open([256, 3]))
@@ -34,8 +34,8 @@ def test_a_session_for_which_nothing_waits_gives_up_its_row_rather_than_one_that
     assert (waits.row, idle.row) == (0, None)
 
 
-def test_sessions_that_all_wait_take_turns_of_many_answers() -> None:
-    """Three texts are written over two rows: each change of a row costs a recomputation, so there are few."""
+def test_waiting_sessions_take_turns_of_16_answers() -> None:
+    """Three texts share two slots: each change of a slot costs a recomputation, so there are few changes."""
     at = world(2)
     sessions = [at.open([256, number], max_tokens=64) for number in range(3)]
     for session in sessions:
@@ -43,18 +43,18 @@ def test_sessions_that_all_wait_take_turns_of_many_answers() -> None:
     at.run(20.0)
     for session in sessions:
         assert session.tokens[2:] == plain(SCRIPT, session.tokens[:2], 64)
-    moves = Counter(entry_of for _, plan in at.plans for entry_of in began(plan))
+    moves = Counter(session_id for _, plan in at.plans for session_id in began(plan))
     assert sum(moves.values()) <= 3 + 3 * 64 // 16, "a turn is 16 answers"
-    assert max(moves.values()) > 1, "and rows do change hands"
+    assert max(moves.values()) > 1, "slots do change hands"
 
 
 def began(plan: object) -> list[str]:
-    """Sessions whose row a pass fills from its start."""
+    """Sessions whose slot a pass fills from position 0."""
     pairs = zip(plan.parts, plan.batch, strict=True)  # type: ignore[attr-defined]
     return [part.sequence.session.id for part, entry in pairs if entry.start == 0]
 
 
-def test_a_session_that_waits_for_a_row_gets_one_within_a_turn() -> None:
+def test_a_session_that_waits_for_a_slot_gets_one_within_a_turn() -> None:
     at = world(1)
     at.ask(opened(at, [256, 1], max_tokens=1000), until_end=True)
     at.run(at.now + 0.1)
@@ -66,8 +66,8 @@ def test_a_session_that_waits_for_a_row_gets_one_within_a_turn() -> None:
     assert first <= 16
 
 
-def test_a_session_whose_turn_is_over_does_not_take_its_row_right_back() -> None:
-    """Though its guess came first."""
+def test_a_session_whose_turn_is_over_does_not_take_its_slot_back_at_once() -> None:
+    """Even though its request arrived first."""
     at = world(1)
     one, other = opened(at, [256, 1]), at.open([256, 2])
     for _ in range(15):
@@ -80,7 +80,7 @@ def test_a_session_whose_turn_is_over_does_not_take_its_row_right_back() -> None
     assert [list(fed(plan)) for _, plan in at.plans[before:]] == [[other.id], [one.id]]
 
 
-def test_no_more_than_one_row_changes_hands_in_a_pass_when_all_wait() -> None:
+def test_when_all_sessions_wait_one_slot_per_pass_changes_hands() -> None:
     at = world(4)
     for number in range(8):
         at.ask(at.open([256, number, 5], max_tokens=200), until_end=True)
@@ -88,7 +88,7 @@ def test_no_more_than_one_row_changes_hands_in_a_pass_when_all_wait() -> None:
     assert max(len(began(plan)) for _, plan in at.plans[1:]) == 1
 
 
-def test_a_row_is_taken_only_for_what_the_pass_can_feed() -> None:
+def test_a_slot_is_taken_only_for_a_session_that_the_pass_feeds() -> None:
     at = world(3, prefill_chunk=64)
     idle = [opened(at, [256, number]) for number in range(3)]
     for number in range(2):
@@ -97,17 +97,17 @@ def test_a_row_is_taken_only_for_what_the_pass_can_feed() -> None:
     assert [session.row is None for session in idle] == [True, False, False]
 
 
-SYSTEM = [256, *range(100), *range(100)]  # 201 tokens that several prompts begin with
+SYSTEM = [256, *range(100), *range(100)]  # 201 tokens, a prefix of several prompts
 
 
-def test_a_prompt_that_starts_like_a_text_that_is_held_computes_only_the_rest() -> None:
+def test_a_prompt_that_shares_a_prefix_computes_only_the_rest() -> None:
     at = world(3)
     opened(at, [*SYSTEM, 1, 1, 1])
     before = at.backend.fed
     session = opened(at, [*SYSTEM, 2, 2])
     assert at.backend.fed - before == 2
     same = opened(at, [*SYSTEM, 2, 2])
-    assert at.backend.fed - before == 3, "of an equal prompt, the last token is fed: its logits are wanted"
+    assert at.backend.fed - before == 3, "of an equal prompt the last token is fed, for its logits"
     for each in (session, same):
         text = plain(SCRIPT, each.tokens[: each.prompt_len], 5)
         at.ask(each, None, text[1:5])
@@ -115,7 +115,7 @@ def test_a_prompt_that_starts_like_a_text_that_is_held_computes_only_the_rest() 
         assert each.tokens[each.prompt_len :][:5] == text
 
 
-def test_the_longest_beginning_is_copied() -> None:
+def test_the_longest_prefix_is_copied() -> None:
     at = world(4)
     for prompt in ([*SYSTEM[:50], 1], [*SYSTEM[:150], 1], [*SYSTEM[:100], 1]):
         opened(at, prompt)
@@ -124,8 +124,8 @@ def test_the_longest_beginning_is_copied() -> None:
     assert at.backend.fed - before == 201 - 150
 
 
-def test_text_that_was_generated_is_shared_too() -> None:
-    """The next turn of a chat begins with all of the one before."""
+def test_generated_text_is_shared_too() -> None:
+    """The next turn of a chat starts with the whole previous one."""
     at = world(2)
     first = opened(at, SYSTEM, max_tokens=31)
     at.ask(first, None, plain(SCRIPT, SYSTEM, 31)[1:])
@@ -136,7 +136,7 @@ def test_text_that_was_generated_is_shared_too() -> None:
 
 
 @pytest.mark.parametrize(("common", "shared"), [(15, 0), (16, 16)])
-def test_a_short_beginning_is_not_worth_it(common: int, shared: int) -> None:
+def test_a_short_prefix_is_not_copied(common: int, shared: int) -> None:
     at = world(2)
     opened(at, SYSTEM)
     before = at.backend.fed
@@ -144,7 +144,7 @@ def test_a_short_beginning_is_not_worth_it(common: int, shared: int) -> None:
     assert at.backend.fed - before == common + 20 - shared
 
 
-def test_engines_that_cannot_copy_compute() -> None:
+def test_engines_that_cannot_copy_compute_the_prefix() -> None:
     at = world(2, can_copy=False)
     opened(at, SYSTEM)
     before = at.backend.fed
@@ -152,18 +152,18 @@ def test_engines_that_cannot_copy_compute() -> None:
     assert at.backend.fed - before == 201
 
 
-def test_engines_that_cannot_take_back_share_only_what_is_held_to_its_end() -> None:
+def test_engines_with_limited_rollback_share_only_whole_slots() -> None:
     at = world(4, max_rollback=2)
-    opened(at, SYSTEM)  # holds just the prompt
+    opened(at, SYSTEM)  # its slot holds just the prompt
     before = at.backend.fed
     opened(at, [*SYSTEM, 9])
     assert at.backend.fed - before == 1
     opened(at, [*SYSTEM[:180], 9])
-    assert at.backend.fed - before == 1 + 181, "a copy would have to end 21 tokens before what the row holds"
+    assert at.backend.fed - before == 1 + 181, "a copy would have to end 21 tokens before the end of the slot"
 
 
-def test_prompts_with_a_common_beginning_that_come_together_compute_it_once() -> None:
-    """They are read by turns, and each takes over what the other has read meanwhile."""
+def test_a_prefix_shared_by_simultaneous_prompts_is_computed_once() -> None:
+    """They are prefilled by turns, and each copies what another has computed meanwhile."""
     at = world(4, prefill_chunk=32)
     prompts = [[*SYSTEM, *SYSTEM, number, number] for number in range(4)]
     sessions = [at.open(prompt) for prompt in prompts]
@@ -174,7 +174,7 @@ def test_prompts_with_a_common_beginning_that_come_together_compute_it_once() ->
     assert [session.tokens[session.prompt_len :] for session in sessions] == [plain(SCRIPT, p, 1) for p in prompts]
 
 
-def test_an_evicted_text_takes_over_what_others_hold() -> None:
+def test_an_evicted_text_copies_a_shared_prefix() -> None:
     at = world(2)
     gone = opened(at, [*SYSTEM, 1])
     opened(at, [*SYSTEM, 2])
@@ -187,8 +187,8 @@ def test_an_evicted_text_takes_over_what_others_hold() -> None:
     assert gone.tokens[202:] == plain(SCRIPT, [*SYSTEM, 1], 2)
 
 
-def test_a_row_that_changes_hands_keeps_what_both_texts_begin_with() -> None:
-    """Even where the engine cannot copy: the next turn of a chat, say, on the only row."""
+def test_a_slot_that_changes_hands_keeps_the_shared_prefix() -> None:
+    """Even if the engine cannot copy: for example the next turn of a chat in the only slot."""
     at = world(1, can_copy=False)
     opened(at, [*SYSTEM, 1])
     before = at.backend.fed
@@ -196,10 +196,10 @@ def test_a_row_that_changes_hands_keeps_what_both_texts_begin_with() -> None:
     assert at.backend.fed - before == 1
     assert session.tokens[202:] == plain(SCRIPT, [*SYSTEM, 2], 1)
     opened(at, [*SYSTEM[:15], 2])
-    assert at.backend.fed - before == 1 + 16, "what little they share is not worth it"
+    assert at.backend.fed - before == 1 + 16, "too short a prefix to keep"
 
 
-def test_a_session_forgotten_during_its_pass_leaves_its_row_when_the_pass_is_over() -> None:
+def test_a_session_forgotten_during_its_pass_frees_its_slot_afterwards() -> None:
     at = world(2)
     gone, stays = at.open([256, 1]), at.open([256, 2])
     errors: list[str] = []

@@ -1,4 +1,4 @@
-"""Steps that the verifier takes by itself: when, how far, and that guesses are judged as if nothing had been."""
+"""Self-continuation: when it starts, how far it goes, and that drafts are judged exactly."""
 
 from collections.abc import Sequence
 
@@ -24,26 +24,27 @@ def world(rows: int = 4, batch: int = 512, **options: object) -> World:
     return World(ScriptedBackend(SCRIPT, rows=rows, context_length=4096, max_batch_tokens=batch), **options)  # type: ignore[arg-type]
 
 
-def opened(at: World, prompt: Sequence[int] = PROMPT, goes_on: bool = True) -> Session:
+def opened(at: World, prompt: Sequence[int] = PROMPT, self_continue: bool = True) -> Session:
     """A session with its first token."""
-    session = at.open(list(prompt), self_continue=goes_on)
+    session = at.open(list(prompt), self_continue=self_continue)
     at.ask(session)
     while len(session.tokens) == session.prompt_len:
         at.run(at.now + 0.0001)
     return session
 
 
-def own(plan: BatchPlan) -> list[str]:
+def continued(plan: BatchPlan) -> list[str]:
+    """Sessions for which a pass runs a self-continuation step."""
     return [part.sequence.session.id for part in plan.parts if part.run is None]
 
 
-def own_begins(at: World, since: float) -> list[float]:
-    """When passes with own steps began."""
-    return [when for when, plan in at.plans if own(plan) and when >= since]
+def continuation_times(at: World, since: float) -> list[float]:
+    """When passes with self-continuation steps began."""
+    return [when for when, plan in at.plans if continued(plan) and when >= since]
 
 
-def guessed(at: World, session: Session, **options: float) -> Answer:
-    """A guess right now, waited for."""
+def verified(at: World, session: Session, **options: float) -> Answer:
+    """Send a request now and wait for its answer."""
     answers: list[Answer] = []
     at.ask(session, None, [], answers.append, **options)
     while not answers:
@@ -51,131 +52,135 @@ def guessed(at: World, session: Session, **options: float) -> Answer:
     return answers[0]
 
 
-def test_it_goes_on_from_the_first_token_at_once() -> None:
+def test_it_continues_from_the_first_token_at_once() -> None:
     at = world()
     session = opened(at)
     at.run(at.now + 10.5 * STEP)
-    assert own_begins(at, 0.0)[0] == pytest.approx(at.plans[0][0] + linear(at.plans[0][1]))
+    assert continuation_times(at, 0.0)[0] == pytest.approx(at.plans[0][0] + linear(at.plans[0][1]))
     assert session.tokens[3:] == TEXT[:11]
     assert session.own_from == [4]
     assert all(plan.tokens == 1 for _, plan in at.plans[1:])
 
 
-def test_others_do_not_go_on() -> None:
+def test_sessions_without_self_continue_are_not_continued() -> None:
     at = world()
-    session = opened(at, goes_on=False)
+    session = opened(at, self_continue=False)
     at.run(5.0)
     assert len(session.tokens) == 4
 
 
-def test_it_stays_within_reach_of_what_its_client_knows() -> None:
+def test_it_stays_within_its_lead_over_the_acknowledged_position() -> None:
     at = world()
     session = opened(at)
     at.run(at.now + 1.9)
-    assert len(session.tokens) == 3 + LEAD, "the prompt's end is all that the client has said it knows"
+    assert len(session.tokens) == 3 + LEAD, "the client has acknowledged only the prompt"
     at.ask(session, 3 + 10, [])
     at.run(at.now + 1.9)
     assert len(session.tokens) == 3 + 10 + LEAD
     assert session.tokens[3:] == TEXT[: 10 + LEAD]
 
 
-def test_a_position_that_cannot_be_moves_nothing() -> None:
+def test_a_refused_position_acknowledges_nothing_beyond_the_text() -> None:
     at = world()
     session = opened(at)
     errors: list[str] = []
     at.ask(session, 3000, [], failed=lambda error: errors.append(error.code))
     at.run(at.now + 1.9)
     assert errors == ["position_beyond_committed"]
-    assert len(session.tokens) == 4 + LEAD, "no further than from what is committed"
+    assert len(session.tokens) == 4 + LEAD, "counted from the committed tokens"
 
 
-def test_it_stops_when_nothing_is_heard_for_two_seconds() -> None:
+def test_it_stops_after_two_seconds_without_a_request() -> None:
     at = world(cost=lambda plan: 0.1, pass_ms=[100.0] * 17)
     session = opened(at)  # heard of at 0.0
     at.run(10.0)
-    assert own_begins(at, 0.0)[-1] == pytest.approx(SILENCE, abs=0.101)
-    assert own_begins(at, SILENCE + 0.001) == []
+    assert continuation_times(at, 0.0)[-1] == pytest.approx(SILENCE, abs=0.101)
+    assert continuation_times(at, SILENCE + 0.001) == []
     so_far = len(session.tokens)
-    assert so_far < 3 + LEAD, "it was the silence that stopped it"
-    guessed(at, session)
+    assert so_far < 3 + LEAD, "the silence stopped it, not the lead"
+    verified(at, session)
     at.run(at.now + 1.0)
-    assert len(session.tokens) > so_far + 8, "and it goes on when something is heard again"
+    assert len(session.tokens) > so_far + 8, "it continues after the next request"
 
 
-def test_it_waits_for_a_guess_that_the_client_says_will_come_soon() -> None:
+def test_it_waits_for_a_request_that_the_client_announces_soon() -> None:
     at = world()
     session = opened(at)
-    guessed(at, session, next_in=0.4 * STEP)
+    verified(at, session, next_in=0.4 * STEP)
     answered = at.now
     at.run(answered + 0.4 * STEP + 0.9 * HALF)
-    assert own_begins(at, answered) == []
+    assert continuation_times(at, answered) == []
     at.run(answered + 1.0)
-    assert own_begins(at, answered)[0] == pytest.approx(answered + 0.4 * STEP + HALF, abs=0.0005), "then it is void"
+    assert continuation_times(at, answered)[0] == pytest.approx(answered + 0.4 * STEP + HALF, abs=0.0005), (
+        "then the request is no longer expected"
+    )
 
 
-def test_it_goes_on_at_once_where_the_client_says_that_it_will_take_half_a_step() -> None:
+def test_it_continues_at_once_if_the_next_request_is_half_a_step_away() -> None:
     at = world()
     session = opened(at)
-    guessed(at, session, next_in=0.52 * STEP)
+    verified(at, session, next_in=0.52 * STEP)
     answered = at.now
     at.run(answered + 0.001)
-    assert own_begins(at, answered - 0.0005) == [pytest.approx(answered, abs=0.0005)]
+    assert continuation_times(at, answered - 0.0005) == [pytest.approx(answered, abs=0.0005)]
 
 
-def test_it_stops_in_time_for_a_guess_that_comes_later() -> None:
-    """Steps that end before the guess comes are taken, one that would not is left."""
+def test_it_stops_in_time_for_an_announced_request() -> None:
+    """Steps that end before the request arrives are run; a step that would not is not started."""
     at = world()
     session = opened(at)
-    guessed(at, session, next_in=3.3 * STEP)
+    verified(at, session, next_in=3.3 * STEP)
     answered = at.now
     at.run(answered + 3.3 * STEP)
-    assert own_begins(at, answered - 0.0005) == pytest.approx([answered + n * STEP for n in range(3)], abs=0.0006)
-    answer = guessed(at, session)
+    assert continuation_times(at, answered - 0.0005) == pytest.approx(
+        [answered + n * STEP for n in range(3)], abs=0.0006
+    )
+    answer = verified(at, session)
     assert answer.queue_ms == pytest.approx(0.0)
 
 
-def test_what_the_client_does_not_say_is_measured() -> None:
+def test_gaps_that_the_client_does_not_state_are_measured() -> None:
     at = world()
     session = opened(at)
     for _ in range(6):
-        guessed(at, session)
+        verified(at, session)
         at.run(at.now + 0.3 * STEP)
-    guessed(at, session)
+    verified(at, session)
     answered = at.now
     at.run(answered + 0.2 * STEP)
-    assert own_begins(at, answered - 0.0005) == []
+    assert continuation_times(at, answered - 0.0005) == []
     at.run(answered + STEP)
-    assert own_begins(at, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
+    assert continuation_times(at, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
 
 
-def test_a_guess_that_is_late_is_not_waited_for_with_a_step_that_could_be_taken() -> None:
-    """Such a pass is held open for others, but not for the sessions that it is for."""
+def test_a_continuation_step_does_not_wait_for_its_own_session() -> None:
+    """The batching window of such a pass is for other sessions only."""
     at = world()
     session = opened(at)
     for gap in (0.3, 0.68) * 4:
-        guessed(at, session)
+        verified(at, session)
         at.run(at.now + gap * STEP)
-    guessed(at, session)
+    verified(at, session)
     answered = at.now
     at.run(answered + STEP)
-    assert own_begins(at, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
+    assert continuation_times(at, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
 
 
-def test_it_rides_along_with_others_whenever_a_guess_is_expected() -> None:
+def test_it_shares_the_passes_of_others_even_if_a_request_is_expected() -> None:
     at = world()
-    session, other = opened(at), opened(at, [256, 7], goes_on=False)
-    guessed(at, session, next_in=0.4 * STEP)
+    session, other = opened(at), opened(at, [256, 7], self_continue=False)
+    verified(at, session, next_in=0.4 * STEP)
     at.ask(other)
     at.run(at.now + 0.001)
     assert fed(at.plans[-1][1]) == {other.id: 1, session.id: 1}
-    assert own(at.plans[-1][1]) == [session.id]
+    assert continued(at.plans[-1][1]) == [session.id]
 
 
 def test_it_is_the_first_left_out_of_a_full_batch() -> None:
     at = world(batch=16)
-    session, other = opened(at), opened(at, [256, 7], goes_on=False)
+    session, other = opened(at), opened(at, [256, 7], self_continue=False)
     at.run(at.now + 3.0)
-    guessed(at, session)
+    verified(at, session)
     for drafts, held in ((14, {other.id: 15, session.id: 1}), (15, {other.id: 16})):
         at.ask(other, None, [0] * drafts)
         before = len(at.plans)
@@ -183,32 +188,32 @@ def test_it_is_the_first_left_out_of_a_full_batch() -> None:
         assert fed(at.plans[before][1]) == held
 
 
-def test_it_takes_a_row_from_nobody_and_gives_its_own_up() -> None:
+def test_it_takes_no_slot_and_gives_up_its_own() -> None:
     at = world(rows=1)
     session = opened(at)
     at.run(at.now + 2 * STEP)
-    other = opened(at, [256, 7], goes_on=False)
+    other = opened(at, [256, 7], self_continue=False)
     so_far = len(session.tokens)
     at.run(at.now + 1.0)
     assert (session.row, other.row, len(session.tokens)) == (None, 0, so_far)
-    guessed(at, session)
+    verified(at, session)
     at.run(at.now + 3 * STEP)
-    assert len(session.tokens) > so_far + 2, "with the next guess it is there again"
+    assert len(session.tokens) > so_far + 2, "it continues after the next request"
 
 
-def test_a_guess_that_waits_is_run_instead() -> None:
+def test_a_waiting_request_is_run_instead() -> None:
     at = world()
-    session = opened(at)  # and a step of its own has begun
+    session = opened(at)  # a self-continuation step is running
     at.ask(session, None, TEXT[1:4])
     at.run(at.now + STEP)
     _, plan = at.plans[-1]
-    assert (fed(plan), own(plan)) == ({session.id: 3}, []), "the first draft is known by now"
+    assert (fed(plan), continued(plan)) == ({session.id: 3}, []), "the first draft is known by now"
 
 
-def test_late_drafts_are_compared_with_what_it_has_committed() -> None:
+def test_late_drafts_are_compared_with_target_decoded_tokens() -> None:
     at = world()
     session = opened(at)
-    at.run(at.now + 4.5 * STEP)  # 5 are there, and a step is under way
+    at.run(at.now + 4.5 * STEP)  # 5 tokens are committed, a step is running
     assert session.tokens[3:] == TEXT[:5]
     answers: list[Answer] = []
     passes = len(at.plans)
@@ -221,21 +226,21 @@ def test_late_drafts_are_compared_with_what_it_has_committed() -> None:
     assert (first.accepted, second.accepted, first.judged, second.judged) == (2, 1, 0, 0)
     assert (third.tokens, third.accepted, third.judged) == (TEXT[1:10], 8, 3)
     _, plan = at.plans[passes]
-    assert (fed(plan), own(plan)) == ({session.id: 4}, [])
+    assert (fed(plan), continued(plan)) == ({session.id: 4}, [])
 
 
-def test_which_tokens_were_its_own_is_on_record() -> None:
+def test_ranges_of_target_decoded_tokens_are_recorded() -> None:
     at = world()
     session = opened(at)
-    at.run(at.now + 2.5 * STEP)  # 3 are there, the 4th under way
+    at.run(at.now + 2.5 * STEP)  # 3 tokens are committed, the 4th is being decoded
     at.ask(session, 4, TEXT[1:6])
     at.run(at.now + 1.6 * STEP)
     assert session.tokens[3:] == TEXT[:7]
-    assert session.own_from == [4, 7], "three of its own, then two drafts that stand and one more"
+    assert session.own_from == [4, 7], "three target-decoded, two accepted, one bonus token"
 
 
 class Failing(ScriptedBackend):
-    """Fails from some pass on."""
+    """Fails from pass `sound` on."""
 
     sound = 10**9
 
@@ -246,7 +251,7 @@ class Failing(ScriptedBackend):
         return super()._forward(batch)
 
 
-def test_an_engine_that_fails_is_not_asked_again_unasked() -> None:
+def test_after_a_failed_pass_it_waits_for_a_request() -> None:
     backend = Failing(SCRIPT)
     now = [0.0]
     bench = Bench(backend=backend, clock=lambda: now[0])
@@ -263,7 +268,7 @@ def test_an_engine_that_fails_is_not_asked_again_unasked() -> None:
     assert session.tokens[3:] == TEXT[:3]
 
 
-def test_it_ends_where_the_text_ends() -> None:
+def test_it_stops_at_the_end_of_the_text() -> None:
     script, prompt = Script(seed=8, end_bias=9.0), [256, 1, 2, 3]
     text = plain(script, prompt, 300)
     assert 2 < len(text) < 64
@@ -276,7 +281,7 @@ def test_it_ends_where_the_text_ends() -> None:
 
 @pytest.mark.parametrize("round_trip", [0.2, 0.9, 1.7, 4.0])
 def test_it_is_never_slower_than_the_verifier_alone(round_trip: float) -> None:
-    """A client whose every draft is wrong, at any distance: as many tokens as by plain decoding, or all but."""
+    """A client whose drafts are all rejected, at any RTT: nearly as many tokens as by plain decoding."""
     at = world()
     session = opened(at)
     began = at.now
