@@ -124,7 +124,7 @@ def test_a_forgotten_session_frees_its_slot_and_fails_its_requests() -> None:
             _ = each.answer
     assert waiting[2].answer.tokens == TEXTS[1][1:2]
     assert gone.row is None
-    assert [bench.backend.length(row) for row in range(2)] == [0, 5]
+    assert [bench.backend.length(slot) for slot in range(2)] == [0, 5]
 
 
 def test_a_session_without_a_slot_can_be_forgotten() -> None:

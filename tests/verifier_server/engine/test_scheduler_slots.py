@@ -210,4 +210,4 @@ def test_a_session_forgotten_during_its_pass_frees_its_slot_afterwards() -> None
     assert (errors, gone.row) == (["unknown_session"], 0)
     at.run(0.1)
     assert (gone.row, stays.tokens[2:]) == (None, plain(SCRIPT, [256, 2], 1))
-    assert [at.backend.length(row) for row in range(2)] == [0, 2]
+    assert [at.backend.length(slot) for slot in range(2)] == [0, 2]
