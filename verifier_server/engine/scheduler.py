@@ -134,10 +134,7 @@ class Scheduler:
                 continue
             try:
                 self._commit(part, rows, began, ended)
-            except (
-                ValueError,
-                BackendError,
-            ) as error:  # NaN, or a row of logits not available: other sessions are intact
+            except (ValueError, BackendError) as error:  # NaN, or a row that cannot be fetched: others are intact
                 self._fail_parts([part], error)
                 continue
             self._queue.settle(part.sequence, ended, part.run, len(part.fresh))

@@ -22,7 +22,7 @@ class DisconnectWatcher:
         self._running = False  # whether the timer is
 
     def add(self, waiting: "WatchedRequest") -> None:
-        """Watch the connection if `waiting` still has no answer at the next check but one."""
+        """Watch the connection if `waiting` still has no answer at the second check from now."""
         self._new.add(waiting)
         if not self._running:
             self._running = True

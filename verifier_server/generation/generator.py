@@ -26,13 +26,13 @@ Start = Callable[[OnAnswer], Callable[[], None]]  # starts a text, reports each 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class GeneratedText:
-    """A text to generate."""
+    """A text to generate, or being generated."""
 
     engine: Engine
     session: Session
     position: int  # where the first answer begins
     start: Start
-    counts: DraftCounts | None  # with server-side drafting
+    counts: DraftCounts | None  # None without server-side drafting
     leave: Callable[[], object] = lambda: None  # ends its request in the session table
     end: Callable[[SpecPairError], None] | None = None  # ends it with an error, while it is generated
     failure: SpecPairError | None = None  # why it was cancelled before it was started
@@ -58,15 +58,15 @@ class Generator:
         session_id: str | None,
         caller: Caller,
         engine: Engine,
-        fusion: ServerDrafting | None,
+        drafting: ServerDrafting | None,
     ) -> GeneratedText:
         """A text for `request`. A text that an earlier request generates in this session ends.
 
-        The text counts as a request of its session until it is generated, or dropped. `fusion`: server-side drafting.
-        Raises FusedUnavailable in mode fused without `fusion`, InvalidRequest, Overloaded, SessionConflict, and what
+        The text counts as a request of its session until it is generated, or dropped. `drafting`: server-side drafting.
+        Raises FusedUnavailable in mode fused without `drafting`, InvalidRequest, Overloaded, SessionConflict, and what
         `make_session` does.
         """
-        if request.mode == "fused" and fusion is None:
+        if request.mode == "fused" and drafting is None:
             raise FusedUnavailable(
                 "mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
                 "VERIFIER_DRAFT_BACKEND=ngram), or ask for mode target"
@@ -88,9 +88,9 @@ class Generator:
         self.call_off(session)
         self._sessions.use(session)
         position = session.prompt_len + len(request.committed_ids)
-        if request.mode == "fused" and fusion is not None:
-            counts = DraftCounts(fusion.draft.name)
-            start = partial(fusion.start, engine, session, request.draft_n, counts, position=position)
+        if request.mode == "fused" and drafting is not None:
+            counts = DraftCounts(drafting.draft.name)
+            start = partial(drafting.start, engine, session, request.draft_n, counts, position=position)
             text = GeneratedText(engine, session, position, start, counts)
         else:
             text = GeneratedText(engine, session, position, partial(_decode, engine, session, position), None)
