@@ -66,55 +66,55 @@ def test_window_until(expected: list[float], ready: int, until: float | None) ->
     assert window_until(0.0, 0.1, 1.0, ready, expected) == until
 
 
-def lockstep(at: World, session: Session, draft_time: float, rounds: int) -> None:
+def lockstep(world: World, session: Session, draft_time: float, rounds: int) -> None:
     """Send `rounds` requests, each `draft_time` seconds after the answer, so that the next request is expected."""
 
     def answered(answer: Answer) -> None:
         nonlocal rounds
         rounds -= 1
         if rounds:
-            at.after(draft_time, lambda: at.ask(session, None, [], answered))
+            world.after(draft_time, lambda: world.ask(session, None, [], answered))
 
-    at.ask(session, None, [], answered)
+    world.ask(session, None, [], answered)
     while rounds:
-        at.run(at.now + 0.0001)
+        world.run(world.now + 0.0001)
 
 
 def test_the_window_is_bounded_however_many_requests_arrive() -> None:
     """Each request that arrives is followed by another one that is expected soon, and makes that wait cheaper."""
-    at = World(Constant(rows=6, context_length=4096))
-    first = at.open([256, 0])
-    at.ask(first)
-    at.run(1.0)
-    others = [at.open([256, number]) for number in range(1, 6)]
+    world = World(Constant(rows=6, context_length=4096))
+    first = world.open([256, 0])
+    world.ask(first)
+    world.run(1.0)
+    others = [world.open([256, number]) for number in range(1, 6)]
     for number, session in enumerate(others, 1):
-        lockstep(at, session, 0.1 + 0.0015 * number, 8)
-        at.run(at.now + 0.1)
-    over = at.now
+        lockstep(world, session, 0.1 + 0.0015 * number, 8)
+        world.run(world.now + 0.1)
+    over = world.now
     for number, session in enumerate(others, 1):  # one pass answers all; their next requests come one by one
-        at.ask(session, None, [], lambda _, s=session, n=number: at.after(0.1 + 0.0015 * n, lambda: at.ask(s)))
-    at.run(over + 0.026)
-    answered = at.plans[-1][0] + 0.025 + 5 * 0.0002
-    at.run(answered + 0.1)
-    before = len(at.plans)
-    at.ask(first)
-    at.run(answered + 0.12)
-    began, plan = at.plans[before]
+        world.ask(session, None, [], lambda _, s=session, n=number: world.after(0.1 + 0.0015 * n, lambda: world.ask(s)))
+    world.run(over + 0.026)
+    answered = world.plans[-1][0] + 0.025 + 5 * 0.0002
+    world.run(answered + 0.1)
+    before = len(world.plans)
+    world.ask(first)
+    world.run(answered + 0.12)
+    began, plan = world.plans[before]
     assert 0.0014 < began - (answered + 0.1) < LONGEST * 0.026
     assert 2 <= len(plan.parts) < 6
 
 
 def test_the_window_ignores_sessions_without_a_slot() -> None:
-    at = World(Constant(rows=1, context_length=4096))
-    gone, other, third = (at.open([256, number]) for number in range(3))
-    lockstep(at, gone, 0.03, 4)
-    answered = at.now
-    at.ask(other)
-    at.run(answered + 0.028)
+    world = World(Constant(rows=1, context_length=4096))
+    gone, other, third = (world.open([256, number]) for number in range(3))
+    lockstep(world, gone, 0.03, 4)
+    answered = world.now
+    world.ask(other)
+    world.run(answered + 0.028)
     assert gone.row is None
-    at.ask(third)
-    at.run(answered + 0.0281)
-    assert at.plans[-1][0] == pytest.approx(answered + 0.028)
+    world.ask(third)
+    world.run(answered + 0.0281)
+    assert world.plans[-1][0] == pytest.approx(answered + 0.028)
 
 
 class Constant(ScriptedBackend):

@@ -19,7 +19,7 @@ SETTING = Setting(TARGET_25, DRAFTER_8, warm_up=1.0, seconds=4.0)
 EXPENSIVE = Setting(Cost(25.0, 8.0, 2.0), DRAFTER_8, warm_up=1.0, seconds=8.0)
 
 
-def world(**options: object) -> World:
+def make_world(**options: object) -> World:
     """A world with a target for which a draft token costs the full price."""
     backend = ScriptedBackend(SCRIPT, rows=8, context_length=4096, max_batch_tokens=512)
     return World(backend, lambda plan: 0.0245 + 0.0005 * plan.tokens, pass_ms=PASS_MS, **options)
@@ -82,35 +82,35 @@ def test_price_is_the_share_by_which_a_draft_token_lengthens_the_pass(share: flo
     assert (DraftCredit().drafts(price(pass_ms)) is None) is (costs == 0.0)
 
 
-def send_junk(at: World, session: Session, seen: list[Answer]) -> None:
+def send_junk(world: World, session: Session, seen: list[Answer]) -> None:
     """Send 64 wrong draft tokens again and again."""
 
     def answered(answer: Answer | None = None) -> None:
         if answer is not None:
             seen.append(answer)
         truth = plain(SCRIPT, session.tokens, 1)[0]
-        at.ask(session, None, [(truth + 1) % 256] * 64, answered)
+        world.ask(session, None, [(truth + 1) % 256] * 64, answered)
 
     answered()
 
 
 def test_all_drafts_of_a_session_alone_are_judged() -> None:
-    at, seen = world(), list[Answer]()
-    send_junk(at, opened(at, [256, 1]), seen)
-    at.run(at.now + 2.0)
+    world, seen = make_world(), list[Answer]()
+    send_junk(world, opened(world, [256, 1]), seen)
+    world.run(world.now + 2.0)
     assert {answer.judged for answer in seen} == {64} and {answer.unjudged for answer in seen} == {0}
 
 
 def test_unjudged_drafts_are_reported_and_the_text_is_exact() -> None:
-    at, seen = world(), list[Answer]()
-    junk, other = opened(at, [256, 1]), opened(at, [256, 2])
+    world, seen = make_world(), list[Answer]()
+    junk, other = opened(world, [256, 1]), opened(world, [256, 2])
 
     def again(_answer: Answer | None = None) -> None:
-        at.ask(other, None, [], again)
+        world.ask(other, None, [], again)
 
     again()
-    send_junk(at, junk, seen)
-    at.run(at.now + 2.0)
+    send_junk(world, junk, seen)
+    world.run(world.now + 2.0)
     assert all(answer.judged + answer.unjudged == 64 for answer in seen)
     assert seen[0].judged == INITIAL and seen[-1].judged <= 1
     assert all(len(answer.tokens) == 1 for answer in seen), "every pass still brings a token"
@@ -118,42 +118,42 @@ def test_unjudged_drafts_are_reported_and_the_text_is_exact() -> None:
 
 
 def test_a_bonus_token_may_equal_an_unjudged_draft_token() -> None:
-    at, seen = world(), list[Answer]()
-    good, other = opened(at, [256, 1]), opened(at, [256, 2])
-    at.ask(other)
+    world, seen = make_world(), list[Answer]()
+    good, other = opened(world, [256, 1]), opened(world, [256, 2])
+    world.ask(other)
     truth = plain(SCRIPT, good.tokens, 30)
-    at.ask(good, None, truth[:30], seen.append)
-    at.run(at.now + 0.1)
+    world.ask(good, None, truth[:30], seen.append)
+    world.run(world.now + 0.1)
     (answer,) = seen
     assert (answer.judged, answer.unjudged) == (INITIAL, 30 - INITIAL)
     assert answer.tokens == truth[: int(INITIAL) + 1] and answer.accepted == INITIAL + 1
-    earned = at.scheduler._queue[good].draft_credit.drafts(1.0)
+    earned = world.scheduler._queue[good].draft_credit.drafts(1.0)
     assert earned == min(MAXIMUM, PER_ACCEPTED * INITIAL)
 
 
 def test_other_sessions_do_not_change_a_text_that_depends_on_what_is_judged() -> None:
     judged: list[list[int]] = []
     for alone in (True, False):
-        at, seen = world(), list[Answer]()
-        session = opened(at, [256, 1], strategy=Strategy.THRESHOLD)
+        world, seen = make_world(), list[Answer]()
+        session = opened(world, [256, 1], strategy=Strategy.THRESHOLD)
         session.rule = type(session.rule)(Strategy.THRESHOLD, session.sampling, 0.999)
         if not alone:
-            other = opened(at, [256, 2])
+            other = opened(world, [256, 2])
 
-            def again(_answer: Answer | None = None, at: World = at, other: Session = other) -> None:
-                at.ask(other, None, [], again)
+            def again(_answer: Answer | None = None, world: World = world, other: Session = other) -> None:
+                world.ask(other, None, [], again)
 
             again()
-        send_junk(at, session, seen)
-        at.run(at.now + 3.0)
+        send_junk(world, session, seen)
+        world.run(world.now + 3.0)
         judged.append([answer.judged for answer in seen[:30]])
     assert judged[0] == judged[1]
 
 
 def test_a_session_with_many_waiting_requests_gets_no_more_passes() -> None:
     """Sessions take the room of a batch by turns, not by the arrival of each request."""
-    at = World(ScriptedBackend(SCRIPT, rows=8, context_length=4096, max_batch_tokens=8), prefill_chunk=8)
-    many, one = opened(at, [256, 1]), opened(at, [256, 2])
+    world = World(ScriptedBackend(SCRIPT, rows=8, context_length=4096, max_batch_tokens=8), prefill_chunk=8)
+    many, one = opened(world, [256, 1]), opened(world, [256, 2])
     passes = {many.id: 0, one.id: 0}
     truth = {session.id: plain(SCRIPT, session.tokens, 400) for session in (many, one)}
     start = {session.id: len(session.tokens) for session in (many, one)}
@@ -161,13 +161,13 @@ def test_a_session_with_many_waiting_requests_gets_no_more_passes() -> None:
     def ask(session: Session, at_once: int, _answer: Answer | None = None) -> None:
         done = len(session.tokens) - start[session.id]
         for _ in range(at_once):
-            at.ask(session, None, truth[session.id][done : done + 5], lambda answer: ask(session, 1, answer))
+            world.ask(session, None, truth[session.id][done : done + 5], lambda answer: ask(session, 1, answer))
 
     ask(many, 16)
     ask(one, 1)
-    before = len(at.plans)
-    at.run(at.now + 1.0)
-    for _, plan in at.plans[before:]:
+    before = len(world.plans)
+    world.run(world.now + 1.0)
+    for _, plan in world.plans[before:]:
         for name in fed(plan):
             passes[name] += 1
     assert passes[one.id] >= 0.9 * passes[many.id]

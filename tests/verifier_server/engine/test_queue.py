@@ -128,25 +128,25 @@ def test_too_many_requests_are_refused_with_retry_after(bench: Bench) -> None:
 
 
 def test_a_client_at_its_share_is_told_how_many_of_its_requests_wait() -> None:
-    at = World(ScriptedBackend(SCRIPT), max_queue=4, pass_ms=[2500.0] * 17)
-    mine = [at.open([*PROMPT, number], client="mine") for number in range(4)]
+    world = World(ScriptedBackend(SCRIPT), max_queue=4, pass_ms=[2500.0] * 17)
+    mine = [world.open([*PROMPT, number], client="mine") for number in range(4)]
     for session in mine[:3]:
-        at.ask(session)
+        world.ask(session)
     with pytest.raises(Overloaded, match=r"^3 of your requests are already waiting, the most for one client") as caught:
-        at.ask(mine[3])
+        world.ask(mine[3])
     assert caught.value.details == {"retry_after": 3}, "a pass of 2.5 seconds"
-    at.ask(at.open(PROMPT, client="another"))
+    world.ask(world.open(PROMPT, client="another"))
     with pytest.raises(Overloaded, match=r"^4 requests are already waiting"):
-        at.ask(at.open([*PROMPT, 9], client="a third"))
+        world.ask(world.open([*PROMPT, 9], client="a third"))
 
 
 def test_a_session_at_its_bound_is_told_how_many_of_its_requests_wait() -> None:
-    at = World(ScriptedBackend(SCRIPT))
-    session = at.open(PROMPT)
+    world = World(ScriptedBackend(SCRIPT))
+    session = world.open(PROMPT)
     for _ in range(PER_SESSION):
-        at.ask(session)
+        world.ask(session)
     with pytest.raises(Overloaded, match=f"^{PER_SESSION} requests of session {session.id} are already waiting"):
-        at.ask(session)
+        world.ask(session)
 
 
 def test_later_requests_of_an_admitted_text_are_not_refused(bench: Bench) -> None:
@@ -169,15 +169,15 @@ def test_one_session_cannot_fill_the_queue(bench: Bench, session: Session) -> No
 
 
 def test_cancelled_requests_take_no_room() -> None:
-    at = World(ScriptedBackend(SCRIPT), max_queue=2)
-    gone = [at.ask(at.open([256, number])) for number in range(2)]
+    world = World(ScriptedBackend(SCRIPT), max_queue=2)
+    gone = [world.ask(world.open([256, number])) for number in range(2)]
     for request in gone:
         request.cancelled = True
     got: list[Answer] = []
-    at.ask(at.open([256, 7]), None, [], got.append)
-    at.run(1.0)
+    world.ask(world.open([256, 7]), None, [], got.append)
+    world.run(1.0)
     assert len(got) == 1
-    assert len(at.plans) == 1
+    assert len(world.plans) == 1
 
 
 def test_a_cancelled_request_is_dropped_and_its_session_stays(bench: Bench, session: Session) -> None:
@@ -199,20 +199,20 @@ def test_a_request_for_a_forgotten_session_is_refused(bench: Bench, session: Ses
 
 def test_the_window_ignores_finished_sessions() -> None:
     """Otherwise the pass of another session would wait for it."""
-    at = World(ScriptedBackend(SCRIPT, rows=2))
-    ends, other = at.open([256, 1], max_tokens=10), at.open([256, 2])
+    world = World(ScriptedBackend(SCRIPT, rows=2))
+    ends, other = world.open([256, 1], max_tokens=10), world.open([256, 2])
 
     def again(answer: Answer) -> None:
         if answer.finish_reason is None:
-            at.after(0.001, lambda: at.ask(ends, None, [], again))
+            world.after(0.001, lambda: world.ask(ends, None, [], again))
 
-    at.ask(ends, None, [], again)
+    world.ask(ends, None, [], again)
     while ends.finish_reason is None:
-        at.run(at.now + 0.0001)
-    asked_at = at.now
-    at.ask(other)
-    at.run(asked_at + LONGEST * 0.025)
-    assert at.plans[-1][0] == asked_at
+        world.run(world.now + 0.0001)
+    asked_at = world.now
+    world.ask(other)
+    world.run(asked_at + LONGEST * 0.025)
+    assert world.plans[-1][0] == asked_at
 
 
 def test_check_integrity_finds_inconsistencies(bench: Bench, session: Session) -> None:

@@ -20,16 +20,16 @@ STEP = 0.0252  # seconds of a pass over one token
 HALF = STEP / 2
 
 
-def world(rows: int = 4, batch: int = 512, **options: object) -> World:
+def make_world(rows: int = 4, batch: int = 512, **options: object) -> World:
     return World(ScriptedBackend(SCRIPT, rows=rows, context_length=4096, max_batch_tokens=batch), **options)  # type: ignore[arg-type]
 
 
-def opened(at: World, prompt: Sequence[int] = PROMPT, self_continue: bool = True) -> Session:
+def opened(world: World, prompt: Sequence[int] = PROMPT, self_continue: bool = True) -> Session:
     """A session with its first token."""
-    session = at.open(list(prompt), self_continue=self_continue)
-    at.ask(session)
+    session = world.open(list(prompt), self_continue=self_continue)
+    world.ask(session)
     while len(session.tokens) == session.prompt_len:
-        at.run(at.now + 0.0001)
+        world.run(world.now + 0.0001)
     return session
 
 
@@ -38,203 +38,203 @@ def continued(plan: BatchPlan) -> list[str]:
     return [part.sequence.session.id for part in plan.parts if part.run is None]
 
 
-def continuation_times(at: World, since: float) -> list[float]:
+def continuation_times(world: World, since: float) -> list[float]:
     """When passes with self-continuation steps began."""
-    return [when for when, plan in at.plans if continued(plan) and when >= since]
+    return [when for when, plan in world.plans if continued(plan) and when >= since]
 
 
-def verified(at: World, session: Session, **options: float) -> Answer:
+def verified(world: World, session: Session, **options: float) -> Answer:
     """Send a request now and wait for its answer."""
     answers: list[Answer] = []
-    at.ask(session, None, [], answers.append, **options)
+    world.ask(session, None, [], answers.append, **options)
     while not answers:
-        at.run(at.now + 0.0001)
+        world.run(world.now + 0.0001)
     return answers[0]
 
 
 def test_it_continues_from_the_first_token_at_once() -> None:
-    at = world()
-    session = opened(at)
-    at.run(at.now + 10.5 * STEP)
-    assert continuation_times(at, 0.0)[0] == pytest.approx(at.plans[0][0] + linear(at.plans[0][1]))
+    world = make_world()
+    session = opened(world)
+    world.run(world.now + 10.5 * STEP)
+    assert continuation_times(world, 0.0)[0] == pytest.approx(world.plans[0][0] + linear(world.plans[0][1]))
     assert session.tokens[3:] == TEXT[:11]
     assert session.own_from == [4]
-    assert all(plan.tokens == 1 for _, plan in at.plans[1:])
+    assert all(plan.tokens == 1 for _, plan in world.plans[1:])
 
 
 def test_sessions_without_self_continue_are_not_continued() -> None:
-    at = world()
-    session = opened(at, self_continue=False)
-    at.run(5.0)
+    world = make_world()
+    session = opened(world, self_continue=False)
+    world.run(5.0)
     assert len(session.tokens) == 4
 
 
 def test_it_stays_within_its_lead_over_the_acknowledged_position() -> None:
-    at = world()
-    session = opened(at)
-    at.run(at.now + 1.9)
+    world = make_world()
+    session = opened(world)
+    world.run(world.now + 1.9)
     assert len(session.tokens) == 3 + LEAD, "the client has acknowledged only the prompt"
-    at.ask(session, 3 + 10, [])
-    at.run(at.now + 1.9)
+    world.ask(session, 3 + 10, [])
+    world.run(world.now + 1.9)
     assert len(session.tokens) == 3 + 10 + LEAD
     assert session.tokens[3:] == TEXT[: 10 + LEAD]
 
 
 def test_a_refused_position_acknowledges_nothing_beyond_the_text() -> None:
-    at = world()
-    session = opened(at)
+    world = make_world()
+    session = opened(world)
     errors: list[str] = []
-    at.ask(session, 3000, [], failed=lambda error: errors.append(error.code))
-    at.run(at.now + 1.9)
+    world.ask(session, 3000, [], failed=lambda error: errors.append(error.code))
+    world.run(world.now + 1.9)
     assert errors == ["position_beyond_committed"]
     assert len(session.tokens) == 4 + LEAD, "counted from the committed tokens"
 
 
 def test_it_stops_after_two_seconds_without_a_request() -> None:
-    at = world(cost=lambda plan: 0.1, pass_ms=[100.0] * 17)
-    session = opened(at)  # heard of at 0.0
-    at.run(10.0)
-    assert continuation_times(at, 0.0)[-1] == pytest.approx(SILENCE, abs=0.101)
-    assert continuation_times(at, SILENCE + 0.001) == []
+    world = make_world(cost=lambda plan: 0.1, pass_ms=[100.0] * 17)
+    session = opened(world)  # heard of at 0.0
+    world.run(10.0)
+    assert continuation_times(world, 0.0)[-1] == pytest.approx(SILENCE, abs=0.101)
+    assert continuation_times(world, SILENCE + 0.001) == []
     so_far = len(session.tokens)
     assert so_far < 3 + LEAD, "the silence stopped it, not the lead"
-    verified(at, session)
-    at.run(at.now + 1.0)
+    verified(world, session)
+    world.run(world.now + 1.0)
     assert len(session.tokens) > so_far + 8, "it continues after the next request"
 
 
 def test_it_waits_for_a_request_that_the_client_announces_soon() -> None:
-    at = world()
-    session = opened(at)
-    verified(at, session, next_in=0.4 * STEP)
-    answered = at.now
-    at.run(answered + 0.4 * STEP + 0.9 * HALF)
-    assert continuation_times(at, answered) == []
-    at.run(answered + 1.0)
-    assert continuation_times(at, answered)[0] == pytest.approx(answered + 0.4 * STEP + HALF, abs=0.0005), (
+    world = make_world()
+    session = opened(world)
+    verified(world, session, next_in=0.4 * STEP)
+    answered = world.now
+    world.run(answered + 0.4 * STEP + 0.9 * HALF)
+    assert continuation_times(world, answered) == []
+    world.run(answered + 1.0)
+    assert continuation_times(world, answered)[0] == pytest.approx(answered + 0.4 * STEP + HALF, abs=0.0005), (
         "then the request is no longer expected"
     )
 
 
 def test_it_continues_at_once_if_the_next_request_is_half_a_step_away() -> None:
-    at = world()
-    session = opened(at)
-    verified(at, session, next_in=0.52 * STEP)
-    answered = at.now
-    at.run(answered + 0.001)
-    assert continuation_times(at, answered - 0.0005) == [pytest.approx(answered, abs=0.0005)]
+    world = make_world()
+    session = opened(world)
+    verified(world, session, next_in=0.52 * STEP)
+    answered = world.now
+    world.run(answered + 0.001)
+    assert continuation_times(world, answered - 0.0005) == [pytest.approx(answered, abs=0.0005)]
 
 
 def test_it_stops_in_time_for_an_announced_request() -> None:
     """Steps that end before the request arrives are run; a step that would not is not started."""
-    at = world()
-    session = opened(at)
-    verified(at, session, next_in=3.3 * STEP)
-    answered = at.now
-    at.run(answered + 3.3 * STEP)
-    assert continuation_times(at, answered - 0.0005) == pytest.approx(
+    world = make_world()
+    session = opened(world)
+    verified(world, session, next_in=3.3 * STEP)
+    answered = world.now
+    world.run(answered + 3.3 * STEP)
+    assert continuation_times(world, answered - 0.0005) == pytest.approx(
         [answered + n * STEP for n in range(3)], abs=0.0006
     )
-    answer = verified(at, session)
+    answer = verified(world, session)
     assert answer.queue_ms == pytest.approx(0.0)
 
 
 def test_gaps_that_the_client_does_not_state_are_measured() -> None:
-    at = world()
-    session = opened(at)
+    world = make_world()
+    session = opened(world)
     for _ in range(6):
-        verified(at, session)
-        at.run(at.now + 0.3 * STEP)
-    verified(at, session)
-    answered = at.now
-    at.run(answered + 0.2 * STEP)
-    assert continuation_times(at, answered - 0.0005) == []
-    at.run(answered + STEP)
-    assert continuation_times(at, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
+        verified(world, session)
+        world.run(world.now + 0.3 * STEP)
+    verified(world, session)
+    answered = world.now
+    world.run(answered + 0.2 * STEP)
+    assert continuation_times(world, answered - 0.0005) == []
+    world.run(answered + STEP)
+    assert continuation_times(world, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
 
 
 def test_a_continuation_step_does_not_wait_for_its_own_session() -> None:
     """The batching window of such a pass is for other sessions only."""
-    at = world()
-    session = opened(at)
+    world = make_world()
+    session = opened(world)
     for gap in (0.3, 0.68) * 4:
-        verified(at, session)
-        at.run(at.now + gap * STEP)
-    verified(at, session)
-    answered = at.now
-    at.run(answered + STEP)
-    assert continuation_times(at, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
+        verified(world, session)
+        world.run(world.now + gap * STEP)
+    verified(world, session)
+    answered = world.now
+    world.run(answered + STEP)
+    assert continuation_times(world, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
 
 
 def test_it_shares_the_passes_of_others_even_if_a_request_is_expected() -> None:
-    at = world()
-    session, other = opened(at), opened(at, [256, 7], self_continue=False)
-    verified(at, session, next_in=0.4 * STEP)
-    at.ask(other)
-    at.run(at.now + 0.001)
-    assert fed(at.plans[-1][1]) == {other.id: 1, session.id: 1}
-    assert continued(at.plans[-1][1]) == [session.id]
+    world = make_world()
+    session, other = opened(world), opened(world, [256, 7], self_continue=False)
+    verified(world, session, next_in=0.4 * STEP)
+    world.ask(other)
+    world.run(world.now + 0.001)
+    assert fed(world.plans[-1][1]) == {other.id: 1, session.id: 1}
+    assert continued(world.plans[-1][1]) == [session.id]
 
 
 def test_it_is_the_first_left_out_of_a_full_batch() -> None:
-    at = world(batch=16)
-    session, other = opened(at), opened(at, [256, 7], self_continue=False)
-    at.run(at.now + 3.0)
-    verified(at, session)
+    world = make_world(batch=16)
+    session, other = opened(world), opened(world, [256, 7], self_continue=False)
+    world.run(world.now + 3.0)
+    verified(world, session)
     for drafts, held in ((14, {other.id: 15, session.id: 1}), (15, {other.id: 16})):
-        at.ask(other, None, [0] * drafts)
-        before = len(at.plans)
-        at.run(at.now + 3 * STEP)
-        assert fed(at.plans[before][1]) == held
+        world.ask(other, None, [0] * drafts)
+        before = len(world.plans)
+        world.run(world.now + 3 * STEP)
+        assert fed(world.plans[before][1]) == held
 
 
 def test_it_takes_no_slot_and_gives_up_its_own() -> None:
-    at = world(rows=1)
-    session = opened(at)
-    at.run(at.now + 2 * STEP)
-    other = opened(at, [256, 7], self_continue=False)
+    world = make_world(rows=1)
+    session = opened(world)
+    world.run(world.now + 2 * STEP)
+    other = opened(world, [256, 7], self_continue=False)
     so_far = len(session.tokens)
-    at.run(at.now + 1.0)
+    world.run(world.now + 1.0)
     assert (session.row, other.row, len(session.tokens)) == (None, 0, so_far)
-    verified(at, session)
-    at.run(at.now + 3 * STEP)
+    verified(world, session)
+    world.run(world.now + 3 * STEP)
     assert len(session.tokens) > so_far + 2, "it continues after the next request"
 
 
 def test_a_waiting_request_is_run_instead() -> None:
-    at = world()
-    session = opened(at)  # a self-continuation step is running
-    at.ask(session, None, TEXT[1:4])
-    at.run(at.now + STEP)
-    _, plan = at.plans[-1]
+    world = make_world()
+    session = opened(world)  # a self-continuation step is running
+    world.ask(session, None, TEXT[1:4])
+    world.run(world.now + STEP)
+    _, plan = world.plans[-1]
     assert (fed(plan), continued(plan)) == ({session.id: 3}, []), "the first draft is known by now"
 
 
 def test_late_drafts_are_compared_with_target_decoded_tokens() -> None:
-    at = world()
-    session = opened(at)
-    at.run(at.now + 4.5 * STEP)  # 5 tokens are committed, a step is running
+    world = make_world()
+    session = opened(world)
+    world.run(world.now + 4.5 * STEP)  # 5 tokens are committed, a step is running
     assert session.tokens[3:] == TEXT[:5]
     answers: list[Answer] = []
-    passes = len(at.plans)
-    at.ask(session, 4, TEXT[1:3], answers.append)
-    at.ask(session, 4, [TEXT[1], 255, 255], answers.append)
-    at.ask(session, 4, TEXT[1:9], answers.append)
-    at.run(at.now + 1.7 * STEP)
+    passes = len(world.plans)
+    world.ask(session, 4, TEXT[1:3], answers.append)
+    world.ask(session, 4, [TEXT[1], 255, 255], answers.append)
+    world.ask(session, 4, TEXT[1:9], answers.append)
+    world.run(world.now + 1.7 * STEP)
     first, second, third = answers
     assert first.tokens[:4] == second.tokens[:4] == TEXT[1:5]
     assert (first.accepted, second.accepted, first.judged, second.judged) == (2, 1, 0, 0)
     assert (third.tokens, third.accepted, third.judged) == (TEXT[1:10], 8, 3)
-    _, plan = at.plans[passes]
+    _, plan = world.plans[passes]
     assert (fed(plan), continued(plan)) == ({session.id: 4}, [])
 
 
 def test_ranges_of_target_decoded_tokens_are_recorded() -> None:
-    at = world()
-    session = opened(at)
-    at.run(at.now + 2.5 * STEP)  # 3 tokens are committed, the 4th is being decoded
-    at.ask(session, 4, TEXT[1:6])
-    at.run(at.now + 1.6 * STEP)
+    world = make_world()
+    session = opened(world)
+    world.run(world.now + 2.5 * STEP)  # 3 tokens are committed, the 4th is being decoded
+    world.ask(session, 4, TEXT[1:6])
+    world.run(world.now + 1.6 * STEP)
     assert session.tokens[3:] == TEXT[:7]
     assert session.own_from == [4, 7], "three target-decoded, two accepted, one bonus token"
 
@@ -272,26 +272,26 @@ def test_it_stops_at_the_end_of_the_text() -> None:
     script, prompt = Script(seed=8, end_bias=9.0), [256, 1, 2, 3]
     text = plain(script, prompt, 300)
     assert 2 < len(text) < 64
-    at = World(ScriptedBackend(script, context_length=1024))
-    session = opened(at, prompt)
-    at.run(3.0)
+    world = World(ScriptedBackend(script, context_length=1024))
+    session = opened(world, prompt)
+    world.run(3.0)
     assert (session.tokens[4:], session.finish_reason) == (text, "stop")
-    assert len(at.plans) == len(text)
+    assert len(world.plans) == len(text)
 
 
 @pytest.mark.parametrize("round_trip", [0.2, 0.9, 1.7, 4.0])
 def test_it_is_never_slower_than_the_verifier_alone(round_trip: float) -> None:
     """A client whose drafts are all rejected, at any RTT: nearly as many tokens as by plain decoding."""
-    at = world()
-    session = opened(at)
-    began = at.now
+    world = make_world()
+    session = opened(world)
+    began = world.now
 
     def again(answer: Answer) -> None:
         known = answer.total_tokens
-        at.after(round_trip * STEP, lambda: at.ask(session, known, [255], again, next_in=round_trip * STEP))
+        world.after(round_trip * STEP, lambda: world.ask(session, known, [255], again, next_in=round_trip * STEP))
 
-    at.ask(session, None, [255], again, next_in=round_trip * STEP)
-    at.run(began + 100 * STEP)
+    world.ask(session, None, [255], again, next_in=round_trip * STEP)
+    world.run(began + 100 * STEP)
     lockstep = 100 / (1 + round_trip)
     alone = 100.0
     got = len(session.tokens) - 4
