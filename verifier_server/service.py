@@ -23,7 +23,7 @@ from speculation.terminal_text import one_line, several_lines
 from verifier_server.access import ANYONE, Access, Caller
 from verifier_server.engine.batching_window import LONGEST
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.pass_cost import pass_cost
+from verifier_server.engine.pass_time import pass_cost
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.draft_model import load_draft_model
 from verifier_server.generation.engine_client import EngineClient

@@ -1,15 +1,15 @@
-"""Places in the table of sessions: who has how many, which sessions are at rest, and which one goes for another.
+"""Places in the table of sessions: how many each client has, which are at rest, and which one a new session displaces.
 
-A session is in use while a request on it is under way, a stream of its tokens included, and one that the verifier
-continues by itself for two seconds more, as long as it does so. Else it is at rest, finished or idle. When all places
-are taken, a new session gets that of one at rest:
+A session is in use while a request on it is served, a stream of its tokens included. A session with self-continuation
+lingers: it stays in use for two more seconds, as long as the scheduler continues it. Otherwise a session is at rest,
+finished or idle. When all places are taken, a new session displaces one at rest:
 
-* of a finished one, the one longest at rest first;
-* of an idle one, the least recently used first: the client's own if it has its quota of sessions already, else one of
-  a client that has more than its quota, else anybody's.
+* a finished one, the one longest at rest first;
+* else an idle one, the least recently used first: one of the same client if this has its quota of sessions already,
+  else one of a client that has more than its quota, else one of any client.
 
-A client has no more sessions in use at once than its quota, and so cannot take all places for good: whatever it does,
-the rest of them is for others. Nothing here takes longer the more sessions there are.
+No client has more sessions in use at once than its quota, so none can take all places for good. The time of each
+operation does not depend on the number of sessions.
 """
 
 import math
@@ -22,35 +22,35 @@ from speculation.errors import Overloaded
 if TYPE_CHECKING:
     from verifier_server.sessions import Session
 
-LINGER = 2.0  # seconds for which the scheduler continues a session that nothing is heard of
-_SHARE = 0.2  # of the latest one in the mean time between two places that come free
+LINGER = 2.0  # seconds for which the scheduler continues a session without requests
+_WEIGHT = 0.2  # of the latest interval in the moving average of the intervals between freed places
 
 
 class Turnover:
-    """How many sessions are in use, and how often one of them comes to rest. Seconds, on one clock."""
+    """How many sessions are in use, and how often one of them comes to rest. Times in seconds."""
 
     def __init__(self) -> None:
         self.busy = 0
-        self._since = 0.0  # when one came to rest, or the first came into use
+        self._since = 0.0  # when the last one came to rest, or the first came into use
         self._ends = 0  # how many have come to rest
-        self._every = 0.0  # mean time between two that did
+        self._every = 0.0  # moving average of the interval between two of them
 
     def taken(self, now: float) -> None:
-        """One more is in use."""
+        """One more session is in use."""
         if not self.busy:
             self._since = now
         self.busy += 1
 
     def freed(self, now: float) -> None:
-        """One fewer is."""
+        """One session has come to rest."""
         self.busy -= 1
         if self._ends:
-            self._every += (_SHARE if self._ends > 1 else 1.0) * (now - self._since - self._every)
+            self._every += (_WEIGHT if self._ends > 1 else 1.0) * (now - self._since - self._every)
         self._ends += 1
         self._since = now
 
     def expected(self, now: float) -> float:
-        """How long it will take until the next comes to rest: as long as it took, or as none has for now."""
+        """Seconds until the next one comes to rest: the average interval, or the present one if that is longer."""
         return max(self._every, now - self._since)
 
 
@@ -59,12 +59,12 @@ Sessions = OrderedDict["Session", None]
 
 @dataclass(eq=False, slots=True)
 class Client:
-    """What one client has."""
+    """The sessions of one client."""
 
     held: int = 0  # sessions in the table
     use: Turnover = field(default_factory=Turnover)
     idle: Sessions = field(default_factory=OrderedDict)  # the least recently used first
-    lingering: Sessions = field(default_factory=OrderedDict)  # in use though nothing is asked, the oldest first
+    lingering: Sessions = field(default_factory=OrderedDict)  # in use without a request, the oldest first
 
 
 class SessionPlaces:
@@ -75,15 +75,15 @@ class SessionPlaces:
         self._held = 0
         self._use = Turnover()
         self._clients: dict[str, Client] = {}
-        self._over: dict[Client, None] = {}  # those with idle sessions and more than their quota
-        # By the time at which they came to rest, the first first.
+        self._over: dict[Client, None] = {}  # clients with idle sessions and more sessions than their quota
+        # In the order in which they came to rest.
         self._lingering: Sessions = OrderedDict()
         self._finished: Sessions = OrderedDict()
         self._idle: Sessions = OrderedDict()
-        self._graced: Sessions = OrderedDict()  # of these two, those that go sooner: all after the same time
+        self._graced: Sessions = OrderedDict()  # finished or idle ones with a grace, which is the same for all
 
     def choose(self, name: str, now: float) -> "Session | None":
-        """Which session has to go for a new one of the client of that name; None: there is room.
+        """Which session a new one of the client `name` displaces; None: a place is free.
 
         Raises Overloaded, with `retry_after`.
         """
@@ -106,35 +106,35 @@ class SessionPlaces:
         )
 
     def add(self, session: "Session", now: float) -> None:
-        """A new session, at rest."""
+        """Add a new session, at rest."""
         client = self._client(session.client)
         client.held += 1
         self._held += 1
         session.last_used = now
-        self._lay(session, client)
+        self._add_at_rest(session, client)
 
     def drop(self, session: "Session", now: float) -> None:
-        """A session that leaves the table, in whatever state."""
+        """Remove a session, in whatever state."""
         self.settle(now)
         client = self._clients[session.client]
-        if session in self._lingering or not self._lift(session, client):
+        if session in self._lingering or not self._remove_from_rest(session, client):
             self._lingering.pop(session, None)
             client.lingering.pop(session, None)
             client.use.freed(now)
             self._use.freed(now)
         client.held -= 1
         self._held -= 1
-        self._review(client)
+        self._update_over(client)
 
     def use(self, session: "Session", now: float) -> None:
-        """A request comes to a session that has none. Raises Overloaded when its client has its quota in use."""
+        """The first request on a session begins. Raises Overloaded if its client has its quota in use."""
         self.settle(now)
         client = self._clients[session.client]
         if session in self._lingering:
             del self._lingering[session], client.lingering[session]
             return
         self._check_quota(client, now)
-        self._lift(session, client)
+        self._remove_from_rest(session, client)
         client.use.taken(now)
         self._use.taken(now)
 
@@ -146,18 +146,18 @@ class SessionPlaces:
         if session.self_continue and session.finish_reason is None:
             self._lingering[session] = client.lingering[session] = None
         else:
-            self._rests(session, client, now)
+            self._come_to_rest(session, client, now)
 
     def touch(self, session: "Session", now: float) -> None:
-        """A session at rest was asked for: it was used now."""
+        """A session was looked up: if it is at rest, it counts as used now."""
         if session in self._finished or session in self._idle:
             session.last_used = now
             client = self._clients[session.client]
-            self._lift(session, client)
-            self._lay(session, client)
+            self._remove_from_rest(session, client)
+            self._add_at_rest(session, client)
 
     def settle(self, now: float) -> None:
-        """Let sessions come to rest that nothing was heard of for long enough."""
+        """Let sessions come to rest that have lingered for `LINGER` seconds."""
         while self._lingering:
             session = next(iter(self._lingering))
             until = session.last_used + LINGER
@@ -166,34 +166,34 @@ class SessionPlaces:
             client = self._clients[session.client]
             del self._lingering[session], client.lingering[session]
             session.last_used = until
-            self._rests(session, client, until)
+            self._come_to_rest(session, client, until)
 
     def unused(self, now: float, ttl: float) -> "Session | None":
-        """A session that has been at rest for longer than `ttl`, or than its grace."""
+        """A session that has been at rest for longer than `ttl`, or than its grace; None: there is none."""
         for resting in (self._finished, self._idle, self._graced):
             if resting:
                 session = next(iter(resting))
-                lasts = ttl if session.grace is None else min(ttl, session.grace)
-                if session.last_used < now - lasts:
+                kept = ttl if session.grace is None else min(ttl, session.grace)
+                if session.last_used < now - kept:
                     return session
         return None
 
-    def _rests(self, session: "Session", client: Client, now: float) -> None:
+    def _come_to_rest(self, session: "Session", client: Client, now: float) -> None:
         client.use.freed(now)
         self._use.freed(now)
-        self._lay(session, client)
+        self._add_at_rest(session, client)
 
-    def _lay(self, session: "Session", client: Client) -> None:
+    def _add_at_rest(self, session: "Session", client: Client) -> None:
         if session.grace is not None:
             self._graced[session] = None
         if session.finish_reason is not None:
             self._finished[session] = None
         else:
             self._idle[session] = client.idle[session] = None
-        self._review(client)
+        self._update_over(client)
 
-    def _lift(self, session: "Session", client: Client) -> bool:
-        """Whether it was at rest; it is not any more."""
+    def _remove_from_rest(self, session: "Session", client: Client) -> bool:
+        """Take a session out of those at rest; False if it was not at rest."""
         if session in self._finished:
             del self._finished[session]
         elif session in self._idle:
@@ -201,10 +201,10 @@ class SessionPlaces:
         else:
             return False
         self._graced.pop(session, None)
-        self._review(client)
+        self._update_over(client)
         return True
 
-    def _review(self, client: Client) -> None:
+    def _update_over(self, client: Client) -> None:
         if client.held > self._quota and client.idle:
             self._over[client] = None
         else:
@@ -213,7 +213,7 @@ class SessionPlaces:
     def _client(self, name: str) -> Client:
         client = self._clients.get(name)
         if client is None:
-            if len(self._clients) > 2 * self._capacity:  # half of them have nothing: they go all at once, and seldom
+            if len(self._clients) > 2 * self._capacity:  # at least half have no session: a rare sweep
                 self._clients = {name: client for name, client in self._clients.items() if client.held}
             client = self._clients[name] = Client()
         return client
@@ -228,7 +228,7 @@ class SessionPlaces:
 
 
 def _expected(use: Turnover, lingering: Sessions, now: float) -> float:
-    """Seconds until a session of these comes to rest: exactly, where nothing is asked of any."""
+    """Seconds until one of these sessions comes to rest; exact if all of them linger."""
     expected = [next(iter(lingering)).last_used + LINGER - now] if lingering else []
     if use.busy > len(lingering):
         expected.append(use.expected(now))

@@ -1,7 +1,7 @@
-"""Sessions: what was committed, and who it belongs to. A session outlives its KV row.
+"""Sessions: committed tokens, their owner, and the table of all sessions. A session outlives its KV slot.
 
-A session belongs to the key that it was opened with: for whoever has another key there is none of that id, and the same
-id names another session. Without a key it belongs to whoever knows its id.
+A session belongs to the API key that opened it: callers with another key cannot see it, and for them the same id names
+another session. A session opened without a key belongs to every caller that knows its id.
 """
 
 import secrets
@@ -18,12 +18,12 @@ from speculation.sampling.sampling import Sampling
 from verifier_server.access import Caller
 from verifier_server.session_places import SessionPlaces
 
-CALLERS = 4  # of whom a session can be the latest: names are free, so that without a bound they would fill the memory
+CALLERS = 4  # per session that remember it as their latest: callers choose their names, so memory needs a bound
 
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """One text in the making. `tokens` is only appended to, by the engine's thread; a committed token never changes."""
+    """One text being generated. Only the engine's thread changes `tokens`, by appending: a committed token stays."""
 
     id: str
     tokens: list[int]
@@ -32,46 +32,46 @@ class Session:
     strategy: Strategy
     limit: int  # tokens, prompt included, at which the text ends
     threshold: float | None = None  # of the strategy of that name
-    decisions: list[Decision] | None = None  # on each token from `decided_from` on; None: nobody asked
-    rule: Rule = field(init=False)  # what strategy, sampling and threshold come to
-    judged_at: float = 0.0  # when the last pass that ran for a guess ended, on the engine's clock; the engine's
-    request: Any = None  # the prefill it came from: a repeated one must be equal
-    owner: str = ""  # whose it is, by the key; "": of whoever knows its id
-    client: str = ""  # whose quota it counts for
-    last_used: float = 0.0  # when it was asked for, or came to rest; the table's
-    requests: int = 0  # under way
-    cursor: int = field(init=False)  # position of clients that send none
+    decisions: list[Decision] | None = None  # on each token from `decided_from` on; None: not asked for
+    rule: Rule = field(init=False)  # from strategy, sampling and threshold
+    judged_at: float = 0.0  # when the last pass for a request ended, on the engine's clock; set by the engine
+    request: Any = None  # the prefill that opened it: a repeated one must be equal
+    owner: str = ""  # the key that owns it; "": every caller that knows its id
+    client: str = ""  # the client for whose quota it counts
+    last_used: float = 0.0  # when it was looked up, or came to rest; set by the table
+    requests: int = 0  # being served
+    cursor: int = field(init=False)  # position for clients that send none
     finish_reason: str | None = None
-    row: int | None = None  # where its KV lives; the engine's
-    held: int = 0  # how many of `tokens` the row holds; the engine's
-    self_continue: bool = False  # whether the verifier goes on by itself while it waits for guesses
-    own_from: list[int] = field(default_factory=list)  # where its own steps' tokens begin, end, begin again, …
-    own_ms: float = 0.0  # milliseconds of the pass that brought the last of them
-    gone: bool = False  # deleted, expired, or done with; the engine's
-    grace: float | None = None  # seconds that it outlives its last request, if shorter than others
-    decided_from: int = field(init=False)  # the first token of which a decision can be known
-    watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread when there is news
+    row: int | None = None  # slot of its KV cache; set by the engine
+    held: int = 0  # how many of `tokens` the slot holds; set by the engine
+    self_continue: bool = False  # whether the verifier continues it while it waits for drafts
+    own_from: list[int] = field(default_factory=list)  # where ranges of target-decoded tokens begin, end, begin, …
+    own_ms: float = 0.0  # milliseconds of the pass that brought the last target-decoded token
+    gone: bool = False  # deleted, expired or replaced; set by the engine
+    grace: float | None = None  # seconds it is kept after its last request, if less than the table's ttl
+    decided_from: int = field(init=False)  # the first token whose decision can be known
+    watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread after each change
 
     def __post_init__(self) -> None:
         self.rule = Rule(self.strategy, effective_sampling(self.strategy, self.sampling), self.threshold or 0.0)
         self.decided_from = self.cursor = len(self.tokens)
 
     def resume(self, tokens: Sequence[int], ends: AbstractSet[int]) -> None:
-        """Begin with `tokens` behind the prompt, which another session of this text has brought."""
+        """Start with `tokens` after the prompt, which another session has generated for the same text."""
         self.tokens.extend(tokens)
         self.decided_from = self.cursor = len(self.tokens)
         self._end(ends)
 
-    def goes_on_as(self, other: "Session") -> bool:
-        """Whether this session holds what `other`, one of the same text, is to begin with, and can take its place."""
+    def can_replace(self, other: "Session") -> bool:
+        """Whether this session holds what `other`, a new one of the same text, starts with, and can take its place."""
         if self.requests and self.strategy not in DRAFTER_INVARIANT:
-            return False  # a guess of the reader before may be under way, and would decide what comes next
+            return False  # an earlier client's request may be queued, and the text would depend on it
         if (self.decisions is None) != (other.decisions is None) or self.decided_from > len(other.tokens):
             return False
         return self.tokens[: len(other.tokens)] == other.tokens
 
     def same_text(self, other: "Session") -> bool:
-        """Whether both continue the same prompt in the same way."""
+        """Whether both continue the same prompt with the same sampling, strategy and limit."""
         return (
             self.prompt_len == other.prompt_len
             and self.tokens[: self.prompt_len] == other.tokens[: self.prompt_len]
@@ -81,7 +81,7 @@ class Session:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has come of it: it has the tokens that it was begun with, and goes on."""
+        """Whether it has only the tokens it started with, and is not finished."""
         return len(self.tokens) == self.decided_from and self.finish_reason is None
 
     def commit(
@@ -94,12 +94,12 @@ class Session:
     ) -> None:
         """Append the target's tokens, and end the text at an end token or at the limit.
 
-        `own`: they come of a step that no guess asked for. `forward_ms`: of the pass that brought them. `decisions`:
-        on each of them, where the session keeps these.
+        `own`: they are target-decoded, by a self-continuation step. `forward_ms`: of the pass that brought them.
+        `decisions`: one for each token, if the session keeps them.
         """
         room = self.limit - len(self.tokens)
         if self.decisions is not None:
-            self.decisions.extend(decisions[:room])  # before the tokens, too
+            self.decisions.extend(decisions[:room])  # also before the tokens
         if own:
             self.own_ms = forward_ms
         if own != (len(self.own_from) % 2 == 1):
@@ -108,9 +108,9 @@ class Session:
         self._end(ends)
 
     def decided(self, position: int, end: int) -> list[dict[str, Any] | None] | None:
-        """The decisions on the tokens from `position` up to `end`, as replies carry them; None: nobody asked.
+        """The decisions on the tokens from `position` up to `end`, as in replies; None: not asked for.
 
-        Within the list None stands for a token that the session was begun with.
+        An entry is None for a token that the session started with.
         """
         if self.decisions is None:
             return None
@@ -127,9 +127,9 @@ class Session:
 
 
 class SessionTable:
-    """All sessions by owner and id, with the most recent one of each caller. Used by the event loop's thread only.
+    """All sessions by owner and id, with the latest one of each caller. Used by the event loop's thread only.
 
-    A session whose requests all ended before it had a token is removed: of a prefill that was refused nothing stays.
+    A session whose requests all ended before it had a token is removed: a refused prefill leaves nothing behind.
     """
 
     def __init__(
@@ -142,14 +142,17 @@ class SessionTable:
         *,
         quota: int | None = None,
     ) -> None:
-        """`clock` and `ttl` in seconds. `quota`: sessions that one client may have in use at once, and keep when others
-        need places (default: as many as there are places)."""
+        """`clock` and `ttl` in seconds. `capacity`: sessions in the table.
+
+        `quota`: sessions that one client may have in use at once, and keep when other clients need places (default:
+        `capacity`). `on_removed(session)` and `on_replaced(old, new)` are called after a session left the table.
+        """
         self.clock, self.ttl = clock, ttl
         self._on_removed, self._on_replaced = on_removed, on_replaced
         self._places = SessionPlaces(capacity, capacity if quota is None else quota)
         self._sessions: dict[tuple[str, str], Session] = {}
         self._latest: dict[str, tuple[str, str]] = {}  # by caller
-        self._callers: dict[tuple[str, str], dict[str, None]] = {}  # whose latest it is, oldest first
+        self._callers: dict[tuple[str, str], dict[str, None]] = {}  # those whose latest it is, oldest first
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -159,7 +162,7 @@ class SessionTable:
         return list(self._sessions.values())
 
     def get(self, session_id: str, owner: str = "") -> Session:
-        """Raises UnknownSession, for a session of another owner, too."""
+        """Raises UnknownSession, also for a session of another owner."""
         self.expire()
         session = self._sessions.get((owner, session_id))
         if session is None:
@@ -171,7 +174,7 @@ class SessionTable:
         return session
 
     def latest(self, caller: Caller) -> Session:
-        """The caller's most recent session. Raises UnknownSession."""
+        """The caller's latest session. Raises UnknownSession."""
         key = self._latest.get(caller.name)
         if key is None:
             raise UnknownSession(
@@ -188,10 +191,10 @@ class SessionTable:
         *,
         latest: bool = True,
     ) -> Session:
-        """The session that `request` opens, or has opened before, or goes on with: of a text that is known, that of the
-        earlier request, or the one that `make` made, in its place. A session at rest may have to go for a new one.
-        `latest`: it becomes the latest of `caller`.
+        """The session of `request`: the one it has opened before, else one made by `make`.
 
+        If an earlier request has opened a session of this id for the same text, the result is that session, or the
+        made one in its place. A new session may displace one at rest. `latest`: it becomes the latest of `caller`.
         Raises SessionConflict, and Overloaded with `retry_after`.
         """
         self.expire()
@@ -199,10 +202,10 @@ class SessionTable:
         key = caller.owner, session_id
         session = self._sessions.get(key)
         if session is None:
-            goes = self._places.choose(caller.client, self.clock())
+            displaced = self._places.choose(caller.client, self.clock())
             session = make(session_id)
-            if goes is not None:
-                self._drop(goes)
+            if displaced is not None:
+                self._drop(displaced)
             self._add(session, caller)
         elif session.request != request:
             session = self._resumed(session, make(session_id), caller)
@@ -213,10 +216,10 @@ class SessionTable:
         return session
 
     def _resumed(self, old: Session, new: Session, caller: Caller) -> Session:
-        """The one of the two that the text goes on in. Raises SessionConflict for two texts."""
+        """The one of the two sessions that continues the text. Raises SessionConflict for two different texts."""
         if not new.same_text(old):
             raise SessionConflict(f"session {old.id} was opened with another prefill: use a new session_id")
-        if old.goes_on_as(new):
+        if old.can_replace(new):
             old.self_continue, old.cursor, old.grace = new.self_continue, new.cursor, new.grace
             return old
         self._places.drop(old, self.clock())
@@ -231,9 +234,9 @@ class SessionTable:
 
     @contextmanager
     def in_use(self, session: Session) -> Iterator[None]:
-        """Keep `session` here while a request on it is under way, however long it queues.
+        """Keep `session` in the table while a request on it is served, however long it queues.
 
-        Raises Overloaded when its client has too many others in use.
+        Raises Overloaded if its client has too many other sessions in use.
         """
         self.use(session)
         try:
@@ -242,13 +245,13 @@ class SessionTable:
             self.leave(session)
 
     def use(self, session: Session) -> None:
-        """A request on `session` begins. Raises Overloaded when its client has too many others in use."""
+        """A request on `session` begins. Raises Overloaded if its client has too many other sessions in use."""
         if not session.requests and self._holds(session):
             self._places.use(session, self.clock())
         session.requests += 1
 
     def leave(self, session: Session) -> None:
-        """A request on `session` is over, which may be gone."""
+        """A request on `session`, which may have been removed, is over."""
         session.requests -= 1
         if session.requests or not self._holds(session):
             return
@@ -258,18 +261,18 @@ class SessionTable:
             self._places.rest(session, self.clock())
 
     def remove(self, session_id: str, owner: str = "") -> Session:
-        """Raises UnknownSession."""
+        """Remove a session and return it. Raises UnknownSession."""
         session = self.get(session_id, owner)
         self._drop(session)
         return session
 
     def discard(self, session: Session) -> None:
-        """Remove it if it is still here: not replaced, deleted, or expired."""
+        """Remove `session` unless it was replaced, deleted or expired."""
         if self._holds(session):
             self._drop(session)
 
     def expire(self) -> None:
-        """Forget sessions idle for longer than `ttl`, or than their own grace."""
+        """Remove sessions that were at rest for longer than `ttl`, or than their own grace."""
         now = self.clock()
         self._places.settle(now)
         while (session := self._places.unused(now, self.ttl)) is not None:

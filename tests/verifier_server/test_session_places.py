@@ -1,4 +1,4 @@
-"""Who gives up a place for whom: the table against a plain reading of its rules, and what it promises who must wait."""
+"""Which session a new one displaces, compared with a plain implementation of the rules, and `retry_after`."""
 
 import random
 import sys
@@ -25,7 +25,7 @@ CAPACITY, QUOTA, TTL = 6, 3, 30.0
 
 
 class Desk:
-    """A table, the clock that the test turns, and who was removed."""
+    """A table, a clock that the test sets, and the removed sessions."""
 
     def __init__(self, capacity: int = CAPACITY, quota: int = QUOTA, ttl: float = TTL) -> None:
         self.now = 0.0
@@ -44,17 +44,17 @@ class Desk:
         return self.table.open(f"s{self._opened}", Caller("", client, client), "request", make)
 
     def used(self, client: str = "me", **options: bool) -> AbstractContextManager[None]:
-        """A new session, in use from here on."""
+        """A new session, in use within the block."""
         return self.table.in_use(self.open(client, **options))
 
 
 class Rules(RuleBasedStateMachine):
-    """Clients open, use, leave and finish sessions; each choice is compared with one found by looking at all."""
+    """Clients open, use, leave and finish sessions; each displaced session is compared with a search over all."""
 
     def __init__(self) -> None:
         super().__init__()
         self.desk = Desk()
-        self.rested: dict[Session, float] = {}  # since when it is at rest, or will be
+        self.rested: dict[Session, float] = {}  # time since when it is at rest, or will be
 
     @property
     def held(self) -> list[Session]:
@@ -70,7 +70,7 @@ class Rules(RuleBasedStateMachine):
                 del self.rested[session]
 
     def expected(self, client: str) -> tuple[str, list[Session]]:
-        """What becomes of a new session of `client`: "free", "full", or those of which one has to go."""
+        """The outcome of a new session of `client`: "free", "full", or "displaces" with the candidates."""
         mine = [each for each in self.held if each.client == client]
         at_rest = [each for each in self.held if not self.busy(each)]
         if sum(map(self.busy, mine)) >= QUOTA:
@@ -78,32 +78,34 @@ class Rules(RuleBasedStateMachine):
         if len(self.held) < CAPACITY:
             return "free", []
         if done := [each for each in at_rest if each.finish_reason is not None]:
-            return "goes", [min(done, key=self.rested.__getitem__)]
+            return "displaces", [min(done, key=self.rested.__getitem__)]
         counts = Counter(each.client for each in self.held)
         if len(mine) >= QUOTA:
-            return "goes", [min((each for each in at_rest if each.client == client), key=self.rested.__getitem__)]
+            return "displaces", [min((each for each in at_rest if each.client == client), key=self.rested.__getitem__)]
         oldest: dict[str, Session] = {}
         for each in sorted(at_rest, key=self.rested.__getitem__, reverse=True):
             oldest[each.client] = each
         if over := [each for name, each in oldest.items() if counts[name] > QUOTA]:
-            return "goes", over
-        return ("goes", [min(at_rest, key=self.rested.__getitem__)]) if at_rest else ("full", [])
+            return "displaces", over
+        return ("displaces", [min(at_rest, key=self.rested.__getitem__)]) if at_rest else ("full", [])
 
     @rule(
         client=st.sampled_from("abc"), self_continue=st.booleans(), stays=st.booleans(), seconds=st.floats(0.001, 1.5)
     )
     def opens(self, client: str, self_continue: bool, stays: bool, seconds: float) -> None:
         self.pass_time(seconds)
-        what, ones = self.expected(client)
+        outcome, candidates = self.expected(client)
         before = len(self.desk.removed)
-        if what == "full":
+        if outcome == "full":
             with pytest.raises(Overloaded) as refused:
                 self.desk.open(client, self_continue=self_continue)
             assert isinstance(refused.value.details["retry_after"], int) and refused.value.details["retry_after"] >= 1
             return
         session = self.desk.open(client, self_continue=self_continue)
         gone = [each for each in self.desk.removed[before:] if each in self.rested]
-        assert (len(gone) == 1 and gone[0] in ones) if what == "goes" else (what == "free" and not gone)
+        assert (
+            (len(gone) == 1 and gone[0] in candidates) if outcome == "displaces" else (outcome == "free" and not gone)
+        )
         for each in gone:
             assert not each.requests
             del self.rested[each]
@@ -151,8 +153,8 @@ class Rules(RuleBasedStateMachine):
             used[number % len(used)].finish_reason = "stop"
 
     @rule(number=st.integers(0, 99), seconds=st.floats(0.001, 1.5))
-    def asks(self, number: int, seconds: float) -> None:
-        """Looked up only: that renews one at rest, and does not make one continue again."""
+    def looks_up(self, number: int, seconds: float) -> None:
+        """A lookup renews a session at rest; it does not restart self-continuation."""
         self.pass_time(seconds)
         if self.held:
             session = self.held[number % len(self.held)]
@@ -168,7 +170,7 @@ class Rules(RuleBasedStateMachine):
             del self.rested[session]
 
     @rule()
-    def everybody_is_away(self) -> None:
+    def all_clients_pause(self) -> None:
         self.pass_time(TTL)
 
     @invariant()
@@ -185,7 +187,7 @@ def test_a_session_lingers_as_long_as_the_scheduler_continues_it() -> None:
     assert LINGER == SILENCE
 
 
-def test_one_client_s_thousand_sessions_leave_room_for_all_others() -> None:
+def test_a_client_with_many_sessions_leaves_room_for_others() -> None:
     desk = Desk(1024, 768, ttl=900.0)
     for _ in range(1500):
         with desk.used("flood"):
@@ -196,7 +198,7 @@ def test_one_client_s_thousand_sessions_leave_room_for_all_others() -> None:
     assert {each.client for each in desk.removed} == {"flood"}
 
 
-def test_a_client_that_holds_all_it_may_in_use_is_refused_alone() -> None:
+def test_only_the_client_with_its_quota_in_use_is_refused() -> None:
     desk = Desk(8, 6)
     with ExitStack() as in_use:
         for _ in range(6):
@@ -209,7 +211,7 @@ def test_a_client_that_holds_all_it_may_in_use_is_refused_alone() -> None:
     desk.open("flood")
 
 
-def test_a_session_that_is_used_again_while_it_lingers_counts_once() -> None:
+def test_a_session_used_again_while_it_lingers_counts_once() -> None:
     desk = Desk(8, 2)
     session = desk.open(self_continue=True)
     for _ in range(4):
@@ -223,26 +225,28 @@ def test_a_session_that_is_used_again_while_it_lingers_counts_once() -> None:
         pass
 
 
-def test_who_has_its_quota_already_pushes_out_its_own() -> None:
+def test_a_client_with_its_quota_displaces_its_own_session() -> None:
     desk = Desk(4, 2)
     others = [desk.open("other"), desk.open("other")]
     mine = [desk.open("me"), desk.open("me")]
     desk.now = 1.0
     desk.open("me")
-    assert desk.removed == [mine[0]], "though the others' have been idle for longer"
+    assert desk.removed == [mine[0]], "though the other client's sessions have been idle for longer"
     assert [desk.table.get(each.id) for each in others] == others
 
 
 def full(lasting: Callable[[], float], seconds: float) -> list[tuple[int, float]]:
-    """All places in use, each again and again for `lasting()` seconds. Somebody new asks every third second: what it is
-    told, and when there is a place indeed."""
+    """All places are in use, each again and again for `lasting()` seconds. A new client asks every third second.
+
+    Returns its `retry_after` and the seconds until a place was free, for each attempt.
+    """
     desk = Desk(4, 4)
     uses = {session: 5.0 * number + lasting() for number, session in enumerate(desk.open() for _ in range(4))}
     for session in uses:
         desk.table.use(session)
     open_promises: list[tuple[int, float]] = []
     kept: list[tuple[int, float]] = []
-    ask = 30.0  # when it has seen some
+    ask = 30.0  # once there are intervals to average
     while desk.now < seconds:
         session = min(uses, key=uses.__getitem__)
         if ask < uses[session]:
@@ -255,22 +259,22 @@ def full(lasting: Callable[[], float], seconds: float) -> list[tuple[int, float]
         desk.table.leave(session)
         kept += [(promised, desk.now - asked) for promised, asked in open_promises]
         open_promises.clear()
-        desk.table.use(session)  # it goes on, in the same place
+        desk.table.use(session)  # used again in the same place
         uses[session] = desk.now + lasting()
     return kept
 
 
-def test_retry_after_says_when_a_place_is_to_be_expected() -> None:
+def test_retry_after_is_close_to_the_time_until_a_place_is_free() -> None:
     regular = full(lambda: 20.0, 400.0)
     assert len(regular) > 80
-    assert all(waited <= promised <= 6 for promised, waited in regular), "one every five seconds"
+    assert all(waited <= promised <= 6 for promised, waited in regular), "a place is freed every five seconds"
     rng = random.Random(3)
     mixed = full(lambda: rng.expovariate(1 / 24.0), 4000.0)
     promised, waited = (sum(each) / len(mixed) for each in zip(*mixed, strict=True))
     assert 0.7 < promised / waited < 1.6, f"{promised:.1f} s promised, {waited:.1f} s waited"
 
 
-def test_retry_after_is_exact_where_it_can_be() -> None:
+def test_retry_after_is_exact_if_all_sessions_linger() -> None:
     desk = Desk(2, 2)
     for at in (10.0, 10.5):
         desk.now = at
@@ -279,7 +283,7 @@ def test_retry_after_is_exact_where_it_can_be() -> None:
     desk.now = 10.9
     with pytest.raises(Overloaded) as refused:
         desk.open("new")
-    assert refused.value.details == {"retry_after": 2}, "1.1 seconds, in whole ones"
+    assert refused.value.details == {"retry_after": 2}, "1.1 seconds, rounded up"
     desk.now = 11.99
     with pytest.raises(Overloaded):
         desk.open("new")
@@ -287,20 +291,20 @@ def test_retry_after_is_exact_where_it_can_be() -> None:
     assert desk.open("new")
 
 
-def test_retry_after_grows_while_nothing_comes_free() -> None:
+def test_retry_after_grows_while_no_place_is_freed() -> None:
     desk = Desk(1, 1)
     with desk.used():
-        told = []
+        promised = []
         for desk.now in (0.5, 3.0, 60.0):
             with pytest.raises(Overloaded) as refused:
                 desk.open("new")
-            told.append(refused.value.details["retry_after"])
-    assert told == [1, 3, 60]
+            promised.append(refused.value.details["retry_after"])
+    assert promised == [1, 3, 60]
 
 
-def test_nothing_takes_longer_the_more_sessions_there_are() -> None:
+def test_costs_do_not_grow_with_the_number_of_sessions() -> None:
     def lines_run(held: int) -> int:
-        """Lines of Python that a thousand more sessions and look-ups take beside so many."""
+        """Lines of Python run by 200 more sessions and lookups beside `held` sessions."""
         desk = Desk(held, held - held // 4, ttl=1e9)
         for number in range(held):
             desk.now += 0.01

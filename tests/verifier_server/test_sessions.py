@@ -1,4 +1,4 @@
-"""The table of sessions: who is found, who is forgotten and when."""
+"""The table of sessions: lookup, ownership, the latest session, expiry."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from verifier_server.sessions import CALLERS, Session, SessionTable
 
 
 class Table:
-    """A table with a clock that the test turns."""
+    """A table with a clock that the test sets."""
 
     def __init__(self, ttl: float = 10.0, capacity: int = 3, quota: int | None = None) -> None:
         self.now = 0.0
@@ -27,8 +27,8 @@ class Table:
         prompt: int = 1,
         owner: str = "",
     ) -> Session:
-        who = Caller(owner, owner or caller, caller)
-        return self.sessions.open(name, who, request, lambda new_id: session(new_id, prompt))
+        sender = Caller(owner, owner or caller, caller)
+        return self.sessions.open(name, sender, request, lambda new_id: session(new_id, prompt))
 
     def latest(self, caller: str, owner: str = "") -> Session:
         return self.sessions.latest(Caller(owner, owner or caller, caller))
@@ -39,7 +39,7 @@ def empty(name: str, prompt: int = 1) -> Session:
 
 
 def session(name: str, prompt: int = 1) -> Session:
-    """One with its first token."""
+    """A session with its first token."""
     made = empty(name, prompt)
     made.commit([3], set())
     return made
@@ -56,29 +56,29 @@ def test_a_session_is_found_by_its_id() -> None:
         table.sessions.get("b")
 
 
-def test_ids_of_our_own_cannot_be_guessed() -> None:
+def test_generated_ids_are_unique_and_long() -> None:
     table = Table(capacity=50)
     names = {table.open(None).id for _ in range(50)}
     assert len(names) == 50
     assert all(len(name) == 32 for name in names)
 
 
-def test_another_request_under_an_id_in_use_is_a_conflict() -> None:
+def test_another_text_under_an_id_in_use_is_a_conflict() -> None:
     table = Table()
     table.open("a", {"prompt": 1})
     assert table.open("a", {"prompt": 1}).id == "a"
     with pytest.raises(SessionConflict, match="session a was opened with another prefill"):
         table.open("a", {"prompt": 2}, prompt=2)
-    assert table.open("a", {"prompt": [1]}).id == "a", "the same text in other words"
+    assert table.open("a", {"prompt": [1]}).id == "a", "the same text in another form"
 
 
-def test_idle_sessions_are_forgotten() -> None:
+def test_idle_sessions_expire() -> None:
     table = Table(ttl=10)
     table.open("old")
     table.now = 6
     table.open("used")
     table.now = 10
-    assert table.sessions.get("old").id == "old"  # exactly the time to live is still alive; this use renews it
+    assert table.sessions.get("old").id == "old"  # alive for exactly its time to live; this use renews it
     table.now = 16.5
     assert [each.id for each in table.sessions.all()] == ["old"]
     assert table.removed == ["used"]
@@ -88,19 +88,19 @@ def test_idle_sessions_are_forgotten() -> None:
     assert table.removed == ["used", "old"]
 
 
-def test_a_request_under_way_keeps_its_session_however_long_it_takes() -> None:
+def test_a_running_request_keeps_its_session_alive() -> None:
     table = Table(ttl=10)
     opened = table.open("a")
     with table.sessions.in_use(opened), table.sessions.in_use(opened):
         table.now = 1000
         assert table.sessions.all() == [opened]
     table.now = 1009
-    assert table.sessions.all() == [opened], "it is idle since its answer"
+    assert table.sessions.all() == [opened], "idle only since its answer"
     table.now = 1011
     assert table.sessions.all() == []
 
 
-def test_the_latest_session_is_the_caller_s_own() -> None:
+def test_each_caller_has_its_own_latest_session() -> None:
     table = Table()
     table.open("a", caller="me")
     table.open("b", caller="you")
@@ -114,7 +114,7 @@ def test_the_latest_session_is_the_caller_s_own() -> None:
         table.latest("me")
     assert table.latest("you").id == "b"
     table.open("b", caller="me")
-    assert table.latest("me") is table.latest("you"), "without a key it is of whoever knows its id"
+    assert table.latest("me") is table.latest("you"), "without a key it belongs to every caller that knows its id"
     table.sessions.remove("b")
     for caller in ("me", "you"):
         with pytest.raises(UnknownSession, match="you have no latest session"):
@@ -131,20 +131,20 @@ def test_a_session_belongs_to_its_key() -> None:
         with pytest.raises(UnknownSession, match="no session a"):
             table.sessions.remove("a", owner)
     theirs = table.open("a", {"prompt": 2}, owner="key-2")
-    assert theirs is not mine, "the same id is no conflict, and says nothing of the other one"
+    assert theirs is not mine, "the same id with another key is no conflict"
     table.sessions.remove("a", "key-2")
     assert table.sessions.all() == [mine]
     assert table.removed == ["a"]
 
 
-def test_capacity_frees_up_by_deleting_and_by_idling() -> None:
+def test_deleted_and_idle_sessions_make_room() -> None:
     table = Table(ttl=10, capacity=2)
     opened = table.open("a")
     table.now = 5
     with table.sessions.in_use(opened), table.sessions.in_use(table.open("b")):
         with pytest.raises(Overloaded, match="all 2 sessions are taken and in use"):
             table.open("c")
-        assert table.open("a") is opened  # one that is there already
+        assert table.open("a") is opened  # already in the table
         table.sessions.remove("a")
         table.open("c")
     table.now = 15.5
@@ -153,15 +153,15 @@ def test_capacity_frees_up_by_deleting_and_by_idling() -> None:
     assert [each.id for each in table.sessions.all()] == ["d", "e"]
 
 
-def test_of_a_prefill_that_brought_nothing_nothing_stays() -> None:
-    """Refused, given up, failed: whoever asks again opens it anew, and it takes no place meanwhile."""
+def test_a_prefill_without_a_token_leaves_no_session() -> None:
+    """Refused, cancelled or failed: a retry opens the session anew, and it takes no place meanwhile."""
     table = Table()
 
     opened = table.sessions.open("a", ANYONE, "request", empty)
     with table.sessions.in_use(opened):
         with table.sessions.in_use(table.sessions.open("a", ANYONE, "request", empty)):
             pass
-        assert table.sessions.all() == [opened], "the first one is still under way"
+        assert table.sessions.all() == [opened], "the first request is still running"
     assert (len(table.sessions), table.removed) == (0, ["a"])
     with pytest.raises(UnknownSession, match="you have no latest session"):
         table.sessions.latest(ANYONE)
@@ -171,7 +171,7 @@ def test_of_a_prefill_that_brought_nothing_nothing_stays() -> None:
     assert table.sessions.all() == [again]
 
 
-def test_a_session_with_a_grace_goes_sooner_than_others() -> None:
+def test_a_session_with_a_grace_expires_sooner() -> None:
     table = Table(ttl=10)
     long, short = table.open("long"), table.open("short")
     short.grace = 3
@@ -186,8 +186,8 @@ def test_a_session_with_a_grace_goes_sooner_than_others() -> None:
     assert table.sessions.all() == []
 
 
-def test_what_takes_the_place_of_a_session_takes_its_latest_and_no_other_place() -> None:
-    """A resumed text may begin further on than the session that is held."""
+def test_a_replacing_session_takes_over_latest_and_no_second_place() -> None:
+    """A resumed text may start with more tokens than the session in the table has."""
     table = Table(capacity=2)
     held, other = table.open("a"), table.open("b", caller="you")
 
@@ -208,7 +208,7 @@ def test_what_takes_the_place_of_a_session_takes_its_latest_and_no_other_place()
     assert table.removed == ["b"]
 
 
-def test_a_session_that_is_deleted_or_replaced_while_it_is_in_use_can_be_left() -> None:
+def test_a_session_deleted_while_in_use_can_be_left() -> None:
     table = Table(capacity=1)
     opened = table.open("a")
     with table.sessions.in_use(opened):
@@ -219,7 +219,7 @@ def test_a_session_that_is_deleted_or_replaced_while_it_is_in_use_can_be_left() 
     assert table.removed == ["a", "a"]
 
 
-def test_a_session_that_could_not_be_made_leaves_nothing_behind() -> None:
+def test_a_failed_make_leaves_nothing_behind() -> None:
     table = Table()
 
     def fail(_name: str) -> Session:
@@ -232,7 +232,7 @@ def test_a_session_that_could_not_be_made_leaves_nothing_behind() -> None:
         table.sessions.latest(ANYONE)
 
 
-def test_a_prompt_that_is_refused_pushes_nobody_out() -> None:
+def test_a_refused_prompt_displaces_no_session() -> None:
     table = Table(capacity=1)
     table.open("a")
 
@@ -248,13 +248,15 @@ def test_a_prompt_that_is_refused_pushes_nobody_out() -> None:
     ("tokens", "committed", "reason"),
     [([3], [3], None), ([3, 9], [3, 9], "stop"), ([3] * 8, [3] * 8, "length"), ([3] * 12, [3] * 8, "length")],
 )
-def test_committing(tokens: list[int], committed: list[int], reason: str | None) -> None:
+def test_commit_ends_the_text_at_an_end_token_or_the_limit(
+    tokens: list[int], committed: list[int], reason: str | None
+) -> None:
     made = Session("a", [1, 2], 2, Sampling(), Strategy.COUPLED, 10)
     made.commit(tokens, {9})
     assert (made.tokens[2:], made.finish_reason) == (committed, reason)
 
 
-def test_a_session_is_the_latest_of_a_few_callers_however_many_open_it() -> None:
+def test_a_session_is_the_latest_of_a_bounded_number_of_callers() -> None:
     table = Table()
     for number in range(CALLERS + 2):
         table.open("same", owner="all", caller=str(number))

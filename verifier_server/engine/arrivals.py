@@ -1,4 +1,4 @@
-"""When a session's next guess is to be expected: by what its client says, else by the gaps between its last ones."""
+"""When a session's next verify request is due: as its client states, else measured from the last gaps."""
 
 from collections import deque
 
@@ -6,47 +6,47 @@ _REMEMBERED = 8  # gaps
 
 
 class ArrivalEstimator:
-    """Answers and arrivals of one session; times and gaps in seconds.
+    """Estimates the next arrival of one session from its answers and arrivals. Times and gaps in seconds.
 
-    Of the last gaps the second shortest counts as soon and the second longest as late, so that one odd gap (the
-    network's hiccup, the user's pause) changes nothing.
+    Of the last gaps the second shortest gives the earliest arrival and the second longest the latest, so that a single
+    outlier (a network delay, a pause of the user) changes nothing.
     """
 
     def __init__(self) -> None:
-        self._answered: float | None = None  # the last answer, while it is the client's turn
-        self._stated: float | None = None  # what the client said of the gap behind it
-        self._before: float | None = None  # the last answer, until the guess that has come since is answered
-        self._gaps: deque[float] = deque(maxlen=_REMEMBERED)  # measured, less what the client had said
+        self._answered: float | None = None  # time of the last answer; None while a request is waiting
+        self._stated: float | None = None  # the gap after that answer, as the client stated it
+        self._before: float | None = None  # `_answered` before the request that is waiting now arrived
+        self._gaps: deque[float] = deque(maxlen=_REMEMBERED)  # measured gap minus the stated one
         self._sorted: list[float] = []
 
     def answered(self, now: float, next_in: float | None) -> None:
-        """A guess was answered, and the next may come `next_in` later; None: the client does not say."""
+        """A request was answered. The client expects to send the next after `next_in`; None: it states nothing."""
         if (next_in is None) != (self._stated is None):
             self._gaps.clear()
             self._sorted = []
         self._answered, self._stated, self._before = now, next_in, None
 
     def arrived(self, now: float) -> None:
-        """A guess has come."""
+        """A request has arrived."""
         if self._answered is not None:
             self._gaps.append(max(0.0, now - self._answered) - (self._stated or 0.0))
             self._sorted = sorted(self._gaps)
         self._before, self._answered = self._answered, None
 
     def overtaken(self) -> None:
-        """The guess that came last had been sent before the last answer was known: another is still expected."""
+        """The last request was sent before its client knew the last answer, so the next one is still due."""
         if self._before is not None:
             self._gaps.pop()
             self._sorted = sorted(self._gaps)
             self._answered, self._before = self._before, None
 
     def over(self) -> None:
-        """Nothing more is to be expected: the text has ended, or an error was answered."""
+        """No further request is expected: the text has ended, or the answer was an error."""
         self._answered = self._before = None
 
     @property
     def soonest(self) -> float | None:
-        """The moment from which on the next guess is to be expected; None: unknown, or it is there already."""
+        """The earliest time at which the next request is due; None: unknown, or a request is waiting."""
         if self._answered is None:
             return None
         if self._stated is not None:
@@ -55,7 +55,7 @@ class ArrivalEstimator:
 
     @property
     def latest(self) -> float | None:
-        """The moment by which the next guess should have come; None: unknown, or it is there already."""
+        """The time by which the next request should have arrived; None: unknown, or a request is waiting."""
         if self._answered is None:
             return None
         if not self._sorted:
@@ -65,4 +65,5 @@ class ArrivalEstimator:
 
     @property
     def _inner(self) -> int:
+        """Index of the second shortest gap, or of the shortest among fewer than five."""
         return (len(self._sorted) - 1) // 4

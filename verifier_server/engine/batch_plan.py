@@ -1,4 +1,4 @@
-"""One forward pass: what it feeds, and whose guesses it answers."""
+"""One forward pass: what it feeds, and which requests it answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,54 +12,55 @@ from verifier_server.sessions import Session
 
 @dataclass(slots=True)
 class BatchItem:
-    """What a pass does for one session. Without a `run` it is a step of the session's own."""
+    """What a pass does for one session. Without a `run` it is a self-continuation step."""
 
     sequence: SequenceState
-    run: Request | None  # the guess whose drafts are run
+    run: Request | None  # the request whose draft tokens are judged
     requests: list[Request]  # all that are answered with it
-    fresh: list[int]  # drafts to judge: those of `run` that go beyond the record, as far as its session's credit goes
-    proposals: Sequence[Weights] = ()  # what each was drawn from, or nothing
+    fresh: list[int]  # draft tokens to judge: those of `run` beyond the committed tokens, as far as the credit goes
+    proposals: Sequence[Weights] = ()  # the distribution each was drawn from, or empty
 
 
 @dataclass(slots=True)
 class BatchPlan:
-    """The next pass: `parts[i]` is about `batch[i]`. `room`: tokens that may still be added.
+    """The next pass: `parts[i]` says what `batch[i]` is for. `room`: tokens that may still be added.
 
-    `even_width`: what the backend says, if it says something. Generated tokens that a row lacks are then read in no
-    wider pieces, and apart from the prompt: so they leave in the row what they left when they were decoded, and the
-    text goes on as it would have.
+    `even_width`: as the backend states it, or None. Generated tokens that a slot lacks are then fed in pieces no wider
+    than this, and apart from the prompt. So the slot holds the same KV entries as when these tokens were decoded, and
+    the text continues as it would have.
     """
 
     room: int
     even_width: int | None = None
     batch: list[Entry] = field(default_factory=list)
     parts: list[BatchItem] = field(default_factory=list)
-    holds_chunk: bool = False  # of a prompt
+    holds_chunk: bool = False  # whether it prefills part of a prompt
 
     @property
     def tokens(self) -> int:
-        """How many the pass feeds."""
+        """How many tokens the pass feeds."""
         return sum(len(entry.tokens) for entry in self.batch)
 
     def heads(self, vocabulary_size: int) -> list[HeadOf]:
-        """What suffices of the rows of each entry to draw the target's own token.
+        """Which top logits of each entry's rows suffice to sample the target's token.
 
-        To weigh drafts (probabilistic, threshold) and to explain takes whole rows. They are fetched then: one for each
-        draft that is looked at, where a head of the whole vocabulary would have the device sort every row of them all.
+        Weighing drafts (probabilistic, threshold) and explaining decisions take whole rows. These are fetched when
+        needed, one for each draft token looked at. Top logits as large as the vocabulary would make the device sort
+        every row.
         """
         return [head_for(part.sequence.session.rule.sampling, vocabulary_size) for part in self.parts]
 
     def add(self, part: BatchItem, most: int) -> int:
-        """Feed what the row lacks of the session's tokens, then the drafts; returns the tokens taken, `most` at most.
+        """Feed the session's uncached tokens, then the draft tokens; returns how many were added, at most `most`.
 
-        What is judged (the last committed token and the drafts) goes whole into one pass: where there is no room for
-        it, as much of the rest as there is room for goes alone, and is judged in a later pass.
+        What is judged (the last committed token and the draft tokens) goes into one pass as a whole. If there is no
+        room for it, as many of the other tokens as fit are fed, and it is judged in a later pass.
         """
         session = part.sequence.session
         assert session.row is not None
         feed = session.tokens[session.held :] + part.fresh
         judged_from = len(feed) - len(part.fresh) - 1
-        most = min(most, self.room, self._even(session, judged_from) or most)
+        most = min(most, self.room, self._piece(session, judged_from) or most)
         if len(feed) > most:
             feed = feed[: min(most, judged_from)]
             judged_from = len(feed)
@@ -69,9 +70,12 @@ class BatchPlan:
             self.room -= len(feed)
         return len(feed)
 
-    def _even(self, session: Session, lacking: int) -> int | None:
-        """How many tokens of a session may be read at once for its text's sake; `lacking`: those that go unjudged."""
-        if self.even_width is None or not lacking:
+    def _piece(self, session: Session, unjudged: int) -> int | None:
+        """How many tokens may be fed at once under `even_width`; None: any number.
+
+        `unjudged`: uncached tokens before the one that is judged.
+        """
+        if self.even_width is None or not unjudged:
             return None
         left = session.prompt_len - session.held
         if left > 0:

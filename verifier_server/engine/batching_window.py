@@ -1,21 +1,21 @@
-"""Whether to hold a pass open for guesses that are about to come.
+"""The batching window: whether a pass waits a little for verify requests that are about to arrive.
 
-An engine that starts whenever anything is ready falls into convoys: the first client of a group that thinks equally
-long gets a pass of its own, the others come while it runs, and from then on two groups take turns, each with passes
+An engine that starts a pass as soon as any request is ready falls into convoys. Of clients that draft for equally long,
+the first gets a pass of its own, the others arrive while it runs, and from then on two groups alternate, each in passes
 half as full as they could be. A short wait keeps the group together.
 """
 
 from collections.abc import Iterable
 
-LONGEST = 0.1  # share of a step
+LONGEST = 0.1  # the longest window, as a share of the pass's time
 
 
 def window_until(now: float, last: float, step: float, ready: int, expected: Iterable[float]) -> float | None:
-    """The moment, at most `last`, until which holding a pass gains most; None to start it now. Times in seconds.
+    """The time, at most `last`, until which waiting gains most; None: start the pass now. Times in seconds.
 
-    The pass is estimated to take `step`, and `ready` sessions wait for it. `expected`: when others should have come;
-    one that is overdue counts no more. To wait until the j-th of them saves each of these j what is left of a step
-    they would otherwise sit out, and costs each that is ready the wait.
+    `step`: the estimated time of the pass. `ready`: sessions that wait for it. `expected`: when other sessions should
+    have sent a request; overdue ones are ignored. Waiting for the first j of these saves each of the j sessions the
+    rest of a pass that it would otherwise wait for, and costs each ready session the wait.
     """
     best, until = 0.0, None
     for count, moment in enumerate(sorted(moment for moment in expected if now < moment <= last), 1):

@@ -1,8 +1,8 @@
-"""Who is part of the next pass, in which order, and who has to give up a row for it.
+"""Composes the next pass: which sessions are part of it, in which order, and which session gives up a slot for it.
 
-Guesses first, in order of arrival; then prompts (and texts whose row was taken), the least recently served first and
-together no more than a chunk; then steps that sessions take by themselves. A guess that came while a chunk was read
-gets a pass without one, so that prompts hold no guess up for longer than one chunk takes.
+Verify requests come first, in order of arrival. Then come prompts (and texts whose slot was taken), the least recently
+served first and together at most one chunk. Then come self-continuation steps. A request that arrived while a chunk was
+prefilled gets a pass without a chunk, so that prompts delay no request by more than one chunk.
 """
 
 import math
@@ -17,94 +17,97 @@ from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.engine.slots import SlotPool
 from verifier_server.sessions import Session
 
-_TURN = 16  # answers that a session gets out of its row before another that waits may have it: recomputing is dear
-_PATIENCE = 8  # passes without prompts after which they go first
+_TURN = 16  # answers that a session gets before a waiting one may take its slot: recomputing the KV cache is expensive
+_PATIENCE = 8  # passes without prefill after which waiting prompts go first
 
 
 class Composer:
-    """Fills passes. `chunk`: tokens of prompts in a pass while other sessions are active."""
+    """Fills passes. `chunk`: prompt tokens in a pass while other sessions are active."""
 
     def __init__(
         self,
         backend: Backend,
-        rows: SlotPool,
+        slots: SlotPool,
         queue: Queue,
         chunk: int,
         max_drafts: int,
         price: float,
     ) -> None:
-        """`price`: what a judged draft costs, as `draft_credit` counts."""
-        self._backend, self._rows, self._queue, self._price = backend, rows, queue, price
+        """`price`: what a judged draft token costs, from `draft_credit.price`."""
+        self._backend, self._slots, self._queue, self._price = backend, slots, queue, price
         self._chunk, self._max_drafts = min(chunk, backend.max_batch_tokens), max_drafts
-        self._left_out = 0  # passes since a prompt that waits was fed
-        self.chunk_over = -inf  # when the last pass ended that held one beside other sessions
+        self._left_out = 0  # passes since a waiting prompt was fed
+        self.chunk_over = -inf  # when the last pass ended that fed a chunk of a prompt beside other sessions
 
-    def compose(self, waiting: list[SequenceState], going_on: list[SequenceState]) -> BatchPlan:
-        """The next pass for sessions that wait (by arrival) and such that may take a step of their own.
+    def compose(self, waiting: list[SequenceState], continuing: list[SequenceState]) -> BatchPlan:
+        """The next pass for the sessions `waiting` (by arrival) and those `continuing`, which may self-continue.
 
-        It holds something whenever a session waits: some row belongs to one that waits, or to one that does not and
-        can be taken from it.
+        It is never empty if a session waits: a slot belongs to a waiting session, or to one that does not wait and
+        from which it can be taken.
         """
         plan = BatchPlan(self._backend.max_batch_tokens, self._backend.even_width)
-        guesses: list[BatchItem] = []
+        verifies: list[BatchItem] = []
         prompts: list[BatchItem] = []
         shared = len(self._active()) > 1
         for sequence in self._after_turns(waiting):
             run, requests = sequence.choose(self._max_drafts)
             most = self._allowed(sequence, shared)
             part = BatchItem(sequence, run, requests, run.fresh[:most], run.fresh_proposals[:most])
-            (guesses if sequence.lacking == 1 else prompts).append(part)
+            (verifies if sequence.uncached == 1 else prompts).append(part)
         if prompts and self._left_out >= _PATIENCE:
             self._add_prompts(plan, prompts)
-            self._add_guesses(plan, guesses)
+            self._add_verifies(plan, verifies)
         else:
-            self._add_guesses(plan, guesses)
+            self._add_verifies(plan, verifies)
             if any(part.run is not None and part.run.since < self.chunk_over for part in plan.parts):
                 self._left_out += bool(prompts)
             else:
                 self._add_prompts(plan, prompts)
-        for sequence in sorted(going_on, key=lambda sequence: sequence.served):
-            if plan.room and sequence.session.row is not None:  # a guess may just have taken it
+        for sequence in sorted(continuing, key=lambda sequence: sequence.served):
+            if plan.room and sequence.session.row is not None:  # a request above may have taken its slot
                 plan.add(BatchItem(sequence, None, [], []), plan.room)
         return plan
 
     def price(self, session: Session) -> float:
-        """What a judged draft costs a session.
+        """What a judged draft token costs a session.
 
-        Where the text depends on which drafts are judged, that must not depend on what others do, nor on what passes
-        take: such a session pays the full price, and goes by its credit also while it is alone.
+        With a strategy under which the text depends on which draft tokens are judged, that must depend neither on
+        other sessions nor on what passes take. Such a session pays the full price, and its credit also applies while
+        it is alone.
         """
         return self._price if session.strategy in DRAFTER_INVARIANT else 1.0
 
     def width(self, sequences: list[SequenceState]) -> int:
-        """Tokens that a pass over these feeds, roughly."""
-        read = min(sum(sequence.lacking - 1 for sequence in sequences), self._chunk)
+        """Tokens that a pass over these sessions feeds, roughly."""
+        prefill = min(sum(sequence.uncached - 1 for sequence in sequences), self._chunk)
         return min(
-            read + sum(sequence.width - sequence.lacking + 1 for sequence in sequences), self._backend.max_batch_tokens
+            prefill + sum(sequence.width - sequence.uncached + 1 for sequence in sequences),
+            self._backend.max_batch_tokens,
         )
 
     def first_answer(self, sequences: list[SequenceState]) -> tuple[int, int]:
-        """How many passes it takes until one of these that wait is answered, and about how many tokens each feeds.
+        """How many passes it takes until one of these waiting sessions is answered, and roughly how many tokens each
+        pass feeds.
 
-        Prompts are read by turns, a chunk in each pass, as many at a time as there are rows.
+        Prompts are prefilled by turns, a chunk in each pass, as many at a time as there are slots.
         """
-        rows = self._backend.rows
-        guesses = [sequence for sequence in sequences if sequence.lacking == 1]
-        if guesses or not sequences:
-            return 1, self.width(guesses[:rows])
-        at_once = self._queue.in_turns(sequences, lambda sequence: sequence.served)[:rows]
+        slots = self._backend.rows
+        verifies = [sequence for sequence in sequences if sequence.uncached == 1]
+        if verifies or not sequences:
+            return 1, self.width(verifies[:slots])
+        at_once = self._queue.in_turns(sequences, lambda sequence: sequence.served)[:slots]
         chunk = self._backend.max_batch_tokens if len(self._active()) == 1 else self._chunk
-        turns = [min(sequence.lacking, chunk) for sequence in at_once]
+        turns = [min(sequence.uncached, chunk) for sequence in at_once]
         ends = accumulate(turns)
         passes = min(
-            math.ceil(end / chunk) + (math.ceil(sequence.lacking / chunk) - 1) * math.ceil(sum(turns) / chunk)
+            math.ceil(end / chunk) + (math.ceil(sequence.uncached / chunk) - 1) * math.ceil(sum(turns) / chunk)
             for sequence, end in zip(at_once, ends, strict=True)
         )
         return passes, min(sum(turns), chunk)
 
-    def _add_guesses(self, plan: BatchPlan, parts: list[BatchItem]) -> None:
+    def _add_verifies(self, plan: BatchPlan, parts: list[BatchItem]) -> None:
         for part in parts:
-            if self._seated(part.sequence):
+            if self._ensure_slot(part.sequence):
                 plan.add(part, plan.room)
 
     def _add_prompts(self, plan: BatchPlan, parts: list[BatchItem]) -> None:
@@ -113,10 +116,10 @@ class Composer:
             return
         budget = plan.room if self._alone(parts) else self._chunk
         fed = 0
-        by_seat = {part.sequence: part for part in parts}
-        for part in (by_seat[sequence] for sequence in self._queue.in_turns(by_seat, lambda sequence: sequence.served)):
-            if plan.room and budget > fed and self._seated(part.sequence):
-                self._rows.share(part.sequence.session)
+        part_of = {part.sequence: part for part in parts}
+        for part in (part_of[sequence] for sequence in self._queue.in_turns(part_of, lambda sequence: sequence.served)):
+            if plan.room and budget > fed and self._ensure_slot(part.sequence):
+                self._slots.share(part.sequence.session)
                 fed += plan.add(part, budget - fed)
         self._left_out = 0 if fed else self._left_out + 1
         plan.holds_chunk = fed > 0
@@ -126,45 +129,46 @@ class Composer:
         return len(parts) == 1 and len(self._active()) == 1
 
     def _active(self) -> set[SequenceState]:
-        """Sessions that wait, or whose next guess may come while a pass is under way."""
+        """Sessions that wait, or whose next request may arrive while a pass runs."""
         return {sequence for sequence in self._queue.recent if sequence.session.finish_reason is None}.union(
             self._queue.waiting
         )
 
     def _allowed(self, sequence: SequenceState, shared: bool) -> int | None:
-        """Drafts of `sequence` that the next pass may judge; None: all there are."""
+        """How many draft tokens of `sequence` the next pass may judge; None: all."""
         if not shared and sequence.session.strategy in DRAFTER_INVARIANT:
             return None
         return sequence.draft_credit.drafts(self.price(sequence.session))
 
-    def _seated(self, sequence: SequenceState) -> bool:
-        """Whether `sequence` has a row, or gets one: a free one, or that of a session for which nothing waits.
+    def _ensure_slot(self, sequence: SequenceState) -> bool:
+        """Whether `sequence` has a slot or gets one: a free one, or that of a session without a waiting request.
 
-        Nobody loses a row that is part of this pass, since something waits for all that are.
+        No session that is part of this pass loses its slot, since a request waits for each of them.
         """
         if sequence.session.row is None:
-            idle = next((owner for owner in self._rows.owners() if not self._queue[owner].requests), None)
-            if self._rows.free:
-                self._rows.give(sequence.session)
+            idle = next((owner for owner in self._slots.owners() if not self._queue[owner].requests), None)
+            if self._slots.free:
+                self._slots.give(sequence.session)
             elif idle is not None:
-                self._rows.take_over(idle, sequence.session)
+                self._slots.take_over(idle, sequence.session)
             else:
                 return False
             sequence.answers = 0
         return True
 
     def _after_turns(self, waiting: list[SequenceState]) -> list[SequenceState]:
-        """`waiting`, less one session whose turn is over if somebody waits for a row and none else can be had.
+        """`waiting`, without one session whose turn is over if another waits for a slot and no other slot can be had.
 
-        One a pass, and it is no part of this pass: so that taking rows does not go round in circles.
+        At most one session per pass gives up its slot so, and it is left out of this pass: it cannot take the slot
+        straight back.
         """
         lacking = sum(sequence.session.row is None for sequence in waiting)
-        if lacking > self._rows.free:
-            owners = [self._queue[owner] for owner in self._rows.owners()]
-            if lacking <= self._rows.free + sum(not owner.requests for owner in owners):
+        if lacking > self._slots.free:
+            owners = [self._queue[owner] for owner in self._slots.owners()]
+            if lacking <= self._slots.free + sum(not owner.requests for owner in owners):
                 return waiting
             for owner in owners:
                 if owner.requests and owner.answers >= _TURN:
-                    self._rows.drop(owner.session)
+                    self._slots.drop(owner.session)
                     return [sequence for sequence in waiting if sequence is not owner]
         return waiting

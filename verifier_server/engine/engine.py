@@ -1,4 +1,4 @@
-"""The engine thread: takes in what was asked, runs one forward pass after another, and sleeps when there is none."""
+"""The engine thread: takes in requests, runs one forward pass after another, and sleeps while there is none to run."""
 
 import logging
 import threading
@@ -32,10 +32,12 @@ class Engine:
         pass_ms: Sequence[float] = (),
         deliver: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clock` in seconds. `deliver` is called from the engine's thread after answers were given, once for all of
-        a pass; the rest as for `Scheduler`, but that by default no pass waits: each step that could be taken is."""
+        """`clock` in seconds. `deliver` is called from the engine's thread after answers were given, once per pass.
+
+        The other arguments are those of `Scheduler`, except that by default there is no batching window.
+        """
         self.backend = backend
-        self.failure: str | None = None  # why there will be no more passes, once that is so
+        self.failure: str | None = None  # why there will be no more passes; None while there are
         self._scheduler = Scheduler(
             backend, max_drafts=max_drafts, prefill_chunk=prefill_chunk, max_queue=max_queue, hold=hold, pass_ms=pass_ms
         )
@@ -43,7 +45,7 @@ class Engine:
         self._clock = clock
         self._deliver = deliver
         self._wake = threading.Condition()
-        self._inbox: list[Callable[[], None]] = []  # what is to be done between passes, in order
+        self._inbox: list[Callable[[], None]] = []  # calls to make between passes, in order
         self._stopping = self._shutting_down = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -52,40 +54,40 @@ class Engine:
 
     @property
     def ended(self) -> SpecPairError | None:
-        """What is answered since there are no more passes; None while there are."""
+        """The error that answers requests once there are no more passes; None while there are."""
         if self.failure is not None:
             return EngineError(self.failure)
         return ShuttingDown(_SHUTTING_DOWN) if self._shutting_down else None
 
     def shut_down(self) -> None:
-        """Answer what waits with an error after the pass under way; there will be no other. From any thread."""
+        """Run no pass after the present one, and answer waiting requests with ShuttingDown. From any thread."""
         with self._wake:
             self._stopping = self._shutting_down = True
             self._wake.notify()
 
     def stop(self) -> None:
-        """End the thread after the pass under way and free the model; what waits is answered with an error."""
+        """Shut down, wait for the thread to end, and free the model."""
         self.shut_down()
         self._thread.join()
         self.backend.close()
 
     def submit(self, request: Request) -> None:
-        """Queue a job. From any thread. What is wrong with it, an overload too, comes as its answer."""
+        """Queue a request. From any thread. Errors, Overloaded included, are given to `request.done`."""
         now = self._clock()
         if not self._between_passes(lambda: self._take_in(request, now)):
             request.done(self.ended or EngineError("the engine has stopped: restart the verifier"))
             self._deliver()
 
     def forget(self, session: Session) -> None:
-        """Give up the row of a session that is gone. From any thread."""
+        """Free the slot of a removed session and fail its waiting requests. From any thread."""
         self._between_passes(lambda: self._scheduler.forget(session, self._clock()))
 
     def replace(self, old: Session, new: Session) -> None:
-        """Give up `old`, and let `new` have its row with what it holds of their common beginning. From any thread."""
+        """Remove `old`; `new` gets its slot, with the prefix that both share. From any thread."""
         self._between_passes(lambda: self._scheduler.replace(old, new, self._clock()))
 
     def check_integrity(self) -> None:
-        """Raises Inconsistent when sessions, rows and jobs do not add up between two passes. From any thread."""
+        """Raises Inconsistent if sessions, slots and requests do not fit together. From any thread."""
         checked: Future[None] = Future()
 
         def check() -> None:
@@ -104,11 +106,11 @@ class Engine:
         checked.result()
 
     def step(self) -> bool:
-        """Take in what came, and run one forward pass; False when there was none to run."""
+        """Make the calls that are due, and run one forward pass; False if there was none to run."""
         with self._wake:
             inbox, self._inbox = self._inbox, []
-        for do in inbox:
-            do()
+        for call in inbox:
+            call()
         began = self._clock()
         plan = self._scheduler.plan(began)
         self._deliver()
@@ -125,11 +127,11 @@ class Engine:
         self._deliver()
         return True
 
-    def _between_passes(self, do: Callable[[], None]) -> bool:
-        """Have the engine's thread do something; False when it does nothing any more."""
+    def _between_passes(self, call: Callable[[], None]) -> bool:
+        """Have the engine's thread make `call` before its next pass; False if the thread is stopping."""
         with self._wake:
             if not self._stopping:
-                self._inbox.append(do)
+                self._inbox.append(call)
                 self._wake.notify()
             return not self._stopping
 
@@ -149,13 +151,13 @@ class Engine:
             self.failure = "the engine thread died: see the verifier's log, and restart it"
         with self._wake:
             self._stopping = True
-        for do in self._inbox:
-            do()
+        for call in self._inbox:
+            call()
         self._scheduler.abandon(self.ended or ShuttingDown(_SHUTTING_DOWN))
         self._deliver()
 
     def _sleep(self) -> None:
-        """Wait until something comes in, or the scheduler wants to be asked again."""
+        """Wait for a call, or until the scheduler is to plan again (`wake_at`)."""
         with self._wake:
             while not (self._inbox or self._stopping):
                 wake_at = self._scheduler.wake_at

@@ -1,4 +1,4 @@
-"""The guesses that wait: taken in within bounds, placed against the record, answered in order of arrival."""
+"""The queue of waiting requests: bounded, placed against the committed tokens, answered in order of arrival."""
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
@@ -10,56 +10,57 @@ from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.sequence_state import SILENCE, SequenceState
 from verifier_server.sessions import Session
 
-PER_SESSION = 16  # guesses of one session that may wait
-CLIENTS = 4096  # whose turn is remembered
+PER_SESSION = 16  # requests of one session that may wait
+CLIENTS = 4096  # whose last turn is remembered
 
 
 class Queue:
-    """Sessions by what waits of them. Times in seconds."""
+    """Known sessions and their waiting requests. Times in seconds."""
 
     def __init__(self, max_drafts: int, max_queue: int) -> None:
         self._max_drafts, self._max_queue = max_drafts, max_queue
         self._sequences: dict[Session, SequenceState] = {}
-        self._waiting: dict[SequenceState, None] = {}  # those with a guess
+        self._waiting: dict[SequenceState, None] = {}  # those with a request
         self._recent: OrderedDict[SequenceState, None] = OrderedDict()  # heard of lately, the longest silent first
         self._remembered = ClientCredit()
         self._arrivals = 0
         self._count = 0
         self._counts: Counter[str] = Counter()  # by client
-        self._served: OrderedDict[str, int] = OrderedDict()  # when each client was part of a pass, among arrivals
+        self._served: OrderedDict[str, int] = OrderedDict()  # each client's last pass, as a number among `_arrivals`
 
     def __getitem__(self, session: Session) -> SequenceState:
         return self._sequences[session]
 
     def __len__(self) -> int:
-        """Guesses that wait."""
+        """How many requests wait."""
         return self._count
 
     @property
     def sequences(self) -> Iterable[SequenceState]:
-        """All sessions that are known."""
+        """All known sessions."""
         return self._sequences.values()
 
     @property
     def waiting(self) -> list[SequenceState]:
-        """Sessions with a guess, the one first that has been waiting for a pass the longest.
+        """Sessions with a request, those first that have waited the longest for a pass.
 
-        Not by the arrival of their guesses: a session with many of them waiting would always be the first. Clients
-        take turns, so that one with many sessions pushes nobody out.
+        The arrival of single requests does not count: a session with many of them would always be first. Clients take
+        turns, so that one client with many sessions displaces no other.
         """
         return self.in_turns(self._waiting, lambda sequence: sequence.turn)
 
     @property
     def recent(self) -> Iterable[SequenceState]:
-        """Sessions heard of within the last seconds, as of the last `drop_silent`."""
+        """Sessions heard of within the last `SILENCE` seconds, as of the last `drop_silent`."""
         return self._recent
 
     def in_turns(
         self, sequences: Iterable[SequenceState], order: Callable[[SequenceState], int]
     ) -> list[SequenceState]:
-        """The first of each client by `order`, then the second of each, and so on.
+        """The first session of each client by `order`, then the second of each, and so on.
 
-        Of two clients the one first that was part of a pass the longest ago; one that was of none: that came first.
+        Among clients, the one comes first whose last pass is the longest ago; for a client without a pass the arrival
+        of its first session counts.
         """
         before: Counter[str] = Counter()
         came: dict[str, int] = {}
@@ -74,15 +75,15 @@ class Queue:
         return [sequence for _, sequence in places]
 
     def served(self, sequence: SequenceState) -> None:
-        """A pass feeds for this session."""
+        """A pass feeds tokens for this session."""
         self._arrivals += 1
         self._served[sequence.session.client] = self._arrivals
         self._served.move_to_end(sequence.session.client)
         if len(self._served) > CLIENTS:
             self._served.popitem(last=False)
 
-    def in_the_way(self, session: Session) -> list[SequenceState]:
-        """Those of whom one is to be answered before one more guess of `session` may wait; empty: it may now."""
+    def blocking(self, session: Session) -> list[SequenceState]:
+        """Sessions of which one must be answered before another request of `session` may wait; empty: it may now."""
         sequence, client = self._sequences.get(session), session.client
         if sequence is not None and len(sequence.requests) >= PER_SESSION:
             return [sequence]
@@ -92,21 +93,21 @@ class Queue:
 
     @property
     def _share(self) -> int:
-        """How many guesses of one client may wait: three quarters of all. The rest is for others."""
+        """How many requests of one client may wait: three quarters of all. The rest is for other clients."""
         return self._max_queue - self._max_queue // 4
 
-    def fullness(self, session: Session) -> str:
-        """Why no more guesses of `session` may wait, in words."""
+    def overload(self, session: Session) -> str:
+        """Why no more requests of `session` may wait, as an error text."""
         sequence = self._sequences.get(session)
         if sequence is not None and len(sequence.requests) >= PER_SESSION:
-            return f"{len(sequence.requests)} guesses of session {session.id} wait already"
+            return f"{len(sequence.requests)} requests of session {session.id} are already waiting"
         if session.client and self._counts[session.client] >= self._share:
-            return f"{self._counts[session.client]} guesses of yours wait, as many as one client may have waiting"
-        return f"{self._count} guesses wait already"
+            return f"{self._counts[session.client]} of your requests are already waiting, the most for one client"
+        return f"{self._count} requests are already waiting"
 
     def has_room(self, session: Session) -> bool:
-        """Whether one more guess of `session` may wait."""
-        if not self.in_the_way(session):
+        """Whether one more request of `session` may wait. Drops cancelled requests if that makes room."""
+        if not self.blocking(session):
             return True
         before = self._count
         for each in list(self._waiting):
@@ -114,21 +115,21 @@ class Queue:
         return self._count < before and self.has_room(session)
 
     def add(self, request: Request, now: float) -> SequenceState:
-        """Take in a guess: the seat of its session.
+        """Queue a request; returns the state of its session.
 
-        Raises UnknownSession when its session was forgotten, and OverlapRefused for a guess that comes while another
-        one waits, where what stands would depend on which of them is judged first.
+        Raises UnknownSession if its session was removed. Raises OverlapRefused if another request of the session waits
+        and the accepted tokens would depend on which of the two is judged first.
         """
         if request.session.gone:
-            raise UnknownSession(f"session {request.session.id} was deleted before its guess came")
+            raise UnknownSession(f"session {request.session.id} was deleted before this request was queued")
         sequence = self._sequence(request.session)
         request.submitted = now
         if request.session.strategy not in DRAFTER_INVARIANT:
             self._check_overlap(sequence, request)
-        self._line_up(request, now)
+        self._number(request, now)
         if not sequence.requests:
             sequence.turn = request.number
-        sequence.hear(request, now)
+        sequence.add(request, now)
         self._count += 1
         self._counts[sequence.session.client] += 1
         self._waiting[sequence] = None
@@ -137,16 +138,16 @@ class Queue:
         return sequence
 
     def judged(self, sequence: SequenceState, drafts: int, accepted: int, price: float) -> None:
-        """A pass has judged so many drafts of a session, at that price each."""
+        """A pass has judged `drafts` draft tokens of a session, at `price` each, and accepted `accepted` of them."""
         sequence.draft_credit.judged(drafts, accepted, price)
         self._remembered.judged(sequence.session.client, sequence.draft_credit)
 
-    def succeed(self, old: Session, new: Session) -> None:
-        """Let `new` be known from here on, with the credit of `old`."""
+    def inherit(self, old: Session, new: Session) -> None:
+        """Make `new` known, with the draft credit of `old`."""
         self._sequence(new).draft_credit = self._sequence(old).draft_credit
 
     def drop_silent(self, now: float) -> None:
-        """Let sessions that nothing was heard of for a while count as recent no more."""
+        """Remove sessions from `recent` that were silent for longer than `SILENCE`."""
         while self._recent:
             sequence = next(iter(self._recent))
             if now - sequence.heard <= SILENCE:
@@ -154,8 +155,11 @@ class Queue:
             del self._recent[sequence]
 
     def settle(self, sequence: SequenceState, now: float, ran: Request | None = None, judged: int = 0) -> None:
-        """Answer, in order of arrival, what the record answers: `ran` too, if a pass has just judged `judged` drafts
-        of it. Then its session queues anew."""
+        """Answer, in order of arrival, the requests that the committed tokens answer.
+
+        `ran`: the request that a pass has just run, judging `judged` draft tokens of it; it is answered, too, and its
+        session goes to the end of the order.
+        """
         if ran is not None:
             self._arrivals += 1
             sequence.turn = self._arrivals
@@ -178,32 +182,32 @@ class Queue:
             request.done(error)
 
     def forget(self, session: Session) -> None:
-        """Let go of a session; what waits of it fails."""
+        """Remove a session; its waiting requests fail with UnknownSession."""
         sequence = self._sequences.pop(session, None)
         if sequence is not None:
-            error = UnknownSession(f"session {session.id} was deleted while its guess was waiting")
+            error = UnknownSession(f"session {session.id} was deleted while its request was waiting")
             self.fail(sequence, list(sequence.requests), error)
             self._recent.pop(sequence, None)
 
     def check(self) -> Iterable[str]:
-        """What does not add up, in words."""
+        """Describe each inconsistency."""
         if self._count != sum(len(sequence.requests) for sequence in self._sequences.values()):
             waiting = sum(len(sequence.requests) for sequence in self._sequences.values())
             yield f"{self._count} requests are counted, {waiting} wait"
         for session, sequence in self._sequences.items():
             if session is not sequence.session or session.gone:
-                yield f"session {session.id} is gone and still known"
+                yield f"session {session.id} was removed and is still known"
             if bool(sequence.requests) != (sequence in self._waiting):
                 waits = sequence in self._waiting
                 yield f"session {session.id} has {len(sequence.requests)} requests and waits: {waits}"
             if any(request.closed or request.session is not session for request in sequence.requests):
-                yield f"session {session.id}: an answered guess waits, or another session's"
+                yield f"session {session.id}: an answered request waits, or another session's"
             if [request.number for request in sequence.requests] != sorted(
                 request.number for request in sequence.requests
             ):
-                yield f"session {session.id}: its guesses are out of order"
+                yield f"session {session.id}: its requests are out of order"
             if session.own_from != sorted(set(session.own_from)):
-                yield f"session {session.id}: its own steps overlap"
+                yield f"session {session.id}: its ranges of target-decoded tokens overlap"
         for sequence in [*self._waiting, *self._recent]:
             if self._sequences.get(sequence.session) is not sequence:
                 yield f"session {sequence.session.id} is unknown, and waits or counts as recent"
@@ -211,15 +215,15 @@ class Queue:
     def _sequence(self, session: Session) -> SequenceState:
         sequence = self._sequences.get(session)
         if sequence is None:
-            # Where the text depends on which drafts are judged, it must not depend on the client's other texts.
+            # If the text depends on which draft tokens are judged, it must not depend on the client's other texts.
             known = session.client if session.strategy in DRAFTER_INVARIANT else ""
             sequence = self._sequences[session] = SequenceState(session, self._remembered.draft_credit(known))
         return sequence
 
     def _check_overlap(self, sequence: SequenceState, request: Request) -> None:
-        """One guess at a time; but the same one may come again, and what the record answers waits for nothing."""
+        """Allow one draft at a time. A duplicate may wait as well, and so may what the committed tokens answer."""
         others = [other for other in sequence.requests if not other.cancelled and not other.same_as(request)]
-        # Whether it came before or behind the pass that has just ended is for chance to decide.
+        # One submitted before the last pass ended overlaps, too: by chance it is handled before or after that pass.
         overlaps = others or request.submitted < request.session.judged_at
         if overlaps and request.place(self._max_drafts, first=False):
             raise OverlapRefused(
@@ -227,7 +231,7 @@ class Queue:
                 f"{request.session.strategy} the text would depend on timing: send one at a time"
             )
 
-    def _line_up(self, request: Request, now: float) -> None:
+    def _number(self, request: Request, now: float) -> None:
         self._arrivals += 1
         request.number, request.since = self._arrivals, now
 
@@ -235,11 +239,10 @@ class Queue:
         answer = request.answer(now, judged)
         if request.until_end and answer.finish_reason is None:
             request.position, request.fresh = answer.total_tokens, []
-            sequence.requests.remove(
-                request
-            )  # behind those who have waited longer, like a client that asks again at once
+            # It goes to the end of the order, like the request of a client that asks again at once.
+            sequence.requests.remove(request)
             sequence.requests.append(request)
-            self._line_up(request, now)
+            self._number(request, now)
         else:
             self._remove(sequence, [request])
             if answer.finish_reason is None:
@@ -262,13 +265,13 @@ class Queue:
 
 
 def _expect_next(sequence: SequenceState, request: Request, answer: Answer, now: float) -> None:
-    """What an answered guess says of the next one."""
-    fell = answer.accepted < len(request.drafts)
-    if fell and not (answer.judged or answer.unjudged):
+    """Tell the arrival estimator what an answered request means for the session's next one."""
+    rejected = answer.accepted < len(request.drafts)
+    if rejected and not (answer.judged or answer.unjudged):
         sequence.arrivals.overtaken()
-    elif fell or not request.drafts or request.next_in is None:
+    elif rejected or not request.drafts or request.next_in is None:
         sequence.arrivals.answered(now, request.next_in)
-    elif answer.judged:  # all of it stood: a client that can tell what comes next has sent on
+    elif answer.judged:  # fully accepted: a client that drafts ahead has already sent the next request
         sequence.arrivals.answered(now, 0.0)
-    else:  # overtaken by what was committed meanwhile: when the next will be in time, nobody knows
+    else:  # all of it was committed before it was judged: when the next request will be in time is unknown
         sequence.arrivals.over()

@@ -1,4 +1,4 @@
-"""A guess on its way through the verifier, and what it came to."""
+"""A verify request on its way through the engine, and its answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,23 +13,23 @@ from verifier_server.sessions import Session
 
 @dataclass(slots=True)
 class Answer:
-    """What a guess came to; the reply to `/verify` says the same."""
+    """The engine's answer to a request; the reply to `/verify` says the same."""
 
     position: int
     tokens: list[int]  # committed from `position` on
-    accepted: int  # leading drafts equal to committed tokens; none by a strategy that accepts none
-    judged: int  # drafts the model ran for this answer
+    accepted: int  # leading draft tokens equal to committed tokens; 0 with a strategy that accepts none
+    judged: int  # draft tokens the model ran for this answer
     total_tokens: int
     finish_reason: str | None
-    queue_ms: float  # all of the wait, where another guess's pass brought the answer
-    forward_ms: float  # in passes that ran this very guess; 0: the model never did
-    sessions: int = 0  # that shared the last of them
-    decisions: list[dict[str, Any] | None] | None = None  # on each of `tokens`, as replies carry them, where asked for
-    unjudged: int = 0  # drafts at the end of those that were new, for which the session's credit did not suffice
+    queue_ms: float  # the whole wait, if the pass of another request brought the answer
+    forward_ms: float  # in passes that ran this very request; 0 if there was none
+    sessions: int = 0  # that shared the last of these passes
+    decisions: list[dict[str, Any] | None] | None = None  # on each of `tokens`, as in replies; None: not asked for
+    unjudged: int = 0  # draft tokens at the end of the new ones that the session's credit did not cover
 
     @property
     def timing(self) -> dict[str, float]:
-        """The times as replies carry them."""
+        """The times, as in replies."""
         return {
             "queue_ms": round(self.queue_ms, 3),
             "forward_ms": round(self.forward_ms, 3),
@@ -37,12 +37,12 @@ class Answer:
         }
 
 
-Told = Callable[[Answer | SpecPairError], None]  # called with each answer, from any thread
+OnAnswer = Callable[[Answer | SpecPairError], None]  # called with each answer, from any thread
 
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A guess waiting for its answer. `done` is called once, from the engine's thread.
+    """A verify request that waits for its answer. `done` is called once, from the engine's thread.
 
     With `until_end` the session is decoded to its end, and `done` is called after every pass. Times in seconds.
     """
@@ -50,32 +50,32 @@ class Request:
     session: Session
     position: int
     drafts: list[int]
-    done: Told
+    done: OnAnswer
     until_end: bool = False
-    next_in: float | None = None  # from the answer to the arrival of the session's next guess, as its client expects
-    goes_on: bool | None = None  # whether the session may take steps of its own from here on; None: as before
-    resumes: bool = False  # of a text that was let in: the bound on what may wait is for others
-    proposals: list[Weights] = field(default_factory=list)  # what each draft was drawn from, or nothing
-    cancelled: bool = False  # nobody waits for the answer any more; set from any thread
+    next_in: float | None = None  # from the answer to the session's next request, as its client expects
+    goes_on: bool | None = None  # whether the session may self-continue from here on; None: as before
+    admitted: bool = False  # of a text that was already admitted: the bound on waiting requests is for others
+    proposals: list[Weights] = field(default_factory=list)  # distribution each draft token was drawn from, or empty
+    cancelled: bool = False  # the answer is no longer wanted; set from any thread
     submitted: float = 0.0
-    started: float | None = None  # when the first pass that ran it began
-    forward: float = 0.0  # in such passes
+    started: float | None = None  # when the first pass that ran this request began
+    forward: float = 0.0  # time in such passes
     sessions: int = 0  # in the last of them
     number: int = 0  # its place in the order of arrival
     since: float = 0.0  # when it took that place
-    fresh: list[int] = field(default_factory=list)  # what of it goes beyond the record, as of the last placing
-    fresh_proposals: list[Weights] = field(default_factory=list)  # of these
+    fresh: list[int] = field(default_factory=list)  # draft tokens beyond the committed tokens, as of the last `place`
+    fresh_proposals: list[Weights] = field(default_factory=list)  # of `fresh`
     closed: bool = False  # its last answer was given
 
     def same_as(self, other: "Request") -> bool:
-        """Whether the two say the same, whoever asks."""
+        """Whether both hold the same draft at the same position."""
         return (self.position, self.drafts, self.proposals) == (other.position, other.drafts, other.proposals)
 
     def place(self, max_drafts: int, first: bool) -> bool:
-        """Compare the guess with what is committed by now; False where the record holds the whole answer.
+        """Compare the draft with the committed tokens; False if these hold the whole answer.
 
-        `fresh` may stay longer than `max_drafts` while the guess is not `first` of its session: what an earlier one
-        will have committed does not count. Raises TooManyDrafts, PositionInsidePrompt, PositionBeyondCommitted.
+        `fresh` may stay longer than `max_drafts` while the request is not the `first` of its session: earlier requests
+        may commit part of it. Raises TooManyDrafts, PositionInsidePrompt, PositionBeyondCommitted.
         """
         session = self.session
         finished = session.finish_reason is not None
@@ -83,7 +83,7 @@ class Request:
         if fresh is None or (not session.strategy.extends and self.position < len(session.tokens)):
             return False
         if len(fresh) <= max_drafts:
-            # The last place before the limit is the target's own: a draft there would be judged for nothing.
+            # The last position before the limit always gets a bonus or recovered token: no draft token is needed there.
             fresh = fresh[: session.limit - len(session.tokens) - 1]
         elif first:
             check_number(len(fresh), max_drafts)
@@ -91,8 +91,11 @@ class Request:
         return True
 
     def answer(self, now: float, judged: int | None) -> Answer:
-        """What the record says to this guess. `judged`: its drafts that the pass judged which has brought the answer;
-        None: it was another guess's pass, or none, so that each pass is told of in one answer."""
+        """The answer according to the committed tokens.
+
+        `judged`: draft tokens of this request judged by the pass that brought the answer. None: another request's pass
+        brought it, or none did; so each pass is reported in one answer only.
+        """
         session, ran = self.session, judged is not None
         tokens = session.tokens[self.position :]
         return Answer(
@@ -111,6 +114,8 @@ class Request:
 
 
 def check_number(fresh: int, max_drafts: int) -> None:
-    """Raise TooManyDrafts, with the limit, for more `fresh` drafts than are judged at once."""
+    """Raise TooManyDrafts, with the limit, if `fresh` is more than `max_drafts`."""
     if fresh > max_drafts:
-        raise TooManyDrafts(f"{fresh} new drafts, this verifier judges at most {max_drafts} at once", limit=max_drafts)
+        raise TooManyDrafts(
+            f"{fresh} new draft tokens: this verifier judges at most {max_drafts} at once", limit=max_drafts
+        )

@@ -1,10 +1,10 @@
-"""What the next forward pass holds: guesses first, then chunks of prompts, then steps that sessions take by themselves.
+"""Plans forward passes and applies their results: verify requests, chunks of prompts, self-continuation steps.
 
-All sessions share each pass (continuous batching). Prefill, verify, plain decoding and recomputing an evicted row are
-one thing here: feed what the row lacks of the session's tokens, then the fresh drafts; judge from the last committed
-token on. Nothing here waits, reads a clock or runs the model, so that the same code runs in virtual time:
+All sessions share each pass (continuous batching). Prefill, verify, plain decoding and recomputing an evicted slot are
+the same here: feed the session's tokens that are not in its slot, then the new draft tokens; judge from the last
+committed token on. Nothing here waits, reads a clock or runs the model, so the same code runs in virtual time:
 
-    plan = scheduler.plan(now)        None: ask again when something was submitted, or at `scheduler.wake_at`
+    plan = scheduler.plan(now)        None: call again after a `submit`, or at `scheduler.wake_at`
     rows = backend.heads(plan.batch, plan.heads(backend.vocabulary.size))
     scheduler.conclude(plan, rows, began, ended)
 """
@@ -21,22 +21,22 @@ from verifier_server.engine.batch_plan import BatchItem, BatchPlan
 from verifier_server.engine.batching_window import LONGEST, window_until
 from verifier_server.engine.composer import Composer
 from verifier_server.engine.draft_credit import price
+from verifier_server.engine.pass_time import PassTime
 from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.engine.slots import SlotPool
-from verifier_server.engine.step_time import StepTime
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.engine")
 
 
 class Inconsistent(Exception):
-    """The scheduler's books do not add up; the message says where."""
+    """The scheduler's state is inconsistent; the message says where."""
 
 
 class Scheduler:
-    """Owns what waits and which session has which row. Used by one thread at a time; times in seconds, on any clock."""
+    """Owns the waiting requests and the slots. Used by one thread at a time. Times in seconds, on any clock."""
 
     def __init__(
         self,
@@ -48,65 +48,65 @@ class Scheduler:
         hold: float = LONGEST,
         pass_ms: Sequence[float] = (),
     ) -> None:
-        """`prefill_chunk`: tokens of prompts in a pass that others share. `hold`: how long a pass may wait for guesses
-        about to come, as a share of what it takes. `pass_ms[n]`: milliseconds of a pass over n + 1 tokens, if known."""
-        self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a guess is judged in one pass
-        self.wake_at: float | None = None  # when to plan again at the latest, though nothing was submitted
+        """`prefill_chunk`: prompt tokens in a pass that other sessions share. `hold`: the batching window, as a share
+        of the pass's time. `pass_ms[n]`: milliseconds of a pass over n + 1 tokens, if known."""
+        self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a draft is judged in one pass
+        self.wake_at: float | None = None  # when to plan again at the latest, even if nothing was submitted
         self._backend = backend
         self._hold = hold
-        self._step_time = StepTime(pass_ms)
+        self._pass_time = PassTime(pass_ms)
         self._queue = Queue(self.max_drafts, max_queue)
         self._rows = SlotPool(backend)
         self._composer = Composer(backend, self._rows, self._queue, prefill_chunk, self.max_drafts, price(pass_ms))
         self._running: BatchPlan | None = None
         self._passes = 0
-        self._opened: float | None = None  # when the next pass could first have started
+        self._window_opened: float | None = None  # when the next pass could have started at the earliest
 
     def submit(self, request: Request, now: float) -> None:
-        """Take in a guess. Raises Overloaded, with `retry_after` in seconds, and UnknownSession if it is forgotten."""
-        if not (request.resumes or self._queue.has_room(request.session)):
+        """Queue a request. Raises Overloaded, with `retry_after` in seconds, and what `Queue.add` does."""
+        if not (request.admitted or self._queue.has_room(request.session)):
             raise Overloaded(
-                f"{self._queue.fullness(request.session)}: try again later",
+                f"{self._queue.overload(request.session)}: try again later",
                 retry_after=max(1, math.ceil(self._room_in(request.session))),
             )
         sequence = self._queue.add(request, now)
         if len(sequence.requests) == 1:
-            sequence.served = self._passes  # whoever comes queues behind those who are here
+            sequence.served = self._passes  # it queues after the sessions that wait already
 
     def forget(self, session: Session, now: float) -> None:
-        """Give up the row of a session that is gone; what waits of it fails with UnknownSession."""
+        """Free the slot of a removed session; its waiting requests fail with UnknownSession."""
         self._queue.forget(session)
         session.gone = True
         if self._running is None or all(part.sequence.session is not session for part in self._running.parts):
-            self._rows.drop(session)  # else when the pass under way is over
-        _tell(session)
+            self._rows.drop(session)  # else `conclude` does, after the pass that is running
+        _notify(session)
 
     def replace(self, old: Session, new: Session, now: float) -> None:
-        """Give up `old` as `forget` does, and let `new` have its row with what it holds of their common beginning."""
-        self._queue.succeed(old, new)
+        """Remove `old` as `forget` does; `new` gets its slot, with the prefix that both share."""
+        self._queue.inherit(old, new)
         if self._running is None and old.row is not None:
             self._rows.take_over(old, new)
         self.forget(old, now)
 
     def plan(self, now: float) -> BatchPlan | None:
-        """The next pass, or None when there is nothing to run now. What the record answers is answered."""
+        """The next pass, or None if there is nothing to run now. Answers what the committed tokens answer already."""
         if self._running is not None:
-            raise RuntimeError("the pass under way has not been concluded")
+            raise RuntimeError("the last pass was not concluded: call conclude() or failed() before plan()")
         self.wake_at = None
         self._queue.drop_silent(now)
         for sequence in self._queue.waiting:
             self._queue.settle(sequence, now)
         waiting, quiet = self._queue.waiting, [sequence for sequence in self._queue.recent if not sequence.requests]
-        going_on = [sequence for sequence in quiet if sequence.goes_on]
-        ready = waiting or self._due(going_on, now)
+        continuing = [sequence for sequence in quiet if sequence.may_continue]
+        ready = waiting or self._due(continuing, now)
         if not ready:
-            self._opened = None
+            self._window_opened = None
             return None
-        others = quiet if waiting else [sequence for sequence in quiet if sequence not in going_on]
-        if self._held_open(ready, others, now):
+        others = quiet if waiting else [sequence for sequence in quiet if sequence not in continuing]
+        if self._waits_for(others, ready, now):
             return None
-        self._opened = None
-        self._running = plan = self._composer.compose(waiting, going_on)
+        self._window_opened = None
+        self._running = plan = self._composer.compose(waiting, continuing)
         self._passes += 1
         for part in plan.parts:
             part.sequence.served = self._passes
@@ -115,7 +115,10 @@ class Scheduler:
         return plan
 
     def conclude(self, plan: BatchPlan, brought: Sequence[Rows], began: float, ended: float) -> None:
-        """Judge and commit what a pass over `plan.batch` brought, answer the guesses, tell those who watch."""
+        """Judge and commit what a pass over `plan.batch` brought, answer the requests, notify the watchers.
+
+        `brought[i]`: rows of logits, or of top logits, for `plan.batch[i]`. The pass ran from `began` to `ended`.
+        """
         self._running = None
         for part, entry, rows in zip(plan.parts, plan.batch, brought, strict=True):
             session = part.sequence.session
@@ -131,59 +134,62 @@ class Scheduler:
                 continue
             try:
                 self._commit(part, rows, began, ended)
-            except (ValueError, BackendError) as error:  # a NaN, or a row not to be had; the other sessions are sound
-                self._refill([part], error)
+            except (ValueError, BackendError) as error:  # NaN, or a row that cannot be fetched: others are intact
+                self._fail_parts([part], error)
                 continue
             self._queue.settle(part.sequence, ended, part.run, len(part.fresh))
-        self._step_time.learn(plan.tokens, ended - began)
+        self._pass_time.learn(plan.tokens, ended - began)
         if plan.holds_chunk:
             self._composer.chunk_over = ended
 
     def failed(self, plan: BatchPlan, error: Exception, now: float) -> None:
-        """Fail the guesses of a pass that the engine could not run; what its rows hold will be computed anew."""
+        """Fail the requests of a pass that the backend could not run; the KV cache of its slots will be recomputed."""
         self._running = None
-        self._refill(plan.parts, error)
+        self._fail_parts(plan.parts, error)
 
     def abandon(self, error: SpecPairError) -> None:
-        """Fail everything that waits, and tell those who watch: there will be no more passes."""
+        """Fail all waiting requests and notify the watchers: there will be no more passes."""
         for sequence in self._queue.sequences:
             self._queue.fail(sequence, list(sequence.requests), error)
-            _tell(sequence.session)
+            _notify(sequence.session)
 
     def check_integrity(self) -> None:
-        """Raises Inconsistent when sessions, rows and guesses do not add up."""
+        """Raises Inconsistent if sessions, slots and requests do not fit together."""
         faults = [*self._rows.check(), *self._queue.check()]
         owners = set(self._rows.owners())
         for sequence in self._queue.sequences:
             if (sequence.session.row is not None) != (sequence.session in owners):
                 faults.append(
-                    f"session {sequence.session.id} has row {sequence.session.row}, which the rows do not know"
+                    f"session {sequence.session.id} has slot {sequence.session.row}, the slot pool says otherwise"
                 )
         if self._running is None and not owners <= {sequence.session for sequence in self._queue.sequences}:
-            faults.append("a row belongs to a session that nobody knows")
+            faults.append("a slot belongs to a session that the queue does not know")
         if faults:
             raise Inconsistent("; ".join(faults))
 
-    def _due(self, going_on: list[SequenceState], now: float) -> list[SequenceState]:
-        """Sessions that a pass of their own steps alone may start for: all, once one of them expects no guess soon."""
-        half_step = self._step_time.at(1) / 2
-        blocked = [sequence.blocked_until(now, half_step) for sequence in going_on]
+    def _due(self, continuing: list[SequenceState], now: float) -> list[SequenceState]:
+        """Sessions for which a pass of self-continuation steps alone may start now; else sets `wake_at`.
+
+        All of them, as soon as one of them expects no request soon.
+        """
+        half_step = self._pass_time.at(1) / 2
+        blocked = [sequence.blocked_until(now, half_step) for sequence in continuing]
         if None in blocked:
-            return going_on
+            return continuing
         self.wake_at = min((until for until in blocked if until is not None), default=None)
         return []
 
-    def _held_open(self, ready: list[SequenceState], others: list[SequenceState], now: float) -> bool:
-        """Whether the pass that `ready` could have now waits for `others` a little longer, until `wake_at`."""
+    def _waits_for(self, others: list[SequenceState], ready: list[SequenceState], now: float) -> bool:
+        """Whether the pass that the sessions `ready` could have now waits for `others`, until `wake_at`."""
         expected = [
             sequence.arrivals.latest
             for sequence in others
             if sequence.arrivals.latest is not None and sequence.session.row is not None
         ]
         if expected:
-            self._opened = now if self._opened is None else self._opened
-            step = self._step_time.at(self._composer.width(ready))
-            self.wake_at = window_until(now, self._opened + self._hold * step, step, len(ready), expected)
+            self._window_opened = now if self._window_opened is None else self._window_opened
+            step = self._pass_time.at(self._composer.width(ready))
+            self.wake_at = window_until(now, self._window_opened + self._hold * step, step, len(ready), expected)
         return self.wake_at is not None
 
     def _commit(self, part: BatchItem, rows: Rows, began: float, ended: float) -> None:
@@ -200,14 +206,14 @@ class Scheduler:
             accepted = sum(ruling.stands for ruling in rulings)
             self._queue.judged(part.sequence, len(part.fresh), accepted, self._composer.price(session))
         part.sequence.answers += part.run is not None
-        rejected = session.held - (len(session.tokens) - 1)
-        session.held -= rejected
-        if self._backend.max_rollback is not None and rejected > self._backend.max_rollback:
+        stale = session.held - (len(session.tokens) - 1)  # tokens in the slot that were rejected
+        session.held -= stale
+        if self._backend.max_rollback is not None and stale > self._backend.max_rollback:
             self._rows.drop(session)
-        _tell(session)
+        _notify(session)
 
-    def _refill(self, parts: Sequence[BatchItem], error: Exception) -> None:
-        """Fail the guesses of `parts`; what their rows hold is in doubt and will be computed anew."""
+    def _fail_parts(self, parts: Sequence[BatchItem], error: Exception) -> None:
+        """Fail the requests of `parts`. Their slots are freed: what these hold is in doubt."""
         _log.error("a forward pass failed for %d sessions: %s", len(parts), error)
         for part in parts:
             self._rows.drop(part.sequence.session)
@@ -215,12 +221,12 @@ class Scheduler:
             self._queue.fail(part.sequence, waiting, EngineError(f"the engine failed: {error}"))
 
     def _room_in(self, session: Session) -> float:
-        """Seconds until one of those who wait is answered, roughly; of its own, if it has its share."""
-        passes, tokens = self._composer.first_answer(self._queue.in_the_way(session))
-        under_way = 0.0 if self._running is None else self._step_time.at(self._running.tokens)
-        return under_way + passes * self._step_time.at(tokens)
+        """Roughly how many seconds it takes until a request is answered that makes room for one of `session`."""
+        passes, tokens = self._composer.first_answer(self._queue.blocking(session))
+        running = 0.0 if self._running is None else self._pass_time.at(self._running.tokens)
+        return running + passes * self._pass_time.at(tokens)
 
 
-def _tell(session: Session) -> None:
+def _notify(session: Session) -> None:
     for watcher in session.watchers:
         watcher()

@@ -1,1 +1,1 @@
-"""What a request becomes: a prompt, a verify, a whole text, drafted on the server or not."""
+"""What the service does for requests: prompts, verifies, whole texts with and without server-side drafting."""

@@ -1,4 +1,4 @@
-"""The draft model beside the target: loaded after it, tried out once, and lent to texts that are drafted for here."""
+"""The draft model on the server: loaded after the target, timed once, shared by the texts of server-side drafting."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -14,47 +14,47 @@ from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling
 from verifier_server.settings import NGRAM, Settings
 
-_TRIED = 6  # draft steps
+_TIMED = 6  # draft steps
 
 
 class DraftModel:
-    """What drafts for several texts at once, in a row for each. From any thread, but for `close`."""
+    """Drafts for several texts at once, with a slot for each. From any thread, except `close`."""
 
     def __init__(self, backend: Backend | None, rows: int, vocabulary_size: int, clock: Callable[[], float]) -> None:
-        """`backend`: of the target's vocabulary, which has `vocabulary_size` ids; None: drafts are looked up.
+        """`backend`: a model with the target's vocabulary of `vocabulary_size` ids; None: drafts are looked up.
 
-        `rows`: texts at once. `clock` in seconds.
+        `rows`: the number of texts at once. `clock` in seconds.
         """
         self.rows = rows
         self._shared = SharedEngine(backend) if backend is not None else None
         self._vocabulary_size = vocabulary_size
         self._failed: str | None = None
         self.name = NAME if backend is None else backend.model_name
-        self.step_ms = self._try_out(clock)
+        self.step_ms = self._time_step(clock)
 
     @property
     def looks_up(self) -> bool:
-        """Whether it is no model, but a lookup in the text."""
+        """Whether drafts are looked up in the text, without a model."""
         return self._shared is None
 
     @property
     def failure(self) -> str | None:
-        """Why the latest draft step failed; None where the latest brought something."""
+        """Why the latest draft step failed; None if it succeeded."""
         lost = None if self._shared is None else self._shared.failure
         return lost or self._failed
 
     def failed(self, error: Exception) -> str:
-        """Drafting has failed in a text: the reason, in a line. From any thread."""
+        """Note that a draft step failed; returns the reason in one line. From any thread."""
         self._failed = first_line(error)
         return self._failed
 
     def worked(self) -> None:
-        """A draft step has brought something. From any thread."""
+        """Note that a draft step succeeded. From any thread."""
         self._failed = None
 
     @contextmanager
     def drafter(self, sampling: Sampling, strategy: Strategy = Strategy.COUPLED) -> Iterator[Drafter]:
-        """A drafter for one text while the block lasts. No more than `rows` at once."""
+        """A drafter for one text while the block lasts; at most `rows` at once, or OutOfRoom is raised."""
         if self._shared is None:
             yield NgramDrafter()
             return
@@ -66,21 +66,21 @@ class DraftModel:
         if self._shared is not None:
             self._shared.close()
 
-    def _try_out(self, clock: Callable[[], float]) -> float:
-        """Milliseconds of a draft step: the least of some, since the first may prepare what later ones use."""
-        text, took = [0, 0], []
+    def _time_step(self, clock: Callable[[], float]) -> float:
+        """Milliseconds of a draft step: the minimum of several, since the first may prepare what later ones use."""
+        text, times = [0, 0], []
         with self.drafter(Sampling()) as drafter:
-            for _ in range(_TRIED):
+            for _ in range(_TIMED):
                 began = clock()
                 text += [each.token for each in drafter.expand(text, [[]], False).predictions]
-                took.append(1e3 * (clock() - began))
-        return min(took)
+                times.append(1e3 * (clock() - began))
+        return min(times)
 
 
 def load_draft_model(
     settings: Settings, target: Backend, progress: Progress, clock: Callable[[], float], given: Backend | None = None
 ) -> DraftModel | None:
-    """The draft model that `settings` name, or the one `given`; None where there is none.
+    """The draft model that `settings` name, or the one `given`; None if there is none.
 
     Raises ModelLoadError, also for a model that cannot draft for this target.
     """

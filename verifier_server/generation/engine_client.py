@@ -1,4 +1,4 @@
-"""Guesses as the event loop sees them: handed to the engine, awaited, and dropped when nobody waits any more."""
+"""Requests as the event loop sees them: handed to the engine, awaited, dropped when their client disconnects."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,35 +11,35 @@ from speculation.acceptance.draft_probs import Weights
 from speculation.errors import SpecPairError
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Request
-from verifier_server.generation.disconnects import DisconnectWatcher, WatchedRequest, hung_up
+from verifier_server.generation.disconnects import DisconnectWatcher, WatchedRequest, disconnected
 from verifier_server.generation.outbox import Outbox
 from verifier_server.sessions import Session
 
 
 @dataclass(slots=True)
 class Pending:
-    """A guess that the engine has, and what will become of it."""
+    """A request that the engine has, and its future result."""
 
     request: Request
     result: asyncio.Future[Answer | SpecPairError]
 
     def settle(self, result: Answer | SpecPairError) -> None:
-        if not self.result.done():  # the client may be gone
+        if not self.result.done():  # it may have been dropped
             self.result.set_result(result)
 
     def drop(self) -> None:
-        """Nobody waits for it any more."""
+        """Cancel the request: its client has disconnected."""
         self.request.cancelled = True
-        self.settle(hung_up())
+        self.settle(disconnected())
 
 
 class EngineClient:
-    """Asks an engine on behalf of clients. Used in the event loop."""
+    """Sends requests of clients to an engine. Used in the event loop."""
 
     def __init__(self, outbox: Outbox) -> None:
-        """`outbox`: the way that the engine's answers take."""
+        """`outbox`: carries the engine's answers to the event loop."""
         self._outbox = outbox
-        self._departures = DisconnectWatcher()
+        self._watcher = DisconnectWatcher()
 
     def ask(
         self,
@@ -52,29 +52,29 @@ class EngineClient:
         next_in: float | None = None,
         goes_on: bool | None = None,
     ) -> Pending:
-        """Hand a guess to the engine; the rest as for `Request`."""
+        """Hand a request to the engine. The arguments are those of `Request`."""
 
         def done(result: Answer | SpecPairError) -> None:
             self._outbox.put(partial(pending.settle, result))
 
-        guess = list(drafts), done
-        request = Request(session, position, *guess, next_in=next_in, goes_on=goes_on, proposals=list(proposals))
+        draft = list(drafts), done
+        request = Request(session, position, *draft, next_in=next_in, goes_on=goes_on, proposals=list(proposals))
         pending = Pending(request, asyncio.get_running_loop().create_future())
         engine.submit(request)
         return pending
 
-    async def wait(self, asked: Sequence[Pending], receive: Receive) -> list[Answer | SpecPairError]:
-        """What became of each. All of it is dropped when the client closes its connection, as `receive` tells."""
+    async def wait(self, requests: Sequence[Pending], receive: Receive) -> list[Answer | SpecPairError]:
+        """The result of each. All are dropped once `receive` says that the client disconnected."""
 
-        def left() -> None:
-            for pending in asked:
+        def drop() -> None:
+            for pending in requests:
                 pending.drop()
 
-        with WatchedRequest(self._departures, receive, left):
-            return [await pending.result for pending in asked]
+        with WatchedRequest(self._watcher, receive, drop):
+            return [await pending.result for pending in requests]
 
     async def answer(self, pending: Pending, receive: Receive) -> Answer:
-        """The same for one. Raises what the engine answers."""
+        """The same for one request. Raises the error that the engine answers with."""
         (result,) = await self.wait((pending,), receive)
         if isinstance(result, SpecPairError):
             raise result

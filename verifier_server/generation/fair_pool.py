@@ -1,4 +1,4 @@
-"""A pool of threads in which clients take turns, so that one with much to do keeps nobody out."""
+"""A thread pool in which clients take turns, so that one client with much work does not block the others."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from threading import Lock
 
 
 class ClientTurns:
-    """What waits, by client: the client first whose turn is the longest ago, and of each client what came first.
+    """Waiting work by client. The client whose turn is the longest ago comes first; its work runs in order of arrival.
 
     Thread-safe.
     """
@@ -21,11 +21,11 @@ class ClientTurns:
             self._waiting.setdefault(client, deque()).append(work)
 
     def next(self) -> Callable[[], None]:
-        """Raises StopIteration when nothing waits."""
+        """Take the next work. Raises StopIteration if none waits."""
         with self._lock:
-            client, works = next(iter(self._waiting.items()))
-            work = works.popleft()
-            if works:
+            client, queue = next(iter(self._waiting.items()))
+            work = queue.popleft()
+            if queue:
                 self._waiting.move_to_end(client)
             else:
                 del self._waiting[client]
@@ -33,7 +33,7 @@ class ClientTurns:
 
 
 class FairPool:
-    """Threads that take work by `ClientTurns`."""
+    """Threads that take their work from `ClientTurns`."""
 
     def __init__(self, threads: int, prefix: str) -> None:
         self._turns = ClientTurns()
@@ -44,5 +44,5 @@ class FairPool:
         self._threads.submit(lambda: self._turns.next()())
 
     def shutdown(self) -> None:
-        """Wait until all is done."""
+        """Wait until all work is done."""
         self._threads.shutdown()

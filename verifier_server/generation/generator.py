@@ -1,4 +1,4 @@
-"""Texts that the server writes by itself, to their end, each at the request of a client and in a session."""
+"""Whole texts (`POST /generate`), by the target alone or with server-side drafting, each in a session."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -13,43 +13,43 @@ from speculation.errors import FusedUnavailable, InvalidRequest, SessionConflict
 from speculation.protocol.messages import GenerateRequest
 from verifier_server.access import Caller
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer, Request, Told
-from verifier_server.generation.disconnects import DisconnectWatcher, WatchedRequest, hung_up
+from verifier_server.engine.requests import Answer, OnAnswer, Request
+from verifier_server.generation.disconnects import DisconnectWatcher, WatchedRequest, disconnected
 from verifier_server.generation.outbox import Outbox
 from verifier_server.generation.prompts import make_session
 from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
 from verifier_server.sessions import Session, SessionTable
 
-GRACE = 60.0  # seconds that a session whose id was made here stays for a client whose stream was cut
-Start = Callable[[Told], Callable[[], None]]  # begins a text and has each answer told; returns what calls it off
+GRACE = 60.0  # seconds for which a session with an id made here is kept for a client whose stream was cut
+Start = Callable[[OnAnswer], Callable[[], None]]  # starts a text, reports each answer; returns what cancels the text
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class GeneratedText:
-    """A text to be written."""
+    """A text to generate, or being generated."""
 
     engine: Engine
     session: Session
     position: int  # where the first answer begins
     start: Start
-    counts: DraftCounts | None  # of a text that is drafted here, too
-    leave: Callable[[], object] = lambda: None  # has it count no more as a request under way
-    end: Callable[[SpecPairError], None] | None = None  # ends it with an error, while it is written
-    failure: SpecPairError | None = None  # it was called off before it was begun
+    counts: DraftCounts | None  # None without server-side drafting
+    leave: Callable[[], object] = lambda: None  # ends its request in the session table
+    end: Callable[[SpecPairError], None] | None = None  # ends it with an error, while it is generated
+    failure: SpecPairError | None = None  # why it was cancelled before it was started
 
 
 class Generator:
-    """Writes texts. Used in the event loop."""
+    """Generates whole texts. Used in the event loop."""
 
     def __init__(self, outbox: Outbox, sessions: SessionTable) -> None:
-        """`outbox`: the way that answers take."""
+        """`outbox`: carries the engine's answers to the event loop."""
         self._outbox, self._sessions = outbox, sessions
-        self._departures = DisconnectWatcher()
+        self._watcher = DisconnectWatcher()
         self._latest: WeakValueDictionary[Session, GeneratedText] = WeakValueDictionary()
 
     @property
     def under_way(self) -> int:
-        """How many texts there are, those included that wait for a row of the draft model."""
+        """How many texts there are, including those that wait for a slot of the draft model."""
         return len(self._latest)
 
     def open(
@@ -58,23 +58,23 @@ class Generator:
         session_id: str | None,
         caller: Caller,
         engine: Engine,
-        fusion: ServerDrafting | None,
+        drafting: ServerDrafting | None,
     ) -> GeneratedText:
-        """A text as it was asked for; one that an earlier request is writing in this session ends. It counts as a
-        request under way until it is written, or dropped.
+        """A text for `request`. A text that an earlier request generates in this session ends.
 
-        Raises FusedUnavailable without a `fusion`, Overloaded, SessionConflict, and for its prompt what `make_session`
-        does.
+        The text counts as a request of its session until it is generated, or dropped. `drafting`: server-side drafting.
+        Raises FusedUnavailable in mode fused without `drafting`, InvalidRequest, Overloaded, SessionConflict, and what
+        `make_session` does.
         """
-        if request.mode == "fused" and fusion is None:
+        if request.mode == "fused" and drafting is None:
             raise FusedUnavailable(
                 "mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
                 "VERIFIER_DRAFT_BACKEND=ngram), or ask for mode target"
             )
         if request.draft_n is not None and request.draft_n > engine.max_drafts:
             raise InvalidRequest(
-                f"draft_n: {request.draft_n} are more than the {engine.max_drafts} drafts that this verifier judges "
-                "at once",
+                f"draft_n: {request.draft_n} is more than the {engine.max_drafts} draft tokens that this verifier "
+                "judges at once",
                 param="draft_n",
             )
 
@@ -88,58 +88,61 @@ class Generator:
         self.call_off(session)
         self._sessions.use(session)
         position = session.prompt_len + len(request.committed_ids)
-        if request.mode == "fused" and fusion is not None:
-            counts = DraftCounts(fusion.draft.name)
-            start = partial(fusion.start, engine, session, request.draft_n, counts, position=position)
+        if request.mode == "fused" and drafting is not None:
+            counts = DraftCounts(drafting.draft.name)
+            start = partial(drafting.start, engine, session, request.draft_n, counts, position=position)
             text = GeneratedText(engine, session, position, start, counts)
         else:
             text = GeneratedText(engine, session, position, partial(_decode, engine, session, position), None)
         self._latest[session] = text
-        # Of one that nobody comes to write, as its client has left, it is called when that is forgotten.
+        # If the client disconnects before the text is started, garbage collection of the text makes this call.
         text.leave = leave = finalize(text, self._sessions.leave, session)
         leave.atexit = False
         return text
 
     def call_off(self, session: Session, error: SpecPairError | None = None) -> None:
-        """End what is being written in `session`, if anything is: by default as its text goes on elsewhere."""
+        """End the text that `session` is generating, if any; by default because a later request continues it."""
         text = self._latest.pop(session, None)
         if text is not None:
             text.failure = error or SessionConflict(
-                f"session {session.id} goes on with a later request, which has the rest of its text"
+                f"a later request continues session {session.id}: the rest of the text is in its reply"
             )
             if text.end is not None:
                 text.end(text.failure)
 
     async def last(self, text: GeneratedText, receive: Receive) -> Answer:
-        """Write `text`: the last answer. It is given up when the client hangs up, as `receive` tells."""
+        """Generate `text`; returns the last answer. Cancelled once `receive` says that the client disconnected."""
         future: asyncio.Future[Answer | SpecPairError] = asyncio.get_running_loop().create_future()
 
         def settle(result: Answer | SpecPairError) -> None:
-            if not future.done():  # the client may be gone
+            if not future.done():  # the client may have disconnected
                 future.set_result(result)
 
-        def told(result: Answer | SpecPairError) -> None:
+        def on_answer(result: Answer | SpecPairError) -> None:
             if isinstance(result, SpecPairError) or result.finish_reason is not None:
                 self._outbox.put(partial(settle, result))
 
         try:
-            with WatchedRequest(self._departures, receive, lambda: settle(hung_up())), self._written(text, told):
+            with (
+                WatchedRequest(self._watcher, receive, lambda: settle(disconnected())),
+                self._generating(text, on_answer),
+            ):
                 result = await future
         finally:
-            self._forget(text.session)  # finished or not: who has had no reply does not know an id that was made here
+            self._forget(text.session)  # even if unfinished: without a reply the client does not know the id
         if isinstance(result, SpecPairError):
             raise result
         return result
 
     async def each(self, text: GeneratedText, silence: float) -> AsyncGenerator[Answer | None]:
-        """Write `text`: its answers as passes end, None after each `silence` seconds without one.
+        """Generate `text`: its answers as passes end, None after each `silence` seconds without one.
 
-        Closing the iterator gives it up.
+        Closing the iterator cancels the text.
         """
         results: asyncio.Queue[Answer | SpecPairError] = asyncio.Queue()
         finished = False
         try:
-            with self._written(text, lambda result: self._outbox.put(partial(results.put_nowait, result))):
+            with self._generating(text, lambda result: self._outbox.put(partial(results.put_nowait, result))):
                 while not finished:
                     result = None
                     with suppress(TimeoutError):
@@ -149,23 +152,23 @@ class Generator:
                         raise result
                     finished = result is not None and result.finish_reason is not None
                     yield result
-                    if not results.empty():  # an engine faster than this stream must not keep the loop from all else
+                    if not results.empty():  # an engine faster than this stream must not block the event loop
                         await asyncio.sleep(0)
         finally:
             if finished:
                 self._forget(text.session)
 
     @contextmanager
-    def _written(self, text: GeneratedText, told: Told) -> Iterator[None]:
-        """While this block runs, `text` is written. Raises why it is not, if it was called off before."""
+    def _generating(self, text: GeneratedText, on_answer: OnAnswer) -> Iterator[None]:
+        """Generates `text` while the block runs. Raises `text.failure` if it was cancelled before."""
         try:
             if text.failure is not None:
                 raise text.failure
-            call_off = text.start(told)
+            cancel = text.start(on_answer)
 
             def end(error: SpecPairError) -> None:
-                call_off()
-                told(error)
+                cancel()
+                on_answer(error)
                 self._outbox.deliver()
 
             try:
@@ -173,24 +176,24 @@ class Generator:
                 yield
             finally:
                 text.end = None
-                call_off()
+                cancel()
         finally:
             if self._latest.get(text.session) is text:
                 del self._latest[text.session]
             text.leave()
 
     def _forget(self, session: Session) -> None:
-        """Let go of a session whose id was made here, and which nobody has asked for by that id."""
+        """Remove a session whose id was made here and was not used by a later request."""
         if session.grace is not None:
             self._sessions.discard(session)
 
 
-def _decode(engine: Engine, session: Session, position: int, told: Told) -> Callable[[], None]:
-    """Write a text by the target alone, as `ServerDrafting.start` does with drafts."""
-    request = Request(session, position, [], told, until_end=True)
+def _decode(engine: Engine, session: Session, position: int, on_answer: OnAnswer) -> Callable[[], None]:
+    """Generate a text by the target alone, as `ServerDrafting.start` does with drafts."""
+    request = Request(session, position, [], on_answer, until_end=True)
     engine.submit(request)
 
-    def call_off() -> None:
+    def cancel() -> None:
         request.cancelled = True
 
-    return call_off
+    return cancel

@@ -1,4 +1,4 @@
-"""The way from the engine's thread back to the event loop: one wake-up for all that a pass has to tell."""
+"""Carries answers from the engine's thread to the event loop, with one wake-up per pass."""
 
 import asyncio
 from collections import deque
@@ -6,26 +6,26 @@ from collections.abc import Callable
 
 
 class Outbox:
-    """Collects calls from any thread and makes them in the loop's. The loop is attached before the first is put in."""
+    """Collects calls from any thread and makes them in the event loop. Attach the loop before the first `put`."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: deque[Callable[[], object]] = deque()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say which loop makes the calls."""
+        """Set the loop that makes the calls."""
         self._loop = loop
 
     def put(self, call: Callable[[], object]) -> None:
-        """Have `call` made, in order, after the next `deliver`."""
+        """Add a call; calls are made in order after the next `deliver`."""
         self._calls.append(call)
 
     def deliver(self) -> None:
-        """Wake the loop, if there is anything for it."""
+        """Wake the loop if calls are due."""
         if self._calls and self._loop is not None:
             self._loop.call_soon_threadsafe(self._make)
 
     def _make(self) -> None:
-        # What is put in meanwhile has its own turn, after whatever else the loop has to do.
+        # Calls added meanwhile get a turn of their own, so that the loop can do other work in between.
         for _ in range(len(self._calls)):
             self._calls.popleft()()

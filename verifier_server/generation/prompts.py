@@ -1,4 +1,4 @@
-"""From a request to a session: its prompt in tokens, checked against what the model takes."""
+"""Makes sessions from requests: tokenizes the prompt and checks it against the model's vocabulary and context."""
 
 import secrets
 
@@ -12,9 +12,9 @@ from verifier_server.sessions import Session
 def make_session(
     backend: Backend, session_id: str, request: messages.PrefillRequest | messages.GenerateRequest
 ) -> Session:
-    """A new session, with what is committed of it.
+    """A new session, with the committed tokens that the request brings.
 
-    Raises EmptyPrompt, PromptTooLong, TokenOutOfRange, and InvalidRequest for what is no text or cannot be committed.
+    Raises EmptyPrompt, PromptTooLong, TokenOutOfRange, and InvalidRequest for invalid Unicode or `committed_ids`.
     """
     if request.prompt_ids is not None:
         ids = request.prompt_ids
@@ -34,7 +34,7 @@ def make_session(
     limit = backend.context_length
     if request.max_tokens is not None:
         limit = min(limit, len(ids) + request.max_tokens)
-    goes_on = isinstance(request, messages.PrefillRequest) and request.self_continue
+    self_continue = isinstance(request, messages.PrefillRequest) and request.self_continue
     session = Session(
         session_id,
         list(ids),
@@ -44,7 +44,7 @@ def make_session(
         limit,
         threshold=request.threshold,
         decisions=[] if request.explain else None,
-        self_continue=goes_on,
+        self_continue=self_continue,
     )
     if request.committed_ids:
         _check_committed(backend, request.committed_ids, limit - len(ids))
@@ -55,10 +55,10 @@ def make_session(
 def encode_text(
     backend: Backend, field: str, text: str, *, add_begin: bool = True, parse_control: bool = False
 ) -> list[int]:
-    """Ids of `text`. Raises InvalidRequest for lone surrogates, which JSON can carry and no text has.
+    """Token ids of `text`. Raises InvalidRequest for lone surrogates, which JSON can carry but Unicode text cannot.
 
-    Raises PromptTooLong for what would be too long even in the longest of tokens: reading megabytes takes seconds, in
-    which nobody else is answered.
+    Raises PromptTooLong without tokenizing if the text is too long even in the longest tokens: tokenizing megabytes
+    takes seconds, during which the event loop answers no other request.
     """
     size, longest = len(text.encode(errors="surrogatepass")), backend.vocabulary.longest
     if size >= backend.context_length * longest:
@@ -75,7 +75,7 @@ def encode_text(
 
 
 def _check_committed(backend: Backend, ids: list[int], most: int) -> None:
-    """Raise TokenOutOfRange, or InvalidRequest for more than `most` ids and for what stands behind an end."""
+    """Raise TokenOutOfRange, or InvalidRequest for more than `most` ids or for ids after an end token."""
     field = "committed_ids"
     if len(ids) > most:
         raise InvalidRequest(

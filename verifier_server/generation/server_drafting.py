@@ -1,8 +1,8 @@
-"""Fused: texts that are drafted and verified here, by the draft loop of the pair in lockstep, with no network between.
+"""Server-side drafting (mode fused): texts drafted and verified here, by the pair's draft loop in lockstep.
 
-The engine judges guesses as it judges those of clients, in the passes of all. Each text has a thread while it is
-written; as many are under way as the draft model has rows, the others wait: clients take turns, the texts of each in
-the order in which they came.
+The engine judges these drafts in the same passes as those of clients. Each text has a thread while it is generated. As
+many texts run as the draft model has slots; the others wait. Clients take turns; the texts of one client run in order
+of arrival.
 """
 
 import logging
@@ -22,8 +22,8 @@ from speculation.policy.schedule import LOCKSTEP
 from speculation.policy.timing import LatencyModel
 from speculation.policy.verifier_timeline import InFlightDraft
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer, Request, Told
-from verifier_server.generation.disconnects import hung_up
+from verifier_server.engine.requests import Answer, OnAnswer, Request
+from verifier_server.generation.disconnects import disconnected
 from verifier_server.generation.draft_model import DraftModel
 from verifier_server.generation.fair_pool import FairPool
 from verifier_server.sessions import Session
@@ -33,23 +33,23 @@ _log = logging.getLogger("specpair.verifier")
 
 @dataclass(slots=True)
 class DraftCounts:
-    """What drafting came to in one text. Counted by its thread, read when its last answer is there."""
+    """Draft statistics of one text. Counted by its thread, read after its last answer."""
 
     draft_model: str
-    rounds: int = 0  # passes behind the one that read the prompt
+    rounds: int = 0  # passes after the one that prefilled the prompt
     drafted: int = 0
     accepted: int = 0
-    looked_up: int = 0  # of those drafted, looked up in the text in place of asking the model
+    looked_up: int = 0  # of those drafted: looked up in the text instead of drafted by the model
     looked_up_accepted: int = 0
     drafting_ms: float = 0.0
-    per_position: list[int] = field(default_factory=list)  # accepted drafts, by their place in a guess
+    per_position: list[int] = field(default_factory=list)  # accepted draft tokens, by their position in the draft
     failure: str | None = None  # why drafting ended before the text did
 
     def round(self, answer: Answer, found: Sequence[bool]) -> None:
-        """Count a guess. `found`: of each of its drafts, whether it was looked up."""
+        """Count a round. `found`: for each draft token, whether it was looked up."""
         self.rounds += 1
         self.drafted += answer.judged
-        accepted = min(answer.accepted, answer.judged)  # a bonus token may equal a draft that was not judged
+        accepted = min(answer.accepted, answer.judged)  # a bonus token may equal a draft token that was not judged
         self.accepted += accepted
         self.looked_up += sum(found[: answer.judged])
         self.looked_up_accepted += sum(found[:accepted])
@@ -58,7 +58,7 @@ class DraftCounts:
             self.per_position[place] += 1
 
     def body(self) -> dict[str, Any]:
-        """As the reply carries it."""
+        """The statistics, as in replies."""
         body = {
             "rounds": self.rounds,
             "drafted": self.drafted,
@@ -74,13 +74,15 @@ class DraftCounts:
 
 
 class ServerDrafting:
-    """Writes texts with a draft model."""
+    """Generates texts with a draft model."""
 
     def __init__(
         self, draft: DraftModel, pass_ms: Sequence[float], clock: Callable[[], float], deliver: Callable[[], None]
     ) -> None:
-        """`pass_ms`: of the target's passes, as for `LatencyModel`. `clock` in seconds. `deliver` is called after each
-        answer of a text."""
+        """`pass_ms`: milliseconds of the target's passes, as for `LatencyModel`. `clock` in seconds.
+
+        `deliver` is called after each answer of a text.
+        """
         self.draft = draft
         self._pass_ms, self._clock, self._deliver = pass_ms, clock, deliver
         self._threads = FairPool(draft.rows, "fused")
@@ -91,36 +93,36 @@ class ServerDrafting:
         session: Session,
         length: int | None,
         counts: DraftCounts,
-        told: Told,
+        on_answer: OnAnswer,
         position: int | None = None,
     ) -> Callable[[], None]:
-        """Write a text when its turn comes, and have `told` each answer. Returns what calls it off, for good: the
-        session can be written by somebody else from then on.
+        """Generate a text when its turn comes; `on_answer` gets each answer. Returns a function that cancels
+        the text for good: then another request can generate in the session.
 
-        `length`: drafts a guess, None for as many as pay. `position`: where the first answer begins; None: the prompt's
-        end.
+        `length`: tokens per draft; None: chosen by the controller. `position`: where the first answer begins; None: the
+        end of the prompt.
         """
         began, times = self._clock(), LatencyModel(self._pass_ms)
         position = session.prompt_len if position is None else position
         text = _FusedText(engine, self.draft, session, length, times, self._clock, counts, began, position)
 
-        def write() -> None:
+        def generate() -> None:
             for result in text.results():
-                told(result)
+                on_answer(result)
                 self._deliver()
 
-        self._threads.submit(session.client, write)
-        return text.call_off
+        self._threads.submit(session.client, generate)
+        return text.cancel
 
     def stop(self) -> None:
-        """Wait for the threads, and free the draft model. The engine has stopped, so that all they ask for fails."""
+        """Wait for the threads, and free the draft model. The engine must have stopped, so that their requests fail."""
         self._threads.shutdown()
         self.draft.close()
 
 
 @dataclass(eq=False, slots=True)
 class _FusedText:
-    """The draft loop of one text. Used by one thread, but for `call_off`."""
+    """The draft loop of one text. Used by one thread, except `cancel`."""
 
     engine: Engine
     draft: DraftModel
@@ -129,24 +131,24 @@ class _FusedText:
     times: LatencyModel
     clock: Callable[[], float]
     counts: DraftCounts
-    began: float  # when it was asked for, on that clock
-    position: int  # up to where all tokens were told
+    began: float  # when the text was requested, by `clock`
+    position: int  # up to which tokens were reported
     cancelled: bool = False
-    _let_in: bool = False  # it has had an answer
-    _asked: Request | None = None  # the latest
-    _asking: Lock = field(default_factory=Lock)
+    _admitted: bool = False  # the engine has answered a request of this text
+    _request: Request | None = None  # the latest
+    _lock: Lock = field(default_factory=Lock)
     _answers: SimpleQueue[Answer | SpecPairError] = field(default_factory=SimpleQueue)
-    _queue_ms: float = 0.0  # of the wait for a row of the draft model, and of all guesses so far
+    _queue_ms: float = 0.0  # of the wait for a slot of the draft model, and of all requests so far
     _forward_ms: float = 0.0
 
     def results(self) -> Iterator[Answer | SpecPairError]:
-        """The answers, with times that add up over the text; at last, where something went wrong, the error.
+        """The answers, with times summed up over the text; after a failure, the error comes last.
 
-        The wait for its turn counts as queueing: for the engine or for the draft model, a client waits alike.
+        The wait for a slot of the draft model counts as queueing, like the wait for the engine.
         """
         try:
-            with closing(self._written()) as written:
-                for answer in written:
+            with closing(self._generated()) as answers:
+                for answer in answers:
                     self._queue_ms += answer.queue_ms
                     self._forward_ms += answer.forward_ms
                     yield replace(answer, queue_ms=self._queue_ms, forward_ms=self._forward_ms)
@@ -157,36 +159,38 @@ class _FusedText:
             _log.exception("the thread of a text died")
             yield InternalError(f"a fault of the verifier ({type(error).__name__}): see its log")
 
-    def call_off(self) -> None:
-        """Have the thread end, and the engine judge no further guess of it. From any thread."""
-        with self._asking:
+    def cancel(self) -> None:
+        """End the thread, and drop its request in the engine. From any thread."""
+        with self._lock:
             self.cancelled = True
-            if self._asked is not None:
-                self._asked.cancelled = True
-        self._answers.put(hung_up())  # the engine drops the guess without an answer
+            if self._request is not None:
+                self._request.cancelled = True
+        self._answers.put(disconnected())  # the engine drops the request without an answer
 
-    def _written(self) -> Generator[Answer]:
-        if self.cancelled:  # while it waited for its turn
+    def _generated(self) -> Generator[Answer]:
+        if self.cancelled:  # while the text waited for its turn
             return
         self._queue_ms = 1e3 * (self.clock() - self.began)
         self._ask()
         index = None if self.draft.looks_up else NgramIndex()
         if index is not None:
-            index.extend(self.session.tokens[: self.position])  # while the engine reads it
+            index.extend(self.session.tokens[: self.position])  # while the engine prefills it
         yield self._answer()
         try:
             yield from self._drafted(index)
         except SpecPairError:  # the target's engine, or the session is gone
             raise
-        except Exception as error:  # of whatever type: an engine's own, out of memory, a fault of ours
+        except Exception as error:  # of any type: an engine's own, out of memory, a bug of ours
             reason = self.counts.failure = self.draft.failed(error)
             _log.error(
-                "drafting failed, a text goes on without: %s", reason, exc_info=not isinstance(error, BackendError)
+                "drafting failed, the text is continued without: %s",
+                reason,
+                exc_info=not isinstance(error, BackendError),
             )
             yield from self._plain()
 
     def _drafted(self, lookup: NgramIndex | None) -> Iterator[Answer]:
-        """Draft, ask, wait, to the end of the text."""
+        """Rounds of drafting and verifying, to the end of the text."""
         session, times = self.session, self.times
         ends, most = self.engine.backend.vocabulary.ends, self.engine.max_drafts
         times.drafted(1, self.draft.step_ms)
@@ -223,13 +227,13 @@ class _FusedText:
 
     def _draft(self, controller: SpeculationController, drafter: Drafter, now: float) -> None:
         step = controller.next_step(now)
-        assert step is not None, "in lockstep there is a draft to make where there is no guess to send"
+        assert step is not None, "in lockstep there is always a draft step to run if there is no draft to send"
         expansion = drafter.expand(controller.known[: step.length], step.tails, step.runners_up)
         self.draft.worked()
         self.counts.drafting_ms += controller.drafted(expansion.predictions, expansion.read, self._now())
 
     def _plain(self) -> Iterator[Answer]:
-        """Step by step, to the end of the text."""
+        """Plain decoding, to the end of the text."""
         while not (self._ended or self.cancelled):
             self._ask()
             answer = self._answer()
@@ -237,30 +241,30 @@ class _FusedText:
             yield answer
 
     def _ask(self, in_flight_draft: InFlightDraft | None = None) -> None:
-        """Hand a guess to the engine; without one, ask for one token. Raises SpecPairError when it was called off."""
+        """Send a draft to the engine, or an empty one. Raises InvalidRequest if the text was cancelled."""
         drafts, proposals = (
             ([], []) if in_flight_draft is None else (in_flight_draft.drafts, in_flight_draft.probs or [])
         )
         request = Request(
-            self.session, self.position, drafts, self._answers.put, resumes=self._let_in, proposals=proposals
+            self.session, self.position, drafts, self._answers.put, admitted=self._admitted, proposals=proposals
         )
-        with self._asking:
+        with self._lock:
             if self.cancelled:
-                raise hung_up()
-            self._asked = request
+                raise disconnected()
+            self._request = request
         self.engine.submit(request)
 
     def _answer(self) -> Answer:
-        """Wait for it. Raises what the engine answers, which is an error when the session was forgotten meanwhile."""
+        """Wait for the answer. Raises the error that the engine answers with, for a deleted session, too."""
         result = self._answers.get()
         if isinstance(result, SpecPairError):
             raise result
-        self._let_in, self.position = True, result.position + len(result.tokens)
+        self._admitted, self.position = True, result.position + len(result.tokens)
         return result
 
     @property
     def _ended(self) -> bool:
-        """Whether the last answer told the end."""
+        """Whether the last answer reported the end of the text."""
         return self.session.finish_reason is not None and self.position >= len(self.session.tokens)
 
     def _now(self) -> float:

@@ -1,4 +1,4 @@
-"""Guesses as they are asked for: what has to go with a session, where one begins that does not say so, many at once."""
+"""`/verify` requests, single and in batches: checks what they must hold for their session, and has them judged."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,43 +17,43 @@ from verifier_server.sessions import Session, SessionTable
 
 
 class Verifying:
-    """Has guesses judged. Used in the event loop.
+    """Has drafts judged. Used in the event loop.
 
-    A client that hangs up, as `receive` tells, is waited for no more; its session stays.
+    Requests are dropped once `receive` says that their client disconnected; the session stays.
     """
 
-    def __init__(self, asking: EngineClient, sessions: SessionTable) -> None:
-        self._asking, self._sessions = asking, sessions
+    def __init__(self, client: EngineClient, sessions: SessionTable) -> None:
+        self._client, self._sessions = client, sessions
 
     async def one(self, engine: Engine, request: messages.VerifyRequest, session: Session, receive: Receive) -> Answer:
-        """Judge a guess. Without a position, the session's cursor stands in and moves on.
+        """Judge a draft. Without a position, the session's cursor is used and moved on.
 
-        Raises TokenOutOfRange, TooManyDrafts, InvalidRequest, SelfContinueRefused, and what the engine answers.
+        Raises TokenOutOfRange, TooManyDrafts, InvalidRequest, SelfContinueRefused, and the errors of the engine.
         """
         with self._sessions.in_use(session):
-            answer = await self._asking.answer(self._ask(engine, request, session), receive)
-        _move_on(request, session, answer)
+            answer = await self._client.answer(self._submit(engine, request, session), receive)
+        _move_cursor(request, session, answer)
         return answer
 
     async def each(
         self, engine: Engine, requests: Sequence[messages.VerifyRequest | SpecPairError], owner: str, receive: Receive
     ) -> list[Answer | SpecPairError]:
-        """The same for guesses that name their sessions, all of one owner, side by side: they share passes.
+        """The same for several requests that name their sessions, all of one owner: they share passes.
 
-        What is wrong with one, from the first or later, is its own result.
+        Each result is an answer or an error, whether the request was invalid from the start or failed later.
         """
         results: list[Answer | SpecPairError] = []
         with ExitStack() as in_use:
-            asked = [self._try(engine, request, owner, in_use) for request in requests]
-            answers = iter(await self._asking.wait([each for each in asked if isinstance(each, Pending)], receive))
-        for request, each in zip(requests, asked, strict=True):
+            submitted = [self._try_submit(engine, request, owner, in_use) for request in requests]
+            answers = iter(await self._client.wait([each for each in submitted if isinstance(each, Pending)], receive))
+        for request, each in zip(requests, submitted, strict=True):
             result = next(answers) if isinstance(each, Pending) else each
             if isinstance(each, Pending) and isinstance(request, messages.VerifyRequest) and isinstance(result, Answer):
-                _move_on(request, each.request.session, result)
+                _move_cursor(request, each.request.session, result)
             results.append(result)
         return results
 
-    def _try(
+    def _try_submit(
         self, engine: Engine, request: messages.VerifyRequest | SpecPairError, owner: str, in_use: ExitStack
     ) -> Pending | SpecPairError:
         if isinstance(request, SpecPairError):
@@ -61,13 +61,13 @@ class Verifying:
         try:
             session = self._sessions.get(str(request.session_id), owner)
             in_use.enter_context(self._sessions.in_use(session))
-            return self._ask(engine, request, session)
+            return self._submit(engine, request, session)
         except SpecPairError as error:
             return error
 
-    def _ask(self, engine: Engine, request: messages.VerifyRequest, session: Session) -> Pending:
+    def _submit(self, engine: Engine, request: messages.VerifyRequest, session: Session) -> Pending:
         position, proposals = _read(engine, request, session)
-        return self._asking.ask(
+        return self._client.ask(
             engine,
             session,
             position,
@@ -79,19 +79,17 @@ class Verifying:
 
 
 def implicit(field: str) -> SelfContinueRefused:
-    """The refusal of a guess that leaves a field out."""
-    return SelfContinueRefused(
-        f"{field} is missing: the verifier goes on with this session by itself, so say what is meant", param=field
-    )
+    """The error for a request that leaves out a field which a session with self-continuation needs."""
+    return SelfContinueRefused(f"{field} is missing: with self_continue every verify request must give it", param=field)
 
 
 def seconds(milliseconds: float | None) -> float | None:
-    """As the engine counts, of what messages say."""
+    """Convert milliseconds, as in messages, to seconds, as in the engine."""
     return None if milliseconds is None else milliseconds / 1e3
 
 
 def _read(engine: Engine, request: messages.VerifyRequest, session: Session) -> tuple[int, list[Weights]]:
-    """Where a guess begins, and what its drafts were drawn from if that is said."""
+    """The position of a draft, and the distributions its tokens were drawn from, if sent."""
     check_ids(engine.backend, "draft_tokens", request.draft_tokens)
     if session.self_continue:
         if request.position is None:
@@ -112,7 +110,9 @@ def _proposals(engine: Engine, request: messages.VerifyRequest, session: Session
                 "draft_probs: Field required with the strategy probabilistic: what each draft token was drawn from",
                 param="draft_probs",
             )
-        check_number(len(request.draft_tokens), engine.max_drafts)  # first: of thousands they would take long to read
+        check_number(
+            len(request.draft_tokens), engine.max_drafts
+        )  # before the distributions: reading thousands takes long
         return draft_probs.read(sent or [], request.draft_tokens, engine.backend.vocabulary.size)
     if sent is not None:
         raise InvalidRequest(
@@ -121,7 +121,7 @@ def _proposals(engine: Engine, request: messages.VerifyRequest, session: Session
     return []
 
 
-def _move_on(request: messages.VerifyRequest, session: Session, answer: Answer) -> None:
-    """The cursor follows an answer to a guess that left its position to it."""
+def _move_cursor(request: messages.VerifyRequest, session: Session, answer: Answer) -> None:
+    """Move the cursor after the answer to a request that left its position to the cursor."""
     if request.position is None:
         session.cursor = min(answer.position + max(answer.accepted, 1), answer.total_tokens)

@@ -1,4 +1,4 @@
-"""The engine without its thread and without HTTP, and what plain decoding of the scripted model gives."""
+"""The engine without its thread and without HTTP, and plain decoding of the scripted model as the reference."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ GREEDY = Sampling()
 
 
 def plain(script: Script, prompt: Sequence[int], count: int, sampling: Sampling = GREEDY) -> list[int]:
-    """The `count` tokens that the model says after `prompt`, one after the other; fewer where it ends."""
+    """Up to `count` tokens after `prompt` by plain decoding of the model; fewer if an end token comes."""
     model, tokens = ScriptedBackend(script), list(prompt)
     while len(tokens) < len(prompt) + count and tokens[-1] != END:
         tokens.append(choose_reference(model.logits_after(tokens), sampling, len(tokens)))
@@ -27,14 +27,14 @@ def plain(script: Script, prompt: Sequence[int], count: int, sampling: Sampling 
 
 @dataclass
 class Asked:
-    """A job that was handed in, and what came back so far."""
+    """A submitted request, and its results so far."""
 
     request: Request
     results: list[Answer | SpecPairError] = field(default_factory=list)
 
     @property
     def answer(self) -> Answer:
-        """The last answer; an error is raised."""
+        """The last answer; raises the error if it was one."""
         last = self.results[-1]
         if isinstance(last, SpecPairError):
             raise last
@@ -49,7 +49,7 @@ class Asked:
 
 
 class Bench:
-    """An engine that takes a step when the test says so."""
+    """An engine that runs a pass when the test says so."""
 
     def __init__(
         self,
@@ -102,17 +102,17 @@ class Bench:
         position: int,
         drafts: Sequence[int] = (),
         until_end: bool = False,
-        resumes: bool = False,
+        admitted: bool = False,
         proposals: Sequence[Weights] = (),
     ) -> Asked:
         results: list[Answer | SpecPairError] = []
-        guess = list(drafts), results.append, until_end
-        request = Request(session, position, *guess, resumes=resumes, proposals=list(proposals))
+        draft = list(drafts), results.append, until_end
+        request = Request(session, position, *draft, admitted=admitted, proposals=list(proposals))
         self.engine.submit(request)
         return Asked(request, results)
 
     def run(self, *asked: Asked, steps: int = 1000) -> None:
-        """Step until all of `asked` are settled."""
+        """Step until all of `asked` are settled; checks the engine's integrity after each step."""
         for _ in range(steps):
             if all(each.settled for each in asked):
                 return

@@ -1,4 +1,4 @@
-"""When the next guess of a session is expected."""
+"""When the next request of a session is due."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from verifier_server.engine.arrivals import ArrivalEstimator
 
 
 def after(gaps: list[float], stated: float | None = None) -> ArrivalEstimator:
-    """A session whose guesses came so long after the answers before, the last of which was given at 100."""
+    """An estimator that has seen these gaps between answers and requests. The last answer was given at 100."""
     arrivals, now = ArrivalEstimator(), 100.0 - sum(gaps)
     for gap in gaps:
         arrivals.answered(now, stated)
@@ -16,7 +16,7 @@ def after(gaps: list[float], stated: float | None = None) -> ArrivalEstimator:
     return arrivals
 
 
-def test_nothing_is_known_before_the_first_guess() -> None:
+def test_nothing_is_known_before_the_first_request() -> None:
     arrivals = ArrivalEstimator()
     assert (arrivals.soonest, arrivals.latest) == (None, None)
     arrivals.arrived(1.0)  # the prefill
@@ -25,38 +25,38 @@ def test_nothing_is_known_before_the_first_guess() -> None:
     assert (arrivals.soonest, arrivals.latest) == (None, None)
 
 
-def test_gaps_are_measured_from_the_answer_to_the_next_arrival() -> None:
+def test_a_gap_lasts_from_the_answer_to_the_next_arrival() -> None:
     arrivals = after([0.25])
     assert (arrivals.soonest, arrivals.latest) == (100.25, 100.25)
 
 
-def test_one_odd_gap_changes_nothing() -> None:
-    usual = [0.25] * 6
-    for odd in ([30.0], [0.0], [30.0, 0.0]):
-        arrivals = after([*usual, *odd][:8])
+def test_a_single_outlier_changes_nothing() -> None:
+    regular = [0.25] * 6
+    for outlier in ([30.0], [0.0], [30.0, 0.0]):
+        arrivals = after([*regular, *outlier][:8])
         assert (arrivals.soonest, arrivals.latest) == (100.25, 100.25)
 
 
-def test_a_new_pace_is_known_after_as_many_gaps_as_are_remembered() -> None:
+def test_a_new_interval_is_learnt_within_the_remembered_gaps() -> None:
     assert after([1.0] * 20 + [0.25] * 7).latest == 100.25
     assert after([1.0] * 20 + [0.25] * 4).soonest == 100.25
 
 
-def test_an_unsteady_session_is_expected_early_and_waited_for_longer() -> None:
+def test_varying_gaps_widen_the_expected_range() -> None:
     arrivals = after([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
     assert arrivals.soonest == pytest.approx(100.2)
     assert arrivals.latest == pytest.approx(100.7 + 0.25)
 
 
-def test_what_the_client_says_counts() -> None:
+def test_a_stated_gap_sets_the_soonest_arrival() -> None:
     arrivals = after([], stated=0.125)
     assert (arrivals.soonest, arrivals.latest) == (100.125, 100.125)
     late = after([0.25, 0.375], stated=0.125)
-    assert late.soonest == 100.125, "taken at its word"
-    assert late.latest == 100.125 + 0.25 + 0.125 / 2, "and waited for as late as it has been"
+    assert late.soonest == 100.125, "as stated"
+    assert late.latest == 100.125 + 0.25 + 0.125 / 2, "stated, and later by the measured delay"
 
 
-def test_gaps_measured_and_stated_are_not_mixed() -> None:
+def test_measured_and_stated_gaps_are_not_mixed() -> None:
     arrivals = after([0.5] * 8)
     arrivals.answered(100.0, 0.125)
     assert (arrivals.soonest, arrivals.latest) == (100.125, 100.125)
@@ -64,7 +64,7 @@ def test_gaps_measured_and_stated_are_not_mixed() -> None:
     assert (arrivals.soonest, arrivals.latest) == (None, None)
 
 
-def test_a_guess_that_is_there_is_expected_no_more() -> None:
+def test_nothing_is_due_while_a_request_waits_or_after_the_end() -> None:
     arrivals = after([0.25])
     arrivals.arrived(100.25)
     assert (arrivals.soonest, arrivals.latest) == (None, None)
@@ -73,20 +73,20 @@ def test_a_guess_that_is_there_is_expected_no_more() -> None:
     assert (arrivals.soonest, arrivals.latest) == (None, None)
 
 
-def test_a_guess_that_came_before_the_answer_came_at_once() -> None:
+def test_a_request_that_came_before_the_answer_is_a_gap_of_zero() -> None:
     arrivals = ArrivalEstimator()
     arrivals.answered(10.0, None)
-    arrivals.arrived(9.5)  # on the way while the one before was judged
+    arrivals.arrived(9.5)  # sent while the previous request was judged
     arrivals.answered(11.0, None)
     assert (arrivals.soonest, arrivals.latest) == (11.0, 11.0)
 
 
-def test_a_guess_that_was_sent_before_the_last_answer_was_known_changes_nothing() -> None:
+def test_a_request_sent_before_the_last_answer_was_known_changes_nothing() -> None:
     arrivals = after([0.25] * 3, stated=0.2)
     expected = arrivals.soonest, arrivals.latest
     arrivals.arrived(100.01)
     assert arrivals.soonest is None
     arrivals.overtaken()
     assert (arrivals.soonest, arrivals.latest) == expected
-    arrivals.overtaken()  # it had come while the one before was being judged
+    arrivals.overtaken()  # a second one of this kind
     assert (arrivals.soonest, arrivals.latest) == expected

@@ -1,4 +1,4 @@
-"""Holding a pass open: the decision by itself, and what it brings to many clients that think equally long."""
+"""The batching window: the decision itself, and its gain for many clients that draft for equally long."""
 
 import random
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ moments = st.floats(-1.0, 2.0)
 
 
 def gain(now: float, step: float, ready: int, expected: list[float], until: float) -> float:
-    """What it brings in all to wait until then."""
-    come = sum(now < moment <= until for moment in expected)
-    return come * (step - (until - now)) - ready * (until - now)
+    """The total gain of waiting until then, in seconds."""
+    arrived = sum(now < moment <= until for moment in expected)
+    return arrived * (step - (until - now)) - ready * (until - now)
 
 
 @given(
@@ -30,7 +30,9 @@ def gain(now: float, step: float, ready: int, expected: list[float], until: floa
     ready=st.integers(1, 40),
     expected=st.lists(moments, max_size=12),
 )
-def test_the_hold_that_gains_most_is_chosen(last: float, step: float, ready: int, expected: list[float]) -> None:
+def test_the_window_with_the_largest_gain_is_chosen(
+    last: float, step: float, ready: int, expected: list[float]
+) -> None:
     until = window_until(0.0, last, step, ready, expected)
     within = [moment for moment in expected if 0.0 < moment <= last]
     best = max((gain(0.0, step, ready, expected, moment) for moment in within), default=0.0)
@@ -42,7 +44,7 @@ def test_the_hold_that_gains_most_is_chosen(last: float, step: float, ready: int
 
 
 @given(st.lists(moments, max_size=12), st.integers(1, 40), st.integers(1, 40))
-def test_the_more_are_ready_the_less_they_wait(expected: list[float], few: int, more: int) -> None:
+def test_more_ready_sessions_wait_less(expected: list[float], few: int, more: int) -> None:
     few, more = sorted((few, more))
     short, long = (window_until(0.0, 1.0, 1.0, ready, expected) or 0.0 for ready in (more, few))
     assert short <= long
@@ -56,83 +58,84 @@ def test_the_more_are_ready_the_less_they_wait(expected: list[float], few: int, 
         ([0.05, 0.09], 1, 0.09),
         ([0.05, 0.11], 1, 0.05),  # the second is beyond the window
         ([0.05], 18, 0.05),
-        ([0.05], 19, None),  # 19 waits of 0.05 cost what one step less 0.05 brings
-        ([-0.01, 0.0], 1, None),  # they have not come when they should
+        ([0.05], 19, None),  # 19 waits of 0.05 cost as much as one step minus 0.05 gains
+        ([-0.01, 0.0], 1, None),  # they are overdue
     ],
 )
-def test_cases(expected: list[float], ready: int, until: float | None) -> None:
+def test_window_until(expected: list[float], ready: int, until: float | None) -> None:
     assert window_until(0.0, 0.1, 1.0, ready, expected) == until
 
 
-def lockstep(at: World, session: Session, think: float, rounds: int) -> None:
-    """Ask so often, each time `think` seconds after the answer, so that the next guess is expected."""
+def lockstep(world: World, session: Session, draft_time: float, rounds: int) -> None:
+    """Send `rounds` requests, each `draft_time` seconds after the answer, so that the next request is expected."""
 
     def answered(answer: Answer) -> None:
         nonlocal rounds
         rounds -= 1
         if rounds:
-            at.after(think, lambda: at.ask(session, None, [], answered))
+            world.after(draft_time, lambda: world.ask(session, None, [], answered))
 
-    at.ask(session, None, [], answered)
+    world.ask(session, None, [], answered)
     while rounds:
-        at.run(at.now + 0.0001)
+        world.run(world.now + 0.0001)
 
 
-def test_a_pass_is_held_for_a_tenth_of_itself_in_all_however_many_come() -> None:
-    """Each that comes is followed by another that is expected soon, and makes waiting for that one cheaper."""
-    at = World(Parrot(rows=6, context_length=4096))
-    first = at.open([256, 0])
-    at.ask(first)
-    at.run(1.0)
-    comers = [at.open([256, number]) for number in range(1, 6)]
-    for number, session in enumerate(comers, 1):
-        lockstep(at, session, 0.1 + 0.0015 * number, 8)
-        at.run(at.now + 0.1)
-    over = at.now
-    for number, session in enumerate(comers, 1):  # all are answered by one pass, and come back one after the other
-        at.ask(session, None, [], lambda _, s=session, n=number: at.after(0.1 + 0.0015 * n, lambda: at.ask(s)))
-    at.run(over + 0.026)
-    answered = at.plans[-1][0] + 0.025 + 5 * 0.0002
-    at.run(answered + 0.1)
-    before = len(at.plans)
-    at.ask(first)
-    at.run(answered + 0.12)
-    began, plan = at.plans[before]
+def test_the_window_is_bounded_however_many_requests_arrive() -> None:
+    """Each request that arrives is followed by another one that is expected soon, and makes that wait cheaper."""
+    world = World(Constant(rows=6, context_length=4096))
+    first = world.open([256, 0])
+    world.ask(first)
+    world.run(1.0)
+    others = [world.open([256, number]) for number in range(1, 6)]
+    for number, session in enumerate(others, 1):
+        lockstep(world, session, 0.1 + 0.0015 * number, 8)
+        world.run(world.now + 0.1)
+    over = world.now
+    for number, session in enumerate(others, 1):  # one pass answers all; their next requests come one by one
+        world.ask(session, None, [], lambda _, s=session, n=number: world.after(0.1 + 0.0015 * n, lambda: world.ask(s)))
+    world.run(over + 0.026)
+    answered = world.plans[-1][0] + 0.025 + 5 * 0.0002
+    world.run(answered + 0.1)
+    before = len(world.plans)
+    world.ask(first)
+    world.run(answered + 0.12)
+    began, plan = world.plans[before]
     assert 0.0014 < began - (answered + 0.1) < LONGEST * 0.026
     assert 2 <= len(plan.parts) < 6
 
 
-def test_nobody_is_waited_for_who_would_have_to_read_his_text_again() -> None:
-    at = World(Parrot(rows=1, context_length=4096))
-    gone, other, third = (at.open([256, number]) for number in range(3))
-    lockstep(at, gone, 0.03, 4)
-    answered = at.now
-    at.ask(other)
-    at.run(answered + 0.028)
+def test_the_window_ignores_sessions_without_a_slot() -> None:
+    world = World(Constant(rows=1, context_length=4096))
+    gone, other, third = (world.open([256, number]) for number in range(3))
+    lockstep(world, gone, 0.03, 4)
+    answered = world.now
+    world.ask(other)
+    world.run(answered + 0.028)
     assert gone.row is None
-    at.ask(third)
-    at.run(answered + 0.0281)
-    assert at.plans[-1][0] == pytest.approx(answered + 0.028)
+    world.ask(third)
+    world.run(answered + 0.0281)
+    assert world.plans[-1][0] == pytest.approx(answered + 0.028)
 
 
-class Parrot(ScriptedBackend):
-    """Always says the same, at no cost: these tests are about time."""
+class Constant(ScriptedBackend):
+    """Always returns the same logits, at no cost: these tests are about time."""
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         return [np.zeros((len(entry.tokens) - entry.logits_from, 258), dtype=np.float32) for entry in batch]
 
 
-def tokens_per_second(clients: int, think: float, hold: float, jitter: float, seconds: float = 6.0) -> float:
-    """What clients get that ask for one token after the other, each time `think` seconds (± `jitter`) after the last.
+def tokens_per_second(clients: int, draft_time: float, hold: float, jitter: float, seconds: float = 6.0) -> float:
+    """Tokens per second of all clients, which ask for a token each `draft_time` seconds (± `jitter`) after the last.
 
-    A pass takes 25 ms and 0.2 ms a token. They come in over the first 0.2 s, and start a new text now and then.
+    A pass takes 25 ms and 0.2 ms per token. The clients start within the first 0.2 s; each starts a new text after 50
+    to 150 tokens.
     """
     chance = random.Random(1)
-    world = World(Parrot(rows=clients, context_length=4096), hold=hold, check=False)
+    world = World(Constant(rows=clients, context_length=4096), hold=hold, check=False)
     got = 0
 
     def pause() -> float:
-        return max(0.0, think + chance.uniform(-jitter, jitter))
+        return max(0.0, draft_time + chance.uniform(-jitter, jitter))
 
     def begin(number: int) -> None:
         session = world.open([256, number] + [0] * 8, max_tokens=chance.randint(50, 150))
@@ -158,18 +161,18 @@ def tokens_per_second(clients: int, think: float, hold: float, jitter: float, se
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clients", [2, 8, 32])
-@pytest.mark.parametrize("think", [0.0005, 0.0015])
-def test_clients_that_answer_fast_share_their_passes(clients: int, think: float) -> None:
-    """Without a hold, the first to come back has a pass of its own, and two groups take turns for ever."""
-    at_once = tokens_per_second(clients, think, 0.0, 0.0003)
-    held = tokens_per_second(clients, think, LONGEST, 0.0003)
+@pytest.mark.parametrize("draft_time", [0.0005, 0.0015])
+def test_clients_that_draft_fast_share_passes(clients: int, draft_time: float) -> None:
+    """Without a window, the first client to return has a pass of its own, and two groups alternate for ever."""
+    at_once = tokens_per_second(clients, draft_time, 0.0, 0.0003)
+    held = tokens_per_second(clients, draft_time, LONGEST, 0.0003)
     assert at_once == pytest.approx(clients / (2 * 0.025 + 0.0002 * clients), rel=0.05), "half a batch each"
     assert held > 1.5 * at_once
 
 
 @pytest.mark.slow
-def test_a_longer_hold_than_a_tenth_of_a_step_joins_clients_that_think_half_a_step() -> None:
-    """Groups that are half a step apart cannot be joined by a shorter wait: it is the same with it and without."""
+def test_a_longer_window_joins_clients_that_draft_for_half_a_pass() -> None:
+    """Groups half a pass apart cannot be joined by the default window, which changes nothing for them."""
     at_once, held, longer = (tokens_per_second(32, 0.0125, hold, 0.0005) for hold in (0.0, LONGEST, 0.6))
     assert held == pytest.approx(at_once, rel=0.02)
     assert longer > 1.2 * at_once
@@ -179,8 +182,10 @@ def test_a_longer_hold_than_a_tenth_of_a_step_joins_clients_that_think_half_a_st
 @pytest.mark.parametrize("hold", [LONGEST, 0.6])
 @pytest.mark.parametrize("clients", [2, 5, 32])
 @pytest.mark.parametrize(
-    ("think", "jitter"), [(0.004, 0.004), (0.02, 0.0005), (0.025, 0.004), (0.05, 0.002), (0.1, 0.01)]
+    ("draft_time", "jitter"), [(0.004, 0.004), (0.02, 0.0005), (0.025, 0.004), (0.05, 0.002), (0.1, 0.01)]
 )
-def test_holding_never_costs_much(hold: float, clients: int, think: float, jitter: float) -> None:
-    at_once = tokens_per_second(clients, think, 0.0, jitter, 3.0)
-    assert tokens_per_second(clients, think, hold, jitter, 3.0) > 0.98 * at_once
+def test_the_window_never_costs_more_than_two_percent(
+    hold: float, clients: int, draft_time: float, jitter: float
+) -> None:
+    at_once = tokens_per_second(clients, draft_time, 0.0, jitter, 3.0)
+    assert tokens_per_second(clients, draft_time, hold, jitter, 3.0) > 0.98 * at_once

@@ -1,4 +1,4 @@
-"""Whatever is sent, in whatever order, over however few rows: the text is that of plain decoding."""
+"""Any drafts, in any order, over any number of slots: the text is that of plain decoding."""
 
 from dataclasses import dataclass
 
@@ -18,18 +18,18 @@ SESSIONS = 4
 
 
 @dataclass
-class Guess:
-    """What a client sends, relative to what is committed when it is sent."""
+class Draft:
+    """A draft, relative to what is committed when it is sent."""
 
     session: int
     back: int  # how far before the committed end it starts
-    right: int  # drafts of the target's own text
-    wrong: list[int]  # drafts behind them
-    steps: int  # passes of the engine before the next guess is sent
+    right: int  # draft tokens of the target's text
+    wrong: list[int]  # draft tokens after them
+    steps: int  # passes of the engine before the next draft is sent
 
 
-guesses = st.builds(
-    Guess,
+drafts_sent = st.builds(
+    Draft,
     session=st.integers(0, SESSIONS - 1),
     back=st.integers(0, 10),
     right=st.integers(0, 8),
@@ -55,10 +55,10 @@ def text_of(number: int, temperature: float) -> list[int]:
     rows=st.integers(1, 4),
     batch=st.sampled_from([13, 20, 200]),
     max_rollback=st.sampled_from([None, 0, 3]),
-    sent=st.lists(guesses, max_size=25),
+    sent=st.lists(drafts_sent, max_size=25),
 )
 def test_any_interleaving_gives_the_text_of_plain_decoding(
-    temperature: float, rows: int, batch: int, max_rollback: int | None, sent: list[Guess]
+    temperature: float, rows: int, batch: int, max_rollback: int | None, sent: list[Draft]
 ) -> None:
     bench = Bench(SCRIPT, rows=rows, batch=batch, max_rollback=max_rollback, max_drafts=12)
     sessions = [
@@ -66,12 +66,12 @@ def test_any_interleaving_gives_the_text_of_plain_decoding(
         for number in range(SESSIONS)
     ]
     asked: list[tuple[int, Asked]] = []
-    for guess in sent:
-        session, text = sessions[guess.session], text_of(guess.session, temperature)
-        at = max(0, len(session.tokens) - session.prompt_len - guess.back)
-        drafts = text[at : at + guess.right] + guess.wrong
-        asked.append((guess.session, bench.ask(session, session.prompt_len + at, drafts)))
-        for _ in range(guess.steps):
+    for draft in sent:
+        session, text = sessions[draft.session], text_of(draft.session, temperature)
+        at = max(0, len(session.tokens) - session.prompt_len - draft.back)
+        drafts = text[at : at + draft.right] + draft.wrong
+        asked.append((draft.session, bench.ask(session, session.prompt_len + at, drafts)))
+        for _ in range(draft.steps):
             bench.engine.step()
     bench.run(*(each for _, each in asked))
     for number, each in asked:
@@ -79,7 +79,7 @@ def test_any_interleaving_gives_the_text_of_plain_decoding(
     for number, session in enumerate(sessions):
         text, generated = text_of(number, temperature), session.tokens[session.prompt_len :]
         assert generated == text[: len(generated)]
-        assert bench.decode(session) == text, "and it goes on as if nothing had been"
+        assert bench.decode(session) == text, "and the rest of the text, too"
 
 
 def check_answer(session: Session, asked: Asked, text: list[int]) -> None:
@@ -91,16 +91,16 @@ def check_answer(session: Session, asked: Asked, text: list[int]) -> None:
     assert answer.judged <= len(request.drafts)
     ended = answer.total_tokens - session.prompt_len == len(text)
     assert answer.finish_reason == (("stop" if text[-1] == 257 else "length") if ended else None)
-    assert answer.tokens or ended, "at least one token, unless the text is over"
+    assert answer.tokens or ended, "at least one token unless the text has ended"
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])
-def test_sessions_share_rows_and_lose_nothing(rows: int) -> None:
-    """Rows are given to others between the rounds of a session; what they held is computed again."""
+def test_sessions_share_slots_and_lose_nothing(rows: int) -> None:
+    """Between the rounds of a session its slot goes to another one; its KV cache is recomputed."""
     bench = Bench(SCRIPT, rows=rows)
     sessions = [bench.open(prompt_of(number), max_tokens=20) for number in range(4)]
     texts = [plain(SCRIPT, prompt_of(number), 20) for number in range(4)]
-    for _ in range(20):  # each brings every session a token at least
+    for _ in range(20):  # each brings every session at least one token
         for number, session in enumerate(sessions):
             at = len(session.tokens) - session.prompt_len
             bench.verify(session, len(session.tokens), [*texts[number][at : at + 2], 0])
@@ -108,7 +108,7 @@ def test_sessions_share_rows_and_lose_nothing(rows: int) -> None:
     assert sum(session.row is not None for session in sessions) <= rows
 
 
-def test_all_sessions_ride_in_one_pass() -> None:
+def test_all_sessions_share_one_pass() -> None:
     bench = Bench(SCRIPT, rows=4)
     sessions = [bench.open(prompt_of(number)[:10]) for number in range(4)]
     bench.run(*(bench.ask(session, session.prompt_len) for session in sessions))
@@ -122,13 +122,13 @@ def test_prompts_are_fed_in_chunks_of_the_batch_limit(length: int) -> None:
     bench = Bench(SCRIPT, batch=8, max_drafts=7)
     session = bench.open([1] * length)
     assert bench.prefill(session).tokens == plain(SCRIPT, [1] * length, 1)
-    # The last token is judged, and so never part of a chunk before.
+    # The last token is judged, and so never part of an earlier chunk.
     assert bench.backend.passes == -(-length // 8)
     assert bench.backend.fed == length
 
 
 @pytest.mark.parametrize("drafts", [1, 6, 7])
-def test_a_guess_is_judged_whole_however_little_room_a_batch_has(drafts: int) -> None:
+def test_a_draft_is_judged_in_one_pass_however_small_the_batch(drafts: int) -> None:
     bench = Bench(SCRIPT, rows=2, batch=8, max_drafts=7)
     one, other = bench.open([1] * 20), bench.open([2] * 20)
     text = plain(SCRIPT, [1] * 20, 10)
@@ -138,12 +138,12 @@ def test_a_guess_is_judged_whole_however_little_room_a_batch_has(drafts: int) ->
     assert asked[1].answer.tokens == plain(SCRIPT, [2] * 20, 1)
 
 
-def test_drafts_beyond_what_one_pass_holds_are_refused_rather_than_left_waiting() -> None:
+def test_drafts_too_long_for_one_pass_are_refused() -> None:
     bench = Bench(SCRIPT, batch=8, max_drafts=64)
     session = bench.open([1] * 5)
     assert bench.engine.max_drafts == 7
     assert bench.verify(session, 5, [0] * 7).judged == 7
     asked = bench.ask(session, 5, [*session.tokens[5:], *[0] * 8])
     bench.run(asked, steps=3)
-    with pytest.raises(Exception, match="8 new drafts, this verifier judges at most 7 at once"):
+    with pytest.raises(Exception, match="8 new draft tokens: this verifier judges at most 7 at once"):
         _ = asked.answer

@@ -1,4 +1,4 @@
-"""What one session may rely on: retries, ends, limits, and an account of what the model ran."""
+"""The rules for one session: retries, end tokens, limits, and how many draft tokens each pass judged."""
 
 from dataclasses import replace
 
@@ -33,32 +33,32 @@ def wrong(at: int) -> int:
     return (TEXT[at] + 1) % 256
 
 
-def test_accepted_drafts_and_one_token_more(bench: Bench, session: Session) -> None:
+def test_accepted_drafts_are_followed_by_a_recovered_token(bench: Bench, session: Session) -> None:
     answer = bench.verify(session, 5, [*TEXT[1:4], wrong(4), TEXT[5]])
     assert (answer.position, answer.tokens) == (5, TEXT[1:5])
     assert (answer.accepted, answer.judged, answer.total_tokens) == (3, 5, 9)
     assert answer.finish_reason is None
 
 
-def test_all_drafts_right_give_a_token_on_top(bench: Bench, session: Session) -> None:
+def test_a_fully_accepted_draft_is_followed_by_a_bonus_token(bench: Bench, session: Session) -> None:
     answer = bench.verify(session, 5, TEXT[1:6])
     assert (answer.tokens, answer.accepted, answer.judged) == (TEXT[1:7], 5, 5)
 
 
-def test_no_drafts_are_one_step_of_plain_decoding(bench: Bench, session: Session) -> None:
+def test_an_empty_draft_is_one_step_of_plain_decoding(bench: Bench, session: Session) -> None:
     answer = bench.verify(session, 5)
     assert (answer.tokens, answer.accepted, answer.judged) == (TEXT[1:2], 0, 0)
 
 
-def test_a_round_feeds_the_pending_token_and_the_drafts_and_nothing_else(bench: Bench, session: Session) -> None:
+def test_a_round_feeds_only_the_pending_token_and_the_drafts(bench: Bench, session: Session) -> None:
     fed = bench.backend.fed
     bench.verify(session, 5, [TEXT[1], wrong(2), 0, 0])
     assert bench.backend.fed - fed == 5
     bench.verify(session, 7, [TEXT[3]])
-    assert bench.backend.fed - fed == 7, "rejected drafts are taken back, accepted ones are not fed again"
+    assert bench.backend.fed - fed == 7, "rejected drafts are rolled back, accepted ones are not fed again"
 
 
-def test_a_retry_is_answered_from_the_record(bench: Bench, session: Session) -> None:
+def test_a_retry_is_answered_from_the_committed_tokens(bench: Bench, session: Session) -> None:
     drafts = [TEXT[1], TEXT[2], wrong(3)]
     first = bench.verify(session, 5, drafts)
     passes = bench.backend.passes
@@ -68,7 +68,7 @@ def test_a_retry_is_answered_from_the_record(bench: Bench, session: Session) -> 
     assert (again.judged, again.forward_ms) == (0, 0)
 
 
-def test_duplicates_that_wait_together_run_once(bench: Bench, session: Session) -> None:
+def test_waiting_duplicates_run_once(bench: Bench, session: Session) -> None:
     drafts = [*TEXT[1:4], wrong(4)]
     passes = bench.backend.passes
     asked = [bench.ask(session, 5, drafts) for _ in range(3)]
@@ -78,10 +78,10 @@ def test_duplicates_that_wait_together_run_once(bench: Bench, session: Session) 
     assert [each.answer.judged for each in asked] == [4, 0, 0]
 
 
-def test_guesses_of_one_session_are_answered_in_order_of_arrival(bench: Bench, session: Session) -> None:
+def test_requests_of_one_session_are_answered_in_order_of_arrival(bench: Bench, session: Session) -> None:
     order: list[int] = []
-    guesses = [[wrong(1)], TEXT[1:4], [TEXT[1], wrong(2)]]  # none is contained in a later one
-    asked = [bench.ask(session, 5, drafts) for drafts in guesses]
+    sent = [[wrong(1)], TEXT[1:4], [TEXT[1], wrong(2)]]  # none is contained in a later one
+    asked = [bench.ask(session, 5, drafts) for drafts in sent]
     for number, each in enumerate(asked):
         each.request.done = lambda result, each=each, number=number: (order.append(number), each.results.append(result))
     bench.run(*asked)
@@ -90,7 +90,7 @@ def test_guesses_of_one_session_are_answered_in_order_of_arrival(bench: Bench, s
     assert [each.answer.judged for each in asked] == [1, 2, 0], "each position is judged once"
 
 
-def test_overlapping_stale_and_contained_guesses(bench: Bench, session: Session) -> None:
+def test_overlapping_stale_and_contained_drafts(bench: Bench, session: Session) -> None:
     bench.verify(session, 5, TEXT[1:5])  # 10 committed
     overlapping = bench.verify(session, 7, TEXT[3:9])
     assert (overlapping.tokens, overlapping.accepted, overlapping.judged) == (TEXT[3:10], 6, 3)
@@ -102,26 +102,26 @@ def test_overlapping_stale_and_contained_guesses(bench: Bench, session: Session)
     assert bench.backend.passes == passes
 
 
-def test_positions_that_cannot_be(bench: Bench, session: Session) -> None:
+def test_impossible_positions_are_refused(bench: Bench, session: Session) -> None:
     for position, kind in ((0, PositionInsidePrompt), (3, PositionInsidePrompt), (6, PositionBeyondCommitted)):
         with pytest.raises(kind) as caught:
             bench.verify(session, position, [1])
         assert caught.value.details == {"total_tokens": 5}
-    assert bench.verify(session, 5).tokens == TEXT[1:2], "and the session goes on"
+    assert bench.verify(session, 5).tokens == TEXT[1:2], "and the session is unharmed"
 
 
-def test_the_limit_of_drafts_applies_to_the_part_beyond_the_record(bench: Bench, session: Session) -> None:
+def test_max_drafts_applies_to_the_part_beyond_the_committed_tokens(bench: Bench, session: Session) -> None:
     for at in range(1, 11):
         bench.verify(session, 4 + at)
     known = TEXT[:11]
-    assert bench.verify(session, 4, [*known, *[0] * 32]).judged == 28, "the last of 40 places is the target's own"
-    with pytest.raises(TooManyDrafts, match="33 new drafts, this verifier judges at most 32") as caught:
+    assert bench.verify(session, 4, [*known, *[0] * 32]).judged == 28, "the last of 40 positions gets a bonus token"
+    with pytest.raises(TooManyDrafts, match="33 new draft tokens: this verifier judges at most 32") as caught:
         bench.verify(session, 4, [*TEXT[:12], *[0] * 33])
     assert caught.value.details == {"limit": 32}
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_max_tokens(bench: Bench, count: int) -> None:
+def test_max_tokens_ends_the_text(bench: Bench, count: int) -> None:
     session = bench.open(PROMPT, max_tokens=count)
     bench.prefill(session)
     answer = bench.verify(session, 4, TEXT[:30])
@@ -131,7 +131,7 @@ def test_max_tokens(bench: Bench, count: int) -> None:
     assert (after.tokens, after.judged, after.finish_reason) == ([], 0, "length")
 
 
-def test_the_context_ends_the_text() -> None:
+def test_the_context_length_ends_the_text() -> None:
     bench = Bench(SCRIPT, context=8)
     session = bench.open(PROMPT)
     assert bench.verify(session, 4, TEXT[:20]).tokens == TEXT[:4]
@@ -145,7 +145,7 @@ ENDING = replace(SCRIPT, end_bias=9.0)
 SHORT = plain(ENDING, PROMPT, 200)
 
 
-def test_an_end_token_ends_the_text_and_nothing_stands_behind_it() -> None:
+def test_an_end_token_ends_the_text_and_nothing_is_committed_after_it() -> None:
     assert 2 < len(SHORT) < 200
     assert SHORT[-1] == END
     bench = Bench(ENDING)
@@ -160,12 +160,12 @@ def test_an_end_token_ends_the_text_and_nothing_stands_behind_it() -> None:
         bench.verify(session, 5 + len(SHORT))
 
 
-def test_an_end_token_that_the_target_does_not_say_is_a_draft_like_any_other(bench: Bench, session: Session) -> None:
+def test_a_drafted_end_token_can_be_rejected(bench: Bench, session: Session) -> None:
     answer = bench.verify(session, 5, [TEXT[1], END, 3])
     assert (answer.tokens, answer.finish_reason) == (TEXT[1:3], None)
 
 
-def test_an_end_at_the_limit_is_a_stop() -> None:
+def test_an_end_token_at_the_limit_is_a_stop() -> None:
     bench = Bench(ENDING)
     session = bench.open(PROMPT, max_tokens=len(SHORT))
     assert bench.decode(session) == SHORT
@@ -180,7 +180,7 @@ def test_the_deterministic_strategy_is_greedy_at_any_temperature() -> None:
     assert bench.decode(coupled) == plain(SCRIPT, PROMPT, 20, Sampling(5, 1.5)) != TEXT[:20]
 
 
-def test_times_are_those_of_the_clock() -> None:
+def test_times_are_measured_on_the_given_clock() -> None:
     now = [100.0]
 
     class Slow(type(Bench().backend)):  # type: ignore[misc]

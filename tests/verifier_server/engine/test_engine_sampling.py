@@ -1,4 +1,4 @@
-"""At a temperature: the seed decides the text, drafts only when it is known, and the draws are the target's."""
+"""At a temperature above 0: the text depends on the seed alone, and is an exact sample of the target."""
 
 import itertools
 from collections import Counter
@@ -18,7 +18,7 @@ PROMPT = [256, 9, 9]
 
 
 def through_drafts(sampling: Sampling, agreement: float, width: int, count: int = 30) -> list[int]:
-    """A text made with the drafts of a model of its own, drawn with its own noise or the shared one."""
+    """A text verified with drafts of a model that agrees with the target to a degree, sampled with shared noise."""
     bench = Bench(SCRIPT, rows=1)
     drafter = ScriptedBackend(Script(seed=4, support=60, sharpness=1.5, agreement=agreement))
     session = bench.open(PROMPT, max_tokens=count, sampling=sampling)
@@ -45,13 +45,13 @@ def test_drafts_of_any_quality_give_the_same_text(
     assert through_drafts(sampling, agreement, width, 12) == plain(SCRIPT, PROMPT, 12, sampling)
 
 
-def test_the_seed_decides() -> None:
+def test_the_text_depends_on_the_seed_alone() -> None:
     texts = {tuple(through_drafts(Sampling(seed, 1.0), 0.5, 3)) for seed in range(20)}
     assert len(texts) == 20
     assert through_drafts(Sampling(7, 1.0), 0.0, 1) == through_drafts(Sampling(7, 1.0), 1.0, 4)
 
 
-def test_a_drafter_with_the_same_model_and_noise_is_always_right() -> None:
+def test_drafts_of_the_same_model_and_noise_are_always_accepted() -> None:
     bench = Bench(SCRIPT)
     sampling = Sampling(11, 1.0)
     session = bench.open(PROMPT, sampling=sampling)
@@ -64,15 +64,15 @@ SESSIONS = 1500
 
 
 def probabilities(tokens: list[int], temperature: float) -> np.ndarray:
-    """What the target says next, over the four ids that can be said."""
+    """The target's next-token distribution over the four ids of its support."""
     scaled = ScriptedBackend(SMALL).logits_after(tokens)[:4].astype(np.float64) / temperature
     mass = np.exp(scaled - scaled.max())
     return mass / mass.sum()
 
 
 @pytest.fixture(scope="module")
-def drawn() -> list[list[int]]:
-    """Three tokens of each of many sessions that differ in their seed alone, made with drafts that rarely fit."""
+def sampled() -> list[list[int]]:
+    """Three tokens of each of many sessions that differ only in their seed, with drafts that are rarely accepted."""
     bench = Bench(SMALL, rows=4)
     texts = []
     for seed in range(SESSIONS):
@@ -85,9 +85,9 @@ def drawn() -> list[list[int]]:
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_the_draws_are_the_target_s(drawn: list[list[int]], length: int) -> None:
-    """The first tokens of all sessions together follow the joint distribution, computed from the model itself."""
-    counts = Counter(tuple(text[:length]) for text in drawn)
+def test_sampled_texts_follow_the_target_s_joint_distribution(sampled: list[list[int]], length: int) -> None:
+    """The joint distribution of the first tokens is computed from the model itself."""
+    counts = Counter(tuple(text[:length]) for text in sampled)
     joint = {}
     for path in itertools.product(range(4), repeat=length):
         chance = 1.0
@@ -96,7 +96,7 @@ def test_the_draws_are_the_target_s(drawn: list[list[int]], length: int) -> None
         joint[path] = chance
     ordered = sorted(joint, key=lambda path: -joint[path])
     common = [path for path in ordered if joint[path] * SESSIONS >= 5]
-    rare = ordered[len(common) :]  # too few to count one by one: together they are one more with the rarest common
+    rare = ordered[len(common) :]  # too few to test one by one: pooled with the rarest common one
     observed = [counts[path] for path in common[:-1]] + [sum(counts[path] for path in [common[-1], *rare])]
     expected = [joint[path] for path in common[:-1]] + [sum(joint[path] for path in [common[-1], *rare])]
     assert chi_square.fits(observed, expected)

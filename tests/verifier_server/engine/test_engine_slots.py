@@ -1,4 +1,4 @@
-"""Rows, turns and failures: what sessions do to each other in the engine."""
+"""Slots, turns and failures: how sessions affect each other in the engine."""
 
 import threading
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ TEXTS = [plain(SCRIPT, prompt, 80) for prompt in PROMPTS]
 
 
 class Faulty(ScriptedBackend):
-    """Raises `fault` at the passes named, or returns no numbers in the rows named, once each."""
+    """Raises `fault` in the given passes, or returns NaN for the given slots, once each."""
 
     def __init__(self, fault: Exception | None = None, passes: Sequence[int] = (), nan_for: Sequence[int] = ()) -> None:
         super().__init__(SCRIPT, rows=3, context_length=128, max_batch_tokens=64)
@@ -36,7 +36,7 @@ class Faulty(ScriptedBackend):
 
 
 @pytest.mark.parametrize("fault", [EngineFailure("a device went away"), OutOfRoom("no room")], ids=repr)
-def test_a_failed_pass_is_an_error_now_and_the_right_text_afterwards(fault: Exception) -> None:
+def test_a_failed_pass_is_an_error_and_the_text_is_right_afterwards(fault: Exception) -> None:
     bench = Bench(backend=Faulty(fault, passes=[2]))
     sessions = [bench.open(prompt) for prompt in PROMPTS[:3]]
     bench.run(*(bench.ask(session, 4) for session in sessions))
@@ -47,10 +47,10 @@ def test_a_failed_pass_is_an_error_now_and_the_right_text_afterwards(fault: Exce
             _ = each.answer
     for session, text in zip(sessions, TEXTS, strict=False):
         assert bench.verify(session, 5, text[1:4]).tokens == text[1:5]
-    assert bench.backend.fed == 3 * 4 + 2 * 4 + 2 * 8 + 4, "only the rows of the failed pass were filled again"
+    assert bench.backend.fed == 3 * 4 + 2 * 4 + 2 * 8 + 4, "only the slots of the failed pass were recomputed"
 
 
-def test_one_session_s_bad_logits_do_not_fail_the_others() -> None:
+def test_nan_logits_of_one_session_do_not_fail_the_others() -> None:
     bench = Bench(backend=Faulty(nan_for=[1]))
     sessions = [bench.open(prompt) for prompt in PROMPTS[:3]]
     asked = [bench.ask(session, 4) for session in sessions]
@@ -62,7 +62,7 @@ def test_one_session_s_bad_logits_do_not_fail_the_others() -> None:
     assert bench.verify(sessions[0], 5, TEXTS[0][1:3]).tokens == TEXTS[0][1:4]
 
 
-def test_the_least_recently_used_row_is_given_away() -> None:
+def test_the_least_recently_used_slot_is_taken() -> None:
     bench = Bench(SCRIPT, rows=2)
     one, two, three = (bench.open(prompt) for prompt in PROMPTS[:3])
     bench.prefill(one)
@@ -74,10 +74,10 @@ def test_the_least_recently_used_row_is_given_away() -> None:
     assert bench.verify(one, 6).tokens == TEXTS[0][2:3]
     assert bench.backend.fed - fed == 1
     assert bench.verify(two, 5, TEXTS[1][1:3]).tokens == TEXTS[1][1:4]
-    assert bench.backend.fed - fed == 1 + 7, "two was computed anew, with its drafts"
+    assert bench.backend.fed - fed == 1 + 7, "session two was recomputed, with its drafts"
 
 
-def test_a_session_without_a_row_waits_for_one_in_the_next_pass() -> None:
+def test_a_session_without_a_slot_waits_for_the_next_pass() -> None:
     bench = Bench(SCRIPT, rows=2)
     asked = [bench.ask(bench.open(prompt), 4) for prompt in PROMPTS]
     for done in (2, 4, 6):
@@ -87,21 +87,21 @@ def test_a_session_without_a_row_waits_for_one_in_the_next_pass() -> None:
 
 
 def test_decoding_to_the_end_does_not_starve_others() -> None:
-    """With a single row, a guess is answered while a long text is being written, and both are right."""
+    """With a single slot, requests are answered while a long text is generated, and both texts are right."""
     bench = Bench(SCRIPT, rows=1)
-    writer, other = bench.open(PROMPTS[0], max_tokens=80), bench.open(PROMPTS[1])
-    writing = bench.ask(writer, 4, until_end=True)
+    long, other = bench.open(PROMPTS[0], max_tokens=80), bench.open(PROMPTS[1])
+    generating = bench.ask(long, 4, until_end=True)
     bench.engine.step()
     for at in range(4):
-        guess = bench.ask(other, 4 + at)
-        bench.run(guess, steps=20)
-        assert guess.answer.tokens == TEXTS[1][at : at + 1]
-    assert not writing.settled
-    bench.run(writing)
-    assert writer.tokens[4:] == TEXTS[0]
+        verify = bench.ask(other, 4 + at)
+        bench.run(verify, steps=20)
+        assert verify.answer.tokens == TEXTS[1][at : at + 1]
+    assert not generating.settled
+    bench.run(generating)
+    assert long.tokens[4:] == TEXTS[0]
 
 
-def test_more_texts_than_rows_are_all_written() -> None:
+def test_more_texts_than_slots_are_all_generated() -> None:
     bench = Bench(SCRIPT, rows=2)
     sessions = [bench.open(prompt, max_tokens=60) for prompt in PROMPTS]
     asked = [bench.ask(session, 4, until_end=True) for session in sessions]
@@ -111,7 +111,7 @@ def test_more_texts_than_rows_are_all_written() -> None:
     assert streamed == [text[:60] for text in TEXTS]
 
 
-def test_a_forgotten_session_frees_its_row_and_fails_what_waits() -> None:
+def test_a_forgotten_session_frees_its_slot_and_fails_its_requests() -> None:
     bench = Bench(SCRIPT, rows=2)
     gone, stays = bench.open(PROMPTS[0]), bench.open(PROMPTS[1])
     bench.run(bench.ask(gone, 4), bench.ask(stays, 4))
@@ -120,20 +120,20 @@ def test_a_forgotten_session_frees_its_row_and_fails_what_waits() -> None:
     bench.engine.forget(gone)
     bench.run(*waiting)
     for each in waiting[:2]:
-        with pytest.raises(UnknownSession, match="session-1 was deleted while its guess was waiting"):
+        with pytest.raises(UnknownSession, match="session-1 was deleted while its request was waiting"):
             _ = each.answer
     assert waiting[2].answer.tokens == TEXTS[1][1:2]
     assert gone.row is None
-    assert [bench.backend.length(row) for row in range(2)] == [0, 5]
+    assert [bench.backend.length(slot) for slot in range(2)] == [0, 5]
 
 
-def test_a_forgotten_session_that_never_had_a_row() -> None:
+def test_a_session_without_a_slot_can_be_forgotten() -> None:
     bench = Bench(SCRIPT)
     bench.engine.forget(bench.open(PROMPTS[0]))
     assert bench.prefill(bench.open(PROMPTS[1])).tokens == TEXTS[1][:1]
 
 
-def test_a_cancelled_job_is_dropped_between_passes() -> None:
+def test_a_cancelled_request_is_dropped_between_passes() -> None:
     bench = Bench(SCRIPT)
     session = bench.open(PROMPTS[0])
     asked = bench.ask(session, 4, until_end=True)
@@ -177,7 +177,7 @@ class Thread:
         return asked
 
 
-def test_stopping_lets_the_pass_under_way_end_and_fails_what_waits() -> None:
+def test_stopping_finishes_the_running_pass_and_fails_waiting_requests() -> None:
     thread = Thread()
     running = thread.ask(0)
     assert thread.entered.acquire(timeout=10)
@@ -194,7 +194,7 @@ def test_stopping_lets_the_pass_under_way_end_and_fails_what_waits() -> None:
             _ = late.answer
 
 
-def test_jobs_of_many_threads_are_all_answered() -> None:
+def test_requests_to_the_engine_thread_are_all_answered() -> None:
     thread = Thread()
     asked = [thread.ask(number) for number in range(6)]
     for _ in range(6):
@@ -205,7 +205,7 @@ def test_jobs_of_many_threads_are_all_answered() -> None:
     assert [each.answer.tokens for each in asked] == [text[:1] for text in TEXTS]
 
 
-def test_a_fault_of_the_engine_s_own_is_said_and_later_jobs_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_in_the_engine_fails_present_and_later_requests(caplog: pytest.LogCaptureFixture) -> None:
     backend = Faulty(RuntimeError("a bug"), passes=[1])
     bench = Bench(backend=backend)
     asked = bench.ask(bench.open(PROMPTS[0]), 4)
@@ -220,10 +220,10 @@ def test_a_fault_of_the_engine_s_own_is_said_and_later_jobs_are_refused(caplog: 
     bench.engine.stop()
 
 
-def test_an_engine_lost_for_good_says_so_and_not_only_to_those_who_ask_it() -> None:
+def test_a_lost_engine_keeps_the_reason_as_its_failure() -> None:
     bench = Bench(backend=Faulty(EngineLost("a device went away: restart"), passes=[1]))
     asked = bench.ask(bench.open(PROMPTS[0]), 4)
     bench.run(asked)
     with pytest.raises(EngineError, match="a device went away: restart"):
         _ = asked.answer
-    assert bench.engine.failure == "a device went away: restart", "which /health answers with"
+    assert bench.engine.failure == "a device went away: restart", "the reason in /health"

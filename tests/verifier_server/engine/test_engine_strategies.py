@@ -1,4 +1,4 @@
-"""Each strategy in the engine: what it commits, what a retry is told, what may wait at once, what is told of it."""
+"""Each strategy in the engine: committed tokens, retries, overlapping requests, decisions."""
 
 from collections.abc import Sequence
 
@@ -29,17 +29,19 @@ ONE_AT_A_TIME = pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Str
 HEADS = pytest.mark.parametrize("has_heads", [False, True], ids=["rows", "heads"])
 
 
-def opened(bench: Bench, strategy: Strategy, sampling: Sampling = WARM, limit: int = 60, told: bool = False) -> Session:
+def opened(
+    bench: Bench, strategy: Strategy, sampling: Sampling = WARM, limit: int = 60, explain: bool = False
+) -> Session:
     threshold = 0.1 if strategy is Strategy.THRESHOLD else None
     session = bench.open(
-        PROMPT, sampling=sampling, strategy=strategy, max_tokens=limit, threshold=threshold, explain=told
+        PROMPT, sampling=sampling, strategy=strategy, max_tokens=limit, threshold=threshold, explain=explain
     )
     bench.prefill(session)
     return session
 
 
-def guess(tokens: Sequence[int], sampling: Sampling, count: int) -> tuple[list[int], list[Weights]]:
-    """Drafts behind a text, and what they were drawn from."""
+def propose_drafts(tokens: Sequence[int], sampling: Sampling, count: int) -> tuple[list[int], list[Weights]]:
+    """Draft tokens after a text, and the distributions they were drawn from."""
     drafts: list[int] = []
     proposals: list[Weights] = []
     for _ in range(count):
@@ -52,37 +54,37 @@ def guess(tokens: Sequence[int], sampling: Sampling, count: int) -> tuple[list[i
 @EACH
 @HEADS
 @given(counts=st.lists(st.integers(0, 5), min_size=1, max_size=8), temperature=st.sampled_from([0.0, 0.9]))
-def test_the_engine_commits_what_the_rule_says_of_the_models_rows(
+def test_the_engine_commits_what_the_strategy_s_rule_accepts(
     strategy: Strategy, has_heads: bool, counts: list[int], temperature: float
 ) -> None:
     bench = Bench(backend=ScriptedBackend(SCRIPT, rows=2, context_length=256, has_heads=has_heads))
     sampling = Sampling(6, temperature, 10, 0.97)
-    session = opened(bench, strategy, sampling, told=True)
+    session = opened(bench, strategy, sampling, explain=True)
     rule = Rule(strategy, effective_sampling(strategy, sampling), 0.1 if strategy is Strategy.THRESHOLD else 0.0)
     for count in counts:
         before = list(session.tokens)
-        drafts, proposals = guess(before, sampling, count)
+        drafts, proposals = propose_drafts(before, sampling, count)
         sent = proposals if strategy is Strategy.PROBABILISTIC else []
         rows = [bench.backend.logits_after([*before, *drafts[:at]]) for at in range(count + 1)]
         rulings = judge(drafts, rows, rule, len(before), ENDS, sent)
         answer = bench.verify(session, len(before), drafts, sent)
         assert answer.tokens == [each.token for each in rulings]
-        told = explain(rule, rulings, drafts, rows, len(before), sent)
-        assert answer.decisions == [each.body() for each in told]
-        assert answer.accepted == sum(each.verdict == "accepted" for each in told)
+        decisions = explain(rule, rulings, drafts, rows, len(before), sent)
+        assert answer.decisions == [each.body() for each in decisions]
+        assert answer.accepted == sum(each.verdict == "accepted" for each in decisions)
     assert session.decisions is not None
     assert [each.token for each in session.decisions] == session.tokens[len(PROMPT) :]
 
 
 @EACH
-def test_a_guess_asked_again_is_told_the_same(strategy: Strategy) -> None:
-    """Also by greedy, whose own token equals the draft that it does not take: more of the guess could follow."""
+def test_a_retry_gets_the_same_answer(strategy: Strategy) -> None:
+    """With greedy the committed token may equal the rejected draft token: even so a retry runs nothing."""
     bench = Bench(SCRIPT)
-    session = opened(bench, strategy, told=True)
+    session = opened(bench, strategy, explain=True)
     asked: list[tuple[int, list[int], list[Weights]]] = []
     for _ in range(12):
         position = len(session.tokens)
-        drafts, proposals = guess(session.tokens, WARM, 3)
+        drafts, proposals = propose_drafts(session.tokens, WARM, 3)
         if strategy is Strategy.GREEDY:
             drafts = plain(SCRIPT, session.tokens, 3)
         sent = proposals if strategy is Strategy.PROBABILISTIC else []
@@ -94,14 +96,14 @@ def test_a_guess_asked_again_is_told_the_same(strategy: Strategy) -> None:
         assert again.judged == 0
         asked.append((position, drafts, sent))
     committed, passes = list(session.tokens), bench.backend.passes
-    for position, *rest in asked:  # duplicates that come late, of older guesses, too
+    for position, *rest in asked:  # late duplicates of older requests, too
         assert bench.verify(session, position, *rest).tokens == committed[position:]
     assert (session.tokens, bench.backend.passes) == (committed, passes)
 
 
 @pytest.mark.parametrize("strategy", [Strategy.GREEDY, Strategy.PROBABILISTIC, Strategy.THRESHOLD])
-def test_only_a_guess_from_the_end_of_the_text_moves_it_on(strategy: Strategy) -> None:
-    """An older one may begin as the text does and go on: it was made when the text was shorter, and comes late."""
+def test_only_drafts_from_the_end_of_the_text_are_judged(strategy: Strategy) -> None:
+    """A late draft may begin like the text and extend it: it was made when the text was shorter."""
     bench = Bench(SCRIPT)
     session = opened(bench, strategy)
     for _ in range(2):
@@ -116,7 +118,7 @@ def test_only_a_guess_from_the_end_of_the_text_moves_it_on(strategy: Strategy) -
     assert bench.verify(session, 7, drafts[2:], sure[2:]).judged == 2
 
 
-def test_greedy_takes_one_token_a_guess_whatever_was_guessed() -> None:
+def test_greedy_commits_one_token_per_request_whatever_was_drafted() -> None:
     bench = Bench(SCRIPT)
     session = opened(bench, Strategy.GREEDY)
     expected = plain(SCRIPT, PROMPT, 20)
@@ -125,7 +127,7 @@ def test_greedy_takes_one_token_a_guess_whatever_was_guessed() -> None:
         assert (answer.tokens, answer.accepted, answer.judged) == (expected[at : at + 1], 0, 4)
 
 
-def test_a_threshold_of_nothing_takes_every_draft_that_can_be_and_of_nearly_all_hardly_any() -> None:
+def test_a_threshold_of_0_accepts_every_draft_and_one_near_1_hardly_any() -> None:
     bench = Bench(SCRIPT)
     loose = bench.open(PROMPT, sampling=Sampling(6, 0.9), strategy=Strategy.THRESHOLD, threshold=0.0)
     bench.prefill(loose)
@@ -139,8 +141,8 @@ def test_a_threshold_of_nothing_takes_every_draft_that_can_be_and_of_nearly_all_
     assert strict.tokens[4:] == plain(SCRIPT, PROMPT, 30, Sampling(6, 0.9))
 
 
-def test_what_the_threshold_fells_and_the_target_draws_is_accepted() -> None:
-    """As the reply counts it: what stands there is the draft. So the text is the target's, and all of it stands."""
+def test_a_draft_below_the_threshold_that_the_target_samples_is_accepted() -> None:
+    """The committed token equals the draft token, and the reply counts it as accepted."""
     bench = Bench(SCRIPT)
     session = bench.open(PROMPT, sampling=WARM, strategy=Strategy.THRESHOLD, threshold=0.999, explain=True)
     bench.prefill(session)
@@ -153,10 +155,10 @@ def test_what_the_threshold_fells_and_the_target_draws_is_accepted() -> None:
 
 
 @ONE_AT_A_TIME
-def test_a_different_guess_is_refused_while_one_waits(strategy: Strategy) -> None:
+def test_a_different_draft_is_refused_while_one_waits(strategy: Strategy) -> None:
     bench = Bench(SCRIPT)
     session = opened(bench, strategy)
-    drafts, proposals = guess(session.tokens, WARM, 3)
+    drafts, proposals = propose_drafts(session.tokens, WARM, 3)
     if strategy is not Strategy.PROBABILISTIC:
         proposals = []
     waiting = bench.ask(session, 5, drafts, proposals=proposals)
@@ -175,14 +177,14 @@ def test_a_different_guess_is_refused_while_one_waits(strategy: Strategy) -> Non
     assert isinstance(beyond.results[0], PositionBeyondCommitted)
     assert waiting.answer.tokens == same.answer.tokens
     assert (waiting.answer.judged, same.answer.judged) == (3, 0)
-    assert stale.answer.tokens == session.tokens[4:5], "what the record answers waits for nobody"
-    assert bench.verify(session, len(session.tokens)).tokens, "and then the next may come"
+    assert stale.answer.tokens == session.tokens[4:5], "answered from the committed tokens at once"
+    assert bench.verify(session, len(session.tokens)).tokens, "then the next may come"
 
 
 @ONE_AT_A_TIME
-def test_a_guess_that_comes_while_another_is_judged_never_moves_the_text_on(strategy: Strategy) -> None:
+def test_a_draft_that_arrives_while_another_is_judged_is_refused_or_answered(strategy: Strategy) -> None:
     class Busy(ScriptedBackend):
-        """While it is at work on the second token, guesses come: one that begins behind it, as it happens to know."""
+        """While it runs the pass of the second token, requests arrive; one of them starts after that token."""
 
         def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
             if batch[0].start == 4 and not came:
@@ -199,16 +201,16 @@ def test_a_guess_that_comes_while_another_is_judged_never_moves_the_text_on(stra
     bench.run(first)
     bench.run(*came)
     beyond, other, same = came
-    assert isinstance(beyond.results[0], OverlapRefused), "it may not have been beyond, had it come sooner"
+    assert isinstance(beyond.results[0], OverlapRefused), "had it arrived sooner, its position would have been too high"
     assert first.answer.tokens == other.answer.tokens == same.answer.tokens == session.tokens[5:] == [second]
-    assert bench.verify(session, *late[0]).judged == 1, "now it comes behind the other"
+    assert bench.verify(session, *late[0]).judged == 1, "now it follows the other"
 
 
 @ONE_AT_A_TIME
-def test_a_guess_that_nobody_waits_for_keeps_no_other_from_coming(strategy: Strategy) -> None:
+def test_a_cancelled_draft_does_not_block_others(strategy: Strategy) -> None:
     bench = Bench(SCRIPT)
     session = opened(bench, strategy)
-    drafts, proposals = guess(session.tokens, WARM, 3)
+    drafts, proposals = propose_drafts(session.tokens, WARM, 3)
     left = bench.ask(session, 5, drafts, proposals=proposals if strategy is Strategy.PROBABILISTIC else [])
     left.request.cancelled = True
     other = bench.ask(session, 5)
@@ -217,7 +219,7 @@ def test_a_guess_that_nobody_waits_for_keeps_no_other_from_coming(strategy: Stra
 
 
 @pytest.mark.parametrize("strategy", sorted(DRAFTER_INVARIANT))
-def test_others_may_overlap(strategy: Strategy) -> None:
+def test_drafter_invariant_strategies_allow_overlap(strategy: Strategy) -> None:
     bench = Bench(SCRIPT)
     session = opened(bench, strategy)
     asked = [bench.ask(session, 5, drafts) for drafts in ([1], [1, 2], [3])]
@@ -227,17 +229,17 @@ def test_others_may_overlap(strategy: Strategy) -> None:
     assert session.tokens[4:] == text[: len(session.tokens) - 4]
 
 
-def test_a_guess_cut_at_the_end_of_the_text_keeps_what_goes_with_it() -> None:
+def test_a_draft_cut_at_the_limit_keeps_its_distributions() -> None:
     bench = Bench(SCRIPT)
     session = opened(bench, Strategy.PROBABILISTIC, limit=4)
-    drafts, proposals = guess(session.tokens, WARM, 6)
+    drafts, proposals = propose_drafts(session.tokens, WARM, 6)
     asked = bench.ask(session, 5, drafts, proposals=proposals)
     assert asked.request.place(8, first=True)
     assert (asked.request.fresh, asked.request.fresh_proposals) == (drafts[:2], proposals[:2])
     bench.run(asked)
 
 
-def test_decisions_end_with_the_text() -> None:
+def test_there_is_a_decision_for_each_token_of_the_text() -> None:
     bench = Bench(SCRIPT)
     session = bench.open(PROMPT, sampling=Sampling(6), max_tokens=3, explain=True)
     text = bench.decode(session)
@@ -247,7 +249,7 @@ def test_decisions_end_with_the_text() -> None:
 
 
 @ONE_AT_A_TIME
-def test_and_once_where_the_rule_and_the_decision_want_the_same(
+def test_each_distribution_is_computed_once_for_rule_and_decision(
     strategy: Strategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Sampling] = []
@@ -259,18 +261,18 @@ def test_and_once_where_the_rule_and_the_decision_want_the_same(
     monkeypatch.setattr("speculation.acceptance.decisions.probabilities", counted)
     monkeypatch.setattr("speculation.acceptance.strategies.probabilities", counted)
     bench = Bench(SCRIPT)
-    session = opened(bench, strategy, told=True)
+    session = opened(bench, strategy, explain=True)
     for _ in range(5):
-        drafts, proposals = guess(session.tokens, WARM, 4)
+        drafts, proposals = propose_drafts(session.tokens, WARM, 4)
         asked.clear()
         sent = proposals if strategy is Strategy.PROBABILISTIC else []
         answer = bench.verify(session, len(session.tokens), drafts, sent)
         assert len(asked) == len(answer.tokens)
 
 
-def test_nothing_is_worked_out_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_are_computed_only_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
-        raise AssertionError("nobody asked")
+        raise AssertionError("not asked for")
 
     monkeypatch.setattr("verifier_server.engine.scheduler.explain", fail)
     monkeypatch.setattr("speculation.acceptance.strategies.probabilities", fail)

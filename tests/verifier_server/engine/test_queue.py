@@ -1,4 +1,4 @@
-"""Guesses that wait: absorbed where they are contained in one another, bounded in number, dropped when unwanted."""
+"""The queue: requests contained in longer ones are answered with them, their number is bounded, cancelled ones go."""
 
 import pytest
 
@@ -34,10 +34,10 @@ def session(bench: Bench) -> Session:
     return session
 
 
-def ask_in_order(bench: Bench, session: Session, *guesses: list[int]) -> tuple[list[Asked], list[int]]:
-    """Guesses from the first token on that wait together, and the order in which they come to be answered."""
+def ask_in_order(bench: Bench, session: Session, *drafts_sent: list[int]) -> tuple[list[Asked], list[int]]:
+    """Requests from the first token on that wait together, and the order in which they are answered."""
     order: list[int] = []
-    asked = [bench.ask(session, 5, drafts) for drafts in guesses]
+    asked = [bench.ask(session, 5, drafts) for drafts in drafts_sent]
     for number, each in enumerate(asked):
 
         def done(result: Answer | SpecPairError, each: Asked = each, number: int = number) -> None:
@@ -48,7 +48,7 @@ def ask_in_order(bench: Bench, session: Session, *guesses: list[int]) -> tuple[l
     return asked, order
 
 
-def test_a_guess_is_answered_by_the_pass_of_a_longer_one(bench: Bench, session: Session) -> None:
+def test_a_draft_is_answered_by_the_pass_of_a_longer_one(bench: Bench, session: Session) -> None:
     passes = bench.backend.passes
     asked, order = ask_in_order(bench, session, TEXT[1:3], TEXT[1:5], TEXT[1:4])
     bench.run(*asked)
@@ -57,11 +57,13 @@ def test_a_guess_is_answered_by_the_pass_of_a_longer_one(bench: Bench, session: 
     assert [each.answer.tokens for each in asked] == [TEXT[1:6]] * 3
     assert [each.answer.accepted for each in asked] == [2, 4, 3]
     assert [each.answer.judged for each in asked] == [0, 4, 0], "each position is judged once"
-    assert [each.answer.forward_ms > 0 for each in asked] == [False, True, False], "and each pass is told of once"
-    assert asked[0].answer.queue_ms >= asked[1].answer.queue_ms + asked[1].answer.forward_ms, "it waited as long"
+    assert [each.answer.forward_ms > 0 for each in asked] == [False, True, False], "each pass is reported once"
+    assert asked[0].answer.queue_ms >= asked[1].answer.queue_ms + asked[1].answer.forward_ms, (
+        "it waited for the whole pass"
+    )
 
 
-def test_a_longer_guess_that_begins_otherwise_absorbs_nothing(bench: Bench, session: Session) -> None:
+def test_a_longer_draft_with_another_beginning_absorbs_nothing(bench: Bench, session: Session) -> None:
     asked, order = ask_in_order(bench, session, [TEXT[1], wrong(2)], [*TEXT[1:5]])
     bench.run(*asked)
     assert order == [0, 1]
@@ -69,7 +71,7 @@ def test_a_longer_guess_that_begins_otherwise_absorbs_nothing(bench: Bench, sess
     assert [each.answer.tokens for each in asked] == [TEXT[1:3], TEXT[1:6]]
 
 
-def test_a_guess_in_between_that_begins_otherwise_keeps_its_place(bench: Bench, session: Session) -> None:
+def test_a_different_draft_in_between_keeps_its_place(bench: Bench, session: Session) -> None:
     passes = bench.backend.passes
     asked, order = ask_in_order(bench, session, [], [wrong(1)], TEXT[1:4])
     bench.run(*asked)
@@ -78,7 +80,7 @@ def test_a_guess_in_between_that_begins_otherwise_keeps_its_place(bench: Bench, 
     assert [each.answer.judged for each in asked] == [0, 0, 3]
 
 
-def test_absorbed_guesses_whose_drafts_fall_are_answered_too(bench: Bench, session: Session) -> None:
+def test_absorbed_drafts_that_are_rejected_are_answered_too(bench: Bench, session: Session) -> None:
     passes = bench.backend.passes
     asked, _ = ask_in_order(bench, session, [TEXT[1], wrong(2)], [TEXT[1], wrong(2), 7, 7])
     bench.run(*asked)
@@ -87,7 +89,7 @@ def test_absorbed_guesses_whose_drafts_fall_are_answered_too(bench: Bench, sessi
     assert [each.answer.accepted for each in asked] == [1, 1]
 
 
-def test_what_the_record_answers_does_not_wait_for_what_came_before(bench: Bench, session: Session) -> None:
+def test_answers_from_committed_tokens_do_not_wait_for_earlier_requests(bench: Bench, session: Session) -> None:
     bench.verify(session, 5, TEXT[1:3])
     asked, order = ask_in_order(bench, session, TEXT[1:8], [wrong(1)])
     bench.run(*asked)
@@ -95,29 +97,29 @@ def test_what_the_record_answers_does_not_wait_for_what_came_before(bench: Bench
     assert asked[1].answer.tokens == TEXT[1:4]
 
 
-def test_a_guess_too_long_fails_alone_and_only_when_its_turn_comes(bench: Bench, session: Session) -> None:
-    """What is too long now may not be so once the guess before it has been judged."""
+def test_a_draft_that_is_too_long_fails_alone_and_only_when_it_is_first(bench: Bench, session: Session) -> None:
+    """A draft that is too long now may fit once the request before it was judged."""
     first, late, hopeless = TEXT[1:30], TEXT[1:50], [*TEXT[1:30], *[0] * 40]
     asked, order = ask_in_order(bench, session, first, late, hopeless)
     bench.run(*asked)
     assert [each.answer.judged for each in asked] == [29, 19, 0]
-    assert order == [0, 2, 1], "the record contradicts the last one by then"
+    assert order == [0, 2, 1], "by then the committed tokens contradict the last one"
     too_long = bench.ask(session, 5, [*session.tokens[5:], *[0] * 33])
     fine = bench.ask(session, 5, session.tokens[5:])
     bench.run(too_long, fine)
-    with pytest.raises(SpecPairError, match="33 new drafts"):
+    with pytest.raises(SpecPairError, match="33 new draft tokens"):
         _ = too_long.answer
     assert fine.answer.total_tokens == len(session.tokens)
 
 
-def test_too_many_guesses_are_refused_with_a_time_to_come_back(bench: Bench) -> None:
+def test_too_many_requests_are_refused_with_retry_after(bench: Bench) -> None:
     bench = Bench(SCRIPT, max_queue=3, pass_ms=[2500.0] * 17)
     sessions = [bench.open([*PROMPT, number]) for number in range(5)]
     asked = [bench.ask(session, 5) for session in sessions]
     bench.run(*asked)
     assert [each.answer.tokens for each in asked[:3]] == [plain(SCRIPT, s.tokens[:5], 1) for s in sessions[:3]]
     for each in asked[3:]:
-        with pytest.raises(Overloaded, match="3 guesses wait already") as caught:
+        with pytest.raises(Overloaded, match="3 requests are already waiting") as caught:
             _ = each.answer
         assert caught.value.details == {"retry_after": 3}, "a pass of 2.5 seconds"
     again = bench.ask(sessions[4], 5)
@@ -125,32 +127,32 @@ def test_too_many_guesses_are_refused_with_a_time_to_come_back(bench: Bench) -> 
     assert again.answer.tokens
 
 
-def test_a_client_at_its_share_is_told_of_its_own_guesses() -> None:
-    at = World(ScriptedBackend(SCRIPT), max_queue=4, pass_ms=[2500.0] * 17)
-    mine = [at.open([*PROMPT, number], client="mine") for number in range(4)]
+def test_a_client_at_its_share_is_told_how_many_of_its_requests_wait() -> None:
+    world = World(ScriptedBackend(SCRIPT), max_queue=4, pass_ms=[2500.0] * 17)
+    mine = [world.open([*PROMPT, number], client="mine") for number in range(4)]
     for session in mine[:3]:
-        at.ask(session)
-    with pytest.raises(Overloaded, match=r"^3 guesses of yours wait, as many as one client may have waiting") as caught:
-        at.ask(mine[3])
+        world.ask(session)
+    with pytest.raises(Overloaded, match=r"^3 of your requests are already waiting, the most for one client") as caught:
+        world.ask(mine[3])
     assert caught.value.details == {"retry_after": 3}, "a pass of 2.5 seconds"
-    at.ask(at.open(PROMPT, client="another"))
-    with pytest.raises(Overloaded, match=r"^4 guesses wait already"):
-        at.ask(at.open([*PROMPT, 9], client="a third"))
+    world.ask(world.open(PROMPT, client="another"))
+    with pytest.raises(Overloaded, match=r"^4 requests are already waiting"):
+        world.ask(world.open([*PROMPT, 9], client="a third"))
 
 
-def test_a_session_at_its_bound_is_told_of_its_own_guesses() -> None:
-    at = World(ScriptedBackend(SCRIPT))
-    session = at.open(PROMPT)
+def test_a_session_at_its_bound_is_told_how_many_of_its_requests_wait() -> None:
+    world = World(ScriptedBackend(SCRIPT))
+    session = world.open(PROMPT)
     for _ in range(PER_SESSION):
-        at.ask(session)
-    with pytest.raises(Overloaded, match=f"^{PER_SESSION} guesses of session {session.id} wait already"):
-        at.ask(session)
+        world.ask(session)
+    with pytest.raises(Overloaded, match=f"^{PER_SESSION} requests of session {session.id} are already waiting"):
+        world.ask(session)
 
 
-def test_a_text_that_was_let_in_is_not_turned_away_half_way(bench: Bench) -> None:
+def test_later_requests_of_an_admitted_text_are_not_refused(bench: Bench) -> None:
     bench = Bench(SCRIPT, max_queue=1)
     first, text = bench.open([*PROMPT, 0]), bench.open(PROMPT)
-    asked = [bench.ask(first, 5), bench.ask(text, 4), bench.ask(text, 4, resumes=True)]
+    asked = [bench.ask(first, 5), bench.ask(text, 4), bench.ask(text, 4, admitted=True)]
     bench.run(*asked)
     assert [isinstance(each.results[-1], Overloaded) for each in asked] == [False, True, False]
     assert asked[2].answer.tokens == TEXT[:1]
@@ -166,28 +168,28 @@ def test_one_session_cannot_fill_the_queue(bench: Bench, session: Session) -> No
     assert fine.answer.tokens
 
 
-def test_guesses_that_nobody_waits_for_take_no_room() -> None:
-    at = World(ScriptedBackend(SCRIPT), max_queue=2)
-    gone = [at.ask(at.open([256, number])) for number in range(2)]
+def test_cancelled_requests_take_no_room() -> None:
+    world = World(ScriptedBackend(SCRIPT), max_queue=2)
+    gone = [world.ask(world.open([256, number])) for number in range(2)]
     for request in gone:
         request.cancelled = True
     got: list[Answer] = []
-    at.ask(at.open([256, 7]), None, [], got.append)
-    at.run(1.0)
+    world.ask(world.open([256, 7]), None, [], got.append)
+    world.run(1.0)
     assert len(got) == 1
-    assert len(at.plans) == 1
+    assert len(world.plans) == 1
 
 
-def test_a_cancelled_guess_is_dropped_and_its_session_stays(bench: Bench, session: Session) -> None:
+def test_a_cancelled_request_is_dropped_and_its_session_stays(bench: Bench, session: Session) -> None:
     passes = bench.backend.passes
     asked = bench.ask(session, 5, TEXT[1:3])
     asked.request.cancelled = True
     bench.engine.step()
     assert (bench.backend.passes, asked.results) == (passes, [])
-    assert bench.verify(session, 5, TEXT[1:3]).tokens == TEXT[1:4], "a retry finds it as it was"
+    assert bench.verify(session, 5, TEXT[1:3]).tokens == TEXT[1:4], "a retry finds the session unchanged"
 
 
-def test_a_guess_for_a_session_that_was_forgotten_is_refused(bench: Bench, session: Session) -> None:
+def test_a_request_for_a_forgotten_session_is_refused(bench: Bench, session: Session) -> None:
     bench.engine.forget(session)
     asked = bench.ask(session, 5)
     bench.run(asked)
@@ -195,25 +197,25 @@ def test_a_guess_for_a_session_that_was_forgotten_is_refused(bench: Bench, sessi
         _ = asked.answer
 
 
-def test_a_session_that_has_ended_is_waited_for_by_nobody() -> None:
-    """The pass of another would be held open for it otherwise."""
-    at = World(ScriptedBackend(SCRIPT, rows=2))
-    ends, other = at.open([256, 1], max_tokens=10), at.open([256, 2])
+def test_the_window_ignores_finished_sessions() -> None:
+    """Otherwise the pass of another session would wait for it."""
+    world = World(ScriptedBackend(SCRIPT, rows=2))
+    ends, other = world.open([256, 1], max_tokens=10), world.open([256, 2])
 
     def again(answer: Answer) -> None:
         if answer.finish_reason is None:
-            at.after(0.001, lambda: at.ask(ends, None, [], again))
+            world.after(0.001, lambda: world.ask(ends, None, [], again))
 
-    at.ask(ends, None, [], again)
+    world.ask(ends, None, [], again)
     while ends.finish_reason is None:
-        at.run(at.now + 0.0001)
-    asked_at = at.now
-    at.ask(other)
-    at.run(asked_at + LONGEST * 0.025)
-    assert at.plans[-1][0] == asked_at
+        world.run(world.now + 0.0001)
+    asked_at = world.now
+    world.ask(other)
+    world.run(asked_at + LONGEST * 0.025)
+    assert world.plans[-1][0] == asked_at
 
 
-def test_books_that_do_not_add_up_are_seen(bench: Bench, session: Session) -> None:
+def test_check_integrity_finds_inconsistencies(bench: Bench, session: Session) -> None:
     other = bench.open([256, 9])
     bench.prefill(other)
     bench.engine.check_integrity()
@@ -222,23 +224,23 @@ def test_books_that_do_not_add_up_are_seen(bench: Bench, session: Session) -> No
         with pytest.raises(Inconsistent, match=words):
             bench.engine.check_integrity()
 
-    row, session.row = session.row, other.row
-    broken("row 0 belongs to session session-1, which has row 1")
+    slot, session.row = session.row, other.row
+    broken("slot 0 belongs to session session-1, which has slot 1")
     session.row = None
-    broken("row 0 belongs to session session-1, which has row None")
-    session.row = row
+    broken("slot 0 belongs to session session-1, which has slot None")
+    session.row = slot
     session.held += 1
-    broken("session session-1 counts 5 of its 5 tokens held, its row 0 holds 4")
+    broken("session session-1 counts 5 of its 5 tokens as cached, its slot 0 holds 4")
     session.held -= 1
     bench.backend.extend([Entry(0, 0, [1], 1)])
-    broken("counts 4 of its 5 tokens held, its row 0 holds 1")
+    broken("counts 4 of its 5 tokens as cached, its slot 0 holds 1")
     bench.backend.release(0)
     session.held = 0
     bench.engine.check_integrity()
     bench.engine.forget(other)
     bench.engine.step()
     bench.backend.extend([Entry(1, 0, [1], 1)])
-    broken("row 1 is free and holds 1 tokens")
+    broken("slot 1 is free and holds 1 tokens")
     bench.backend.release(1)
     session.gone = True
-    broken("session session-1 is gone and still known")
+    broken("session session-1 was removed and is still known")

@@ -1,4 +1,4 @@
-"""Who is turned away by a full queue is told when there is room: neither much too soon nor much too late."""
+"""`retry_after` of a full queue: close to the time at which there is room again. Clients share the queue."""
 
 from collections.abc import Sequence
 
@@ -21,24 +21,24 @@ def seconds(tokens: int) -> float:
 
 
 def slow(plan: BatchPlan) -> float:
-    """Seconds of a pass that tells in whole ones: 4 to decode, and 40 ms a token."""
+    """Seconds of a pass, large enough for `retry_after` in whole seconds: 4, and 40 ms per token."""
     return seconds(plan.tokens)
 
 
-def world(rows: int, max_queue: int) -> World:
+def make_world(rows: int, max_queue: int) -> World:
     backend = ScriptedBackend(Script(seed=3), rows=rows, context_length=4096)
     pass_ms = [1e3 * seconds(tokens + 1) for tokens in range(17)]
     return World(backend, slow, max_queue=max_queue, pass_ms=pass_ms)
 
 
-def promised_and_waited(at: World, waiting: Sequence[Session], refused: Session) -> tuple[int, float]:
-    """What `refused` is told while these wait, and after how many seconds the first of them was answered."""
-    asked, answered = at.now, list[float]()
+def promised_and_waited(world: World, waiting: Sequence[Session], refused: Session) -> tuple[int, float]:
+    """The `retry_after` of `refused` while `waiting` wait, and the seconds until the first of these was answered."""
+    asked, answered = world.now, list[float]()
     for session in waiting:
-        at.ask(session, drafts=[1, 2], then=lambda _: answered.append(at.now))
+        world.ask(session, drafts=[1, 2], then=lambda _: answered.append(world.now))
     with pytest.raises(Overloaded) as error:
-        at.ask(refused)
-    at.run(done=lambda: bool(answered))
+        world.ask(refused)
+    world.run(done=lambda: bool(answered))
     return error.value.details["retry_after"], answered[0] - asked
 
 
@@ -48,74 +48,75 @@ def prompt(length: int, first: int) -> list[int]:
 
 @pytest.mark.parametrize("lengths", [(1000,) * 4, (300, 900, 900, 900), (900, 900, 900, 300), (100,) * 4, (10,) * 4])
 @pytest.mark.parametrize("rows", [2, 8])
-def test_while_prompts_are_read(rows: int, lengths: tuple[int, ...]) -> None:
-    at = world(rows, max_queue=4)
-    waiting = [at.open(prompt(length, number)) for number, length in enumerate(lengths)]
-    promised, waited = promised_and_waited(at, waiting, at.open([256, 99]))
+def test_retry_after_while_prompts_are_prefilled(rows: int, lengths: tuple[int, ...]) -> None:
+    world = make_world(rows, max_queue=4)
+    waiting = [world.open(prompt(length, number)) for number, length in enumerate(lengths)]
+    promised, waited = promised_and_waited(world, waiting, world.open([256, 99]))
     assert 0.75 * waited <= promised <= 1.25 * waited + 1, (promised, waited)
 
 
 @pytest.mark.parametrize("rows", [2, 8])
-def test_while_guesses_wait(rows: int) -> None:
-    at = world(rows, max_queue=6)
-    waiting = [opened(at, prompt(20, number)) for number in range(6)]
-    promised, waited = promised_and_waited(at, waiting, at.open([256, 99]))
+def test_retry_after_while_drafts_wait(rows: int) -> None:
+    world = make_world(rows, max_queue=6)
+    waiting = [opened(world, prompt(20, number)) for number in range(6)]
+    promised, waited = promised_and_waited(world, waiting, world.open([256, 99]))
     assert 0.75 * waited <= promised <= 1.25 * waited + 1, (promised, waited)
 
 
-def test_while_one_session_has_its_share() -> None:
-    """What others wait for is nothing to it: it is told when one of its own is answered."""
-    at = world(8, max_queue=256)
-    busy, other = at.open(prompt(2000, 1)), opened(at, prompt(20, 2))
-    asked, answered = at.now, list[float]()
+def test_retry_after_of_a_session_at_its_bound() -> None:
+    """It has room as soon as one of its own requests is answered, whatever other sessions wait for."""
+    world = make_world(8, max_queue=256)
+    busy, other = world.open(prompt(2000, 1)), opened(world, prompt(20, 2))
+    asked, answered = world.now, list[float]()
     for _ in range(PER_SESSION):
-        at.ask(busy, then=lambda _: answered.append(at.now))
+        world.ask(busy, then=lambda _: answered.append(world.now))
 
     def again(_answer: object = None) -> None:
-        at.ask(other, then=again)
+        world.ask(other, then=again)
 
     again()
     with pytest.raises(Overloaded) as error:
-        at.ask(busy)
-    at.run(done=lambda: bool(answered))
+        world.ask(busy)
+    world.run(done=lambda: bool(answered))
     promised, waited = error.value.details["retry_after"], answered[0] - asked
     assert waited > 100.0
     assert 0.75 * waited <= promised <= 1.25 * waited, (promised, waited)
 
 
-def of_client(at: World, name: str, number: int) -> Session:
-    session = at.open(prompt(20, number))
+def of_client(world: World, name: str, number: int) -> Session:
+    """A new session of the client `name`."""
+    session = world.open(prompt(20, number))
     session.client = name
     return session
 
 
 def test_one_client_leaves_a_quarter_of_the_queue_to_others() -> None:
-    at = world(2, max_queue=8)
+    world = make_world(2, max_queue=8)
     for number in range(6):
-        at.ask(of_client(at, "a", number))
+        world.ask(of_client(world, "a", number))
     with pytest.raises(Overloaded):
-        at.ask(of_client(at, "a", 6))
-    at.ask(of_client(at, "b", 7))
-    at.ask(of_client(at, "", 8))
+        world.ask(of_client(world, "a", 6))
+    world.ask(of_client(world, "b", 7))
+    world.ask(of_client(world, "", 8))
     with pytest.raises(Overloaded):
-        at.ask(of_client(at, "b", 9))
-    at.run(at.now + 1000.0)
-    at.ask(of_client(at, "a", 10))
+        world.ask(of_client(world, "b", 9))
+    world.run(world.now + 1000.0)
+    world.ask(of_client(world, "a", 10))
 
 
 def test_clients_without_a_name_are_not_limited() -> None:
-    at = world(2, max_queue=8)
+    world = make_world(2, max_queue=8)
     for number in range(8):
-        at.ask(of_client(at, "", number))
+        world.ask(of_client(world, "", number))
 
 
-def test_who_comes_last_of_another_client_has_the_next_turn() -> None:
-    at = world(1, max_queue=64)
+def test_another_client_gets_the_next_turn() -> None:
+    world = make_world(1, max_queue=64)
     order: list[str] = []
     for number in range(6):
-        at.ask(of_client(at, "a", number), then=lambda _: order.append("a"))
-    at.ask(of_client(at, "b", 9), then=lambda _: order.append("b"))
-    at.run(done=lambda: len(order) == 7)
+        world.ask(of_client(world, "a", number), then=lambda _: order.append("a"))
+    world.ask(of_client(world, "b", 9), then=lambda _: order.append("b"))
+    world.run(done=lambda: len(order) == 7)
     assert order.index("b") <= 2, order
 
 

@@ -1,5 +1,5 @@
-"""Whatever clients do, in whatever order and at whatever times: every text is that of plain decoding, every guess is
-answered, and the books add up after each event."""
+"""Random clients in virtual time: every text is that of plain decoding, every request is answered, and the scheduler is
+consistent after each event."""
 
 import random
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def text_of(prompt: Sequence[int], sampling: Sampling) -> list[int]:
 
 
 class Fragile(ScriptedBackend):
-    """Fails a pass now and then."""
+    """Fails 3 % of its passes."""
 
     chance: random.Random | None = None
 
@@ -44,7 +44,7 @@ class Fragile(ScriptedBackend):
 
 @dataclass
 class Client:
-    """One session, and somebody who does whatever comes to mind with it."""
+    """A client that sends random requests for one session."""
 
     world: World
     chance: random.Random
@@ -57,7 +57,7 @@ class Client:
         return text_of(self.session.tokens[: self.session.prompt_len], self.session.sampling)
 
     def act(self) -> None:
-        """A guess: right, wrong, stale, contained in another, too long; then something later again."""
+        """Send one request (right, wrong, stale, contained in another, too long) or none; schedule the next action."""
         if self.session.gone or self.world.now > 6.0:
             return
         kinds = ["right", "right", "wrong", "stale", "plain", "double", "too long", "cancel", "rest", "renew"]
@@ -66,22 +66,22 @@ class Client:
         right = self.text[at : at + self.chance.randint(0, 9)]
         if kind == "stale":
             back = self.chance.randint(0, at)
-            self.guess(self.known - back, self.text[at - back :][: self.chance.randint(0, 12)])
+            self.send(self.known - back, self.text[at - back :][: self.chance.randint(0, 12)])
         elif kind == "renew":
             self.renew()
         elif kind == "cancel" and self.waiting:
             self.waiting.pop().cancelled = True
         elif kind == "too long":
-            self.guess(self.known, right + [0] * 40)
+            self.send(self.known, right + [0] * 40)
         elif kind != "rest":
             wrong = [self.chance.randrange(40) for _ in range(3)] if kind == "wrong" else []
-            self.guess(self.known, [] if kind == "plain" else right + wrong)
+            self.send(self.known, [] if kind == "plain" else right + wrong)
             if kind == "double":
-                self.guess(self.known, self.text[at : at + 12])
+                self.send(self.known, self.text[at : at + 12])
         self.world.after(self.chance.choice([0.0, 0.001, 0.01, 0.05, 0.3, 3.0]), self.act)
 
     def renew(self) -> None:
-        """Have the session opened anew in its place, with some of the text; what waits of it fails."""
+        """Replace the session by a new one with some of the text; its waiting requests fail."""
         old, text = self.session, self.text
         prompt, self_continue = old.tokens[: old.prompt_len], self.chance.random() < 0.5
         self.session = new = self.world.open(
@@ -92,7 +92,7 @@ class Client:
         self.world.scheduler.replace(old, new, self.world.now)
         assert not [request for request in self.waiting if request.session is old and not request.cancelled]
 
-    def guess(self, position: int, drafts: Sequence[int]) -> None:
+    def send(self, position: int, drafts: Sequence[int]) -> None:
         def done(result: Answer | SpecPairError) -> None:
             if request.cancelled:
                 return
@@ -123,7 +123,7 @@ class Client:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_any_interleaving(seed: int) -> None:
+def test_any_interleaving_gives_the_texts_of_plain_decoding(seed: int) -> None:
     chance = random.Random(seed)
     backend = Fragile(
         SCRIPT,
@@ -145,26 +145,26 @@ def test_any_interleaving(seed: int) -> None:
     )
     clients: list[Client] = []
 
-    def come() -> None:
+    def start() -> None:
         shared = SYSTEM[: chance.choice([0, 20, 39])]
         prompt = [256, *shared, *(chance.randrange(40) for _ in range(chance.randint(1, 60)))]
         sampling = Sampling(len(clients), chance.choice([0.0, 0.8]))
         session = world.open(prompt, max_tokens=LENGTH, sampling=sampling, self_continue=chance.random() < 0.5)
         client = Client(world, chance, session, len(prompt))
         clients.append(client)
-        client.guess(len(prompt), [])
+        client.send(len(prompt), [])
         world.after(0.05, client.act)
         if chance.random() < 0.3:
             world.after(chance.uniform(0.0, 3.0), lambda: world.scheduler.forget(client.session, world.now))
 
     for _ in range(8):
-        world.at(chance.uniform(0.0, 1.0), come)
+        world.at(chance.uniform(0.0, 1.0), start)
     world.run(6.0)
     backend.chance = None
     world.run(60.0)
-    assert world.scheduler.wake_at is None, "it has come to rest"
+    assert world.scheduler.wake_at is None, "it is idle"
     for client in clients:
-        assert [request for request in client.waiting if not request.cancelled] == [], "every guess was answered"
+        assert [request for request in client.waiting if not request.cancelled] == [], "every request was answered"
         generated = client.session.tokens[client.session.prompt_len :]
         assert generated == client.text[: len(generated)]
         if not client.session.gone:
@@ -172,7 +172,7 @@ def test_any_interleaving(seed: int) -> None:
 
 
 def finish(world: World, client: Client) -> None:
-    """The rest of a text, as if nothing had been."""
+    """Decode the rest of a text."""
     done: list[Answer] = []
     world.ask(client.session, client.session.prompt_len, [], done.append, until_end=True)
     world.run(world.now + 60.0)
@@ -181,23 +181,23 @@ def finish(world: World, client: Client) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nobody_goes_further_by_itself_than_allowed(seed: int) -> None:
-    """In the midst of other work, too: never more than so many tokens beyond what the client is known to know."""
+def test_self_continuation_stays_within_its_lead(seed: int) -> None:
+    """Also among other sessions: never more than `LEAD` tokens beyond the position that the client has sent."""
     chance = random.Random(seed)
     world = World(ScriptedBackend(Script(seed=3), rows=4, context_length=2048))
     sessions = [world.open([256, number], self_continue=True) for number in range(4)]
     known = {session: session.prompt_len for session in sessions}
 
-    def look() -> None:
+    def check() -> None:
         session = chance.choice(sessions)
         if len(session.tokens) > session.prompt_len:
             known[session] = len(session.tokens)
             world.ask(session)
         assert all(len(each.tokens) <= known[each] + LEAD for each in sessions)
-        world.after(chance.uniform(0.0, 0.5), look)
+        world.after(chance.uniform(0.0, 0.5), check)
 
     for session in sessions:
         world.ask(session)
-    world.after(0.1, look)
+    world.after(0.1, check)
     world.run(20.0)
     assert any(len(session.tokens) > 200 for session in sessions)

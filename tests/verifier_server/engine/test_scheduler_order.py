@@ -1,4 +1,4 @@
-"""What a pass holds: guesses, then chunks of prompts, then steps of sessions by themselves, and fairly so."""
+"""The order within a pass: verify requests, then chunks of prompts; sessions share it fairly."""
 
 from itertools import pairwise
 
@@ -13,12 +13,12 @@ from verifier_server.sessions import Session
 SCRIPT = Script(seed=3)
 
 
-def world(rows: int = 8, batch: int = 512, **options: object) -> World:
+def make_world(rows: int = 8, batch: int = 512, **options: object) -> World:
     return World(ScriptedBackend(SCRIPT, rows=rows, context_length=4096, max_batch_tokens=batch), **options)
 
 
 def keep_asking(world: World, session: Session, waits: list[float]) -> None:
-    """Ask for one token after the other, at once; notes how long each took."""
+    """Keep requesting one token, each as soon as the last one came; appends how long each took."""
     sent = world.now
 
     def answered(answer: Answer) -> None:
@@ -30,164 +30,168 @@ def keep_asking(world: World, session: Session, waits: list[float]) -> None:
     world.ask(session, None, [], answered)
 
 
-def test_a_long_prompt_holds_nobody_up_for_more_than_a_chunk() -> None:
-    at = world(prefill_chunk=100)
-    busy = opened(at, [256, 1])
+def test_a_long_prompt_delays_others_by_no_more_than_a_chunk() -> None:
+    world = make_world(prefill_chunk=100)
+    busy = opened(world, [256, 1])
     waits: list[float] = []
-    keep_asking(at, busy, waits)
-    late = at.open([256, 2] + [5] * 1000)
+    keep_asking(world, busy, waits)
+    late = world.open([256, 2] + [5] * 1000)
     first: list[float] = []
-    at.after(0.01, lambda: at.ask(late, None, [], lambda answer: first.append(at.now)))
-    at.run(2.0)
-    chunks = [fed(plan)[late.id] for _, plan in at.plans if late.id in fed(plan)]
+    world.after(0.01, lambda: world.ask(late, None, [], lambda answer: first.append(world.now)))
+    world.run(2.0)
+    chunks = [fed(plan)[late.id] for _, plan in world.plans if late.id in fed(plan)]
     assert chunks == [100] * 10 + [2]
-    assert all(busy.id in fed(plan) for _, plan in at.plans[1:])
+    assert all(busy.id in fed(plan) for _, plan in world.plans[1:])
     assert max(waits) == pytest.approx(0.025 + 101 * 0.0002)
     assert first
     assert late.tokens[1002:] == plain(SCRIPT, late.tokens[:1002], 1)
 
 
-def test_a_prompt_alone_takes_the_whole_batch() -> None:
-    at = world(prefill_chunk=100)
-    opened(at, [256, 2] + [5] * 1100)
-    assert [len(plan.batch[0].tokens) for _, plan in at.plans] == [512, 512, 78]
+def test_a_prompt_alone_fills_the_whole_batch() -> None:
+    world = make_world(prefill_chunk=100)
+    opened(world, [256, 2] + [5] * 1100)
+    assert [len(plan.batch[0].tokens) for _, plan in world.plans] == [512, 512, 78]
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_who_has_ended_or_been_silent_for_two_seconds_makes_no_chunks(ended: bool) -> None:
-    at = world(prefill_chunk=100)
-    opened(at, [256, 1], max_tokens=1 if ended else 100)
-    before = len(at.plans)
-    at.run(at.now + (0.0 if ended else 1.9))
-    assert (fed_to_a_new_prompt(at, before) == 300) is ended
-    at.run(at.now + 2.1)
-    assert fed_to_a_new_prompt(at, len(at.plans)) == 300
+def test_finished_and_silent_sessions_do_not_cause_chunking(ended: bool) -> None:
+    world = make_world(prefill_chunk=100)
+    opened(world, [256, 1], max_tokens=1 if ended else 100)
+    before = len(world.plans)
+    world.run(world.now + (0.0 if ended else 1.9))
+    assert (fed_to_a_new_prompt(world, before) == 300) is ended
+    world.run(world.now + 2.1)
+    assert fed_to_a_new_prompt(world, len(world.plans)) == 300
 
 
-def fed_to_a_new_prompt(at: World, before: int) -> int:
-    """Tokens in the first pass of a prompt of 300 that nobody has had."""
-    at.ask(at.open([256, before] + [before] * 298, max_tokens=1))
-    at.run(at.now + 0.0)
-    width = at.plans[before][1].tokens
-    at.run(at.now + 0.5)
+def fed_to_a_new_prompt(world: World, before: int) -> int:
+    """Tokens in the first pass of a new prompt of 300 tokens."""
+    world.ask(world.open([256, before] + [before] * 298, max_tokens=1))
+    world.run(world.now + 0.0)
+    width = world.plans[before][1].tokens
+    world.run(world.now + 0.5)
     return width
 
 
-def test_a_short_prompt_is_not_stuck_behind_a_long_one() -> None:
-    at = world(prefill_chunk=100)
+def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
+    world = make_world(prefill_chunk=100)
     ended: list[str] = []
     for name, length in (("long", 2000), ("short", 350)):
-        session = at.open([256, length % 200] + [length % 100] * length)
-        at.after(
-            0.0 if name == "long" else 0.01, lambda s=session, n=name: at.ask(s, None, [], lambda a: ended.append(n))
+        session = world.open([256, length % 200] + [length % 100] * length)
+        world.after(
+            0.0 if name == "long" else 0.01, lambda s=session, n=name: world.ask(s, None, [], lambda a: ended.append(n))
         )
-    at.run(3.0)
+    world.run(3.0)
     assert ended == ["short", "long"]
-    taken = [list(fed(plan)) for _, plan in at.plans]
-    assert taken[1:5] == [["session-1"], ["session-2"], ["session-1"], ["session-2"]], "by turns, the first one alone"
+    taken = [list(fed(plan)) for _, plan in world.plans]
+    assert taken[1:5] == [["session-1"], ["session-2"], ["session-1"], ["session-2"]], (
+        "by turns; at first the long one was alone"
+    )
 
 
-def test_prompts_of_all_sessions_together_are_one_chunk() -> None:
-    at = world(prefill_chunk=100)
+def test_prompts_of_all_sessions_share_one_chunk() -> None:
+    world = make_world(prefill_chunk=100)
     waits: list[float] = []
-    keep_asking(at, opened(at, [256, 1]), waits)
+    keep_asking(world, opened(world, [256, 1]), waits)
     for number in range(4):
-        at.ask(at.open([256, number + 2] + [number] * 120))
-    at.run(2.0)
-    assert max(plan.tokens for _, plan in at.plans) == 101
+        world.ask(world.open([256, number + 2] + [number] * 120))
+    world.run(2.0)
+    assert max(plan.tokens for _, plan in world.plans) == 101
     assert max(waits) == pytest.approx(0.025 + 101 * 0.0002)
 
 
-def test_guesses_take_the_room_of_a_batch_by_arrival() -> None:
-    at = world(batch=32, prefill_chunk=32)
-    sessions = [opened(at, [256, number]) for number in range(4)]
-    at.run(5.0)
-    before = len(at.plans)
+def test_drafts_take_the_room_of_a_batch_by_arrival() -> None:
+    world = make_world(batch=32, prefill_chunk=32)
+    sessions = [opened(world, [256, number]) for number in range(4)]
+    world.run(5.0)
+    before = len(world.plans)
     answered: list[int] = []
     for number, drafts in enumerate((20, 20, 5, 3)):
         session = sessions[number]
-        at.ask(session, None, [0] * drafts, lambda answer, number=number: answered.append(number))
-    at.run(6.0)
-    first, second = (fed(plan) for _, plan in at.plans[before:])
-    assert first == {"session-1": 21, "session-3": 6, "session-4": 4}, "what does not fit leaves its room to others"
+        world.ask(session, None, [0] * drafts, lambda answer, number=number: answered.append(number))
+    world.run(6.0)
+    first, second = (fed(plan) for _, plan in world.plans[before:])
+    assert first == {"session-1": 21, "session-3": 6, "session-4": 4}, (
+        "a draft that does not fit leaves the room to others"
+    )
     assert second == {"session-2": 21}
     assert answered == [0, 2, 3, 1]
 
 
-def test_a_prompt_does_not_take_the_room_of_a_guess() -> None:
-    at = world(batch=64, prefill_chunk=64)
-    one, two = opened(at, [256, 1]), opened(at, [256, 2])
-    at.ask(two, None, [])
-    at.run(at.now + 0.01)
-    at.ask(at.open([256, 3] + [7] * 500))
-    at.ask(one, None, [0] * 30)
-    before = len(at.plans)
-    at.run(at.now + 0.1)
-    assert list(fed(at.plans[before][1]).items()) == [("session-1", 31), ("session-3", 33)]
+def test_a_prompt_does_not_take_the_room_of_a_draft() -> None:
+    world = make_world(batch=64, prefill_chunk=64)
+    one, two = opened(world, [256, 1]), opened(world, [256, 2])
+    world.ask(two, None, [])
+    world.run(world.now + 0.01)
+    world.ask(world.open([256, 3] + [7] * 500))
+    world.ask(one, None, [0] * 30)
+    before = len(world.plans)
+    world.run(world.now + 0.1)
+    assert list(fed(world.plans[before][1]).items()) == [("session-1", 31), ("session-3", 33)]
 
 
-def test_a_guess_that_came_while_a_chunk_was_read_gets_a_pass_without_one() -> None:
-    at = world(batch=64, prefill_chunk=32)
-    one = opened(at, [256, 1])
-    at.ask(at.open([256, 2] + [7] * 500))
-    at.run(at.now + 0.01)
-    before = len(at.plans)
-    at.ask(one, None, [0] * 5)
-    at.run(at.now + 0.1)
-    assert [fed(plan) for _, plan in at.plans[before : before + 2]] == [{"session-1": 6}, {"session-2": 32}]
+def test_a_request_that_arrived_during_a_chunk_gets_a_pass_without_one() -> None:
+    world = make_world(batch=64, prefill_chunk=32)
+    one = opened(world, [256, 1])
+    world.ask(world.open([256, 2] + [7] * 500))
+    world.run(world.now + 0.01)
+    before = len(world.plans)
+    world.ask(one, None, [0] * 5)
+    world.run(world.now + 0.1)
+    assert [fed(plan) for _, plan in world.plans[before : before + 2]] == [{"session-1": 6}, {"session-2": 32}]
 
 
-def test_prompts_are_read_on_though_guesses_wait_at_all_times() -> None:
-    at = world(batch=64, prefill_chunk=32)
+def test_prompts_advance_though_drafts_wait_all_the_time() -> None:
+    world = make_world(batch=64, prefill_chunk=32)
     for number in range(3):
-        keep_asking(at, opened(at, [256, number]), [])
-    at.run(at.now + 0.5)
-    prompt, before = at.open([256, 9] + [7] * 500), len(at.plans)
-    at.ask(prompt)
-    at.run(at.now + 3.0)
-    passes = [fed(plan) for _, plan in at.plans[before:]]
+        keep_asking(world, opened(world, [256, number]), [])
+    world.run(world.now + 0.5)
+    prompt, before = world.open([256, 9] + [7] * 500), len(world.plans)
+    world.ask(prompt)
+    world.run(world.now + 3.0)
+    passes = [fed(plan) for _, plan in world.plans[before:]]
     with_chunk = [place for place, each in enumerate(passes) if each.get(prompt.id, 0) > 1]
     assert len(with_chunk) == 16 and max(b - a for a, b in pairwise(with_chunk)) <= 3
 
 
-def test_a_prompt_that_finds_no_room_goes_first_in_the_end() -> None:
-    """Guesses that fill every batch must not keep newcomers out for ever."""
-    at = world(batch=16, prefill_chunk=8)
+def test_a_prompt_without_room_goes_first_after_some_passes() -> None:
+    """Drafts that fill every batch must not starve new sessions."""
+    world = make_world(batch=16, prefill_chunk=8)
     for number in range(3):
-        session = opened(at, [256, number])
+        session = opened(world, [256, number])
 
         def again(_answer: Answer | None = None, session: Session = session) -> None:
-            at.ask(session, None, plain(SCRIPT, session.tokens, 15), again)
+            world.ask(session, None, plain(SCRIPT, session.tokens, 15), again)
 
         again()
-    late = at.open([256, 9] + [9] * 20)
-    at.ask(late)
-    before = len(at.plans)
-    at.run(at.now + 2.0)
-    fed_late = [number for number, (_, plan) in enumerate(at.plans[before:]) if late.id in fed(plan)]
+    late = world.open([256, 9] + [9] * 20)
+    world.ask(late)
+    before = len(world.plans)
+    world.run(world.now + 2.0)
+    fed_late = [number for number, (_, plan) in enumerate(world.plans[before:]) if late.id in fed(plan)]
     assert fed_late[:3] == [8, 17, 26]
     assert len(late.tokens) > late.prompt_len
 
 
-def test_a_text_decoded_to_its_end_lines_up_like_everybody() -> None:
-    at = world(batch=2)
-    sessions = [opened(at, [256, number], max_tokens=20) for number in range(4)]
+def test_a_text_decoded_to_its_end_takes_turns_like_others() -> None:
+    world = make_world(batch=2)
+    sessions = [opened(world, [256, number], max_tokens=20) for number in range(4)]
     for session in sessions:
-        at.ask(session, until_end=True)
-    at.run(3.0)
-    order = [name for _, plan in at.plans[4:] for name in fed(plan)]
+        world.ask(session, until_end=True)
+    world.run(3.0)
+    order = [name for _, plan in world.plans[4:] for name in fed(plan)]
     assert order[:8] == ["session-1", "session-2", "session-3", "session-4"] * 2
     assert all(session.finish_reason == "length" for session in sessions)
 
 
-def test_a_guess_too_wide_for_a_chunk_is_judged_all_the_same() -> None:
-    """Its row lacks half of a chunk, and there are more drafts than a chunk holds."""
-    at = world(rows=1, prefill_chunk=16)
-    one, other = opened(at, [256, 1] + [3] * 10), opened(at, [256, 2])
+def test_a_draft_wider_than_a_chunk_is_judged() -> None:
+    """Its uncached tokens fill most of a chunk, and its draft is longer than a chunk."""
+    world = make_world(rows=1, prefill_chunk=16)
+    one, other = opened(world, [256, 1] + [3] * 10), opened(world, [256, 2])
     assert one.row is None
     text = plain(SCRIPT, one.tokens, 40)
     answers: list[Answer] = []
-    at.ask(one, None, text[:40], answers.append)
-    at.ask(other)
-    at.run(at.now + 1.0)
+    world.ask(one, None, text[:40], answers.append)
+    world.ask(other)
+    world.run(world.now + 1.0)
     assert (answers[0].accepted, answers[0].judged) == (40, 40)

@@ -1,4 +1,4 @@
-"""Steps that the verifier takes by itself: when, how far, and that guesses are judged as if nothing had been."""
+"""Self-continuation: when it starts, how far it goes, and that drafts are judged exactly."""
 
 from collections.abc import Sequence
 
@@ -20,222 +20,227 @@ STEP = 0.0252  # seconds of a pass over one token
 HALF = STEP / 2
 
 
-def world(rows: int = 4, batch: int = 512, **options: object) -> World:
+def make_world(rows: int = 4, batch: int = 512, **options: object) -> World:
     return World(ScriptedBackend(SCRIPT, rows=rows, context_length=4096, max_batch_tokens=batch), **options)  # type: ignore[arg-type]
 
 
-def opened(at: World, prompt: Sequence[int] = PROMPT, goes_on: bool = True) -> Session:
+def opened(world: World, prompt: Sequence[int] = PROMPT, self_continue: bool = True) -> Session:
     """A session with its first token."""
-    session = at.open(list(prompt), self_continue=goes_on)
-    at.ask(session)
+    session = world.open(list(prompt), self_continue=self_continue)
+    world.ask(session)
     while len(session.tokens) == session.prompt_len:
-        at.run(at.now + 0.0001)
+        world.run(world.now + 0.0001)
     return session
 
 
-def own(plan: BatchPlan) -> list[str]:
+def continued(plan: BatchPlan) -> list[str]:
+    """Sessions for which a pass runs a self-continuation step."""
     return [part.sequence.session.id for part in plan.parts if part.run is None]
 
 
-def own_begins(at: World, since: float) -> list[float]:
-    """When passes with own steps began."""
-    return [when for when, plan in at.plans if own(plan) and when >= since]
+def continuation_times(world: World, since: float) -> list[float]:
+    """When passes with self-continuation steps began."""
+    return [when for when, plan in world.plans if continued(plan) and when >= since]
 
 
-def guessed(at: World, session: Session, **options: float) -> Answer:
-    """A guess right now, waited for."""
+def verified(world: World, session: Session, **options: float) -> Answer:
+    """Send a request now and wait for its answer."""
     answers: list[Answer] = []
-    at.ask(session, None, [], answers.append, **options)
+    world.ask(session, None, [], answers.append, **options)
     while not answers:
-        at.run(at.now + 0.0001)
+        world.run(world.now + 0.0001)
     return answers[0]
 
 
-def test_it_goes_on_from_the_first_token_at_once() -> None:
-    at = world()
-    session = opened(at)
-    at.run(at.now + 10.5 * STEP)
-    assert own_begins(at, 0.0)[0] == pytest.approx(at.plans[0][0] + linear(at.plans[0][1]))
+def test_it_continues_from_the_first_token_at_once() -> None:
+    world = make_world()
+    session = opened(world)
+    world.run(world.now + 10.5 * STEP)
+    assert continuation_times(world, 0.0)[0] == pytest.approx(world.plans[0][0] + linear(world.plans[0][1]))
     assert session.tokens[3:] == TEXT[:11]
     assert session.own_from == [4]
-    assert all(plan.tokens == 1 for _, plan in at.plans[1:])
+    assert all(plan.tokens == 1 for _, plan in world.plans[1:])
 
 
-def test_others_do_not_go_on() -> None:
-    at = world()
-    session = opened(at, goes_on=False)
-    at.run(5.0)
+def test_sessions_without_self_continue_are_not_continued() -> None:
+    world = make_world()
+    session = opened(world, self_continue=False)
+    world.run(5.0)
     assert len(session.tokens) == 4
 
 
-def test_it_stays_within_reach_of_what_its_client_knows() -> None:
-    at = world()
-    session = opened(at)
-    at.run(at.now + 1.9)
-    assert len(session.tokens) == 3 + LEAD, "the prompt's end is all that the client has said it knows"
-    at.ask(session, 3 + 10, [])
-    at.run(at.now + 1.9)
+def test_it_stays_within_its_lead_over_the_acknowledged_position() -> None:
+    world = make_world()
+    session = opened(world)
+    world.run(world.now + 1.9)
+    assert len(session.tokens) == 3 + LEAD, "the client has acknowledged only the prompt"
+    world.ask(session, 3 + 10, [])
+    world.run(world.now + 1.9)
     assert len(session.tokens) == 3 + 10 + LEAD
     assert session.tokens[3:] == TEXT[: 10 + LEAD]
 
 
-def test_a_position_that_cannot_be_moves_nothing() -> None:
-    at = world()
-    session = opened(at)
+def test_a_refused_position_acknowledges_nothing_beyond_the_text() -> None:
+    world = make_world()
+    session = opened(world)
     errors: list[str] = []
-    at.ask(session, 3000, [], failed=lambda error: errors.append(error.code))
-    at.run(at.now + 1.9)
+    world.ask(session, 3000, [], failed=lambda error: errors.append(error.code))
+    world.run(world.now + 1.9)
     assert errors == ["position_beyond_committed"]
-    assert len(session.tokens) == 4 + LEAD, "no further than from what is committed"
+    assert len(session.tokens) == 4 + LEAD, "counted from the committed tokens"
 
 
-def test_it_stops_when_nothing_is_heard_for_two_seconds() -> None:
-    at = world(cost=lambda plan: 0.1, pass_ms=[100.0] * 17)
-    session = opened(at)  # heard of at 0.0
-    at.run(10.0)
-    assert own_begins(at, 0.0)[-1] == pytest.approx(SILENCE, abs=0.101)
-    assert own_begins(at, SILENCE + 0.001) == []
+def test_it_stops_after_two_seconds_without_a_request() -> None:
+    world = make_world(cost=lambda plan: 0.1, pass_ms=[100.0] * 17)
+    session = opened(world)  # heard of at 0.0
+    world.run(10.0)
+    assert continuation_times(world, 0.0)[-1] == pytest.approx(SILENCE, abs=0.101)
+    assert continuation_times(world, SILENCE + 0.001) == []
     so_far = len(session.tokens)
-    assert so_far < 3 + LEAD, "it was the silence that stopped it"
-    guessed(at, session)
-    at.run(at.now + 1.0)
-    assert len(session.tokens) > so_far + 8, "and it goes on when something is heard again"
+    assert so_far < 3 + LEAD, "the silence stopped it, not the lead"
+    verified(world, session)
+    world.run(world.now + 1.0)
+    assert len(session.tokens) > so_far + 8, "it continues after the next request"
 
 
-def test_it_waits_for_a_guess_that_the_client_says_will_come_soon() -> None:
-    at = world()
-    session = opened(at)
-    guessed(at, session, next_in=0.4 * STEP)
-    answered = at.now
-    at.run(answered + 0.4 * STEP + 0.9 * HALF)
-    assert own_begins(at, answered) == []
-    at.run(answered + 1.0)
-    assert own_begins(at, answered)[0] == pytest.approx(answered + 0.4 * STEP + HALF, abs=0.0005), "then it is void"
+def test_it_waits_for_a_request_that_the_client_announces_soon() -> None:
+    world = make_world()
+    session = opened(world)
+    verified(world, session, next_in=0.4 * STEP)
+    answered = world.now
+    world.run(answered + 0.4 * STEP + 0.9 * HALF)
+    assert continuation_times(world, answered) == []
+    world.run(answered + 1.0)
+    assert continuation_times(world, answered)[0] == pytest.approx(answered + 0.4 * STEP + HALF, abs=0.0005), (
+        "then the request is no longer expected"
+    )
 
 
-def test_it_goes_on_at_once_where_the_client_says_that_it_will_take_half_a_step() -> None:
-    at = world()
-    session = opened(at)
-    guessed(at, session, next_in=0.52 * STEP)
-    answered = at.now
-    at.run(answered + 0.001)
-    assert own_begins(at, answered - 0.0005) == [pytest.approx(answered, abs=0.0005)]
+def test_it_continues_at_once_if_the_next_request_is_half_a_step_away() -> None:
+    world = make_world()
+    session = opened(world)
+    verified(world, session, next_in=0.52 * STEP)
+    answered = world.now
+    world.run(answered + 0.001)
+    assert continuation_times(world, answered - 0.0005) == [pytest.approx(answered, abs=0.0005)]
 
 
-def test_it_stops_in_time_for_a_guess_that_comes_later() -> None:
-    """Steps that end before the guess comes are taken, one that would not is left."""
-    at = world()
-    session = opened(at)
-    guessed(at, session, next_in=3.3 * STEP)
-    answered = at.now
-    at.run(answered + 3.3 * STEP)
-    assert own_begins(at, answered - 0.0005) == pytest.approx([answered + n * STEP for n in range(3)], abs=0.0006)
-    answer = guessed(at, session)
+def test_it_stops_in_time_for_an_announced_request() -> None:
+    """Steps that end before the request arrives are run; a step that would not is not started."""
+    world = make_world()
+    session = opened(world)
+    verified(world, session, next_in=3.3 * STEP)
+    answered = world.now
+    world.run(answered + 3.3 * STEP)
+    assert continuation_times(world, answered - 0.0005) == pytest.approx(
+        [answered + n * STEP for n in range(3)], abs=0.0006
+    )
+    answer = verified(world, session)
     assert answer.queue_ms == pytest.approx(0.0)
 
 
-def test_what_the_client_does_not_say_is_measured() -> None:
-    at = world()
-    session = opened(at)
+def test_gaps_that_the_client_does_not_state_are_measured() -> None:
+    world = make_world()
+    session = opened(world)
     for _ in range(6):
-        guessed(at, session)
-        at.run(at.now + 0.3 * STEP)
-    guessed(at, session)
-    answered = at.now
-    at.run(answered + 0.2 * STEP)
-    assert own_begins(at, answered - 0.0005) == []
-    at.run(answered + STEP)
-    assert own_begins(at, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
+        verified(world, session)
+        world.run(world.now + 0.3 * STEP)
+    verified(world, session)
+    answered = world.now
+    world.run(answered + 0.2 * STEP)
+    assert continuation_times(world, answered - 0.0005) == []
+    world.run(answered + STEP)
+    assert continuation_times(world, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
 
 
-def test_a_guess_that_is_late_is_not_waited_for_with_a_step_that_could_be_taken() -> None:
-    """Such a pass is held open for others, but not for the sessions that it is for."""
-    at = world()
-    session = opened(at)
+def test_a_continuation_step_does_not_wait_for_its_own_session() -> None:
+    """The batching window of such a pass is for other sessions only."""
+    world = make_world()
+    session = opened(world)
     for gap in (0.3, 0.68) * 4:
-        guessed(at, session)
-        at.run(at.now + gap * STEP)
-    guessed(at, session)
-    answered = at.now
-    at.run(answered + STEP)
-    assert own_begins(at, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
+        verified(world, session)
+        world.run(world.now + gap * STEP)
+    verified(world, session)
+    answered = world.now
+    world.run(answered + STEP)
+    assert continuation_times(world, answered)[0] == pytest.approx(answered + 0.3 * STEP + HALF, abs=0.0005)
 
 
-def test_it_rides_along_with_others_whenever_a_guess_is_expected() -> None:
-    at = world()
-    session, other = opened(at), opened(at, [256, 7], goes_on=False)
-    guessed(at, session, next_in=0.4 * STEP)
-    at.ask(other)
-    at.run(at.now + 0.001)
-    assert fed(at.plans[-1][1]) == {other.id: 1, session.id: 1}
-    assert own(at.plans[-1][1]) == [session.id]
+def test_it_shares_the_passes_of_others_even_if_a_request_is_expected() -> None:
+    world = make_world()
+    session, other = opened(world), opened(world, [256, 7], self_continue=False)
+    verified(world, session, next_in=0.4 * STEP)
+    world.ask(other)
+    world.run(world.now + 0.001)
+    assert fed(world.plans[-1][1]) == {other.id: 1, session.id: 1}
+    assert continued(world.plans[-1][1]) == [session.id]
 
 
 def test_it_is_the_first_left_out_of_a_full_batch() -> None:
-    at = world(batch=16)
-    session, other = opened(at), opened(at, [256, 7], goes_on=False)
-    at.run(at.now + 3.0)
-    guessed(at, session)
+    world = make_world(batch=16)
+    session, other = opened(world), opened(world, [256, 7], self_continue=False)
+    world.run(world.now + 3.0)
+    verified(world, session)
     for drafts, held in ((14, {other.id: 15, session.id: 1}), (15, {other.id: 16})):
-        at.ask(other, None, [0] * drafts)
-        before = len(at.plans)
-        at.run(at.now + 3 * STEP)
-        assert fed(at.plans[before][1]) == held
+        world.ask(other, None, [0] * drafts)
+        before = len(world.plans)
+        world.run(world.now + 3 * STEP)
+        assert fed(world.plans[before][1]) == held
 
 
-def test_it_takes_a_row_from_nobody_and_gives_its_own_up() -> None:
-    at = world(rows=1)
-    session = opened(at)
-    at.run(at.now + 2 * STEP)
-    other = opened(at, [256, 7], goes_on=False)
+def test_it_takes_no_slot_and_gives_up_its_own() -> None:
+    world = make_world(rows=1)
+    session = opened(world)
+    world.run(world.now + 2 * STEP)
+    other = opened(world, [256, 7], self_continue=False)
     so_far = len(session.tokens)
-    at.run(at.now + 1.0)
+    world.run(world.now + 1.0)
     assert (session.row, other.row, len(session.tokens)) == (None, 0, so_far)
-    guessed(at, session)
-    at.run(at.now + 3 * STEP)
-    assert len(session.tokens) > so_far + 2, "with the next guess it is there again"
+    verified(world, session)
+    world.run(world.now + 3 * STEP)
+    assert len(session.tokens) > so_far + 2, "it continues after the next request"
 
 
-def test_a_guess_that_waits_is_run_instead() -> None:
-    at = world()
-    session = opened(at)  # and a step of its own has begun
-    at.ask(session, None, TEXT[1:4])
-    at.run(at.now + STEP)
-    _, plan = at.plans[-1]
-    assert (fed(plan), own(plan)) == ({session.id: 3}, []), "the first draft is known by now"
+def test_a_waiting_request_is_run_instead() -> None:
+    world = make_world()
+    session = opened(world)  # a self-continuation step is running
+    world.ask(session, None, TEXT[1:4])
+    world.run(world.now + STEP)
+    _, plan = world.plans[-1]
+    assert (fed(plan), continued(plan)) == ({session.id: 3}, []), "the first draft is known by now"
 
 
-def test_late_drafts_are_compared_with_what_it_has_committed() -> None:
-    at = world()
-    session = opened(at)
-    at.run(at.now + 4.5 * STEP)  # 5 are there, and a step is under way
+def test_late_drafts_are_compared_with_target_decoded_tokens() -> None:
+    world = make_world()
+    session = opened(world)
+    world.run(world.now + 4.5 * STEP)  # 5 tokens are committed, a step is running
     assert session.tokens[3:] == TEXT[:5]
     answers: list[Answer] = []
-    passes = len(at.plans)
-    at.ask(session, 4, TEXT[1:3], answers.append)
-    at.ask(session, 4, [TEXT[1], 255, 255], answers.append)
-    at.ask(session, 4, TEXT[1:9], answers.append)
-    at.run(at.now + 1.7 * STEP)
+    passes = len(world.plans)
+    world.ask(session, 4, TEXT[1:3], answers.append)
+    world.ask(session, 4, [TEXT[1], 255, 255], answers.append)
+    world.ask(session, 4, TEXT[1:9], answers.append)
+    world.run(world.now + 1.7 * STEP)
     first, second, third = answers
     assert first.tokens[:4] == second.tokens[:4] == TEXT[1:5]
     assert (first.accepted, second.accepted, first.judged, second.judged) == (2, 1, 0, 0)
     assert (third.tokens, third.accepted, third.judged) == (TEXT[1:10], 8, 3)
-    _, plan = at.plans[passes]
-    assert (fed(plan), own(plan)) == ({session.id: 4}, [])
+    _, plan = world.plans[passes]
+    assert (fed(plan), continued(plan)) == ({session.id: 4}, [])
 
 
-def test_which_tokens_were_its_own_is_on_record() -> None:
-    at = world()
-    session = opened(at)
-    at.run(at.now + 2.5 * STEP)  # 3 are there, the 4th under way
-    at.ask(session, 4, TEXT[1:6])
-    at.run(at.now + 1.6 * STEP)
+def test_ranges_of_target_decoded_tokens_are_recorded() -> None:
+    world = make_world()
+    session = opened(world)
+    world.run(world.now + 2.5 * STEP)  # 3 tokens are committed, the 4th is being decoded
+    world.ask(session, 4, TEXT[1:6])
+    world.run(world.now + 1.6 * STEP)
     assert session.tokens[3:] == TEXT[:7]
-    assert session.own_from == [4, 7], "three of its own, then two drafts that stand and one more"
+    assert session.own_from == [4, 7], "three target-decoded, two accepted, one bonus token"
 
 
 class Failing(ScriptedBackend):
-    """Fails from some pass on."""
+    """Fails from pass `sound` on."""
 
     sound = 10**9
 
@@ -246,7 +251,7 @@ class Failing(ScriptedBackend):
         return super()._forward(batch)
 
 
-def test_an_engine_that_fails_is_not_asked_again_unasked() -> None:
+def test_after_a_failed_pass_it_waits_for_a_request() -> None:
     backend = Failing(SCRIPT)
     now = [0.0]
     bench = Bench(backend=backend, clock=lambda: now[0])
@@ -263,30 +268,30 @@ def test_an_engine_that_fails_is_not_asked_again_unasked() -> None:
     assert session.tokens[3:] == TEXT[:3]
 
 
-def test_it_ends_where_the_text_ends() -> None:
+def test_it_stops_at_the_end_of_the_text() -> None:
     script, prompt = Script(seed=8, end_bias=9.0), [256, 1, 2, 3]
     text = plain(script, prompt, 300)
     assert 2 < len(text) < 64
-    at = World(ScriptedBackend(script, context_length=1024))
-    session = opened(at, prompt)
-    at.run(3.0)
+    world = World(ScriptedBackend(script, context_length=1024))
+    session = opened(world, prompt)
+    world.run(3.0)
     assert (session.tokens[4:], session.finish_reason) == (text, "stop")
-    assert len(at.plans) == len(text)
+    assert len(world.plans) == len(text)
 
 
 @pytest.mark.parametrize("round_trip", [0.2, 0.9, 1.7, 4.0])
 def test_it_is_never_slower_than_the_verifier_alone(round_trip: float) -> None:
-    """A client whose every draft is wrong, at any distance: as many tokens as by plain decoding, or all but."""
-    at = world()
-    session = opened(at)
-    began = at.now
+    """A client whose drafts are all rejected, at any RTT: nearly as many tokens as by plain decoding."""
+    world = make_world()
+    session = opened(world)
+    began = world.now
 
     def again(answer: Answer) -> None:
         known = answer.total_tokens
-        at.after(round_trip * STEP, lambda: at.ask(session, known, [255], again, next_in=round_trip * STEP))
+        world.after(round_trip * STEP, lambda: world.ask(session, known, [255], again, next_in=round_trip * STEP))
 
-    at.ask(session, None, [255], again, next_in=round_trip * STEP)
-    at.run(began + 100 * STEP)
+    world.ask(session, None, [255], again, next_in=round_trip * STEP)
+    world.run(began + 100 * STEP)
     lockstep = 100 / (1 + round_trip)
     alone = 100.0
     got = len(session.tokens) - 4

@@ -1,4 +1,4 @@
-"""The scheduler in virtual time, alone: sessions and guesses as tests make them up."""
+"""The scheduler alone in virtual time: the tests open sessions and submit requests themselves."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,20 +14,20 @@ from verifier_server.sessions import Session
 
 
 def linear(plan: BatchPlan) -> float:
-    """Seconds of a pass: 25 ms to decode, and 0.2 ms a token."""
+    """Seconds of a pass: 25 ms, and 0.2 ms per token."""
     return 0.025 + 0.0002 * plan.tokens
 
 
-PASS_MS = [25.2 + 0.2 * tokens for tokens in range(17)]  # what `linear` comes to, as tried at the start
+PASS_MS = [25.2 + 0.2 * tokens for tokens in range(17)]  # milliseconds by `linear`, as measured at load
 
 
 def fed(plan: BatchPlan) -> dict[str, int]:
-    """How many tokens a pass feeds for each session, in its order."""
+    """How many tokens a pass feeds for each session, in the order of the pass."""
     return {part.sequence.session.id: len(entry.tokens) for part, entry in zip(plan.parts, plan.batch, strict=True)}
 
 
 class World(virtual_time.World):
-    """A scheduler over a toy model, asked by the tests themselves. The books are checked after each event."""
+    """A scheduler over a scripted model. Its integrity is checked after each event."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class World(virtual_time.World):
         then: Callable[[Answer], None] | None = None,
         **options: Any,
     ) -> Request:
-        """Submit a guess now; `then` is called with its answer, errors are raised where there is no `failed`."""
+        """Submit a request now; `then` gets its answer, `failed` its error. Without `failed` the error is raised."""
         failed: Callable[[SpecPairError], None] | None = options.pop("failed", None)
 
         def done(result: Answer | SpecPairError) -> None:
@@ -90,7 +90,7 @@ class World(virtual_time.World):
 
 
 def opened(world: World, prompt: list[int], **options: object) -> Session:
-    """A session with its first token."""
+    """A session that was prefilled and has its first token."""
     session = world.open(prompt, **options)  # type: ignore[arg-type]
     world.ask(session)
     while len(session.tokens) == session.prompt_len:

@@ -1,4 +1,4 @@
-"""Clients that hang up while they wait: nobody computes for them, and their sessions are as they were."""
+"""Clients that disconnect while they wait: their requests are dropped, their sessions stay unchanged."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ TEXT = plain(SCRIPT, PROMPT_IDS, 10)
 
 
 def until(live: LiveServer, happened: Callable[[], bool]) -> None:
-    """Keep the server's loop turning until something has happened in it."""
+    """Send requests to the server until `happened()`."""
     with live.client() as client:
         for _ in range(20_000):
             if happened():
@@ -30,7 +30,7 @@ def until(live: LiveServer, happened: Callable[[], bool]) -> None:
 
 
 def leave_behind(live: LiveServer, path: str, body: dict[str, Any], arrived: Callable[[], bool]) -> None:
-    """Send a request and hang up once it has arrived."""
+    """Send a request and disconnect once it has arrived."""
     content = json.dumps(body).encode()
     with socket.create_connection(live.address) as connection:
         connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(content)))
@@ -39,7 +39,7 @@ def leave_behind(live: LiveServer, path: str, body: dict[str, Any], arrived: Cal
 
 
 @pytest.mark.parametrize("path", ["/verify", "/prefill"])
-def test_what_is_left_behind_is_dropped_and_can_be_asked_again(serve: Serve, path: str) -> None:
+def test_requests_of_disconnected_clients_are_dropped_and_can_be_sent_again(serve: Serve, path: str) -> None:
     backend = Gated()
     live = serve(backend)
     sessions = live.service.sessions
@@ -54,18 +54,18 @@ def test_what_is_left_behind_is_dropped_and_can_be_asked_again(serve: Serve, pat
         assert backend.entered.wait(20)
         leave_behind(live, path, body, lambda: len(sessions) == 2 and sessions.get("s").requests == 1)
         if path == "/prefill":
-            until(live, lambda: len(sessions) == 1)  # nothing has come of it, so nothing stays
+            until(live, lambda: len(sessions) == 1)  # no token was committed, so the session is removed
         else:
             until(live, lambda: sessions.get("s").requests == 0)
         backend.gate.set()
         assert other.result(20)["tokens"] == plain(SCRIPT, [256, 9], 1)
     live.service.engine.check_integrity()
-    assert backend.passes == passes + 1, "the other's, and none for whom nobody waits"
+    assert backend.passes == passes + 1, "the other session's, and none for the disconnected client"
     reply = live.post(path, body)
     assert reply["tokens"] == (TEXT[:1] if path == "/prefill" else TEXT[1:4])
 
 
-def test_more_guesses_than_may_wait_are_told_when_to_come_back(serve: Serve) -> None:
+def test_requests_beyond_max_queue_are_refused_with_retry_after(serve: Serve) -> None:
     backend = Gated()
     live = serve(backend, max_queue=1)
     backend.close_gate()
@@ -91,40 +91,40 @@ def test_more_guesses_than_may_wait_are_told_when_to_come_back(serve: Serve) -> 
 
 
 class Connection:
-    """A connection that its client closes when the test says so."""
+    """A connection that is closed when the test says so."""
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()
         self.listened = asyncio.Event()
-        self.given_up = False
+        self.cancelled = False
 
     async def receive(self) -> dict[str, Any]:
         self.listened.set()
         try:
             await self.closed.wait()
         except asyncio.CancelledError:
-            self.given_up = True
+            self.cancelled = True
             raise
         return {"type": "http.disconnect"}
 
 
-def test_connections_are_watched_only_when_the_answer_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disconnects, "_PATIENCE", 0.001)
+def test_connections_are_watched_only_if_the_answer_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disconnects, "_INTERVAL", 0.001)
 
-    async def scene() -> None:
-        watch, fast, slow, patient = DisconnectWatcher(), Connection(), Connection(), Connection()
-        left: list[str] = []
-        with WatchedRequest(watch, slow.receive, lambda: left.append("slow")):
-            with WatchedRequest(watch, fast.receive, lambda: left.append("fast")) as answered:
+    async def scenario() -> None:
+        watcher, fast, slow, patient = DisconnectWatcher(), Connection(), Connection(), Connection()
+        disconnected: list[str] = []
+        with WatchedRequest(watcher, slow.receive, lambda: disconnected.append("slow")):
+            with WatchedRequest(watcher, fast.receive, lambda: disconnected.append("fast")) as answered:
                 pass
-            answered.watch()  # its turn comes when it has been answered
+            answered.watch()  # the timer reaches it after its answer
             await asyncio.wait_for(slow.listened.wait(), 20)
-            assert left == []
+            assert disconnected == []
             slow.closed.set()
-            with WatchedRequest(watch, patient.receive, lambda: left.append("patient")):
+            with WatchedRequest(watcher, patient.receive, lambda: disconnected.append("patient")):
                 await asyncio.wait_for(patient.listened.wait(), 20)
-                assert left == ["slow"]
+                assert disconnected == ["slow"]
         await asyncio.sleep(0)
-        assert (fast.listened.is_set(), patient.given_up, left) == (False, True, ["slow"])
+        assert (fast.listened.is_set(), patient.cancelled, disconnected) == (False, True, ["slow"])
 
-    asyncio.run(scene())
+    asyncio.run(scenario())

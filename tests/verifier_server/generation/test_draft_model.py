@@ -1,4 +1,4 @@
-"""The draft model beside the target, while it is loaded, and where it cannot be."""
+"""The draft model on the server: loading it, refusing it, its slots."""
 
 import logging
 import threading
@@ -22,10 +22,10 @@ SETTINGS = Settings(backend="scripted", draft_model=Path("7"))
 
 
 class Loads:
-    """In place of the registry, for the draft model: a load that goes on when it is told to."""
+    """Replaces the registry's `load`: stops halfway until `resume` is set."""
 
     def __init__(self) -> None:
-        self.halfway, self.go_on = threading.Event(), threading.Event()
+        self.halfway, self.resume = threading.Event(), threading.Event()
         self.failure: Exception | None = None
         self.backend: ScriptedBackend = ScriptedBackend(SCRIPT, rows=2)
         self.freed = threading.Event()
@@ -35,7 +35,7 @@ class Loads:
         assert (name, options.rows, options.context_length) == ("scripted", 4, 1024)
         progress(0.5)
         self.halfway.set()
-        assert self.go_on.wait(20)
+        assert self.resume.wait(20)
         if self.failure is not None:
             raise self.failure
         return self.backend
@@ -46,17 +46,17 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loads]:
     replaced = Loads()
     monkeypatch.setattr("verifier_server.generation.draft_model.load", replaced)
     yield replaced
-    replaced.go_on.set()
+    replaced.resume.set()
 
 
-def test_it_is_loaded_behind_the_target_and_freed_at_the_end(
+def test_it_is_loaded_after_the_target_and_freed_at_the_end(
     serve: Serve, loads: Loads, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     live = serve(wait=False, draft_model=Path("7"))
     assert loads.halfway.wait(20)
     assert live.http.get("/health").json() == {"status": "loading", "progress": 0.95}
-    loads.go_on.set()
+    loads.resume.set()
     live.wait_until_ready()
     assert live.http.get("/model").json()["draft_model"] == "scripted-2"
     assert "scripted-2 drafts for 2 texts at once" in caplog.text
@@ -65,7 +65,7 @@ def test_it_is_loaded_behind_the_target_and_freed_at_the_end(
 
 
 class Closed(ScriptedBackend):
-    """Says when it was freed."""
+    """Records whether it was freed."""
 
     closed = False
 
@@ -74,22 +74,22 @@ class Closed(ScriptedBackend):
 
 
 def failed(loads: Loads | None, draft: Backend | None = None) -> tuple[dict[str, object], bool]:
-    """What /health says of a start that fails, and whether the target was freed."""
+    """The reply of /health after a start that fails, and whether the target was freed."""
     target = Closed(SCRIPT)
     service = Service(SETTINGS, target, draft=draft)
     if loads is not None:
-        loads.go_on.set()
+        loads.resume.set()
     service.start()
     service.stop()
     return service.health(), target.closed
 
 
-def test_one_that_cannot_be_loaded_ends_the_start_with_the_reason(loads: Loads) -> None:
+def test_a_load_failure_ends_the_start_with_the_reason(loads: Loads) -> None:
     loads.failure = ModelLoadError("no such model file: x.gguf")
     assert failed(loads) == ({"status": "failed", "reason": "the draft model: no such model file: x.gguf"}, True)
 
 
-def test_one_that_fails_when_it_is_tried_is_not_served(loads: Loads) -> None:
+def test_a_draft_model_that_fails_when_timed_is_not_served(loads: Loads) -> None:
     class Dying(ScriptedBackend):
         def _forward(self, batch: object) -> list[object]:  # type: ignore[override]
             raise EngineFailure("out of memory")
@@ -101,7 +101,7 @@ def test_one_that_fails_when_it_is_tried_is_not_served(loads: Loads) -> None:
 
 
 def foreign() -> ScriptedBackend:
-    """A toy model whose token 65 is no A."""
+    """A scripted model whose token 65 is not A."""
     backend = ScriptedBackend(Script(seed=9))
     pieces = list(ByteVocabulary().pieces)
     pieces[65] = b"a"
@@ -109,7 +109,7 @@ def foreign() -> ScriptedBackend:
     return backend
 
 
-def test_one_of_a_foreign_vocabulary_is_refused_in_the_words_of_the_handshake() -> None:
+def test_a_foreign_vocabulary_is_refused_with_the_first_difference() -> None:
     health, freed = failed(None, foreign())
     assert health["reason"] == (
         "the draft model: scripted-9 cannot draft for scripted-2: token ids below 258 stand for different bytes (sizes "
@@ -118,15 +118,15 @@ def test_one_of_a_foreign_vocabulary_is_refused_in_the_words_of_the_handshake() 
     assert freed
 
 
-def test_other_differences_name_no_id() -> None:
+def test_different_end_ids_are_refused() -> None:
     backend = ScriptedBackend(Script(seed=9))
     backend.vocabulary.ends = frozenset({13})
     health, _ = failed(None, backend)
     assert "the end-of-text ids are [13] here and [257] there. Choose" in str(health["reason"])
 
 
-def test_one_of_more_ids_drafts_those_of_the_target(serve: Serve) -> None:
-    """Families pad their vocabularies differently: what the target does not have is never drafted."""
+def test_a_larger_vocabulary_drafts_only_ids_of_the_target(serve: Serve) -> None:
+    """Families pad their vocabularies differently: ids that the target does not have are never drafted."""
     draft = ScriptedBackend(Script(seed=SCRIPT.seed, vocabulary_size=300))
     assert draft.vocabulary.kinds[-1] == Kind.UNUSED
     live = serve(ScriptedBackend(SCRIPT), draft=draft)
@@ -134,14 +134,14 @@ def test_one_of_more_ids_drafts_those_of_the_target(serve: Serve) -> None:
     assert reply["speculation"]["accepted"] > 10
 
 
-def test_a_step_is_timed_on_the_clock_that_is_given() -> None:
+def test_a_step_is_timed_on_the_given_clock() -> None:
     seconds = count()
     draft = DraftModel(ScriptedBackend(SCRIPT), 4, 258, lambda: next(seconds) / 1e3)
     assert draft.step_ms == pytest.approx(1.0)
     assert (draft.rows, draft.name, draft.failure, draft.looks_up) == (4, "scripted-2", None, False)
 
 
-def test_it_has_a_row_for_each_text_and_takes_it_back() -> None:
+def test_each_text_has_a_slot_that_is_released() -> None:
     backend = ScriptedBackend(SCRIPT, rows=2)
     draft = DraftModel(backend, 2, 258, lambda: 0.0)
     with draft.drafter(Sampling()) as one, draft.drafter(Sampling()):
@@ -149,12 +149,12 @@ def test_it_has_a_row_for_each_text_and_takes_it_back() -> None:
         one.expand([256, 1, 2], [[]], False)
         with pytest.raises(OutOfRoom), draft.drafter(Sampling()):
             pass
-    assert [backend.length(row) for row in range(2)] == [0, 0]
+    assert [backend.length(slot) for slot in range(2)] == [0, 0]
     with draft.drafter(Sampling()):
         pass
 
 
-def test_settings_without_one_load_none() -> None:
+def test_settings_without_a_draft_model_load_none() -> None:
     assert load_draft_model(Settings(backend="scripted"), ScriptedBackend(), lambda _: None, lambda: 0.0) is None
     lookup = Settings(backend="scripted", draft_backend="ngram")
     draft = load_draft_model(lookup, ScriptedBackend(rows=3), lambda _: None, lambda: 0.0)

@@ -1,4 +1,4 @@
-"""Texts that are drafted and verified on the server: the target's own, whoever drafts and whatever happens to it."""
+"""Server-side drafting (mode fused): the text is the target's, whatever the draft model is and whether it fails."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ LENGTH = 40
 
 
 def half_right(rows: int = 2, **limits: Any) -> ScriptedBackend:
-    """A draft model that says what the target says at a good half of all places."""
+    """A draft model that agrees with the target at 60 % of all positions."""
     return ScriptedBackend(Script(seed=SCRIPT.seed, agreement=0.6), rows=rows, **limits)
 
 
@@ -59,8 +59,8 @@ def draft_engine(live: LiveServer) -> ScriptedBackend:
     return engine
 
 
-def rows_free(live: LiveServer) -> bool:
-    """Whether every row of the draft model is back."""
+def slots_free(live: LiveServer) -> bool:
+    """Whether every slot of the draft model was released."""
     fusion = live.service._fusion
     assert fusion is not None and fusion.draft._shared is not None
     return len(fusion.draft._shared._free) == fusion.draft.rows
@@ -68,7 +68,7 @@ def rows_free(live: LiveServer) -> bool:
 
 @pytest.fixture(scope="module")
 def fused() -> Iterator[LiveServer]:
-    """A verifier with a draft model, both of two rows, for all tests of this file."""
+    """A verifier with a draft model, both with two slots, for all tests of this file."""
     backend = ScriptedBackend(SCRIPT, rows=2, context_length=512, max_batch_tokens=128)
     live = LiveServer(settings(max_drafts=16), backend, draft=half_right())
     live.wait_until_ready()
@@ -78,7 +78,7 @@ def fused() -> Iterator[LiveServer]:
 
 @SAMPLINGS
 @pytest.mark.parametrize("draft_n", [None, 0, 1, 5])
-def test_a_text_is_the_target_s_own(fused: LiveServer, sampling: Sampling, draft_n: int | None) -> None:
+def test_the_text_is_the_target_s(fused: LiveServer, sampling: Sampling, draft_n: int | None) -> None:
     reply = fused.post("/generate", body_of(sampling, draft_n=draft_n))
     assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, sampling)
     target = fused.post("/generate", {**body_of(sampling), "mode": "target"})
@@ -89,81 +89,85 @@ def test_a_text_is_the_target_s_own(fused: LiveServer, sampling: Sampling, draft
 
 
 @pytest.mark.parametrize("draft_n", [1, 5, 16])
-def test_what_drafting_came_to_adds_up(fused: LiveServer, draft_n: int) -> None:
+def test_the_statistics_add_up(fused: LiveServer, draft_n: int) -> None:
     reply = fused.post("/generate", body_of(WARM, draft_n=draft_n))
-    told = reply["speculation"]
+    stats = reply["speculation"]
     assert reply["draft_model"] == "scripted-2"
-    assert 1 + told["rounds"] + told["accepted"] == LENGTH, "a token of the prompt's pass, then one a pass and drafts"
-    assert 0 < told["accepted"] < told["drafted"] <= draft_n * told["rounds"]
-    assert told["acceptance_rate"] == pytest.approx(told["accepted"] / told["drafted"], abs=1e-4)
-    assert told["mean_acceptance_length"] == pytest.approx(1 + told["accepted"] / told["rounds"], abs=1e-3)
-    assert sum(told["accepted_per_position"]) == told["accepted"]
-    assert told["accepted_per_position"] == sorted(told["accepted_per_position"], reverse=True)
-    assert len(told["accepted_per_position"]) <= draft_n
-    assert 0 <= told["looked_up_accepted"] <= told["looked_up"] <= told["drafted"]
-    assert told["drafting_ms"] > 0.0
+    assert 1 + stats["rounds"] + stats["accepted"] == LENGTH, (
+        "a token of the prefill, then one per pass, and the accepted ones"
+    )
+    assert 0 < stats["accepted"] < stats["drafted"] <= draft_n * stats["rounds"]
+    assert stats["acceptance_rate"] == pytest.approx(stats["accepted"] / stats["drafted"], abs=1e-4)
+    assert stats["mean_acceptance_length"] == pytest.approx(1 + stats["accepted"] / stats["rounds"], abs=1e-3)
+    assert sum(stats["accepted_per_position"]) == stats["accepted"]
+    assert stats["accepted_per_position"] == sorted(stats["accepted_per_position"], reverse=True)
+    assert len(stats["accepted_per_position"]) <= draft_n
+    assert 0 <= stats["looked_up_accepted"] <= stats["looked_up"] <= stats["drafted"]
+    assert stats["drafting_ms"] > 0.0
     assert reply["timing"]["forward_ms"] > 0.0
 
 
-def test_without_drafts_it_is_plain_decoding(fused: LiveServer) -> None:
-    told = fused.post("/generate", body_of(WARM, draft_n=0))["speculation"]
-    assert (told["rounds"], told["drafted"], told["accepted"]) == (LENGTH - 1, 0, 0)
-    assert (told["acceptance_rate"], told["mean_acceptance_length"]) == (None, 1.0)
-    assert (told["accepted_per_position"], told["drafting_ms"]) == ([], 0.0)
+def test_draft_n_0_is_plain_decoding(fused: LiveServer) -> None:
+    stats = fused.post("/generate", body_of(WARM, draft_n=0))["speculation"]
+    assert (stats["rounds"], stats["drafted"], stats["accepted"]) == (LENGTH - 1, 0, 0)
+    assert (stats["acceptance_rate"], stats["mean_acceptance_length"]) == (None, 1.0)
+    assert (stats["accepted_per_position"], stats["drafting_ms"]) == ([], 0.0)
 
 
 @SAMPLINGS
-def test_the_stream_says_what_the_reply_says(fused: LiveServer, sampling: Sampling) -> None:
+def test_the_stream_has_the_same_content_as_the_reply(fused: LiveServer, sampling: Sampling) -> None:
     body = body_of(sampling, draft_n=4)
     reply = fused.post("/generate", body)
     *parts, (last, summary) = events(fused, body)
     assert last == "end" and {name for name, _ in parts} == {"tokens"}
-    passing = {"timing": None, "speculation": None, "session_id": None}
-    assert {**summary, **passing} == {**reply, **passing}
+    varying = {"timing": None, "speculation": None, "session_id": None}
+    assert {**summary, **varying} == {**reply, **varying}
     timeless = [{**each["speculation"], "drafting_ms": None} for each in (summary, reply)]
     assert timeless[0] == timeless[1]
     assert [token for _, part in parts for token in part["tokens"]] == reply["token_ids"]
     assert [part["position"] for _, part in parts[1:]] == [
         part["position"] + len(part["tokens"]) for _, part in parts[:-1]
     ]
-    assert len(parts) == 1 + summary["speculation"]["rounds"], "an event a pass"
+    assert len(parts) == 1 + summary["speculation"]["rounds"], "one event per pass"
     assert "".join(part["text"] for _, part in parts) == reply["text"]
 
 
-def test_the_strategy_is_the_session_s(fused: LiveServer) -> None:
+def test_the_strategy_of_the_request_is_used(fused: LiveServer) -> None:
     reply = fused.post("/generate", body_of(WARM, strategy="deterministic", draft_n=3))
     assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH)
     assert reply["speculation"]["accepted"] > 0
 
 
-def test_greedy_accepts_nothing_and_is_the_argmax(fused: LiveServer) -> None:
+def test_greedy_accepts_nothing_and_commits_the_argmax(fused: LiveServer) -> None:
     reply = fused.post("/generate", body_of(WARM, strategy="greedy", draft_n=3))
     assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH)
-    told = reply["speculation"]
-    assert (told["rounds"], told["accepted"]) == (LENGTH - 1, 0) and told["drafted"] > 0
+    stats = reply["speculation"]
+    assert (stats["rounds"], stats["accepted"]) == (LENGTH - 1, 0) and stats["drafted"] > 0
 
 
-def test_a_threshold_of_nothing_takes_every_draft(fused: LiveServer) -> None:
-    """And so the text leans to the draft model."""
-    told = fused.post("/generate", body_of(WARM, strategy="threshold", threshold=0.0, draft_n=3))["speculation"]
-    assert told["accepted"] == told["drafted"] > 0
+def test_a_threshold_of_0_accepts_every_draft(fused: LiveServer) -> None:
+    """So the text leans towards the draft model."""
+    stats = fused.post("/generate", body_of(WARM, strategy="threshold", threshold=0.0, draft_n=3))["speculation"]
+    assert stats["accepted"] == stats["drafted"] > 0
     strict = fused.post("/generate", body_of(WARM, strategy="threshold", threshold=0.999, draft_n=3))
     assert strict["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
 
 
-def test_a_draft_that_the_target_draws_stands_though_it_is_below_the_threshold(fused: LiveServer) -> None:
-    """So that the counters, the decisions and the text say the same."""
+def test_a_draft_below_the_threshold_that_the_target_samples_is_accepted(fused: LiveServer) -> None:
+    """Counters, decisions and text agree."""
     asked = {"strategy": "threshold", "threshold": 0.99, "draft_n": 3, "explain": True}
     reply = fused.post("/generate", body_of(WARM, **asked))
-    told, decisions = reply["speculation"], reply["decisions"]
-    stood = [each for each in decisions if each["verdict"] == "accepted"]
-    assert any(each["draft_p"] <= 0.99 for each in stood)
-    assert all((each["draft"] == each["token"]) == (each in stood) for each in decisions if each["draft"] is not None)
-    assert told["accepted"] == len(stood)
-    assert 1 + told["rounds"] + told["accepted"] == LENGTH
+    stats, decisions = reply["speculation"], reply["decisions"]
+    accepted = [each for each in decisions if each["verdict"] == "accepted"]
+    assert any(each["draft_p"] <= 0.99 for each in accepted)
+    assert all(
+        (each["draft"] == each["token"]) == (each in accepted) for each in decisions if each["draft"] is not None
+    )
+    assert stats["accepted"] == len(accepted)
+    assert 1 + stats["rounds"] + stats["accepted"] == LENGTH
 
 
-def test_by_coins_each_draft_has_its_odds(fused: LiveServer) -> None:
+def test_probabilistic_accepts_each_draft_with_its_probability(fused: LiveServer) -> None:
     body = body_of(WARM, strategy="probabilistic", draft_n=4, explain=True)
     reply = fused.post("/generate", body)
     assert reply["token_ids"] == fused.post("/generate", body)["token_ids"], "a seed and a fixed length fix the text"
@@ -176,8 +180,8 @@ def test_by_coins_each_draft_has_its_odds(fused: LiveServer) -> None:
     assert sum(each["verdict"] == "accepted" for each in judged) == reply["speculation"]["accepted"]
 
 
-def test_by_coins_the_text_is_a_sample_of_the_target(serve: Serve) -> None:
-    """Three hundred texts: their second and third token, drafted by a model that knows nothing of the target."""
+def test_probabilistic_texts_are_exact_samples_of_the_target(serve: Serve) -> None:
+    """The second and third token of 300 texts, drafted by a model that is independent of the target."""
     script, ids = Script(seed=2, sharpness=2.0, support=3), range(3)
     live = serve(ScriptedBackend(script), draft=ScriptedBackend(replace(script, agreement=0.0)))
     target = ScriptedBackend(script)
@@ -195,7 +199,7 @@ def test_by_coins_the_text_is_a_sample_of_the_target(serve: Serve) -> None:
     assert chi_square.fits_pooled([found[pair] for pair in pairs], expected)
 
 
-def test_a_text_ends_at_its_end_token_and_at_the_end_of_the_context(serve: Serve) -> None:
+def test_a_text_ends_at_an_end_token_and_at_the_context_length(serve: Serve) -> None:
     script = Script(seed=2, end_bias=9.0)
     live = serve(ScriptedBackend(script, context_length=64), draft=ScriptedBackend(script))
     body = {**body_of(GREEDY, draft_n=6), "max_tokens": None}
@@ -209,15 +213,15 @@ def test_a_text_ends_at_its_end_token_and_at_the_end_of_the_context(serve: Serve
     assert live.post("/generate", body_of(GREEDY, max_tokens=1))["token_ids"] == reply["token_ids"][:1]
 
 
-def test_a_draft_model_of_a_shorter_context_slides(serve: Serve) -> None:
+def test_a_draft_model_with_a_shorter_context_slides_its_window(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), draft=half_right(context_length=16, max_batch_tokens=8))
     reply = live.post("/generate", body_of(WARM, [256, *range(60)], draft_n=3, max_tokens=100))
     assert reply["token_ids"] == plain(SCRIPT, [256, *range(60)], 100, WARM)
     assert reply["speculation"]["accepted"] > 20
 
 
-def test_drafts_are_looked_up_where_the_text_repeats_itself(serve: Serve) -> None:
-    """By a draft model's side, where it is mostly wrong, and in place of a model."""
+def test_drafts_are_looked_up_if_the_text_repeats_itself(serve: Serve) -> None:
+    """Beside a draft model that is mostly wrong, and without a model."""
     script = Script(seed=2, support=2)
     prompt = [256, *[0, 1] * 8]
     beside = serve(ScriptedBackend(script), draft=ScriptedBackend(Script(seed=2, agreement=0.0)))
@@ -237,7 +241,7 @@ def refused(live: LiveServer, **body: Any) -> tuple[int, str, str]:
     return response.status_code, error["code"], error["message"]
 
 
-def test_what_cannot_be_is_refused_with_the_reason(fused: LiveServer, serve: Serve) -> None:
+def test_impossible_requests_are_refused_with_the_reason(fused: LiveServer, serve: Serve) -> None:
     status, code, message = refused(serve(), mode="fused")
     assert (status, code) == (422, "fused_unavailable")
     assert "VERIFIER_DRAFT_MODEL" in message and "VERIFIER_DRAFT_BACKEND=ngram" in message
@@ -248,24 +252,24 @@ def test_what_cannot_be_is_refused_with_the_reason(fused: LiveServer, serve: Ser
     assert refused(fused, mode="fused", draft_n=17) == (
         422,
         "invalid_request",
-        "draft_n: 17 are more than the 16 drafts that this verifier judges at once",
+        "draft_n: 17 is more than the 16 draft tokens that this verifier judges at once",
     )
     assert refused(fused, mode="fused", draft_n=-1)[:2] == (422, "invalid_request")
     assert refused(fused, mode="both")[:2] == (422, "invalid_request")
     assert refused(fused, mode="fused", prompt="", stream=True)[:2] == (422, "empty_prompt")
 
 
-def test_model_says_what_can_be_had(fused: LiveServer) -> None:
+def test_model_lists_the_modes_and_the_draft_model(fused: LiveServer) -> None:
     body = fused.http.get("/model").json()
     assert (body["modes"], body["draft_model"]) == (["target", "fused"], "scripted-2")
     assert body["draft_pass_ms"] > 0.0
 
 
-def test_texts_of_all_kinds_at_once(serve: Serve) -> None:
-    """More fused texts than rows of the draft model, more of all than rows of the target."""
+def test_texts_of_all_modes_run_at_the_same_time(serve: Serve) -> None:
+    """More fused texts than slots of the draft model, more texts than slots of the target."""
     live = serve(ScriptedBackend(SCRIPT, rows=3, max_batch_tokens=64), draft=half_right(max_batch_tokens=32))
 
-    def write(number: int) -> tuple[list[int], list[int]]:
+    def generate(number: int) -> tuple[list[int], list[int]]:
         sampling = Sampling(number, 0.8 * (number % 2))
         prompt = [256, *f"text {number}".encode()]
         expected = plain(SCRIPT, prompt, LENGTH, sampling)
@@ -277,16 +281,16 @@ def test_texts_of_all_kinds_at_once(serve: Serve) -> None:
         return reply["token_ids"], expected
 
     with ThreadPoolExecutor(12) as threads:
-        for written, expected in threads.map(write, range(12)):
-            assert written == expected
+        for generated, expected in threads.map(generate, range(12)):
+            assert generated == expected
     live.service.engine.check_integrity()
-    until(live, lambda: rows_free(live))
+    until(live, lambda: slots_free(live))
     assert live.service.texts.under_way == 0
-    assert [draft_engine(live).length(row) for row in range(2)] == [0, 0]
+    assert [draft_engine(live).length(slot) for slot in range(2)] == [0, 0]
 
 
 class Endless(ScriptedBackend):
-    """Never runs out of context within a test, and says when a row was released."""
+    """Never runs out of context within a test; sets `released` when a slot was released."""
 
     def __init__(self, rows: int = 2) -> None:
         self.released = threading.Event()
@@ -305,7 +309,7 @@ def endless(serve: Serve, **given: Any) -> tuple[LiveServer, Endless]:
     return live, backend
 
 
-def test_leaving_a_stream_stops_it_and_the_next_text_has_its_turn(serve: Serve) -> None:
+def test_disconnecting_from_a_stream_stops_it_and_starts_the_next_text(serve: Serve) -> None:
     live, backend = endless(serve)
     body = body_of(WARM, draft_n=3)
     with ThreadPoolExecutor(1) as thread, live.client() as client:
@@ -317,24 +321,24 @@ def test_leaving_a_stream_stops_it_and_the_next_text_has_its_turn(serve: Serve) 
             until(live, lambda: live.service.texts.under_way == 2)
             assert not backend.released.is_set() and not waits.done()
         assert waits.result(20)["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
-    assert backend.released.wait(20), "the row was never given back"
-    until(live, lambda: rows_free(live))
+    assert backend.released.wait(20), "the slot was never released"
+    until(live, lambda: slots_free(live))
     live.service.engine.check_integrity()
     passes = backend.passes
     live.post("/prefill", {"prompt": "x"})
-    assert backend.passes == passes + 1, "nothing else runs any more"
+    assert backend.passes == passes + 1, "no other text is running"
 
 
-def test_leaving_a_plain_reply_stops_it_too(serve: Serve) -> None:
+def test_disconnecting_from_a_plain_reply_stops_it_too(serve: Serve) -> None:
     live, backend = endless(serve)
     body = {**body_of(WARM, draft_n=3), "max_tokens": None}
     leave_behind(live, "/generate", body, lambda: draft_engine(live).length(0) > 40)
-    assert backend.released.wait(20), "the row was never given back"
-    until(live, lambda: rows_free(live) and live.service.texts.under_way == 0)
+    assert backend.released.wait(20), "the slot was never released"
+    until(live, lambda: slots_free(live) and live.service.texts.under_way == 0)
     assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
 
 
-def test_who_leaves_while_it_waits_for_its_turn_is_never_written(serve: Serve) -> None:
+def test_a_text_whose_client_disconnects_while_it_waits_is_never_started(serve: Serve) -> None:
     live, backend = endless(serve)
     forever = {**body_of(WARM, draft_n=3), "max_tokens": None, "stream": True}
     with live.client() as client, client.stream("POST", "/generate", json=forever) as response:
@@ -344,18 +348,18 @@ def test_who_leaves_while_it_waits_for_its_turn_is_never_written(serve: Serve) -
         leave_behind(live, "/generate", other, lambda: live.service.texts.under_way == 2)
         until(live, lambda: live.service.texts.under_way == 1)
         next(lines)
-    until(live, lambda: rows_free(live))
+    until(live, lambda: slots_free(live))
     assert live.post("/generate", body_of(WARM))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
     assert [256, 77] not in [held[:2] for held in backend._held]
 
 
-def test_a_stream_that_waits_for_its_turn_says_that_it_lives(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_waits_for_its_turn_sends_heartbeats(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "HEARTBEAT", 0.01)
     live, _ = endless(serve)
     forever = {**body_of(WARM, draft_n=3), "max_tokens": None, "stream": True}
     with live.client() as other:
         with live.client() as client, client.stream("POST", "/generate", json=forever) as response:
-            first = response.iter_lines()  # kept: to drop it is to leave
+            first = response.iter_lines()  # kept: dropping it would close the connection
             next(first)
             request = other.build_request("POST", "/generate", json=body_of(WARM, stream=True))
             waiting = other.send(request, stream=True)
@@ -363,16 +367,16 @@ def test_a_stream_that_waits_for_its_turn_says_that_it_lives(serve: Serve, monke
             opened = [next(lines) for _ in range(3)]
             assert opened[0] == "event: open"
             assert [next(lines) for _ in range(6)] == [":", ""] * 3
-        told = [line for line in lines if line.startswith("data: ")]
+        data = [line for line in lines if line.startswith("data: ")]
         waiting.close()
-    assert json.loads(told[-1].removeprefix("data: "))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
+    assert json.loads(data[-1].removeprefix("data: "))["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
 
 
-def test_texts_that_wait_count_as_sessions(serve: Serve) -> None:
+def test_waiting_texts_count_as_sessions(serve: Serve) -> None:
     live, _ = endless(serve, max_sessions=2)
     forever = {**body_of(WARM), "max_tokens": None, "stream": True}
     with live.client() as client, client.stream("POST", "/generate", json=forever) as response:
-        lines = response.iter_lines()  # kept: to drop it is to leave
+        lines = response.iter_lines()  # kept: dropping it would close the connection
         next(lines)
         content = json.dumps(body_of(WARM)).encode()
         with socket.create_connection(live.address) as waiting:
@@ -383,7 +387,7 @@ def test_texts_that_wait_count_as_sessions(serve: Serve) -> None:
 
 
 class Failing(ScriptedBackend):
-    """A draft engine that fails in its passes from the n-th on, once it is told to."""
+    """A draft backend that fails in `times` passes from the sixth on, counted once `numbers` is set."""
 
     def __init__(self, error: Exception, times: int) -> None:
         super().__init__(Script(seed=SCRIPT.seed, agreement=0.6), rows=2)
@@ -401,7 +405,7 @@ class Failing(ScriptedBackend):
     [(EngineLost("the device is gone"), 1_000_000, "the device is gone"), (EngineFailure("out of memory"), 1, None)],
     ids=["for good", "once"],
 )
-def test_where_drafting_fails_the_text_goes_on(
+def test_a_text_is_continued_without_drafts_if_drafting_fails(
     serve: Serve, caplog: pytest.LogCaptureFixture, error: BackendError, times: int, failure: str | None
 ) -> None:
     engine = Failing(error, times)
@@ -410,25 +414,25 @@ def test_where_drafting_fails_the_text_goes_on(
     for attempt in range(2):
         reply = live.post("/generate", body_of(WARM, draft_n=2))
         assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
-        told = reply["speculation"]
-        assert 1 + told["rounds"] + told["accepted"] == LENGTH
+        stats = reply["speculation"]
+        assert 1 + stats["rounds"] + stats["accepted"] == LENGTH
         if attempt == 0:
-            assert 0 < told["drafted"] <= 5
+            assert 0 < stats["drafted"] <= 5
         else:
-            assert (told["drafted"] > 20) == (failure is None)
-    assert f"drafting failed, a text goes on without: {error}" in caplog.text
+            assert (stats["drafted"] > 20) == (failure is None)
+    assert f"drafting failed, the text is continued without: {error}" in caplog.text
     health = live.http.get("/health")
     assert (health.status_code, health.json()["status"]) == (200, "ready")
     assert health.json().get("draft_model_failure") == failure
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "reason"),
     [(RuntimeError("CUDA error: launch\nmore"), "CUDA error: launch"), (MemoryError(), "MemoryError()")],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_error_of_any_type_leaves_the_text_to_plain_decoding(
-    serve: Serve, error: Exception, said: str, stream: bool
+def test_after_an_error_of_any_type_plain_decoding_finishes_the_text(
+    serve: Serve, error: Exception, reason: str, stream: bool
 ) -> None:
     engine = Failing(error, 1)
     live = serve(ScriptedBackend(SCRIPT), draft=engine)
@@ -444,17 +448,17 @@ def test_an_error_of_any_type_leaves_the_text_to_plain_decoding(
     else:
         reply = live.post("/generate", body_of(WARM, draft_n=2))
     assert reply["token_ids"] == plain(SCRIPT, PROMPT_IDS, LENGTH, WARM)
-    assert reply["speculation"]["draft_failure"] == said
+    assert reply["speculation"]["draft_failure"] == reason
     health = live.http.get("/health").json()
-    assert (health["status"], health["draft_model_failure"]) == ("ready", said)
-    until(live, lambda: rows_free(live))
+    assert (health["status"], health["draft_model_failure"]) == ("ready", reason)
+    until(live, lambda: slots_free(live))
     live.service.engine.check_integrity()
     again = live.post("/generate", body_of(WARM, draft_n=2))
     assert again["speculation"]["drafted"] > 20 and "draft_failure" not in again["speculation"]
-    assert "draft_model_failure" not in live.http.get("/health").json(), "it drafts again"
+    assert "draft_model_failure" not in live.http.get("/health").json(), "drafting works again"
 
 
-def test_an_engine_that_fails_fails_the_text(serve: Serve) -> None:
+def test_a_failure_of_the_target_fails_the_text(serve: Serve) -> None:
     class Broken(ScriptedBackend):
         last_pass = -1
 
@@ -469,11 +473,11 @@ def test_an_engine_that_fails_fails_the_text(serve: Serve) -> None:
     *parts, (name, body) = events(live, body_of(WARM, draft_n=2))
     assert len(parts) == 3
     assert (name, body["error"]["code"]) == ("error", "engine_error")
-    until(live, lambda: rows_free(live))
+    until(live, lambda: slots_free(live))
 
 
-def test_the_wait_for_a_row_of_the_draft_model_is_time_in_the_queue() -> None:
-    """One row, two texts, and a clock that moves once: while the second waits and the first is written."""
+def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
+    """One slot, two texts, and a clock that moves once: while the second text waits and the first one is generated."""
     now = [0.0]
     engine = Engine(ScriptedBackend(SCRIPT), 16, lambda: now[0])
     draft = half_right(rows=1)
@@ -483,7 +487,7 @@ def test_the_wait_for_a_row_of_the_draft_model_is_time_in_the_queue() -> None:
         session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 12)
         fusion.start(engine, session, 2, DraftCounts(""), results.put)
     now[0] = 7.0
-    engine.start()  # the first had its turn at once, and waited for the engine
+    engine.start()  # the first text started at once, and waited for the engine
     waited = []
     for results in last:
         answer = results.get(timeout=20)
@@ -496,13 +500,13 @@ def test_the_wait_for_a_row_of_the_draft_model_is_time_in_the_queue() -> None:
     assert waited == [7000.0, 7000.0]
 
 
-def test_a_client_with_many_texts_does_not_make_another_client_wait_for_all_of_them() -> None:
+def test_a_client_with_many_texts_does_not_block_another_client() -> None:
     engine = Engine(ScriptedBackend(SCRIPT), 16)
     draft = half_right(rows=1)
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
     ended: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
 
-    def tell(client: str, result: Answer | SpecPairError) -> None:
+    def report(client: str, result: Answer | SpecPairError) -> None:
         assert isinstance(result, Answer)
         if result.finish_reason is not None:
             ended.put((client, result.finish_reason))
@@ -510,42 +514,42 @@ def test_a_client_with_many_texts_does_not_make_another_client_wait_for_all_of_t
     clients = [*["many"] * 4, "one"]
     for number, client in enumerate(clients):
         session = Session(str(number), [256, number], 2, WARM, Strategy.COUPLED, 12, client=client)
-        fusion.start(engine, session, 2, DraftCounts(""), lambda result, client=client: tell(client, result))  # type: ignore[misc]
+        fusion.start(engine, session, 2, DraftCounts(""), lambda result, client=client: report(client, result))  # type: ignore[misc]
     engine.start()
     order = [ended.get(timeout=20) for _ in clients]
     engine.stop()
     fusion.stop()
     assert sorted(order) == [(client, "length") for client in sorted(clients)]
-    assert order.index(("one", "length")) <= 2, "behind the text under way and at most one more"
+    assert order.index(("one", "length")) <= 2, "after the running text and at most one more"
 
 
-def test_stopping_ends_what_is_under_way_and_what_waits() -> None:
+def test_stopping_ends_running_and_waiting_texts() -> None:
     engine = Engine(Endless(), 16)
     engine.start()
     draft = half_right(rows=1)
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
-    told: list[list[Answer | SpecPairError]] = [[], []]
-    begun, ended = threading.Event(), threading.Semaphore(0)
+    results: list[list[Answer | SpecPairError]] = [[], []]
+    started, ended = threading.Event(), threading.Semaphore(0)
 
-    def tell(number: int, result: Answer | SpecPairError) -> None:
-        told[number].append(result)
-        begun.set()
+    def report(number: int, result: Answer | SpecPairError) -> None:
+        results[number].append(result)
+        started.set()
         if isinstance(result, SpecPairError):
             ended.release()
 
     for number in range(2):
         session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 1_000_000)
-        fusion.start(engine, session, 2, DraftCounts(""), lambda result, number=number: tell(number, result))  # type: ignore[misc]
-    assert begun.wait(20)
+        fusion.start(engine, session, 2, DraftCounts(""), lambda result, number=number: report(number, result))  # type: ignore[misc]
+    assert started.wait(20)
     engine.stop()
     fusion.stop()
-    assert all(ended.acquire(timeout=20) for _ in told)
-    assert isinstance(told[0][-1], ShuttingDown) and len(told[0]) > 1
-    assert [type(result) for result in told[1]] == [ShuttingDown]
+    assert all(ended.acquire(timeout=20) for _ in results)
+    assert isinstance(results[0][-1], ShuttingDown) and len(results[0]) > 1
+    assert [type(result) for result in results[1]] == [ShuttingDown]
 
 
-def test_a_burst_of_streams_keeps_to_the_bound(serve: Serve) -> None:
-    """They are counted when they are let in, not when their first token goes out."""
+def test_a_burst_of_streams_respects_max_sessions(serve: Serve) -> None:
+    """Texts are counted when they are admitted, not when their first token is sent."""
     live = serve(ScriptedBackend(SCRIPT), draft=half_right(), max_sessions=2)
     request = messages.GenerateRequest.model_validate(body_of(GREEDY))
 
@@ -557,4 +561,4 @@ def test_a_burst_of_streams_keeps_to_the_bound(serve: Serve) -> None:
         del texts
         return most, live.service.texts.under_way
 
-    assert asyncio.run(burst()) == (2, 0), "and one that is never begun is not under way"
+    assert asyncio.run(burst()) == (2, 0), "a text that is never started does not count"

@@ -1,4 +1,4 @@
-"""What a row lacks of a text that was begun before is read in pieces that leave in the row what decoding left there."""
+"""Recomputing: generated tokens are fed in pieces that leave the same KV entries as decoding did (`even_width`)."""
 
 from collections.abc import Sequence
 
@@ -14,28 +14,28 @@ TEXT = plain(SCRIPT, PROMPT, 40)
 
 
 class Even(ScriptedBackend):
-    """Notes what its passes read."""
+    """Records what its passes feed."""
 
     def __init__(self, even_width: int | None, rows: int) -> None:
-        self.read: list[tuple[int, int]] = []
+        self.fed_pieces: list[tuple[int, int]] = []
         super().__init__(SCRIPT, rows=rows, max_batch_tokens=64)
         self.even_width = even_width
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        self.read += [(entry.start, len(entry.tokens)) for entry in batch]
+        self.fed_pieces += [(entry.start, len(entry.tokens)) for entry in batch]
         return super()._forward(batch)
 
 
 def pieces(backend: Even) -> list[int]:
-    """The widths of what was read since the last time, which must be without a gap."""
-    read, backend.read = backend.read, []
+    """The widths of the pieces fed since the last call; they must have no gap."""
+    read, backend.fed_pieces = backend.fed_pieces, []
     ends = [start + width for start, width in read]
     assert [start for start, _ in read] == [0, *ends[:-1]]
     return [width for _, width in read]
 
 
 @pytest.mark.parametrize(("even_width", "widths"), [(8, [21, 8, 8, 8, 6]), (64, [21, 30]), (None, [51])])
-def test_a_session_that_begins_with_committed_tokens(even_width: int | None, widths: list[int]) -> None:
+def test_committed_tokens_of_a_new_session_are_fed_in_pieces(even_width: int | None, widths: list[int]) -> None:
     backend = Even(even_width, rows=2)
     bench = Bench(backend=backend)
     session = bench.open(PROMPT)
@@ -45,7 +45,7 @@ def test_a_session_that_begins_with_committed_tokens(even_width: int | None, wid
 
 
 @pytest.mark.parametrize(("even_width", "widths"), [(8, [21, 8, 8, 4]), (None, [41])])
-def test_a_session_whose_row_was_taken(even_width: int | None, widths: list[int]) -> None:
+def test_a_session_whose_slot_was_taken_is_fed_in_pieces(even_width: int | None, widths: list[int]) -> None:
     backend = Even(even_width, rows=1)
     bench = Bench(backend=backend)
     session = bench.open(PROMPT)
@@ -53,12 +53,12 @@ def test_a_session_whose_row_was_taken(even_width: int | None, widths: list[int]
     bench.verify(session, len(PROMPT) + 1, TEXT[1:19])
     bench.prefill(bench.open([256, 99]))
     assert session.row is None
-    backend.read = []
+    backend.fed_pieces = []
     assert bench.verify(session, len(PROMPT) + 20).tokens == TEXT[20:21]
     assert pieces(backend) == widths
 
 
-def test_a_prompt_is_read_as_wide_as_ever() -> None:
+def test_a_prompt_is_not_fed_in_pieces() -> None:
     backend = Even(8, rows=1)
     bench = Bench(backend=backend)
     bench.prefill(bench.open(PROMPT))

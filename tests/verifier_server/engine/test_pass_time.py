@@ -1,4 +1,4 @@
-"""What passes cost: tried within its time; widths in between on straight lines."""
+"""The times of passes by width: measured at load within a time limit, interpolated between the widths tried."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ import pytest
 
 from backends.base import Entry, Logits
 from backends.scripted import ScriptedBackend
-from verifier_server.engine.pass_cost import WIDEST, pass_cost
+from verifier_server.engine.pass_time import WIDEST, pass_cost
 
 
 class Slow(ScriptedBackend):
-    """A toy whose passes take what `ms` says, on a clock of its own."""
+    """A scripted model whose passes take `base` and `per_token` milliseconds, on a clock of its own."""
 
-    compiling = 0.0
+    compiling = 0.0  # 1.0: the first pass of each width takes 500 ms more, as if a kernel was compiled
 
     def __init__(self, base: float, per_token: float, max_batch_tokens: int = 64) -> None:
         super().__init__(max_batch_tokens=max_batch_tokens)
@@ -23,21 +23,21 @@ class Slow(ScriptedBackend):
     def extend(self, batch: Sequence[Entry]) -> list[Logits]:
         (entry,) = batch
         self.widths.append(len(entry.tokens))
-        first = 500.0 if self.widths.count(len(entry.tokens)) == 1 else 0.0  # a kernel is compiled, say
+        first = 500.0 if self.widths.count(len(entry.tokens)) == 1 else 0.0
         self.now += (self.base + self.per_token * len(entry.tokens) + self.compiling * first) / 1e3
         return super().extend(batch)
 
 
-def test_an_engine_is_tried_over_all_widths_and_left_as_it_was() -> None:
+def test_all_widths_are_tried_and_the_slot_is_released() -> None:
     slow = Slow(20.0, 3.0)
     curve = pass_cost(slow, lambda: slow.now)
     assert curve == pytest.approx([20 + 3 * width for width in range(1, WIDEST + 1)])
     assert slow.now < 2.5
-    with pytest.raises(Exception, match="row 0"):  # nothing is left of what was tried
+    with pytest.raises(Exception, match="row 0"):  # the slot is empty
         slow.extend([Entry(0, 1, [1], 0)])
 
 
-def test_a_very_slow_engine_is_tried_just_enough_to_draw_a_line() -> None:
+def test_a_very_slow_engine_is_tried_at_two_widths_only() -> None:
     slow = Slow(3000.0, 100.0)
     curve = pass_cost(slow, lambda: slow.now)
     assert slow.widths == [1, 2]
@@ -50,12 +50,12 @@ def test_no_pass_is_wider_than_the_engine_takes() -> None:
     assert max(slow.widths) == 5
 
 
-def test_what_only_the_first_pass_of_a_width_takes_is_left_out() -> None:
+def test_the_slower_first_pass_of_a_width_is_ignored() -> None:
     slow = Slow(10.0, 1.0, max_batch_tokens=3)
     slow.compiling = 1.0
     assert pass_cost(slow, lambda: slow.now)[:3] == pytest.approx([11, 12, 13])
 
 
-def test_an_engine_that_takes_one_token_at_a_time_has_no_curve() -> None:
+def test_an_engine_that_takes_one_token_per_pass_has_no_curve() -> None:
     slow = Slow(10.0, 1.0, max_batch_tokens=1)
     assert pass_cost(slow, lambda: slow.now) == []
