@@ -64,7 +64,7 @@ def test_drafts_are_counted_before_their_probabilities_are_read(server: LiveServ
     guess = {"session_id": opened("probabilistic"), "position": 4, "draft_tokens": [7] * 65}
     status, code, message, _ = refused(server, "/verify", {**guess, "draft_probs": [{"nonsense": 1.0}] * 65})
     assert (status, code) == (422, "too_many_drafts")
-    assert message == "65 new drafts, this verifier judges at most 64 at once"
+    assert message == "65 new draft tokens: this verifier judges at most 64 at once"
 
 
 @pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy", "threshold"])

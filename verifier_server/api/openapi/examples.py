@@ -172,7 +172,7 @@ _RAISED: tuple[errors.SpecPairError, ...] = (
     errors.TokenOutOfRange(
         "prompt_ids.1: token id 4096 is outside of the vocabulary of 4096 ids", param="prompt_ids.1"
     ),
-    errors.TooManyDrafts("65 new drafts, this verifier judges at most 64 at once", limit=64),
+    errors.TooManyDrafts("65 new draft tokens: this verifier judges at most 64 at once", limit=64),
     errors.UnknownSession(
         "no session demo: it was never prefilled, was deleted, expired when idle, or made room for another one"
     ),
@@ -194,7 +194,7 @@ _RAISED: tuple[errors.SpecPairError, ...] = (
     errors.PositionBeyondCommitted("position 9 lies beyond the 5 committed tokens", total_tokens=5),
     errors.ModelLoading("the model is loading (40%): wait and ask again", progress=0.4, retry_after=12),
     errors.ModelFailed("the model could not be loaded: there is no file models/none.gguf"),
-    errors.Overloaded("256 guesses wait already: try again later", retry_after=2),
+    errors.Overloaded("256 requests are already waiting: try again later", retry_after=2),
     errors.ShuttingDown("the verifier is shutting down: ask again when it is back"),
     errors.EngineError("the engine failed: out of memory"),
     errors.InternalError("a fault of the verifier (ZeroDivisionError): see its log"),
