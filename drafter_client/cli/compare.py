@@ -1,4 +1,4 @@
-"""Every way by turns on every prompt, then the table, the picture and the verdict."""
+"""Every way by turns on every prompt, then the table, the plot and the conclusion."""
 
 import argparse
 import json
@@ -144,7 +144,7 @@ def _show(tables: list[Table], last: Stats, fastest: Mode | None, name: str) -> 
             )
             grid.add_row(*cells[: len(shown)], style="bold green" if row.way == each.best else "")
         out.print(grid)
-        out.print(verdict(each) + "\n", soft_wrap=not out.is_terminal)
+        out.print(conclusion(each) + "\n", soft_wrap=not out.is_terminal)
     took = "has not settled yet" if fastest is None else f"took {fastest}"
     out.print(f"auto {took}: {last.why}", soft_wrap=not out.is_terminal)
 
@@ -153,12 +153,14 @@ def _rate(value: float) -> str:
     return f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
 
-def verdict(each: Table) -> str:
-    """Which way is the fastest, in words."""
-    row = next(row for row in each.rows if row.way == each.best)
-    said = "fastest: the target alone"
+def conclusion(each: Table) -> str:
+    """Names the fastest fixed mode: `auto`, which chooses among these, has its ratio beside it."""
+    ratios = {row.way: row.ratio for row in each.rows}
+    said = "fastest fixed mode: the target alone"
     if each.best != TARGET:
-        said = f"fastest: {each.best}, {row.ratio:.2f} times the target alone"
+        said = f"fastest fixed mode: {each.best}, {ratios[each.best]:.2f} times the target alone"
+    if AUTO in ratios:
+        said += f" (auto: {ratios[AUTO]:.2f})"
     if each.second is not None:
         said += f"; faster than {each.second} in {each.won} of {each.texts} texts"
     return said if each.clear else said + ", which is too close to call"

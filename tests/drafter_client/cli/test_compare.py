@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_client import Mode
-from drafter_client.cli.compare import verdict
+from drafter_client.cli.compare import conclusion
 from drafter_client.display.comparison_table import AUTO, ComparedText, shuffled, table, ways
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier
@@ -47,19 +47,24 @@ def test_what_counts_is_the_ratio_within_pairs() -> None:
     target, remote = found.rows
     assert (target.ratio, remote.ratio, remote.rate) == (1.0, 2.05, 11.05)
     assert (found.best, found.second, found.won, found.texts) == ("remote", "target", 4, 4)
-    assert verdict(found) == "fastest: remote, 2.05 times the target alone; faster than target in 4 of 4 texts"
+    assert conclusion(found) == "fastest fixed mode: remote, 2.05 times the target alone; faster than target in 4 of 4 texts"
 
 
 def test_two_that_are_alike_are_too_close_to_call() -> None:
     found = table("some", _texts({"target": [10.0] * 4, "fused": [20.0, 19.0, 21.0, 20.0], "remote": [19.0, 20.0] * 2}))
     assert (found.best, found.second, found.won, found.clear) == ("fused", "remote", 2, False)
-    assert verdict(found).endswith("faster than remote in 2 of 4 texts, which is too close to call")
+    assert conclusion(found).endswith("faster than remote in 2 of 4 texts, which is too close to call")
 
 
 def test_the_choice_of_auto_is_shown_and_is_none_of_those_chosen_from() -> None:
     found = table("some", _texts({"target": [10.0], "remote": [20.0], AUTO: [30.0]}))
     assert (found.best, found.second) == ("remote", "target")
     assert [row.way for row in found.rows] == ["target", "remote", AUTO]
+    assert conclusion(found) == (
+        "fastest fixed mode: remote, 2.00 times the target alone (auto: 3.00); faster than target in 1 of 1 texts"
+    )
+    slower = table("some", _texts({"target": [10.0], AUTO: [9.0]}))
+    assert conclusion(slower) == "fastest fixed mode: the target alone (auto: 0.90)"
 
 
 def test_texts_that_are_not_the_targets_are_counted() -> None:
@@ -71,7 +76,7 @@ def test_texts_that_are_not_the_targets_are_counted() -> None:
 
 def test_alone_the_target_is_the_fastest() -> None:
     found = table("some", _texts({"target": [1.0, 2.0]}))
-    assert found.clear and verdict(found) == "fastest: the target alone"
+    assert found.clear and conclusion(found) == "fastest fixed mode: the target alone"
 
 
 @pytest.fixture
@@ -105,7 +110,7 @@ def test_the_cases_that_ship_are_of_two_kinds(drafter: Command, verifier: Verifi
     assert ran.status == 0, ran.err
     for kind in ("predictable", "high entropy", "all"):
         assert f"scripted-1: {kind}, " in ran.out
-    assert "fastest: " in ran.out and "\nauto " in ran.out
+    assert "fastest fixed mode: " in ran.out and "\nauto " in ran.out
 
 
 @pytest.mark.parametrize(
