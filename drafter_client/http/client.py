@@ -74,7 +74,7 @@ class VerifierClient:
         self._reached = False  # whether there ever was a connection
         self._aborted = threading.Event()
         self._headers = {"Content-Type": "application/json"}
-        if api_key is not None:
+        if api_key:  # an empty one is none, as an empty variable of the environment gives it
             if not (api_key.isascii() and api_key.isprintable()):
                 raise BadKey("the API key holds a line break or a sign that no header can carry: check how it is set")
             self._headers["Authorization"] = f"Bearer {api_key}"

@@ -240,6 +240,9 @@ def test_a_key_is_taken_from_a_flag_or_the_environment(drafter: Command, monkeyp
         ran = drafter(*_flags(verifier))
         assert ran.status == 1 and "sesame" not in ran.err
         assert "does not take this key: give it with --api-key, or DRAFTER_API_KEY" in ran.err
+        monkeypatch.setenv("DRAFTER_API_KEY", "")
+        ran = drafter(*_flags(verifier))
+        assert ran.status == 1 and "wants its key: give it with --api-key, or DRAFTER_API_KEY" in ran.err
 
 
 def test_colours_say_where_tokens_came_from(

@@ -121,7 +121,7 @@ def test_the_key_is_sent_with_every_request_and_a_wrong_one_is_told() -> None:
                 events = [name for name, _ in client.generate(text, {"max_tokens": 2})]
             assert events == ["open", "tokens", "tokens", "end"]
             client.release(opened.session_id)
-        for key, words in (("Sesame", "does not take this key"), (None, "wants its key")):
+        for key, words in (("Sesame", "does not take this key"), (None, "wants its key"), ("", "wants its key")):
             client, refused = VerifierClient(verifier.url, api_key=key), pytest.raises(BadKey, match=words)
             with closing(client), refused:
                 client.model()
