@@ -170,7 +170,7 @@ def wait_for() -> Callable[[float | None], None]:
         tenth = int(10 * (progress or 0.0))
         if tenth > said:
             said = tenth
-            print(f"drafter: the verifier is loading its model … {10 * tenth} %", file=sys.stderr)
+            print(f"drafter: the verifier is loading its model … {10 * tenth}%", file=sys.stderr)
 
     return say
 

@@ -147,7 +147,7 @@ def test_the_progress_of_a_loading_verifier_is_shown_by_tenths(
     monkeypatch.setattr(VerifierClient, "wait_until_ready", wait)
     ran = drafter(*_flags(verifier, "--json"))
     assert ran.err.splitlines() == [
-        f"drafter: the verifier is loading its model … {percent} %" for percent in (0, 10, 90)
+        f"drafter: the verifier is loading its model … {percent}%" for percent in (0, 10, 90)
     ]
     assert json.loads(ran.out)["token_ids"] == _expected(24)
 
