@@ -20,7 +20,7 @@ from drafter_client.batch.prompts import Prompt
 from drafter_client.batch.results import Models, Result, failed, finished
 from drafter_client.batch.results_file import ResultsFile
 from drafter_client.batch.totals import Totals, show_totals
-from drafter_client.cli.common import INTERRUPTED, check_system, pair_of, read_prompts, text_options
+from drafter_client.cli.common import INTERRUPTED, check_draft_n, check_system, pair_of, read_prompts, text_options
 from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
 from drafter_client.generation.generation import Finished
@@ -32,11 +32,13 @@ from speculation.terminal_text import several_lines
 def run_many(options: argparse.Namespace) -> int:
     """Exit status."""
     check_system(options)
-    prompts = read_prompts(options.prompt_file, text_options(options), chat=options.chat, system=options.system)
+    chosen = text_options(options)
+    prompts = read_prompts(options.prompt_file, chosen, chat=options.chat, system=options.system)
     texts = min(options.concurrency, len(prompts))
     with ExitStack() as stack:
         file = None if options.output is None else stack.enter_context(ResultsFile(options.output))
         pair = stack.enter_context(pair_of(options, texts))
+        check_draft_n(pair, chosen.draft_n)
         if options.chat and not pair.target.chat_template:
             pair.chat("")  # raises what would come of every prompt
         found: dict[int, Result] = {}

@@ -14,7 +14,7 @@ from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.display.status_line import draw
 from drafter_client.display.status_line import say as say_line
-from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
+from drafter_client.errors import BadOption, BadPrompt, BadPromptFile, DrafterError
 from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.http.outages import Outage
 from drafter_client.modes.memory import memory_file
@@ -42,6 +42,13 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
         on_wait=wait_for(),
         on_outage=say_outage(),
     )
+
+
+def check_draft_n(pair: Pair, draft_n: int | None) -> None:
+    """Raise BadOption for more draft tokens a round than the verifier judges at once."""
+    most = pair.target.max_drafts
+    if draft_n is not None and draft_n > most:
+        raise BadOption(f"--draft-n: must be at most {most}, as many as this verifier judges at once, got {draft_n}")
 
 
 def _source(options: argparse.Namespace) -> Source | None:

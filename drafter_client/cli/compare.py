@@ -48,7 +48,7 @@ def run_compare(options: argparse.Namespace) -> int:
     kinds = _kinds(options.prompt_file, chosen)
     notes = Console(stderr=True, markup=False, highlight=False)
     with pair_of(options) as pair:
-        found = ways(pair.modes, options.lengths)
+        found = ways(pair.modes, _judged(options.lengths, pair.target.max_drafts, notes))
         texts, last = _measure(pair, found, kinds, options.runs, notes)
         link, name, fastest = pair.round_trip_ms, pair.target.name, pair.fastest
     tables = [table(kind, [text for text in texts if text.kind == kind]) for kind in kinds]
@@ -61,6 +61,13 @@ def run_compare(options: argparse.Namespace) -> int:
     if not options.no_png:
         _draw(tables, f"{name}, round trip {link:.1f} ms", options.png, notes)
     return 0
+
+
+def _judged(lengths: list[int], most: int, notes: Console) -> list[int]:
+    """Those of `lengths` up to `most`, which the verifier judges at once; the others are left out, with a note."""
+    if any(length > most for length in lengths):
+        notes.print(f"drafter: --lengths: this verifier judges {most} draft tokens at once, more are left out")
+    return [length for length in lengths if length <= most]
 
 
 def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt]]:

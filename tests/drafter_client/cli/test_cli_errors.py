@@ -175,6 +175,21 @@ def test_a_bad_address_and_a_bad_key_are_told_in_one_line(drafter: Command) -> N
     assert ran.status == 1 and ran.err.startswith("drafter: the API key holds a line break")
 
 
+@pytest.mark.parametrize("mode", ["remote", "auto"])
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_more_draft_tokens_than_the_verifier_judges_are_refused(
+    drafter: Command, verifier: Verifier, tmp_path: Path, mode: str, many: bool
+) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("a\nb\n")
+    text = ["--prompt-file", str(prompts)] if many else ["--prompt", "a"]
+    flags = ["--verifier", verifier.url, *TOY, *text, "--max-tokens", "4", "--mode", mode]
+    ran = drafter(*flags, "--draft-n", "65")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == "drafter: --draft-n: must be at most 64, as many as this verifier judges at once, got 65\n"
+    assert drafter(*flags, "--draft-n", "64").status == 0
+
+
 def test_a_missing_draft_model_is_named(drafter: Command, verifier: Verifier) -> None:
     ran = drafter("--verifier", verifier.url, "--draft-model", "/nowhere/x.gguf", "--prompt", "a")
     assert (ran.status, ran.out, ran.err) == (1, "", "drafter: no such model file: /nowhere/x.gguf\n")

@@ -11,7 +11,8 @@ from drafter_client import Mode
 from drafter_client.cli.compare import conclusion
 from drafter_client.display.comparison_table import AUTO, ComparedText, shuffled, table, ways
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import Verifier
+from tests.drafter_client.support import Verifier, running
+from verifier_server.settings import Settings
 
 MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]
 
@@ -47,7 +48,10 @@ def test_what_counts_is_the_ratio_within_pairs() -> None:
     target, remote = found.rows
     assert (target.ratio, remote.ratio, remote.rate) == (1.0, 2.05, 11.05)
     assert (found.best, found.second, found.won, found.texts) == ("remote", "target", 4, 4)
-    assert conclusion(found) == "fastest fixed mode: remote, 2.05 times the target alone; faster than target in 4 of 4 texts"
+    assert (
+        conclusion(found)
+        == "fastest fixed mode: remote, 2.05 times the target alone; faster than target in 4 of 4 texts"
+    )
 
 
 def test_two_that_are_alike_are_too_close_to_call() -> None:
@@ -102,6 +106,15 @@ def test_every_way_writes_every_text(drafter: Command, verifier: Verifier, promp
     assert took in ("remote", "target", None) and ("tokens/s at a round trip of" in why or took is None)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert verifier.sessions == 0
+
+
+def test_lengths_that_the_verifier_does_not_judge_at_once_are_left_out(drafter: Command, prompts: Path) -> None:
+    flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "1,2,4", "--no-png", "--prompt-file", str(prompts)]
+    with running(Settings(backend="scripted", model=Path("1"), max_drafts=2)) as small:
+        ran = drafter("compare", "--verifier", small.url, *TOY, *flags, "--no-remember", "--json")
+    assert ran.err == "drafter: --lengths: this verifier judges 2 draft tokens at once, more are left out\n"
+    (found,) = json.loads(ran.out)["tables"]
+    assert [row["way"] for row in found["rows"]] == ["target", "remote k=1", "remote k=2", "remote", "auto"]
 
 
 def test_the_cases_that_ship_are_of_two_kinds(drafter: Command, verifier: Verifier) -> None:
