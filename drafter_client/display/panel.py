@@ -17,6 +17,7 @@ from drafter_client.display.panel_rows import (
     headline,
     lines,
     notes,
+    resumed,
     title,
 )
 from drafter_client.metrics.pace import means, sparkline
@@ -59,7 +60,8 @@ def show(stats: Stats, console: Console) -> None:
         Text(_WAITS, "dim"),
         _times(stats, console.width),
     ]
-    parts += [*_tokens(stats, console.width), *_notes(stats), *_baseline(stats)]
+    parts += [*_tokens(stats, console.width), *(Text("\n" + said, "yellow") for said in notes(stats))]
+    parts += _baseline(stats)
     _print(stats, console, parts, "")
 
 
@@ -73,7 +75,7 @@ def show_main(stats: Stats, console: Console) -> None:
         else:
             lines.append(figure)
     differs = stats.baseline is not None and stats.baseline.same_tokens is False
-    said = [*notes(stats), *([compared(stats) or ""] if differs else [])]
+    said = [*resumed(stats), *notes(stats), *([compared(stats) or ""] if differs else [])]
     _print(stats, console, [Text("\n".join(lines)), *(Text(each, "yellow") for each in said)], "all: --stats")
 
 
@@ -132,17 +134,15 @@ def _times(stats: Stats, width: int) -> Table:
 
 
 def _tokens(stats: Stats, width: int) -> list[Text]:
-    """The time of a token along the text; the first is left out, whose time is the prompt's."""
-    label = "ms a token   "
-    scale = means(stats.token_ms[1:], min(_WIDEST, max(8, width - _FRAME - len(label) - 12)))
-    if not scale:
+    """The inter-token latencies along the text; averages of neighbours, where one line cannot show each."""
+    latencies = stats.token_ms[1:]
+    if not latencies:
         return []
-    line = Text("\n" + label, "dim").append(sparkline(scale), "blue")
-    return [line.append(f"   0 to {max(scale):.1f}", "dim")]
-
-
-def _notes(stats: Stats) -> list[Text]:
-    return [Text("\n" + said, "yellow") for said in notes(stats)]
+    label, longest = "ms a token   ", f"   averages: 0 to {max(latencies):.1f}"
+    shown = means(latencies, min(_WIDEST, max(8, width - _FRAME - len(label) - len(longest))))
+    averages = "averages: " if len(shown) < len(latencies) else ""
+    line = Text("\n" + label, "dim").append(sparkline(shown), "blue")
+    return [line.append(f"   {averages}0 to {max(shown):.1f}", "dim")]
 
 
 def _baseline(stats: Stats) -> list[Text]:

@@ -120,8 +120,12 @@ def lines(stats: Stats) -> list[Row]:
     if stats.turns:
         told += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
     if stats.resumed:
-        told.append(("resumed", f"at token {', '.join(map(str, stats.resumed))}"))
+        told.append(("resumed", f"at token {_resumed_at(stats)}, after the verifier went away"))
     return told
+
+
+def _resumed_at(stats: Stats) -> str:
+    return ", ".join(map(str, stats.resumed))
 
 
 def _schedules(stats: Stats) -> str:
@@ -180,14 +184,18 @@ def headline(stats: Stats) -> list[str]:
     return told
 
 
+def resumed(stats: Stats) -> list[str]:
+    """The note on outages that goes with the main metrics; the full panel has a row for them."""
+    if not stats.resumed:
+        return []
+    return [f"the verifier went away, and the text was taken up again at token {_resumed_at(stats)}"]
+
+
 def notes(stats: Stats) -> list[str]:
     """What a reader would otherwise be puzzled by."""
     told = []
     if stats.draft_failure is not None:
         told.append(f"the draft model failed, the target wrote the rest alone: {one_line(stats.draft_failure)}")
-    if stats.resumed:
-        at = ", ".join(map(str, stats.resumed))
-        told.append(f"the verifier went away, and the text was taken up again at token {at}")
     if lossy(stats):
         told.append(
             f"lossy: draft tokens were accepted that the target gave more than {stats.sampling.get('threshold')}; "

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from drafter_client.display.decision_table import Reasons
 from drafter_client.display.panel import STYLES, legend, show, show_main
-from drafter_client.display.panel_rows import headline, notes
+from drafter_client.display.panel_rows import headline, notes, resumed
 from drafter_client.display.status_line import StatusLine, same_terminal, screen_is_ours
 from drafter_client.generation.generation import Tokens
 from drafter_client.metrics.statistics import Stats
@@ -79,7 +79,7 @@ class Readout:
         elif self._notes.is_terminal:
             show_main(stats, self._notes)
         else:
-            for line in (", ".join(headline(stats)), *notes(stats)):
+            for line in (", ".join(headline(stats)), *resumed(stats), *notes(stats)):
                 self._notes.print(Text(f"drafter: {line}"), soft_wrap=True)
 
     def _write(self, text: str, style: str) -> str:

@@ -127,7 +127,21 @@ def test_a_model_of_this_machine_by_itself() -> None:
         "generating 1986 ms 98% " + 29 * "█",
         "",
     ]
-    assert re.fullmatch("ms a token [▁▂▃▄▅▆▇█]{51} 0 to 23.5", lines[-2]) and "█" in lines[-2]
+    assert re.fullmatch("ms a token [▁▂▃▄▅▆▇█]{41} averages: 0 to 22.0", lines[-2]) and "█" in lines[-2]
+
+
+def test_a_scale_of_averages_says_so_beside_the_longest_latency() -> None:
+    token_ms = [50.0, *[20.0] * 98, 24173.0]
+    text = " ".join(_lines(_alone(mode="target", token_ms=token_ms), 80))
+    assert "ITL longest 24173.00 ms" in text and re.search("█ averages: 0 to [0-9.]+ ", text)
+    text = " ".join(_lines(_alone(mode="target", token_ms=token_ms[-20:]), 80))
+    assert "ITL longest 24173.00 ms" in text and "█ 0 to 24173.0 " in text
+
+
+def test_the_full_panel_tells_an_outage_once() -> None:
+    text = " ".join(_lines(_stats(resumed=[7, 31])))
+    assert "resumed at token 7, 31, after the verifier went away" in text
+    assert text.count("went away") == 1
 
 
 def test_the_target_by_itself_through_its_server() -> None:
