@@ -28,6 +28,8 @@ from drafter_client.pair import Pair
 from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
 from speculation.terminal_text import several_lines
 
+_ENDING = "drafter: ending what is under way; Ctrl-C again does not wait for it"
+
 
 def run_many(options: argparse.Namespace) -> int:
     """Exit status."""
@@ -70,7 +72,7 @@ class _Run:
         stop = threading.Event()
         failure: Exception | None = None
         began = time.monotonic()
-        with writing(len(self._prompts), len(done)) as progress, _interrupts(stop, pair) as interrupted:
+        with writing(len(self._prompts), len(done)) as progress, _interrupts(stop, pair, progress) as interrupted:
             results = in_parallel(todo, lambda prompt: write(pair, prompt, progress, stop), texts, stop)
             try:
                 with closing(results):
@@ -164,7 +166,7 @@ def _is_of_one_prompt(error: Exception) -> bool:
 
 
 @contextmanager
-def _interrupts(stop: threading.Event, pair: Pair) -> Iterator[threading.Event]:
+def _interrupts(stop: threading.Event, pair: Pair, progress: WritingProgress) -> Iterator[threading.Event]:
     """Ctrl-C sets `stop` and what is yielded, so that texts under way end in order; a second one ends the program."""
     interrupted = threading.Event()
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
@@ -177,7 +179,7 @@ def _interrupts(stop: threading.Event, pair: Pair) -> Iterator[threading.Event]:
         stop.set()
         pair.wait_no_more()
         with suppress(OSError):  # not `print`, which this may have come into the middle of
-            os.write(2, b"drafter: ending what is under way; Ctrl-C again does not wait for it\n")
+            os.write(2, f"{progress.row_of_its_own()}{_ENDING}\n".encode())
 
     signal.signal(signal.SIGINT, interrupt)
     try:

@@ -9,11 +9,13 @@ from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from drafter_client.display.status_line import screen_is_ours
+from drafter_client.display.status_line import displayed, screen_is_ours
 
 _PATIENCE = 1.0  # seconds that may pass without a word while a model is loaded
 _LONG_PATIENCE = 10.0  # and while many texts are written
+_WIPE_ROW = "\r\x1b[2K"  # the bar is one row, and the cursor is in it
 
 Telling = Callable[[str], AbstractContextManager[Callable[[float], None]]]  # of what is loaded, by name
 
@@ -57,6 +59,9 @@ class WritingProgress(Protocol):
     def aside(self) -> AbstractContextManager[None]:
         """Within it, others may write to the terminal."""
 
+    def row_of_its_own(self) -> str:
+        """What to write before a line from a signal handler, so that the line gets a row of its own. Takes no lock."""
+
 
 @contextmanager
 def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic) -> Iterator[WritingProgress]:
@@ -70,13 +75,14 @@ def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic
     bar = Progress(
         *columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False, redirect_stderr=False
     )
-    with bar:
-        yield _Bar(bar, prompts, done)
+    drawn = _Bar(bar, prompts, done)
+    with bar, displayed(drawn):
+        yield drawn
 
 
 class _Bar:
     def __init__(self, bar: Progress, prompts: int, done: int) -> None:
-        self._bar, self._tokens = bar, 0
+        self._bar, self._tokens, self._is_aside = bar, 0, False
         self._task = bar.add_task("prompts", total=prompts, completed=done, tokens=0)
         self._lock = threading.Lock()
 
@@ -91,10 +97,23 @@ class _Bar:
     @contextmanager
     def aside(self) -> Iterator[None]:
         self._bar.stop()
+        self._is_aside = True
         try:
             yield
         finally:
+            self._is_aside = False
             self._bar.start()
+
+    def row_of_its_own(self) -> str:
+        return "\n" if self._is_aside else _WIPE_ROW
+
+    def say(self, line: str) -> None:
+        """Write it above the bar."""
+        self._bar.console.print(Text(line), soft_wrap=True)
+
+    def busy(self, what: str) -> bool:
+        """The bar shows how far the prompts are, and nothing else."""
+        return False
 
 
 class _Lines:
@@ -117,3 +136,6 @@ class _Lines:
 
     def aside(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def row_of_its_own(self) -> str:
+        return "\n" if sys.stderr.isatty() else ""  # behind the ^C that a terminal shows

@@ -10,8 +10,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -20,18 +21,42 @@ _WINDOW = 2.0  # seconds that the live rate is taken over
 _WIPE_BELOW = "\x1b[J"  # from the cursor to the end of the screen
 _ROW_BELOW = "\x1bD\x1b[A"  # make sure that there is one: down, where the screen may scroll, and up, in the same column
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
-_lock = threading.RLock()  # over what is drawn: the text's thread draws, any thread may have something to say
-_shown: "StatusLine | None" = None
+
+
+class Display(Protocol):
+    """What a program keeps drawing on the terminal while it works: a status line, a progress bar."""
+
+    def say(self, line: str) -> None:
+        """Write a line that stays, in a row of its own. From any thread."""
+
+    def busy(self, what: str) -> bool:
+        """Show `what` until there is news. False where there is no room for it. From any thread."""
+
+
+_lock = threading.RLock()  # guards what is drawn: the text's thread draws, and any thread may say something
+_shown: Display | None = None
 
 
 def say(line: str) -> None:
-    """Write a line to standard error, from any thread; where a text is being written there, in a row of its own."""
+    """Write a line to standard error, from any thread; on a terminal, in a row of its own."""
     with _lock:
         if _shown is not None:
-            _shown.make_room()
-        elif sys.stdout is not None and sys.stdout.isatty():  # where a text may have broken off
+            _shown.say(line)
+            return
+        if sys.stdout is not None and sys.stdout.isatty():  # where a text may have broken off
             print(file=sys.stderr)
         print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def displayed(display: Display) -> Iterator[None]:
+    """Within it, `say` and `draw` go to `display`."""
+    global _shown
+    _shown = display
+    try:
+        yield
+    finally:
+        _shown = None
 
 
 def draw(said: str) -> bool:
@@ -78,13 +103,14 @@ class StatusLine:
             self.wipe()
             _shown = None
 
-    def make_room(self) -> None:
-        """Put the cursor at the beginning of a row, for a line that is no part of the text."""
+    def say(self, line: str) -> None:
+        """Write a line that is no part of the text, in a row of its own."""
         with _lock:
             self.wipe()
             if self._below_text and self._column:
                 self._write("\n")
                 self._column = 0
+            print(line, file=sys.stderr, flush=True)
 
     def wrote(self, tokens: int, text: str) -> None:
         """So many more tokens, and what they wrote to the terminal, if anything."""

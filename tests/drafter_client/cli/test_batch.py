@@ -22,6 +22,7 @@ from drafter_client.errors import ConnectionLost
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.paths import ROOT
+from tests.terminal.screen import Screen
 
 PROMPTS = [f"def f{at}(x{'y' * (at % 3)}):" for at in range(7)]
 NGRAM = ["--backend", "ngram"]
@@ -406,6 +407,25 @@ def test_ctrl_c_at_the_keyboard_ends_the_program_in_order(prompts: Path) -> None
     assert process.returncode == 130 and b"Traceback" not in complaints and len(lines) < 7
     assert all(line["token_ids"] == _expected(line["prompt"]) for line in lines)
     assert f"drafter: interrupted: {len(lines)} of 7 texts are finished".encode() in complaints
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the pseudo-terminal is read through /proc")
+def test_ctrl_c_in_a_terminal_leaves_no_progress_bar(prompts: Path) -> None:
+    from tests.terminal.pseudo import python, terminal
+
+    columns = 120
+    with serving(ScriptedBackend(Script(seed=1, seconds_per_pass=0.05))) as verifier:
+        command = python("-m", "drafter_client", *_flags(verifier, prompts, *NGRAM))
+        with terminal(command, columns) as shown:
+            shown.wait_for(r"0/7 [1-9]\d* tokens")
+            shown.type("\x03")
+            assert shown.wait() == 130
+    screen = Screen(columns)
+    screen.feed(shown.raw)
+    assert screen.lines == [
+        many._ENDING,
+        "drafter: interrupted: 0 of 7 texts are finished; with --output FILE, the same command could go on from there",
+    ]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")

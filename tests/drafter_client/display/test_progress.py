@@ -5,7 +5,9 @@ import os
 import pytest
 
 from drafter_client.display.progress import loading, writing
+from drafter_client.display.status_line import draw, say
 from tests.drafter_client.support import Ticks
+from tests.terminal.screen import Screen
 
 
 def test_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +54,26 @@ def test_a_bar_that_steps_aside_for_text(capsys: pytest.CaptureFixture[str], mon
         assert capsys.readouterr().out == "text\n"
     said = capsys.readouterr()
     assert said.out == "" and "4/8" in said.err and "7 tokens" in said.err
+
+
+def test_lines_said_meanwhile_are_above_the_one_bar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = Screen(80)
+    with writing(8, 3) as progress:
+        progress.wrote(7)
+        for seconds in (0, 10, 20):
+            assert not draw("waiting")
+            say(f"drafter: waiting … {seconds} s")
+        screen.feed(capsys.readouterr().err)
+        assert screen.lines[:3] == [f"drafter: waiting … {seconds} s" for seconds in (0, 10, 20)]
+        assert len(screen.lines) == 4 and "3/8" in screen.lines[3]
+    screen.feed(capsys.readouterr().err)
+    assert len(screen.lines) == 3
+    say("drafter: on its own")
+    assert capsys.readouterr().err == "drafter: on its own\n"
 
 
 def test_no_bar_where_what_is_behind_a_pipe_may_write_to_the_same_screen(
