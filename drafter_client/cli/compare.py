@@ -1,4 +1,4 @@
-"""Every way by turns on every prompt, then the table, the plot and the conclusion."""
+"""`drafter compare`: writes every prompt in every way by turns, and shows tables, a plot and a conclusion."""
 
 import argparse
 import json
@@ -34,15 +34,15 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from speculation.sampling.gumbel import SEED_LIMIT
 
-_WARM_UP = 8  # tokens that each way writes before anything counts
+_WARM_UP = 8  # tokens that each way writes before the measurement
 _PICTURE = Path("compare.png")
 ALL = "all"
 _COLUMNS = ("way", "tokens/s", "x target", "middle half", "TTFT", "accepted", "same text")
-_FEW, _WIDE = _COLUMNS[:3], 76  # columns of the table on a narrow terminal, and of a terminal that is none
+_FEW, _WIDE = _COLUMNS[:3], 76  # on a terminal of fewer than 76 columns
 
 
 def run_compare(options: argparse.Namespace) -> int:
-    """Exit status."""
+    """Measure and show. Returns the exit status."""
     chosen = replace(drawing_options(options), lookup=options.lookup, lockstep=options.lockstep).settled()
     _check_picture(options.png)
     kinds = _kinds(options.prompt_file, chosen)
@@ -71,7 +71,7 @@ def _judged(lengths: list[int], most: int, notes: Console) -> list[int]:
 
 
 def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt]]:
-    """The prompts of each file, by what they are called: those that were given, or those that ship."""
+    """The prompts of each file, by the name of its kind: the given files, or those that ship."""
     if given is None:
         cases = sorted(files(__package__).joinpath("cases").iterdir(), key=lambda each: each.name, reverse=True)
         return {
@@ -91,25 +91,25 @@ def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt
 def _measure(
     pair: Pair, found: list[Way], kinds: dict[str, list[Prompt]], runs: int, notes: Console
 ) -> tuple[list[ComparedText], Stats]:
-    """All texts; and the figures of the last that was left to mode `auto`, which knows by then what it takes."""
+    """All texts, and the statistics of the last one in mode `auto`, which has measured the modes by then."""
     prompts = [(kind, prompt) for kind, several in kinds.items() for prompt in several]
-    tried = [*found, Way(AUTO, Mode.AUTO)]
+    all_ways = [*found, Way(AUTO, Mode.AUTO)]
     for way in found:
         kind, prompt = prompts[0]
         _write(pair, way, prompt, replace(prompt.options, max_tokens=_WARM_UP))
     texts: list[ComparedText] = []
     last = Stats()
-    with _progress(notes, runs * len(prompts) * len(tried)) as advance:
+    with _progress(notes, runs * len(prompts) * len(all_ways)) as advance:
         for run in range(runs):
             for number, (kind, prompt) in enumerate(prompts):
-                # Another text in every run, where anything is drawn; the same one for all ways.
+                # Above temperature 0, another text in every run; the same one in all ways.
                 options = replace(prompt.options, seed=((prompt.options.seed or 0) + run) % SEED_LIMIT)
-                for way in shuffled(tried, run, number):
+                for way in shuffled(all_ways, run, number):
                     stats = _write(pair, way, prompt, options)
                     texts.append(text_of(way.name, kind, run, number, stats))
                     last = stats if way.mode is Mode.AUTO else last
                     advance()
-    order = {way.name: at for at, way in enumerate(tried)}
+    order = {way.name: at for at, way in enumerate(all_ways)}
     return sorted(texts, key=lambda text: order[text.way]), last
 
 
@@ -120,7 +120,7 @@ def _write(pair: Pair, way: Way, prompt: Prompt, options: Options) -> Stats:
 
 @contextmanager
 def _progress(notes: Console, total: int) -> Iterator[Callable[[], object]]:
-    """To be called after each text: a bar on a terminal, else nothing."""
+    """A function to call after each text: it moves a bar on a terminal, else does nothing."""
     columns = TextColumn("comparing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=notes, transient=True, disable=not notes.is_terminal) as bar:
         task = bar.add_task("comparing", total=total)
@@ -186,13 +186,13 @@ def _report(
 
 
 def _check_picture(path: Path | None) -> None:
-    """Raise NoPicture for a path where none can be written: before minutes of measuring, not after."""
+    """Raise NoPicture for a path that cannot be written: before minutes of measuring, not after."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise NoPicture(f"the picture {path} cannot be written: there is no such folder, or it is one itself")
 
 
 def _draw(tables: list[Table], title: str, named: Path | None, notes: Console) -> None:
-    """The picture; that there is nothing to draw with matters only if one was named."""
+    """Write the plot. Raises NoPicture only if a file was named; else a note says why there is none."""
     path = named or _PICTURE
     try:
         draw(tables, title, path)

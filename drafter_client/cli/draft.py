@@ -1,4 +1,4 @@
-"""`drafter`: one text by the pair, streamed, with its figures."""
+"""`drafter`: one text by the pair, streamed, with its metrics."""
 
 import argparse
 from dataclasses import replace
@@ -11,7 +11,7 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT
 
 
 def run_draft(options: argparse.Namespace) -> int:
-    """Exit status."""
+    """Write the text. Returns the exit status."""
     check_system(options)
     prompt = read_prompt(options)
     chosen = text_options(options)

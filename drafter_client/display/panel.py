@@ -1,4 +1,4 @@
-"""The readout's look: the colours of a text by origin, and the panel of figures at the end."""
+"""The panels of metrics at the end of a run, and the colours of a text by token source."""
 
 from itertools import zip_longest
 
@@ -25,11 +25,11 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import percentages
 
-_WIDEST = 60  # signs of a bar or a line
-_APART = "   "  # between two figures
-_NARROW = 76  # columns of a line of main figures: more are hard to take in
+_WIDEST = 60  # characters of the latency line
+_GAP = "   "  # between two metrics
+_NARROW = 76  # columns of a line of main metrics: longer lines are hard to read
 _FRAME = 4  # columns of the panel's border
-_SIDE_BY_SIDE = 76  # columns of a terminal from which on two figures go into a row
+_SIDE_BY_SIDE = 76  # columns that a terminal needs for two metrics in a row
 STYLES = {
     TokenSource.ACCEPTED: "green",
     TokenSource.RECOVERED: "yellow",
@@ -42,7 +42,7 @@ _NOTHING = ("", "")
 
 
 def legend(width: int = 100) -> Text:
-    """What explains the colours: one line, or more where the terminal has no room for that."""
+    """The legend of the colours: one line, or more on a narrow terminal."""
     text, used = Text(), 0
     for source, name in SOURCES.items():
         size = len(name) + 2
@@ -53,7 +53,7 @@ def legend(width: int = 100) -> Text:
 
 
 def show(stats: Stats, console: Console) -> None:
-    """Print the panel."""
+    """Print the panel of all metrics."""
     parts: list[RenderableType] = [
         _pairs(stats, console.width >= _SIDE_BY_SIDE),
         *_lines(stats),
@@ -66,14 +66,14 @@ def show(stats: Stats, console: Console) -> None:
 
 
 def show_main(stats: Stats, console: Console) -> None:
-    """Print the panel with the main figures alone."""
-    told = headline(stats)
-    lines = [told[0]]
-    for figure in told[1:]:
-        if len(lines[-1]) + len(_APART) + len(figure) <= min(_NARROW, console.width - _FRAME):
-            lines[-1] += _APART + figure
+    """Print the panel of the main metrics."""
+    metrics = headline(stats)
+    lines = [metrics[0]]
+    for metric in metrics[1:]:
+        if len(lines[-1]) + len(_GAP) + len(metric) <= min(_NARROW, console.width - _FRAME):
+            lines[-1] += _GAP + metric
         else:
-            lines.append(figure)
+            lines.append(metric)
     differs = stats.baseline is not None and stats.baseline.same_tokens is False
     said = [*resumed(stats), *notes(stats), *([compared(stats) or ""] if differs else [])]
     _print(stats, console, [Text("\n".join(lines)), *(Text(each, "yellow") for each in said)], "all: --stats")

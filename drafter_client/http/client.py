@@ -191,7 +191,7 @@ class VerifierClient:
         self.round_trip_ms = 1e3 * (self._clock() - began)
 
     def least_round_trip_ms(self, times: int) -> float:
-        """The least of so many round trips: it is the link's own, as a busy machine only makes them longer."""
+        """The least of so many round trips: the link alone, as a busy machine only makes them longer."""
         found = []
         for _ in range(times):
             self.ping()

@@ -81,8 +81,8 @@ class Outages:
         self._telling = threading.Lock()
         self._last_told: float | None = None
 
-    def retry(self, request: Callable[[], T], look: Callable[[], Health]) -> T:
-        """The result of `request`, which is repeated after each outage. `look` asks for the verifier's health.
+    def retry(self, request: Callable[[], T], check_health: Callable[[], Health]) -> T:
+        """The result of `request`, which is repeated after each outage. `check_health` asks for the verifier's health.
 
         Raises the last error when the wait is over or stopped.
         """
@@ -95,7 +95,7 @@ class Outages:
                     raise
                 failure = error
             outage = outage or self.begin(self.stop)
-            if not outage.until_ready(failure, look):
+            if not outage.until_ready(failure, check_health):
                 raise failure from None
 
     def begin(self, stop: Stop, *, unbegun: bool = False) -> "_OutageWait":
@@ -120,11 +120,11 @@ class _OutageWait:
         self._began = clock()
         self._failures = 0  # in a row, of a verifier that was ready
 
-    def until_ready(self, failure: Exception, look: Callable[[], Health]) -> bool:
-        """Wait until `look` finds the verifier ready. Returns False when the wait was stopped.
+    def until_ready(self, failure: Exception, check_health: Callable[[], Health]) -> bool:
+        """Wait until `check_health` finds the verifier ready. Returns False when the wait was stopped.
 
         A verifier that is ready and fails all the same is left alone for a growing pause. Raises `failure` when the
-        patience is over, after too many such failures, or when it is no outage; and whatever `look` raises.
+        patience is over, after too many such failures, or when it is no outage; and whatever `check_health` raises.
         """
         if isinstance(failure, Overloaded):  # the verifier is there, and says when to retry
             pause = float(failure.details.get("retry_after", 1))
@@ -137,7 +137,7 @@ class _OutageWait:
             self._pause(min(_PAUSE * 2 ** (self._failures + 1), _LONGEST_PAUSE), Health(False, str(failure)), failure)
         away = False
         while not self._stop.is_set():
-            health = look()
+            health = check_health()
             if health.ready:
                 if isinstance(failure, EngineError) and not away and not self._failures:
                     raise failure  # the engine failed, and the verifier did not go away

@@ -141,9 +141,8 @@ class HttpTransport:
             else:
                 response = self._send(method, path, body, headers, timeout)
             data = response.read()
-            if (
-                not data and response.will_close and response.length is None
-            ):  # http.client takes half a head for a whole one
+            # http.client takes half a head for a whole one.
+            if not data and response.will_close and response.length is None:
                 raise http.client.IncompleteRead(data)
             return self._reply(response, data)
 

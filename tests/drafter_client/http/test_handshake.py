@@ -125,6 +125,6 @@ def test_ids_that_only_the_target_has_do_not_stop_the_drafter() -> None:
         run = generate(client, drafter, 3, info=info, max_tokens=20)
     assert run.tokens == plain(_Wide(), PROMPT, 20)
     assert max(run.tokens) >= 258
-    assert run.stats.accepted > 0  # between them, drafting goes on
+    assert run.stats.accepted > 0  # drafting continues between them
     shown = TextStream(drafter_backend.vocabulary)
     assert shown.feed(max(run.tokens)) == "\ufffd"

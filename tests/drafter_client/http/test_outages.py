@@ -47,11 +47,11 @@ class FakeWaits(Stop):
 
 
 def _wait(
-    looks: Sequence[Health], failure: Exception = LOST, patience: float = 300.0, stop: FakeWaits | None = None
+    checks: Sequence[Health], failure: Exception = LOST, patience: float = 300.0, stop: FakeWaits | None = None
 ) -> tuple[bool, list[Outage], FakeWaits]:
-    """Wait while the health checks return `looks`, of which the last is repeated."""
+    """Wait while the health checks return `checks`, of which the last is repeated."""
     told: list[Outage] = []
-    stop, left = stop or FakeWaits(), list(looks)
+    stop, left = stop or FakeWaits(), list(checks)
     outages = Outages(patience, told.append, lambda: stop.now)
     ready = outages.begin(stop).until_ready(failure, lambda: left.pop(0) if len(left) > 1 else left[0])
     return ready, told, stop
@@ -110,8 +110,8 @@ def test_a_verifier_that_keeps_going_away_does_not_count_as_ready_and_failing() 
     stop = FakeWaits()
     outage = Outages(300.0, None, lambda: stop.now).begin(stop)
     for _ in range(20):
-        looks = [AWAY, READY]
-        assert outage.until_ready(LOST, lambda looks=looks: looks.pop(0))  # type: ignore[misc]
+        checks = [AWAY, READY]
+        assert outage.until_ready(LOST, lambda checks=checks: checks.pop(0))  # type: ignore[misc]
 
 
 def test_an_engine_error_is_no_outage_where_the_verifier_is_ready() -> None:
@@ -125,15 +125,15 @@ def test_stopping_ends_the_wait_at_once() -> None:
     for which in (0, 1):
         above = Stop()
         stops = [above, Stop(above)]
-        looked = threading.Event()
+        checked = threading.Event()
 
-        def look(seen: threading.Event = looked) -> Health:
+        def check(seen: threading.Event = checked) -> Health:
             seen.set()
             return AWAY
 
         with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(Outages(300.0).begin(stops[1]).until_ready, LOST, look)
-            assert looked.wait(10)
+            pending = pool.submit(Outages(300.0).begin(stops[1]).until_ready, LOST, check)
+            assert checked.wait(10)
             stops[which].set()
             assert pending.result(10) is False
 
@@ -154,7 +154,7 @@ def test_stopping_aborts_the_exchange_under_way() -> None:
     ("error", "outage"),
     [
         (LOST, True),
-        (VerifierUnreachable("nobody"), True),
+        (VerifierUnreachable("no answer"), True),
         (VerifierTimeout("silence"), True),
         (ModelLoading("loading"), True),
         (ShuttingDown("ends"), True),
@@ -162,7 +162,7 @@ def test_stopping_aborts_the_exchange_under_way() -> None:
         (Overloaded("full"), True),
         (SessionConflict("a later request has it"), True),
         (from_body(502, None), True),
-        (ServerError("whatever"), True),
+        (ServerError("other"), True),
         (ModelFailed("no such file"), False),
         (InternalError("a fault"), False),
         (InvalidRequest("what"), False),
@@ -188,7 +188,7 @@ def _loading(progress: float) -> Reply:
         (Reply(503, ShuttingDown("ends").body()), Health(False, "ends")),
         (Reply(502, None), Health(False, "HTTP 502 without an error the protocol knows: is this a verifier?")),
         (LOST, AWAY),
-        (VerifierUnreachable("nobody"), AWAY),
+        (VerifierUnreachable("no answer"), AWAY),
         (VerifierTimeout("silence"), AWAY),
     ],
     ids=str,
@@ -231,7 +231,7 @@ def _asking(*answers: Any, patience: float = 300.0) -> tuple[VerifierClient, Can
     "answers",
     [
         [Reply(503, ModelLoading("loading").body()), _loading(0.5), Reply(200, {"status": "ready"})],
-        [Reply(200, {}), *[VerifierUnreachable("nobody")] * 4, VerifierUnreachable("nobody"), Reply(200, {})],
+        [Reply(200, {}), *[VerifierUnreachable("no answer")] * 4, VerifierUnreachable("no answer"), Reply(200, {})],
     ],
     ids=["loading", "away"],
 )
@@ -244,7 +244,7 @@ def test_a_request_without_a_session_is_repeated_after_an_outage(answers: list[A
 
 
 def test_a_verifier_that_was_never_reached_is_not_waited_for() -> None:
-    client, transport = _asking(VerifierUnreachable("nobody"))
+    client, transport = _asking(VerifierUnreachable("no answer"))
     with pytest.raises(VerifierUnreachable):
         client.wait_until_ready()
     assert len(transport.asked) == 1

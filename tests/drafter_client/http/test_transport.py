@@ -220,7 +220,7 @@ def test_a_long_idle_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("no_proxies")
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
 def test_loopback_never_goes_through_a_proxy(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "http://127.0.0.1:9")  # nobody answers there
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")  # a port that nothing listens on
     for host in ("127.0.0.1", "localhost"):
         with answering(echo) as server, closing(HttpTransport(f"http://{host}:{server.port}")) as sender:
             assert _ask(sender, b"[7]") == [7]
