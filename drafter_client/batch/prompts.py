@@ -41,11 +41,11 @@ class Prompt:
         return label(self.index, self.id)
 
 
-def label(index: int, own: str | int | None) -> str:
-    """Names a prompt in messages: the number of its line, and its id `own` if it has one."""
-    if own is None:
+def label(index: int, own_id: str | int | None) -> str:
+    """Names a prompt in messages: the number of its line, and its id if it has one."""
+    if own_id is None:
         return f"prompt {index + 1}"
-    name = one_line(str(own))
+    name = one_line(str(own_id))
     return f"prompt {index + 1} ({name if len(name) <= _LONGEST else name[: _LONGEST - 1] + '…'})"
 
 
@@ -65,9 +65,9 @@ def parse_prompts(
         if not line.strip():
             raise BadPromptFile(f"{where}: the prompt is empty: take the line out, or write at least one character")
         given: dict[str, Any] = _object(line, where) if as_json else {"prompt": line}
-        own = {key: value for key, value in given.items() if key not in _NOT_OPTIONS}
+        settings = {key: value for key, value in given.items() if key not in _NOT_OPTIONS}
         try:
-            options = replace(defaults, **own)
+            options = replace(defaults, **settings)
         except BadOption as error:
             raise BadPromptFile(f"{where}: {error}") from None
         if "system" in given and not chat:

@@ -66,11 +66,11 @@ def finished(prompt: Prompt, models: Models, report: dict[str, Any]) -> Result:
 def failed(prompt: Prompt, models: Models, error: Exception) -> Result:
     """The result of a prompt that failed. Errors of the protocol have their JSON form."""
     if isinstance(error, SpecPairError):
-        told = error.body()["error"]
+        shown = error.body()["error"]
     else:
         code = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
-        told = {"code": code, "type": "drafter_error", "message": str(error)}
-    return Result(prompt.index, _head(prompt, models) | {"error": told})
+        shown = {"code": code, "type": "drafter_error", "message": str(error)}
+    return Result(prompt.index, _head(prompt, models) | {"error": shown})
 
 
 def _head(prompt: Prompt, models: Models) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def _head(prompt: Prompt, models: Models) -> dict[str, Any]:
     if options.strategy not in DRAFTER_INVARIANT:
         asked["drafting"] = models.drafting(options.mode)
     head = {"format": FORMAT, "index": prompt.index, "id": prompt.id, "prompt": prompt.text, "asked": asked}
-    told: dict[str, Any] = json.loads(json.dumps(head))  # so that it equals its parsed line
-    return told
+    parsed: dict[str, Any] = json.loads(json.dumps(head))  # so that it equals its parsed line
+    return parsed
 
 
 def encode(result: Result) -> bytes:
@@ -102,22 +102,26 @@ def parse(data: bytes, name: str) -> tuple[list[Result], int]:
 
 def _result(line: bytes, name: str, number: int) -> Result:
     try:
-        told = json.loads(line) if line.startswith(_OPENING) else None
+        record = json.loads(line) if line.startswith(_OPENING) else None
     except (ValueError, RecursionError):
-        told = None
-    if type(told) is not dict or not _is_whole(told):
+        record = None
+    if type(record) is not dict or not _is_whole(record):
         raise _foreign(name, number)
-    return Result(told["index"], told)
+    return Result(record["index"], record)
 
 
-def _is_whole(told: dict[str, Any]) -> bool:
+def _is_whole(record: dict[str, Any]) -> bool:
     """Whether a line has every key that is read from it."""
-    if type(told["index"]) is not int or type(told.get("asked")) is not dict or not {"id", "prompt"} <= told.keys():
+    if (
+        type(record["index"]) is not int
+        or type(record.get("asked")) is not dict
+        or not {"id", "prompt"} <= record.keys()
+    ):
         return False
-    if "error" in told:
-        return type(told["error"]) is dict and type(told["error"].get("message")) is str
+    if "error" in record:
+        return type(record["error"]) is dict and type(record["error"].get("message")) is str
     kinds = {_TEXTS: (str,), _COUNTS: (int,), _TIMES: (int, float)}  # types are compared: true is no number here
-    return all(type(told.get(name)) in types for names, types in kinds.items() for name in names)
+    return all(type(record.get(name)) in types for names, types in kinds.items() for name in names)
 
 
 def _foreign(name: str, number: int) -> ForeignOutput:

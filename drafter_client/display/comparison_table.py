@@ -29,7 +29,7 @@ class Way:
 
 
 def ways(modes: Sequence[Mode], lengths: Sequence[int]) -> list[Way]:
-    """The target alone, then as far as `modes` has them: fused, remote with each fixed length, remote with automatic."""
+    """The target alone, then what `modes` has of: fused, remote with each fixed length, remote with automatic ones."""
     found = [Way(TARGET, Mode.TARGET)]
     if Mode.FUSED in modes:
         found.append(Way("fused", Mode.FUSED))
@@ -115,18 +115,18 @@ def table(kind: str, texts: Sequence[ComparedText]) -> Table:
 
 
 def _row(
-    name: str, own: dict[tuple[str, int, int], ComparedText], alone: dict[tuple[str, int, int], ComparedText]
+    name: str, texts: dict[tuple[str, int, int], ComparedText], alone: dict[tuple[str, int, int], ComparedText]
 ) -> ComparedWay:
-    rates = [text.tokens_per_second for text in own.values()]
-    drafted = sum(text.drafted for text in own.values())
+    rates = [text.tokens_per_second for text in texts.values()]
+    drafted = sum(text.drafted for text in texts.values())
     return ComparedWay(
         way=name,
-        texts=len(own),
+        texts=len(texts),
         rate=median(rates),
         low=quantile(rates, 0.25),
         high=quantile(rates, 0.75),
-        ratio=median(text.tokens_per_second / alone[key].tokens_per_second for key, text in own.items()),
-        ttft_ms=median(text.ttft_ms for text in own.values()),
-        acceptance=sum(text.accepted for text in own.values()) / drafted if drafted else None,
-        same=sum(text.token_ids == alone[key].token_ids for key, text in own.items()),
+        ratio=median(text.tokens_per_second / alone[key].tokens_per_second for key, text in texts.items()),
+        ttft_ms=median(text.ttft_ms for text in texts.values()),
+        acceptance=sum(text.accepted for text in texts.values()) / drafted if drafted else None,
+        same=sum(text.token_ids == alone[key].token_ids for key, text in texts.items()),
     )

@@ -121,7 +121,7 @@ def _grid(rows: list[Row]) -> Table:
 
 
 def _times(stats: Stats, width: int) -> Table:
-    """What the text waited for, as bars: shares that add up to 100 %."""
+    """What the text waited for, as bars: shares that add up to 100%."""
     parts = bars(stats)
     shares = percentages(value for _, value in parts)
     rows = [(name, f"{value:.0f} ms", f"{share}%", share) for (name, value), share in zip(parts, shares, strict=True)]

@@ -57,7 +57,7 @@ class WritingProgress(Protocol):
         """Count a finished prompt."""
 
     def aside(self) -> AbstractContextManager[None]:
-        """Within it, others may write to the terminal."""
+        """A context in which others may write to the terminal."""
 
     def row_of_its_own(self) -> str:
         """What to write before a line from a signal handler, so that the line gets a row of its own. Takes no lock."""
@@ -112,7 +112,7 @@ class _Bar:
         self._bar.console.print(Text(line), soft_wrap=True)
 
     def busy(self, what: str) -> bool:
-        """The bar shows how far the prompts are, and nothing else."""
+        """The bar has no room for it."""
         return False
 
 
@@ -137,4 +137,4 @@ class _Lines:
         return nullcontext()
 
     def row_of_its_own(self) -> str:
-        return "\n" if sys.stderr.isatty() else ""  # behind the ^C that a terminal shows
+        return "\n" if sys.stderr.isatty() else ""  # after the ^C that the terminal shows

@@ -43,14 +43,14 @@ def say(line: str) -> None:
         if _shown is not None:
             _shown.say(line)
             return
-        if sys.stdout is not None and sys.stdout.isatty():  # where a text may have broken off
+        if sys.stdout is not None and sys.stdout.isatty():  # a text may have ended within a row
             print(file=sys.stderr)
         print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def displayed(display: Display) -> Iterator[None]:
-    """Within it, `say` and `draw` go to `display`."""
+    """A context in which `say` and `draw` go to `display`."""
     global _shown
     _shown = display
     try:

@@ -39,8 +39,8 @@ def test_a_byte_order_mark_is_no_text() -> None:
 
 
 def test_the_settings_of_an_object_override_the_flags() -> None:
-    own = {"max_tokens": 3, "temperature": 1, "top_k": 5, "top_p": 0.5, "seed": 9}
-    lines = [{"prompt": "a", "id": "x", "system": "s", **own}, {"prompt": "b", "id": 7, "max_tokens": None}]
+    settings = {"max_tokens": 3, "temperature": 1, "top_k": 5, "top_p": 0.5, "seed": 9}
+    lines = [{"prompt": "a", "id": "x", "system": "s", **settings}, {"prompt": "b", "id": 7, "max_tokens": None}]
     first, second = _parse("\n".join(map(json.dumps, lines)).encode(), "p.jsonl", chat=True, system="t")
     options = Options(max_tokens=3, temperature=1, top_k=5, top_p=0.5, seed=9, mode=Mode.TARGET)
     assert first == Prompt(0, "a", options, "x", True, "s") and first.label == "prompt 1 (x)"

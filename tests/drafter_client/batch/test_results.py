@@ -75,8 +75,8 @@ def test_the_last_finished_line_counts_or_else_the_last(came: list[tuple[int, bo
     chosen = latest(results)
     assert list(chosen) == sorted({at for at, _ in came})
     for at, result in chosen.items():
-        own = [each for each in results if each.index == at]
-        assert result == next((each for each in reversed(own) if not each.failed), own[-1])
+        lines = [each for each in results if each.index == at]
+        assert result == next((each for each in reversed(lines) if not each.failed), lines[-1])
 
 
 def test_a_line_has_the_settings_and_the_result() -> None:
@@ -98,9 +98,9 @@ def test_an_error_keeps_its_name() -> None:
         "type": "invalid_request_error",
         "message": "the prompt has 9 tokens",
     }
-    own = failed(PROMPTS[0], MODELS, BadPrompt("empty"))
-    assert own.line["error"] == {"code": "bad_prompt", "type": "drafter_error", "message": "empty"}
-    assert own.failed and not _text(0).failed
+    drafter_error = failed(PROMPTS[0], MODELS, BadPrompt("empty"))
+    assert drafter_error.line["error"] == {"code": "bad_prompt", "type": "drafter_error", "message": "empty"}
+    assert drafter_error.failed and not _text(0).failed
 
 
 @pytest.mark.parametrize(
@@ -131,21 +131,21 @@ def test_a_foreign_file_is_refused_and_not_changed(tmp_path: Path, data: bytes, 
     path.write_bytes(data)
     with pytest.raises(ForeignOutput) as raised:
         ResultsFile(path)
-    told = "this is no result of --prompt-file: the file is left as it is, give another --output"
-    assert str(raised.value) == f"{path}, line {line}: {told}"
+    message = "this is no result of --prompt-file: the file is left as it is, give another --output"
+    assert str(raised.value) == f"{path}, line {line}: {message}"
     assert path.read_bytes() == data
 
 
-def _otherwise(**changes: Any) -> list[Prompt]:
+def _prompts_with(**changes: Any) -> list[Prompt]:
     return [replace(prompt, options=replace(prompt.options, **changes)) for prompt in PROMPTS]
 
 
 @pytest.mark.parametrize(
     ("prompts", "models", "what"),
     [
-        (_otherwise(max_tokens=3), MODELS, "prompt 2 had other settings: max_tokens was 128 and is 3"),
+        (_prompts_with(max_tokens=3), MODELS, "prompt 2 had other settings: max_tokens was 128 and is 3"),
         (
-            _otherwise(seed=4, mode=Mode.TARGET),
+            _prompts_with(seed=4, mode=Mode.TARGET),
             MODELS,
             'prompt 2 had other settings: seed was null and is 4, mode was "remote" and is "target"',
         ),
@@ -215,7 +215,7 @@ def test_prompts_may_be_added_at_the_end(tmp_path: Path) -> None:
     assert _resume(path) == [1, 2, 3, 4]
 
 
-def test_a_result_is_there_at_once(tmp_path: Path) -> None:
+def test_a_result_is_written_at_once(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     with ResultsFile(path) as file:
         assert file.begin(PROMPTS, MODELS) == {}
@@ -224,7 +224,7 @@ def test_a_result_is_there_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
-def test_while_one_run_has_the_file_another_is_refused_and_takes_nothing(tmp_path: Path) -> None:
+def test_a_second_run_is_refused_while_one_has_the_file(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     for begun in (False, True):
         with ResultsFile(path) as file:
@@ -253,14 +253,14 @@ def test_a_file_replaced_while_it_is_opened_is_opened_again(
             first.add(_text(at))
     take = file_lock.take
 
-    def late(descriptor: int, *, wait: bool) -> bool:
+    def take_late(descriptor: int, *, wait: bool) -> bool:
         """The first run ends between opening and locking."""
         monkeypatch.setattr(file_lock, "take", take)
         first.put_in_order()
         first.close()
         return take(descriptor, wait=wait)
 
-    monkeypatch.setattr(file_lock, "take", late)
+    monkeypatch.setattr(file_lock, "take", take_late)
     assert _resume(path) == ([0, 1, 4] if other == "put in order" else [0, 1, 2, 3, 4])
     assert path.read_bytes() == WHOLE
 

@@ -120,8 +120,8 @@ def test_without_a_seed_each_prompt_draws_one(drafter: Command, verifier: Verifi
 
 def test_a_json_line_has_its_own_settings(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
-    own = [{"prompt": "two\nlines", "id": "x"}, {"prompt": "b", "max_tokens": 5, "temperature": 0.9, "seed": 3}]
-    path.write_text("\n".join(map(json.dumps, own)) + "\n")
+    objects = [{"prompt": "two\nlines", "id": "x"}, {"prompt": "b", "max_tokens": 5, "temperature": 0.9, "seed": 3}]
+    path.write_text("\n".join(map(json.dumps, objects)) + "\n")
     first, second = _lines(drafter(*_flags(verifier, path, *NGRAM, "--json", "--seed", "8")).out)
     assert (first["id"], first["token_ids"], first["sampling"]["seed"]) == ("x", _expected("two\nlines"), 8)
     assert (second["id"], second["generated_tokens"], second["sampling"]["seed"]) == (None, 5, 3)

@@ -94,9 +94,9 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
 def test_a_bad_flag_is_named_with_what_it_takes(drafter: Command, flags: list[str], complaint: str) -> None:
     ran = drafter(*flags)
     assert ran.status == 2 and ran.out == ""
-    told, where, rest = ran.err.split("\n")
-    assert told.startswith(f"drafter: {complaint}") and rest == ""
-    assert where == f"drafter: '{' '.join(['drafter', *flags[:1]][: 1 + (flags[0] == 'solo')])} --help' lists the flags"
+    message, hint, rest = ran.err.split("\n")
+    assert message.startswith(f"drafter: {complaint}") and rest == ""
+    assert hint == f"drafter: '{' '.join(['drafter', *flags[:1]][: 1 + (flags[0] == 'solo')])} --help' lists the flags"
 
 
 @pytest.mark.parametrize(
@@ -247,8 +247,8 @@ def test_after_a_draft_engine_failure_the_target_writes_the_rest(
     monkeypatch.setattr("drafters.draft_model.ModelDrafter", Failing)
     ran = drafter(*_flags(verifier, "--json", "--max-tokens", "90", *flags))
     assert (ran.status, ran.err) == (0, "")
-    told = json.loads(ran.out)
-    assert told["generated_tokens"] == 90 and "the GPU fell out" in told["draft_failure"]
+    report = json.loads(ran.out)
+    assert report["generated_tokens"] == 90 and "the GPU fell out" in report["draft_failure"]
     assert verifier.sessions == 0
 
 
@@ -261,8 +261,8 @@ def test_a_failed_baseline_keeps_the_text(
     monkeypatch.setattr(pair, "served", fail)
     ran = drafter(*_flags(verifier, "--json", "--baseline", "--patience", "0"))
     assert (ran.status, ran.err) == (1, "drafter: the connection broke\n")
-    told = json.loads(ran.out)
-    assert (told["finish_reason"], told["baseline"]) == ("length", None)
+    report = json.loads(ran.out)
+    assert (report["finish_reason"], report["baseline"]) == ("length", None)
 
 
 def test_characters_that_the_output_lacks_do_not_end_the_run(verifier: Verifier) -> None:

@@ -167,5 +167,5 @@ def test_a_narrow_terminal_gets_fewer_columns(
     command = ["compare", "--verifier", verifier.url, *TOY, *flags]
     assert "same text" in drafter(*command).out
     monkeypatch.setenv("COLUMNS", "40")
-    told = drafter(*command).out
-    assert "remote k=4" in told and "x target" in told and "same text" not in told
+    shown = drafter(*command).out
+    assert "remote k=4" in shown and "x target" in shown and "same text" not in shown

@@ -53,7 +53,7 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
 def test_standard_output_is_the_unchanged_text(drafter: Command, verifier: Verifier, stream: list[str]) -> None:
     ran = drafter(*_flags(verifier, "--max-tokens", "200", *stream))
     assert (ran.status, ran.out) == (0, _text(_expected(200)) + "\n")
-    assert any(sign in ran.out for sign in "\t\r\v\f\b")  # which rich would have removed
+    assert any(character in ran.out for character in "\t\r\v\f\b")  # which rich would have removed
     assert "acceptance rate" in ran.err
     assert verifier.sessions == 0
 
@@ -168,8 +168,8 @@ def test_a_draft_model_without_room_is_reported_in_terms_of_flags(
     monkeypatch.setattr(sources, "load", load)
     ran = drafter("--verifier", verifier.url, "--prompt-file", str(prompts), "--concurrency", "2")
     assert (ran.status, ran.out) == (1, "")
-    told = "no room for 12 rows; rows are for 2 texts at a time (--concurrency), 6 for each (--branches)"
-    assert ran.err == f"drafter: {told}\n"
+    message = "no room for 12 rows; rows are for 2 texts at a time (--concurrency), 6 for each (--branches)"
+    assert ran.err == f"drafter: {message}\n"
 
 
 def test_json_is_ascii(drafter: Command, verifier: Verifier) -> None:

@@ -165,12 +165,14 @@ def test_one_model_alone_is_timed_token_by_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "context", "told"),
+    ("reason", "context", "ended_by"),
     [("length", None, "max_tokens"), ("length", 64, "context"), ("stop", 64, "stop"), (None, 64, None)],
 )
-def test_max_tokens_and_context_are_told_apart(reason: str | None, context: int | None, told: str | None) -> None:
+def test_max_tokens_and_context_are_distinguished(
+    reason: str | None, context: int | None, ended_by: str | None
+) -> None:
     stats = Stats(finish_reason=reason, context=context)
-    assert stats.ended_by == stats.report("")["ended_by"] == told
+    assert stats.ended_by == stats.report("")["ended_by"] == ended_by
 
 
 def test_an_empty_run_has_no_rates() -> None:

@@ -27,9 +27,9 @@ def _labels(stats: Stats) -> set[str]:
 
 
 def test_exactly_the_rows_of_the_panel_are_explained() -> None:
-    told = _first_cells("The panel")
-    assert len(told) == len(set(told))
-    assert set(told) == set.union(*(_labels(everything(mode)) for mode in MODES)) | {"ms a token"}
+    explained = _first_cells("The panel")
+    assert len(explained) == len(set(explained))
+    assert set(explained) == set.union(*(_labels(everything(mode)) for mode in MODES)) | {"ms a token"}
 
 
 def test_exactly_the_keys_of_the_object_are_explained() -> None:

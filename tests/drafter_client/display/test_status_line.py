@@ -14,8 +14,8 @@ from tests.drafter_client.support import Ticks
 from tests.terminal.screen import Screen
 
 WIDTH = 20
-signs = some.sampled_from("ab \n漢é")
-pieces = some.lists(some.text(signs, max_size=WIDTH + 3), max_size=30)
+characters = some.sampled_from("ab \n漢é")
+pieces = some.lists(some.text(characters, max_size=WIDTH + 3), max_size=30)
 
 
 @pytest.fixture(autouse=True)
@@ -63,16 +63,16 @@ def test_the_line_is_below_the_text_and_the_text_continues() -> None:
     line.begin()
     screen.feed(_written(console))
     assert screen.lines == ["", "drafter: waiting for the first token"]
-    told = []
+    shown = []
     for piece in ("one ", "two\n", "three ", "four\n", "five", " six"):
         line.wipe()
         console.file.write(piece)
         line.wrote(2, piece)
         screen.feed(_written(console))
-        told.append(screen.lines)
-    assert told[0] == ["one", "drafter: 2 tokens, TTFT 100 ms"]
-    assert told[1] == ["one two", "", "drafter: 4 tokens, 20.0 tokens/s, TTFT 100 ms"]
-    assert told[-1] == ["one two", "three four", "five six", "drafter: 12 tokens, 20.0 tokens/s, TTFT 100 ms"]
+        shown.append(screen.lines)
+    assert shown[0] == ["one", "drafter: 2 tokens, TTFT 100 ms"]
+    assert shown[1] == ["one two", "", "drafter: 4 tokens, 20.0 tokens/s, TTFT 100 ms"]
+    assert shown[-1] == ["one two", "three four", "five six", "drafter: 12 tokens, 20.0 tokens/s, TTFT 100 ms"]
 
 
 def test_other_lines_get_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
