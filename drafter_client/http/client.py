@@ -205,7 +205,7 @@ class VerifierClient:
         The client makes the session id, so that a retry finds the session that the first attempt opened.
         """
         body = json.dumps(text.request() | options).encode()
-        reply = self._answered("POST", "/prefill", body, text.session_id)  # `resuming` waits through outages
+        reply = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
         return PrefillResponse.read(self.fields("/prefill", reply), text.session_id, text.prompt_ids, text.tokens)
 
     def verify(
