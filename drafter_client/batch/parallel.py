@@ -1,63 +1,63 @@
-"""Jobs done by several threads, results as they come; and results held back until it is their turn."""
+"""Runs tasks in several threads, with results as they come; and puts results in order."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
 
-J = TypeVar("J")
+A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
 
 
-class _Left(NamedTuple):
-    """A thread has no more to do."""
+class _End(NamedTuple):
+    """A thread has ended, with the error that ended it, if any."""
 
     failure: BaseException | None
 
 
 def in_parallel(
-    jobs: Sequence[J], work: Callable[[J], R | None], threads: int, stop: threading.Event
+    tasks: Sequence[A], work: Callable[[A], R | None], threads: int, stop: threading.Event
 ) -> Generator[R, None, None]:
-    """What `work` makes of each job, in the order in which they get done; jobs are begun in their own.
+    """Yield the result of `work` for each task, in order of completion; tasks are started in the given order.
 
-    Once `stop` is set, no job is begun any more; `work` may look at it and return None for a job that it breaks off.
-    What got done until then is still yielded. An error that `work` raises sets it, and is raised at the end. Closing
-    sets it, too; in any case all threads have ended afterwards.
+    Once `stop` is set, no task is started; `work` may check it, and return None for a task that it abandons. Results
+    from before are still yielded. An error that `work` raises sets `stop`, and is raised at the end. Closing the
+    generator sets `stop`, too. All threads have ended when the generator has.
     """
-    todo: SimpleQueue[J] = SimpleQueue()
-    done: SimpleQueue[R | _Left] = SimpleQueue()
-    for job in jobs:
-        todo.put(job)
+    pending: SimpleQueue[A] = SimpleQueue()
+    done: SimpleQueue[R | _End] = SimpleQueue()
+    for task in tasks:
+        pending.put(task)
 
     def run() -> None:
         failure = None
         try:
             while not stop.is_set():
-                result = work(todo.get_nowait())
+                result = work(pending.get_nowait())
                 if result is not None:
                     done.put(result)
         except Empty:
             pass
-        except BaseException as error:  # whatever it is, it belongs to the caller's thread
+        except BaseException as error:  # raised in the caller's thread
             stop.set()
             failure = error
-        done.put(_Left(failure))
+        done.put(_End(failure))
 
     workers: list[threading.Thread] = []
     failures: list[BaseException] = []
     try:
-        for _ in range(min(threads, len(jobs))):
+        for _ in range(min(threads, len(tasks))):
             worker = threading.Thread(target=run, daemon=True)
             worker.start()
             workers.append(worker)
-        at_work = len(workers)
-        while at_work:
+        running = len(workers)
+        while running:
             item = done.get()
-            if not isinstance(item, _Left):
+            if not isinstance(item, _End):
                 yield item
                 continue
-            at_work -= 1
+            running -= 1
             if item.failure is not None:
                 failures.append(item.failure)
     except BaseException:
@@ -71,20 +71,20 @@ def in_parallel(
 
 
 class InOrder(Generic[T]):
-    """Lets things pass in the order of their places 0, 1, … and holds back those that come early."""
+    """Passes items on in the order of their positions 0, 1, …; early items wait."""
 
     def __init__(self) -> None:
         self._next = 0
         self._early: dict[int, T] = {}
 
-    def put(self, place: int, item: T) -> Iterator[T]:
-        """What may pass now that this has come."""
-        self._early[place] = item
+    def put(self, position: int, item: T) -> Iterator[T]:
+        """Add an item. Yields the items whose turn it is now."""
+        self._early[position] = item
         while self._next in self._early:
             yield self._early.pop(self._next)
             self._next += 1
 
     def rest(self) -> Iterator[T]:
-        """What is held back, in order: those before it will not come any more."""
-        for place in sorted(self._early):
-            yield self._early.pop(place)
+        """Yield the waiting items in order, when no more will come."""
+        for position in sorted(self._early):
+            yield self._early.pop(position)

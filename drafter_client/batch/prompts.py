@@ -1,4 +1,4 @@
-"""A file of prompts: one a line, or JSON Lines, where each may have settings of its own."""
+"""Reads a file of prompts: one a line, or JSON Lines, where each prompt may have its own settings."""
 
 import json
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "top_p": ((int, float), "a number"),
     "seed": ((int,), "a whole number"),
 }
-_LONGEST = 60  # signs of a name that are shown
+_LONGEST = 60  # characters of a name that are shown
 _NOT_OPTIONS = ("prompt", "id", "system")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt of a file, the `index`-th from 0, with all that is asked for it. `id`: its own name, if it has one."""
+    """A prompt of a file, with its settings. `index`: from 0. `id`: its name, if it has one."""
 
     index: int
     text: str
@@ -37,15 +37,15 @@ class Prompt:
 
     @property
     def label(self) -> str:
-        """What a person finds it by."""
+        """Its number and id, for messages."""
         return label(self.index, self.id)
 
 
-def label(index: int, own: str | int | None) -> str:
-    """What a person finds the prompt of this index and id by: the number of its line, and its id if it has one."""
-    if own is None:
+def label(index: int, own_id: str | int | None) -> str:
+    """Names a prompt in messages: the number of its line, and its id if it has one."""
+    if own_id is None:
         return f"prompt {index + 1}"
-    name = one_line(str(own))
+    name = one_line(str(own_id))
     return f"prompt {index + 1} ({name if len(name) <= _LONGEST else name[: _LONGEST - 1] + '…'})"
 
 
@@ -54,8 +54,8 @@ def parse_prompts(
 ) -> list[Prompt]:
     """The prompts in the file called `name`: JSON Lines if it ends in .jsonl, else text, a prompt a line.
 
-    An object has `prompt`, and if it likes `id`, `system` and `max_tokens`, `temperature`, `top_k`, `top_p`, `seed`,
-    which go before `defaults`; null is as good as nothing. Raises BadPromptFile with the line at fault.
+    An object has `prompt`, and may have `id`, `system`, `max_tokens`, `temperature`, `top_k`, `top_p` and `seed`, which
+    take precedence over `defaults`; null counts as missing. Raises BadPromptFile with the line at fault.
     """
     prompts: list[Prompt] = []
     as_json = name.endswith(".jsonl")
@@ -65,9 +65,9 @@ def parse_prompts(
         if not line.strip():
             raise BadPromptFile(f"{where}: the prompt is empty: take the line out, or write at least one character")
         given: dict[str, Any] = _object(line, where) if as_json else {"prompt": line}
-        own = {key: value for key, value in given.items() if key not in _NOT_OPTIONS}
+        settings = {key: value for key, value in given.items() if key not in _NOT_OPTIONS}
         try:
-            options = replace(defaults, **own)
+            options = replace(defaults, **settings)
         except BadOption as error:
             raise BadPromptFile(f"{where}: {error}") from None
         if "system" in given and not chat:
@@ -80,7 +80,7 @@ def parse_prompts(
 
 
 def _lines(data: bytes, name: str) -> Iterator[str]:
-    """Lines end with a line feed, maybe after a carriage return: other signs that part lines are text of a prompt."""
+    """Lines end with a line feed or CRLF only: other line separators are text of a prompt."""
     if not data:
         raise BadPromptFile(f"{name} is empty: write one prompt a line")
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
@@ -91,7 +91,7 @@ def _lines(data: bytes, name: str) -> Iterator[str]:
 
 
 def _object(line: str, where: str) -> dict[str, Any]:
-    """The keys that are given, each known and of its type."""
+    """The keys of one line, each known and of its type."""
 
     def refuse(what: str) -> NoReturn:
         raise BadPromptFile(f"{where}: {what}")
@@ -99,7 +99,7 @@ def _object(line: str, where: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         given = dict(pairs)
         if len(given) < len(pairs):
-            refuse("a key stands there twice")
+            refuse("a key is given twice")
         return given
 
     try:
@@ -124,12 +124,6 @@ def _object(line: str, where: str) -> dict[str, Any]:
     if not given["prompt"]:
         refuse("the prompt is empty: give at least one character to continue")
     return given
-
-
-def _shown(name: str) -> str:
-    """In a line on a terminal: neither escapes nor pages of it."""
-    printable = one_line(name)
-    return printable if len(printable) <= _LONGEST else printable[: _LONGEST - 1] + "…"
 
 
 def _is_text(value: str) -> bool:

@@ -1,17 +1,17 @@
-"""Lines of a results file: one JSON object a prompt, that says what was asked and what came of it.
+"""Lines of a results file: one JSON object for each prompt, with its settings and its result.
 
-A finished prompt is the object that `--json` prints for one text; in front of it stand
+For a finished prompt it is the object that `--json` prints for one text, preceded by
 
-    format   names this kind of line
+    format   name and version of this format
     index    of the prompt in its file, from 0
     id       of the prompt, null if it has none
     prompt   its text
-    asked    its settings and the target; a seed of null was drawn, and the one drawn is in `sampling`. Also what may
-             draft, by strategies under which the text depends on it
+    asked    its settings and the target. For a seed of null one was drawn, which is in `sampling`. Also the draft
+             models, with strategies whose text depends on the drafts
 
-A prompt that failed has `error` (`code`, `type`, `message`) in place of the rest. Lines come in the order in which
-prompts finish, and a prompt may have several: one that failed is tried again by the next run. The last that finished
-counts, or else the last.
+A prompt that failed has `error` (`code`, `type`, `message`) instead of the rest. Lines come in the order in which
+prompts finish. A prompt may have several lines, as the next run tries a failed one again: the last line of a finished
+text counts, or else the last line.
 """
 
 import json
@@ -27,28 +27,28 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 
 FORMAT = "specpair-result-1"
-_OPENING = json.dumps({"format": FORMAT, "index": 0}).encode().partition(b"0}")[0]  # of every line
+_OPENING = json.dumps({"format": FORMAT, "index": 0}).encode().partition(b"0}")[0]  # every line begins so
 _TEXTS = ("text", "model", "draft_model")
 _COUNTS = ("generated_tokens", "rounds", "drafted", "accepted", "bytes_sent", "bytes_received")
 _TIMES = ("ttft_ms", "total_ms")
 
 
 class Models(NamedTuple):
-    """Who writes: the target, and what drafts `here` and `there`, if anything does."""
+    """The target, and the draft models `here` (this machine) and `there` (the verifier), if any."""
 
     target: str
     here: str | None = None
     there: str | None = None
 
     def drafting(self, mode: Mode) -> list[str | None]:
-        """What may draft in this mode."""
+        """The draft models that may be used in this mode."""
         places = {Mode.REMOTE: [self.here], Mode.FUSED: [self.there], Mode.TARGET: []}
         return places.get(mode, [self.here, self.there])
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a prompt: a line, parsed."""
+    """The result of a prompt: a parsed line."""
 
     index: int
     line: dict[str, Any]
@@ -59,18 +59,18 @@ class Result:
 
 
 def finished(prompt: Prompt, models: Models, report: dict[str, Any]) -> Result:
-    """`report`: of `Stats`."""
+    """The result of a finished prompt. `report`: of its `Stats`."""
     return Result(prompt.index, _head(prompt, models) | report)
 
 
 def failed(prompt: Prompt, models: Models, error: Exception) -> Result:
-    """What a prompt came to that cannot be continued; errors of the protocol look as they do on the wire."""
+    """The result of a prompt that failed. Errors of the protocol have their JSON form."""
     if isinstance(error, SpecPairError):
-        told = error.body()["error"]
+        shown = error.body()["error"]
     else:
         code = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
-        told = {"code": code, "type": "drafter_error", "message": str(error)}
-    return Result(prompt.index, _head(prompt, models) | {"error": told})
+        shown = {"code": code, "type": "drafter_error", "message": str(error)}
+    return Result(prompt.index, _head(prompt, models) | {"error": shown})
 
 
 def _head(prompt: Prompt, models: Models) -> dict[str, Any]:
@@ -79,19 +79,19 @@ def _head(prompt: Prompt, models: Models) -> dict[str, Any]:
     if options.strategy not in DRAFTER_INVARIANT:
         asked["drafting"] = models.drafting(options.mode)
     head = {"format": FORMAT, "index": prompt.index, "id": prompt.id, "prompt": prompt.text, "asked": asked}
-    told: dict[str, Any] = json.loads(json.dumps(head))  # as it reads when it comes back
-    return told
+    parsed: dict[str, Any] = json.loads(json.dumps(head))  # so that it equals its parsed line
+    return parsed
 
 
 def encode(result: Result) -> bytes:
-    """The line, its end included."""
+    """The line as bytes, with its line feed."""
     return json.dumps(result.line).encode() + b"\n"
 
 
 def parse(data: bytes, name: str) -> tuple[list[Result], int]:
-    """The results in the file called `name`, and how many bytes they take: a last line that was cut off does not count.
+    """The results in the file called `name`, and the number of their bytes, without a last line that was cut off.
 
-    Raises ForeignOutput for anything else than results.
+    Raises ForeignOutput where there is anything else than results.
     """
     *lines, tail = data.split(b"\n")
     results = [_result(line, name, number) for number, line in enumerate(lines, 1)]
@@ -102,22 +102,26 @@ def parse(data: bytes, name: str) -> tuple[list[Result], int]:
 
 def _result(line: bytes, name: str, number: int) -> Result:
     try:
-        told = json.loads(line) if line.startswith(_OPENING) else None
+        record = json.loads(line) if line.startswith(_OPENING) else None
     except (ValueError, RecursionError):
-        told = None
-    if type(told) is not dict or not _is_whole(told):
+        record = None
+    if type(record) is not dict or not _is_whole(record):
         raise _foreign(name, number)
-    return Result(told["index"], told)
+    return Result(record["index"], record)
 
 
-def _is_whole(told: dict[str, Any]) -> bool:
-    """Whether all is there that is read from it."""
-    if type(told["index"]) is not int or type(told.get("asked")) is not dict or not {"id", "prompt"} <= told.keys():
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether a line has every key that is read from it."""
+    if (
+        type(record["index"]) is not int
+        or type(record.get("asked")) is not dict
+        or not {"id", "prompt"} <= record.keys()
+    ):
         return False
-    if "error" in told:
-        return type(told["error"]) is dict and type(told["error"].get("message")) is str
-    kinds = {_TEXTS: (str,), _COUNTS: (int,), _TIMES: (int, float)}  # compared: true is no number here
-    return all(type(told.get(name)) in types for names, types in kinds.items() for name in names)
+    if "error" in record:
+        return type(record["error"]) is dict and type(record["error"].get("message")) is str
+    kinds = {_TEXTS: (str,), _COUNTS: (int,), _TIMES: (int, float)}  # types are compared: true is no number here
+    return all(type(record.get(name)) in types for names, types in kinds.items() for name in names)
 
 
 def _foreign(name: str, number: int) -> ForeignOutput:
@@ -127,7 +131,7 @@ def _foreign(name: str, number: int) -> ForeignOutput:
 
 
 def latest(results: Iterable[Result]) -> dict[int, Result]:
-    """Of each prompt the result that counts, in the order of prompts."""
+    """The result that counts of each prompt, in the order of prompts."""
     chosen: dict[int, Result] = {}
     for result in results:
         if not result.failed or result.index not in chosen or chosen[result.index].failed:
@@ -136,7 +140,7 @@ def latest(results: Iterable[Result]) -> dict[int, Result]:
 
 
 def check(results: Iterable[Result], prompts: Sequence[Prompt], models: Models, name: str) -> None:
-    """Make sure that these are results of these prompts. Raises OtherResults that says what differs."""
+    """Check that these are results of these prompts. Raises OtherResults with the difference."""
     for result in results:
         number = result.index + 1
         if not 0 <= result.index < len(prompts):
@@ -159,4 +163,6 @@ def _brief(then: dict[str, Any], key: str, now: dict[str, Any]) -> str:
 
 
 def _other(name: str, what: str) -> OtherResults:
-    return OtherResults(f"{name} holds the results of another run: {what}. Give another --output, or ask as then")
+    return OtherResults(
+        f"{name} holds the results of another run: {what}. Give another --output, or the settings of that run"
+    )

@@ -1,4 +1,4 @@
-"""A results file on disk: every result is there at once, and a run that was cut off goes on from it."""
+"""The results file on disk: each result is written at once, and an interrupted run continues from it."""
 
 import os
 import shutil
@@ -16,18 +16,18 @@ from drafter_client.errors import BadOutput, OutputBusy
 
 
 class ResultsFile:
-    """What it holds is read when it is made, so that a file that cannot be used is refused before anything is done.
+    """Opens, locks and reads the file, so that one that cannot be used is refused before any work.
 
-    From then on no other run may have it. Nothing is written until `begin`, and a file that was not there before is
-    none again if it does not come to that. Raises BadOutput, OutputBusy, ForeignOutput where the file is none of ours.
+    No other run may use it until `close`. Nothing is written before `begin`; without `begin`, a new file is removed
+    again. Raises BadOutput, OutputBusy, and ForeignOutput where the file holds anything else than results.
     """
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
-        self._path = path.resolve()  # to replace a file that a link names, not the link
+        self._path = path.resolve()  # so that the file is replaced, and not a link to it
         self._begun = False
         self._descriptor: int | None = None
-        with self._told():
+        with self._errors_named():
             if self._path.exists() and not self._path.is_file():
                 raise BadOutput(f"{self.name} is no file: results are kept in one")
             self._is_new = not self._path.exists()
@@ -39,7 +39,7 @@ class ResultsFile:
                 raise
 
     def _opened(self) -> int:
-        """The file, locked. It may be replaced or removed by the run that had it before, between these two."""
+        """Open and lock the file. Between the two, the run that had it before may replace or remove it: then again."""
         while True:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
             descriptor = os.open(self._path, flags, 0o666)
@@ -54,33 +54,33 @@ class ResultsFile:
             os.close(descriptor)
 
     def begin(self, prompts: Sequence[Prompt], models: Models) -> dict[int, Result]:
-        """Go on: drop a last line that was cut off; returns what each prompt came to so far.
+        """Drop a last line that was cut off. Returns the results so far, by prompt index.
 
-        Raises OtherResults where something else was asked for then.
+        Raises OtherResults where the results are of other prompts or settings.
         """
         assert self._descriptor is not None, "it was closed"
         check(self._results, prompts, models, self.name)
-        with self._told():
+        with self._errors_named():
             os.ftruncate(self._descriptor, self._whole)
         self._begun = True
         return latest(self._results)
 
     def add(self, result: Result) -> None:
-        """Write it, at once: another process sees it, and an end of this one takes nothing of it."""
+        """Write a result at once: other processes see it, and it outlives this one."""
         assert self._begun and self._descriptor is not None, "between begin and close"
         self._results.append(result)
         line = encode(result)
-        with self._told():
+        with self._errors_named():
             while line:
                 line = line[os.write(self._descriptor, line) :]
 
     def put_in_order(self) -> None:
-        """Leave one line of each prompt, in order: the file is replaced as a whole, or stays as it is. Closes it."""
+        """Keep one line of each prompt, in order, and close. The file is replaced as a whole, or stays as it is."""
         ordered = list(latest(self._results).values())
         if ordered == self._results:
             self.close()
             return
-        with self._told():
+        with self._errors_named():
             handle, name = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
             try:
                 with os.fdopen(handle, "wb") as new:
@@ -88,7 +88,7 @@ class ResultsFile:
                     new.flush()
                     os.fsync(new.fileno())
                 shutil.copymode(self._path, name)
-                if sys.platform == "win32":  # where a file that is open cannot be replaced, and none is locked
+                if sys.platform == "win32":  # where an open file cannot be replaced, and files are not locked
                     self.close()
                 os.replace(name, self._path)
             except BaseException:
@@ -98,12 +98,12 @@ class ResultsFile:
         self.close()
 
     def close(self) -> None:
-        """Let other runs have it. A second close does nothing."""
+        """Unlock and close the file. A second close does nothing."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
         if self._is_new and not self._begun:
-            with suppress(OSError):  # there is an empty file then, which is no harm
+            with suppress(OSError):  # an empty file then stays, which does no harm
                 os.unlink(self._path)
         os.close(descriptor)
 
@@ -116,7 +116,7 @@ class ResultsFile:
         self.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_named(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

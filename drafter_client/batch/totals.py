@@ -1,4 +1,4 @@
-"""What a file of prompts came to, all together: figures from its results, and the table that shows them."""
+"""Totals over a file of prompts: statistics of its results, and the table that shows them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from speculation.terminal_text import one_line
 
 
 class Speed(NamedTuple):
-    """Tokens per second of a prompt's text."""
+    """The speed of one text, in tokens per second."""
 
     label: str  # of the prompt
     rate: float
@@ -27,20 +27,20 @@ class Speed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Figures over all finished texts, but for `seconds` and `tokens_per_second`, which are of this run alone.
+    """Statistics over all finished texts; `seconds` and `tokens_per_second` are of this run alone.
 
-    None is what nothing can be said of. Rates are tokens per second, each text's with its prompt read; times in
-    milliseconds.
+    None where there is nothing to measure. Rates are in tokens per second, with the time of the prompt included; times
+    are in milliseconds.
     """
 
     title: str
-    asked: dict[str, Any]  # settings of a text, of which mode and strategy are those of all
+    asked: dict[str, Any]  # settings of one text; its mode and strategy are those of all
     prompts: int
     finished: int
-    found: int  # of those finished, by an earlier run
+    found: int  # of the finished, those of an earlier run
     errors: int
     tokens: int
-    seconds: float  # that this run took, with however many texts at a time
+    seconds: float  # that this run took, with several texts at a time
     tokens_per_second: float | None
     rate_median: float | None
     rate_p10: float | None
@@ -54,7 +54,7 @@ class Totals:
 
     @classmethod
     def of(cls, prompts: int, found: Sequence[Result], new: Sequence[Result], seconds: float) -> "Totals":
-        """`found`: results of an earlier run that count, `new`: those of this one, which took so many `seconds`."""
+        """`found`: the results of an earlier run, `new`: those of this run, which took `seconds`."""
         texts = [result for result in (*found, *new) if not result.failed]
         lines = [result.line for result in texts]
         speeds = [

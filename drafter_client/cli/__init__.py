@@ -1,1 +1,1 @@
-"""What `drafter` does, a module a command."""
+"""The commands of `drafter`, one module each."""

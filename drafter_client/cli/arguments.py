@@ -12,19 +12,19 @@ from drafter_client.cli import flags
 from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
 
-# Flags that say something about a draft model here, and about drafting here.
+# Flags of the engine here, and of a draft model that it runs.
 _OF_AN_ENGINE = ("--context", "--threads", "--gpu-layers", "--device", "--dtype", "--compile", "--tensor-parallel")
 _OF_A_MODEL = ("--draft-model", *_OF_AN_ENGINE, "--translate", "--no-lookup")
 COMMANDS = ("solo", "compare", "report")
-SOLO = ("target", "draft", "server")  # what 'drafter solo' may run
-_VARIABLES = ("API_KEY",)  # behind `flags.PREFIX`
+SOLO = ("target", "draft", "server")  # the models that 'drafter solo' can run
+_VARIABLES = ("API_KEY",)  # without `flags.PREFIX`
 _HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key", "--patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
 _OF_MANY = ("--concurrency", "--output")
 
 
 def drafter_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
-    """What the flags of `python -m drafter_client` say. Exits with status 2 where they make no sense."""
+    """Parse the flags of `python -m drafter_client`. Exits with status 2 where they make no sense."""
     parser = drafter_parser()
     options = _parsed(parser, arguments, environment)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
@@ -48,7 +48,7 @@ def drafter_options(arguments: Sequence[str], environment: Mapping[str, str] = o
 
 
 def compare_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
-    """What the flags of `python -m drafter_client compare` say. Exits with status 2 where they make no sense."""
+    """Parse the flags of `python -m drafter_client compare`. Exits with status 2 where they make no sense."""
     parser = compare_parser()
     options = _parsed(parser, arguments, environment)
     _check_lookup(parser, options)
@@ -59,12 +59,12 @@ def compare_options(arguments: Sequence[str], environment: Mapping[str, str] = o
 
 
 def report_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """What the flags of `python -m drafter_client report` say. Exits with status 2 where they make no sense."""
+    """Parse the flags of `python -m drafter_client report`. Exits with status 2 where they make no sense."""
     return report_parser().parse(arguments)
 
 
 def _parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
-    """What the flags say, with the key from the environment where no flag gives one."""
+    """Parse the flags; the API key comes from the environment where no flag gives one."""
     options = parser.parse(arguments)
     try:
         found = variables(flags.PREFIX, _VARIABLES, environment)
@@ -73,7 +73,7 @@ def _parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, 
     for name in found.unknown:
         print(f"drafter: {name}: nothing reads this variable, and it is ignored", file=sys.stderr)
     key = found.values.get("API_KEY")
-    parser.set_defaults(api_key=key)  # no flag that was given
+    parser.set_defaults(api_key=key)  # so that `_refuse` does not take it for a flag
     options.api_key = key if options.api_key is None else options.api_key
     return options
 
@@ -81,13 +81,13 @@ def _parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, 
 def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
     lossy = options.strategy is Strategy.THRESHOLD
     if lossy and options.threshold is None:
-        parser.error("--strategy threshold: say from which on a draft is taken, with --threshold")
+        parser.error(
+            "--strategy threshold: give the probability above which a draft token is accepted, with --threshold"
+        )
     if not lossy and options.threshold is not None:
         parser.error(f"--threshold: --strategy {options.strategy} has none, leave one of the two out")
     if options.translate and options.strategy.draws:
-        parser.error(
-            "--translate: what is translated has no distribution to draw from, as --strategy probabilistic wants"
-        )
+        parser.error("--translate: translated drafts have no distribution, which --strategy probabilistic needs")
 
 
 def _check_lookup(parser: Parser, options: argparse.Namespace) -> None:
@@ -114,7 +114,7 @@ def drafter_parser() -> Parser:
         "drafter",
         usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nsolo | compare | report DIR   (each has its own --help)",
         description="Generate text with a verifier: a small model here drafts, the large one there decides. 'solo' "
-        "runs one model by itself, 'compare' tries every mode, 'report' draws what --profile has written.",
+        "runs one model alone, 'compare' tries every mode, 'report' shows what --profile recorded.",
         examples=(
             'drafter --verifier http://bigbox:8000 --prompt "def main():" --stats',
             'drafter --draft-model llama-1b.gguf --chat --prompt "Why is the sky blue?"',
@@ -135,7 +135,7 @@ def drafter_parser() -> Parser:
 
 
 def solo_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
-    """What the flags of `python -m drafter_client solo` say. Exits with status 2 where they make no sense."""
+    """Parse the flags of `python -m drafter_client solo`. Exits with status 2 where they make no sense."""
     parser = solo_parser()
     options = _parsed(parser, arguments, environment)
     there = options.which == "server"
@@ -154,7 +154,7 @@ def solo_parser() -> Parser:
     parser = Parser(
         "drafter solo",
         usage="[target | draft | server] [FLAGS] --prompt TEXT",
-        description="Run one model by itself, token by token, and say how long each token took.",
+        description="Run one model alone, token by token, with the time of each token.",
         examples=(
             'drafter solo --prompt "import os" --max-tokens 20',
             'drafter solo --model llama-1b.gguf --threads 4 --prompt "import os"',
@@ -232,7 +232,7 @@ def report_parser() -> Parser:
     parser = Parser(
         "drafter report",
         usage="[FLAGS] DIR",
-        description="Draw what a run with --profile has left behind, in the terminal and as a picture.",
+        description="Show a run that --profile recorded, in the terminal and as a picture.",
         examples=(
             "drafter report runs",
             "drafter report runs --run 2 --no-png",

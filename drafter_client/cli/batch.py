@@ -1,4 +1,4 @@
-"""`drafter --prompt-file`: many texts by the pair, several at a time, resumable, with their figures all together."""
+"""`drafter --prompt-file`: many texts by the pair, several at a time, resumable, with their metrics summed up."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ from drafter_client.batch.prompts import Prompt
 from drafter_client.batch.results import Models, Result, failed, finished
 from drafter_client.batch.results_file import ResultsFile
 from drafter_client.batch.totals import Totals, show_totals
-from drafter_client.cli.common import INTERRUPTED, check_system, pair_of, read_prompts, text_options
+from drafter_client.cli.common import INTERRUPTED, check_draft_n, check_system, pair_of, read_prompts, text_options
 from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
 from drafter_client.generation.generation import Finished
@@ -28,17 +28,21 @@ from drafter_client.pair import Pair
 from speculation.errors import EngineError, InternalError, RequestError, SpecPairError
 from speculation.terminal_text import several_lines
 
+_ENDING = "drafter: ending what is under way; Ctrl-C again does not wait for it"
+
 
 def run_many(options: argparse.Namespace) -> int:
-    """Exit status."""
+    """Write a text for each prompt of a file, and show the totals. Returns the exit status."""
     check_system(options)
-    prompts = read_prompts(options.prompt_file, text_options(options), chat=options.chat, system=options.system)
+    chosen = text_options(options)
+    prompts = read_prompts(options.prompt_file, chosen, chat=options.chat, system=options.system)
     texts = min(options.concurrency, len(prompts))
     with ExitStack() as stack:
         file = None if options.output is None else stack.enter_context(ResultsFile(options.output))
         pair = stack.enter_context(pair_of(options, texts))
+        check_draft_n(pair, chosen.draft_n)
         if options.chat and not pair.target.chat_template:
-            pair.chat("")  # raises what would come of every prompt
+            pair.chat("")  # raises the error that every prompt would meet
         found: dict[int, Result] = {}
         if file is not None:
             found = file.begin(prompts, _models(pair))
@@ -46,7 +50,7 @@ def run_many(options: argparse.Namespace) -> int:
 
 
 class _Run:
-    """Prompts to be continued, those left out that have a text already; results go to the file or are shown."""
+    """One run over the prompts without a result in the file; new results go to the file, or are shown."""
 
     def __init__(
         self, prompts: list[Prompt], found: dict[int, Result], file: ResultsFile | None, *, as_json: bool
@@ -62,14 +66,14 @@ class _Run:
             _say(note + (f", and {again} that failed: tried again" if again else ""))
 
     def go(self, pair: Pair, texts: int) -> int:
-        """Exit status. Raises what stands in the way of every prompt; what is finished by then is kept and shown."""
+        """Returns the exit status. Raises an error that every prompt would meet; finished texts are kept and shown."""
         done = {result.index for result in self._found}
-        todo = [prompt for prompt in self._prompts if prompt.index not in done]
+        pending = [prompt for prompt in self._prompts if prompt.index not in done]
         stop = threading.Event()
         failure: Exception | None = None
         began = time.monotonic()
-        with writing(len(self._prompts), len(done)) as progress, _interrupts(stop, pair) as interrupted:
-            results = in_parallel(todo, lambda prompt: write(pair, prompt, progress, stop), texts, stop)
+        with writing(len(self._prompts), len(done)) as progress, _interrupts(stop, pair, progress) as interrupted:
+            results = in_parallel(pending, lambda prompt: write(pair, prompt, progress, stop), texts, stop)
             try:
                 with closing(results):
                     for result in results:
@@ -98,7 +102,7 @@ class _Run:
                 self._show(self._order.put(result.index, result))
 
     def _show(self, results: Iterable[Result]) -> None:
-        """On standard output."""
+        """Print them on standard output."""
         for result in results:
             if self._json:
                 print(json.dumps(result.line), flush=True)
@@ -106,18 +110,18 @@ class _Run:
                 if self._out.is_terminal:
                     self._out.rule(Text(self._prompts[result.index].label), style="dim", align="left")
                     self._out.print(Text(several_lines(result.line["text"])))
-                else:  # to the letter: rich would expand tabs and drop carriage returns
+                else:  # unchanged: rich would expand tabs and drop carriage returns
                     print(result.line["text"], flush=True)
 
     def _conclude(self, interrupted: bool, failure: Exception | None) -> int:
-        """Say what is left to do, and return the exit status or raise `failure`."""
+        """Report what is left to do, and return the exit status or raise `failure`."""
         texts = len(self._found) + sum(not result.failed for result in self._new)
         so_far = f"{texts} of {len(self._prompts)} texts are "
         if self._file is None:
             so_far += "finished; with --output FILE, the same command could go on from there"
         else:
             so_far += f"in {self._file.name}; the same command goes on from there"
-        if interrupted:  # whatever failed then, it was about to end
+        if interrupted:  # errors after that do not matter
             _say(f"drafter: interrupted: {so_far}")
             return INTERRUPTED
         if failure is not None:
@@ -131,7 +135,7 @@ class _Run:
 
 
 def write(pair: Pair, prompt: Prompt, progress: WritingProgress, stop: threading.Event) -> Result | None:
-    """One text; None if it was to stop before its end. An error that is of this prompt alone is its result."""
+    """Write one text; None if it was stopped before its end. An error of this prompt alone is its result."""
     models = _models(pair)
     try:
         ids = pair.chat(prompt.text, prompt.system) if prompt.chat else pair.encode(prompt.text)
@@ -144,7 +148,7 @@ def write(pair: Pair, prompt: Prompt, progress: WritingProgress, stop: threading
                     break
         return None
     except (SpecPairError, DrafterError, BackendError) as error:
-        if not _is_of_one_prompt(error):
+        if not _is_of_this_prompt(error):
             raise
         return failed(prompt, models, error)
 
@@ -153,19 +157,19 @@ def _models(pair: Pair) -> Models:
     return Models(pair.target.name, pair.draft_model, pair.target.draft_model)
 
 
-def _is_of_one_prompt(error: Exception) -> bool:
+def _is_of_this_prompt(error: Exception) -> bool:
     if isinstance(error, BackendError):
         return not isinstance(error, EngineLost)
-    if type(error) is RequestError:  # that is no answer of a verifier
+    if type(error) is RequestError:  # the response was none of a verifier
         return False
     return isinstance(error, (RequestError, EngineError, InternalError, BadPrompt, NoChatTemplate))
 
 
 @contextmanager
-def _interrupts(stop: threading.Event, pair: Pair) -> Iterator[threading.Event]:
-    """Ctrl-C sets `stop` and what is yielded, so that texts under way end in order; a second one ends the program."""
+def _interrupts(stop: threading.Event, pair: Pair, progress: WritingProgress) -> Iterator[threading.Event]:
+    """Ctrl-C sets `stop` and the event that is yielded, so that texts under way end in order; a second one kills."""
     interrupted = threading.Event()
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or handled by the calling program
         yield interrupted
         return
 
@@ -174,8 +178,8 @@ def _interrupts(stop: threading.Event, pair: Pair) -> Iterator[threading.Event]:
         interrupted.set()
         stop.set()
         pair.wait_no_more()
-        with suppress(OSError):  # not `print`, which this may have come into the middle of
-            os.write(2, b"drafter: ending what is under way; Ctrl-C again does not wait for it\n")
+        with suppress(OSError):  # not `print`, which the signal may have interrupted
+            os.write(2, f"{progress.row_of_its_own()}{_ENDING}\n".encode())
 
     signal.signal(signal.SIGINT, interrupt)
     try:

@@ -1,4 +1,4 @@
-"""What several commands do alike: prompts read, options put together, a text shown as it comes."""
+"""Steps that several commands share: read prompts, build options, make the pair, show a text as it comes."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.display.status_line import draw
 from drafter_client.display.status_line import say as say_line
-from drafter_client.errors import BadPrompt, BadPromptFile, DrafterError
+from drafter_client.errors import BadOption, BadPrompt, BadPromptFile, DrafterError
 from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.http.outages import Outage
 from drafter_client.modes.memory import memory_file
@@ -25,11 +25,11 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 
 INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
-_OUTAGE_LINES = 10.0  # seconds between lines that say that the verifier is waited for
+_OUTAGE_LINES = 10.0  # seconds between lines about the same outage
 
 
 def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
-    """The pair that the flags choose."""
+    """The pair that the flags describe, for so many texts at a time."""
     return Pair(
         options.verifier,
         _source(options),
@@ -44,6 +44,13 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
     )
 
 
+def check_draft_n(pair: Pair, draft_n: int | None) -> None:
+    """Raise BadOption for more draft tokens a round than the verifier judges at once."""
+    most = pair.target.max_drafts
+    if draft_n is not None and draft_n > most:
+        raise BadOption(f"--draft-n: must be at most {most}, as many as this verifier judges at once, got {draft_n}")
+
+
 def _source(options: argparse.Namespace) -> Source | None:
     if options.mode in (Mode.TARGET, Mode.FUSED):
         return None
@@ -53,7 +60,7 @@ def _source(options: argparse.Namespace) -> Source | None:
 
 
 def engine_of(options: argparse.Namespace) -> LoadOptions:
-    """Settings of the engine here."""
+    """Settings of the engine on this machine."""
     return LoadOptions(
         context_length=options.context,
         threads=options.threads,
@@ -66,7 +73,7 @@ def engine_of(options: argparse.Namespace) -> LoadOptions:
 
 
 def drawing_options(options: argparse.Namespace) -> Options:
-    """What the flags say about the tokens, whichever way they are written: how many, and how they are drawn."""
+    """The options that every mode and `solo` have: how many tokens, and how they are sampled."""
     return Options(
         max_tokens=options.max_tokens,
         temperature=options.temperature,
@@ -77,7 +84,7 @@ def drawing_options(options: argparse.Namespace) -> Options:
 
 
 def text_options(options: argparse.Namespace) -> Options:
-    """What the flags say about the text."""
+    """All options of a text."""
     return replace(
         drawing_options(options),
         strategy=options.strategy,
@@ -91,8 +98,10 @@ def text_options(options: argparse.Namespace) -> Options:
 
 
 def show(generation: Generation, readout: Readout, then: Callable[[], None] | None = None) -> int:
-    """Show a text as it comes, `then` do something more, and show what came of it: also when it was interrupted or
-    failed half-way. Returns the exit status, raises what failed."""
+    """Show a text as it comes, call `then`, and show the metrics: also of a text that was interrupted or failed.
+
+    Returns the exit status. Raises the error that ended the text.
+    """
     status = 0
     failure: Exception | None = None
     readout.begin(of_two=generation.stats.mode not in (SOLO, Mode.TARGET))
@@ -119,7 +128,7 @@ def show(generation: Generation, readout: Readout, then: Callable[[], None] | No
 
 
 def read_prompt(options: argparse.Namespace) -> str:
-    """The prompt that was given as a flag or is piped in. Raises BadPrompt."""
+    """The prompt, from the flag or from standard input. Raises BadPrompt."""
     text: str
     if options.prompt is not None:
         text = options.prompt
@@ -137,7 +146,7 @@ def read_prompt(options: argparse.Namespace) -> str:
 
 
 def read_prompts(path: Path, defaults: Options, *, chat: bool = False, system: str | None = None) -> list[Prompt]:
-    """The prompts in a file, as `parse_prompts` has them. Raises BadPromptFile."""
+    """The prompts in a file, read by `parse_prompts`. Raises BadPromptFile."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -146,7 +155,7 @@ def read_prompts(path: Path, defaults: Options, *, chat: bool = False, system: s
 
 
 def check_system(options: argparse.Namespace) -> None:
-    """Raises BadPrompt for a system message that is none, or has no chat to be in."""
+    """Raise BadPrompt for a system message without --chat, or one that is no text."""
     if options.system is not None:
         if not options.chat:
             raise BadPrompt("--system is a message of a chat: add --chat")
@@ -154,7 +163,7 @@ def check_system(options: argparse.Namespace) -> None:
 
 
 def check_encoding(what: str, text: str) -> None:
-    """Arguments that are no text in the terminal's encoding reach a program as lone surrogates."""
+    """Raise BadPrompt for lone surrogates: Python passes bytes that the terminal's encoding lacks in this form."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -162,36 +171,36 @@ def check_encoding(what: str, text: str) -> None:
 
 
 def wait_for() -> Callable[[float | None], None]:
-    """Something that says once that the verifier is loading, then its progress where it moved by a tenth."""
-    said = -1
+    """A callback that reports once that the verifier loads its model, then each tenth of its progress."""
+    last = -1
 
     def say(progress: float | None) -> None:
-        nonlocal said
+        nonlocal last
         tenth = int(10 * (progress or 0.0))
-        if tenth > said:
-            said = tenth
-            print(f"drafter: the verifier is loading its model … {10 * tenth} %", file=sys.stderr)
+        if tenth > last:
+            last = tenth
+            print(f"drafter: the verifier is loading its model … {10 * tenth}%", file=sys.stderr)
 
     return say
 
 
 def say_outage() -> Callable[[Outage], None]:
-    """Something that says that a verifier which went away is waited for: each time in the line below a text; where
-    there is none in lines on standard error, at once, when the reason is another one, and then seldom."""
+    """A callback that reports a wait for the verifier: each time in the status line below a text; where there is none,
+    in lines on standard error, for a new outage or a new reason at once, and every ten seconds."""
     last = due = 0.0
     why = ""
 
     def say(outage: Outage) -> None:
         nonlocal last, due, why
-        far = "" if outage.progress is None else f", {outage.progress:.0%}"
+        progress = "" if outage.progress is None else f", {outage.progress:.0%}"
         waited = f"{outage.seconds:.0f} s of {outage.patience:.0f} (--patience)"
-        said = f"waiting for the verifier ({outage.why}{far}) … {waited}"
-        drawn = draw(said)
-        if outage.seconds + 1.0 < last or outage.why != why:  # another outage, or more is known of it
+        line = f"waiting for the verifier ({outage.why}{progress}) … {waited}"
+        drawn = draw(line)
+        if outage.seconds + 1.0 < last or outage.why != why:  # a new outage, or a new reason
             due = 0.0
         last = outage.seconds
         if last >= due and not drawn:
             due, why = last + _OUTAGE_LINES, outage.why
-            say_line(f"drafter: {said}")
+            say_line(f"drafter: {line}")
 
     return say

@@ -1,4 +1,4 @@
-"""Every way by turns on every prompt, then the table, the picture and the verdict."""
+"""`drafter compare`: writes every prompt in every way by turns, and shows tables, a plot and a conclusion."""
 
 import argparse
 import json
@@ -34,21 +34,21 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from speculation.sampling.gumbel import SEED_LIMIT
 
-_WARM_UP = 8  # tokens that each way writes before anything counts
+_WARM_UP = 8  # tokens that each way writes before the measurement
 _PICTURE = Path("compare.png")
 ALL = "all"
 _COLUMNS = ("way", "tokens/s", "x target", "middle half", "TTFT", "accepted", "same text")
-_FEW, _WIDE = _COLUMNS[:3], 76  # columns of the table on a narrow terminal, and of a terminal that is none
+_FEW, _WIDE = _COLUMNS[:3], 76  # on a terminal of fewer than 76 columns
 
 
 def run_compare(options: argparse.Namespace) -> int:
-    """Exit status."""
+    """Measure and show. Returns the exit status."""
     chosen = replace(drawing_options(options), lookup=options.lookup, lockstep=options.lockstep).settled()
     _check_picture(options.png)
     kinds = _kinds(options.prompt_file, chosen)
     notes = Console(stderr=True, markup=False, highlight=False)
     with pair_of(options) as pair:
-        found = ways(pair.modes, options.lengths)
+        found = ways(pair.modes, _judged(options.lengths, pair.target.max_drafts, notes))
         texts, last = _measure(pair, found, kinds, options.runs, notes)
         link, name, fastest = pair.round_trip_ms, pair.target.name, pair.fastest
     tables = [table(kind, [text for text in texts if text.kind == kind]) for kind in kinds]
@@ -63,8 +63,15 @@ def run_compare(options: argparse.Namespace) -> int:
     return 0
 
 
+def _judged(lengths: list[int], most: int, notes: Console) -> list[int]:
+    """Those of `lengths` up to `most`, which the verifier judges at once; the others are left out, with a note."""
+    if any(length > most for length in lengths):
+        notes.print(f"drafter: --lengths: this verifier judges {most} draft tokens at once, more are left out")
+    return [length for length in lengths if length <= most]
+
+
 def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt]]:
-    """The prompts of each file, by what they are called: those that were given, or those that ship."""
+    """The prompts of each file, by the name of its kind: the given files, or those that ship."""
     if given is None:
         cases = sorted(files(__package__).joinpath("cases").iterdir(), key=lambda each: each.name, reverse=True)
         return {
@@ -84,25 +91,25 @@ def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt
 def _measure(
     pair: Pair, found: list[Way], kinds: dict[str, list[Prompt]], runs: int, notes: Console
 ) -> tuple[list[ComparedText], Stats]:
-    """All texts; and the figures of the last that was left to mode `auto`, which knows by then what it takes."""
+    """All texts, and the statistics of the last one in mode `auto`, which has measured the modes by then."""
     prompts = [(kind, prompt) for kind, several in kinds.items() for prompt in several]
-    tried = [*found, Way(AUTO, Mode.AUTO)]
+    all_ways = [*found, Way(AUTO, Mode.AUTO)]
     for way in found:
         kind, prompt = prompts[0]
         _write(pair, way, prompt, replace(prompt.options, max_tokens=_WARM_UP))
     texts: list[ComparedText] = []
     last = Stats()
-    with _progress(notes, runs * len(prompts) * len(tried)) as advance:
+    with _progress(notes, runs * len(prompts) * len(all_ways)) as advance:
         for run in range(runs):
             for number, (kind, prompt) in enumerate(prompts):
-                # Another text in every run, where anything is drawn; the same one for all ways.
+                # Above temperature 0, another text in every run; the same one in all ways.
                 options = replace(prompt.options, seed=((prompt.options.seed or 0) + run) % SEED_LIMIT)
-                for way in shuffled(tried, run, number):
+                for way in shuffled(all_ways, run, number):
                     stats = _write(pair, way, prompt, options)
                     texts.append(text_of(way.name, kind, run, number, stats))
                     last = stats if way.mode is Mode.AUTO else last
                     advance()
-    order = {way.name: at for at, way in enumerate(tried)}
+    order = {way.name: at for at, way in enumerate(all_ways)}
     return sorted(texts, key=lambda text: order[text.way]), last
 
 
@@ -113,7 +120,7 @@ def _write(pair: Pair, way: Way, prompt: Prompt, options: Options) -> Stats:
 
 @contextmanager
 def _progress(notes: Console, total: int) -> Iterator[Callable[[], object]]:
-    """To be called after each text: a bar on a terminal, else nothing."""
+    """A function to call after each text: it moves a bar on a terminal, else does nothing."""
     columns = TextColumn("comparing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=notes, transient=True, disable=not notes.is_terminal) as bar:
         task = bar.add_task("comparing", total=total)
@@ -144,7 +151,7 @@ def _show(tables: list[Table], last: Stats, fastest: Mode | None, name: str) -> 
             )
             grid.add_row(*cells[: len(shown)], style="bold green" if row.way == each.best else "")
         out.print(grid)
-        out.print(verdict(each) + "\n", soft_wrap=not out.is_terminal)
+        out.print(conclusion(each) + "\n", soft_wrap=not out.is_terminal)
     took = "has not settled yet" if fastest is None else f"took {fastest}"
     out.print(f"auto {took}: {last.why}", soft_wrap=not out.is_terminal)
 
@@ -153,12 +160,14 @@ def _rate(value: float) -> str:
     return f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
 
-def verdict(each: Table) -> str:
-    """Which way is the fastest, in words."""
-    row = next(row for row in each.rows if row.way == each.best)
-    said = "fastest: the target alone"
+def conclusion(each: Table) -> str:
+    """Names the fastest fixed mode: `auto`, which chooses among these, has its ratio beside it."""
+    ratios = {row.way: row.ratio for row in each.rows}
+    said = "fastest fixed mode: the target alone"
     if each.best != TARGET:
-        said = f"fastest: {each.best}, {row.ratio:.2f} times the target alone"
+        said = f"fastest fixed mode: {each.best}, {ratios[each.best]:.2f} times the target alone"
+    if AUTO in ratios:
+        said += f" (auto: {ratios[AUTO]:.2f})"
     if each.second is not None:
         said += f"; faster than {each.second} in {each.won} of {each.texts} texts"
     return said if each.clear else said + ", which is too close to call"
@@ -177,13 +186,13 @@ def _report(
 
 
 def _check_picture(path: Path | None) -> None:
-    """Raise NoPicture for a path where none can be written: before minutes of measuring, not after."""
+    """Raise NoPicture for a path that cannot be written: before minutes of measuring, not after."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise NoPicture(f"the picture {path} cannot be written: there is no such folder, or it is one itself")
 
 
 def _draw(tables: list[Table], title: str, named: Path | None, notes: Console) -> None:
-    """The picture; that there is nothing to draw with matters only if one was named."""
+    """Write the plot. Raises NoPicture only if a file was named; else a note says why there is none."""
     path = named or _PICTURE
     try:
         draw(tables, title, path)

@@ -1,9 +1,9 @@
-"""`drafter`: one text by the pair, streamed, with its figures."""
+"""`drafter`: one text by the pair, streamed, with its metrics."""
 
 import argparse
 from dataclasses import replace
 
-from drafter_client.cli.common import check_system, pair_of, read_prompt, show, text_options
+from drafter_client.cli.common import check_draft_n, check_system, pair_of, read_prompt, show, text_options
 from drafter_client.display.readout import Readout
 from drafter_client.metrics.statistics import Baseline
 from drafter_client.options import Mode
@@ -11,12 +11,14 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT
 
 
 def run_draft(options: argparse.Namespace) -> int:
-    """Exit status."""
+    """Write the text. Returns the exit status."""
     check_system(options)
     prompt = read_prompt(options)
+    chosen = text_options(options)
     with pair_of(options) as pair:
+        check_draft_n(pair, chosen.draft_n)
         prompt_ids = pair.chat(prompt, options.system) if options.chat else pair.encode(prompt)
-        generation = pair.generate(prompt_ids, text_options(options))
+        generation = pair.generate(prompt_ids, chosen)
 
         piece = generation.piece if options.verbose else None
         readout = Readout(as_json=options.json, stream=not options.no_stream, stats=options.stats, piece=piece)

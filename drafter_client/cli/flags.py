@@ -1,4 +1,4 @@
-"""Flags that several commands of the drafter have alike, and what may be said with them."""
+"""Flags that several commands of the drafter share, and the types of their values."""
 
 import argparse
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from drafter_client.pair import BRANCHES, VERIFIER
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling import gumbel
 
-PREFIX = "DRAFTER_"  # of variables in the environment
-NGRAM = "ngram"  # as a backend: of the drafter alone
-# A branch is a row of the engine, with KV cells of its own and a place in a pass: the tenth best continuation is seldom
-# what comes, and engines have bounds of their own that would speak of rows.
+PREFIX = "DRAFTER_"  # of environment variables
+NGRAM = "ngram"  # a backend of the drafter only
+# A branch takes a slot of the engine, KV cells and a place in each pass, and the tenth likeliest continuation is seldom
+# right. An engine's own bound would report slots, not branches.
 _MOST_BRANCHES = 64
-_MOST_TEXTS = 64  # at a time: each has threads and connections of its own
+_MOST_TEXTS = 64  # at a time: each has its own threads and connections
 
 
 def verifier_flags(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,8 @@ def verifier_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=between(0.0, 1e6),
         default=PATIENCE,
-        help="how long to wait for a verifier that went away; the text goes on when it is back (default: %(default)g)",
+        help="how long to wait for a verifier that went away; the text continues when it is back "
+        "(default: %(default)g)",
     )
 
 
@@ -41,19 +42,19 @@ def memory_flag(group: argparse._ArgumentGroup) -> None:
         "--no-remember",
         dest="remember",
         action="store_false",
-        help="auto: neither use nor keep what each mode came to on earlier runs",
+        help="auto: neither read nor write the measurements of earlier runs",
     )
 
 
 def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argparse._ArgumentGroup:
-    """Flags of drafting here, and of the engine that drafts. `modes`: with a choice of who drafts."""
+    """Flags of drafting here, and of the draft model's engine. `modes`: include the choice of the mode."""
     draft = parser.add_argument_group("drafting")
     if modes:
         draft.add_argument(
             "--mode",
             choices=OneOf([str(mode) for mode in Mode]),
             default=str(Mode.REMOTE),
-            help="who drafts: this machine (remote, the default), the verifier (fused), nobody (target), or auto",
+            help="who drafts: this machine (remote, the default), the verifier (fused), no model (target), or auto",
         )
         memory_flag(draft)
     draft.add_argument(
@@ -79,9 +80,9 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
         action="store_false",
         help="ask the draft model only; do not look draft tokens up in the text itself",
     )
-    draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: nothing side by side")
+    draft.add_argument("--lockstep", action="store_true", help="draft, send, wait: no overlap")
     engine = parser.add_argument_group("engine of the draft model")
-    engine_flags(engine, (*SHOWN, NGRAM), "engine; ngram: no model, look the text up in itself (default: %(default)s)")
+    engine_flags(engine, (*SHOWN, NGRAM), "engine; ngram: no model, draft by lookup in the text (default: %(default)s)")
     return draft
 
 
@@ -111,7 +112,7 @@ def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meanin
 
 
 def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
-    """Flags of the text to write. `many`: or of many texts, with chats."""
+    """Flags of the text to write. `many`: include those of chats and of many texts."""
     text = parser.add_argument_group("text")
     one_or_many = text.add_mutually_exclusive_group()
     one_or_many.add_argument("--prompt", metavar="TEXT", help="text to continue; without it, standard input is read")
@@ -129,7 +130,7 @@ def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
         texts = from_to(1, _MOST_TEXTS)
         group.add_argument("--concurrency", metavar="N", type=texts, default=1, help="texts at a time (default: 1)")
         group.add_argument(
-            "--output", type=path, metavar="FILE", help="write results there, as JSON Lines; run it again to go on"
+            "--output", type=path, metavar="FILE", help="write results there, as JSON Lines; the same command continues"
         )
 
 
@@ -159,13 +160,13 @@ def strategy_flags(parser: argparse.ArgumentParser) -> None:
         "--threshold",
         metavar="P",
         type=between(0.0, 1.0, open_high=True),
-        help="of that strategy: accept what the target gives more than this (lossy)",
+        help="with --strategy threshold: accept draft tokens of more than this target probability (lossy)",
     )
 
 
 def output_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("output")
-    group.add_argument("--stats", action="store_true", help="show all figures at the end, not the main ones alone")
+    group.add_argument("--stats", action="store_true", help="show all metrics at the end, not only the main ones")
     group.add_argument(
         "--json", action="store_true", help="one JSON object a text on standard output, nothing else there"
     )
@@ -174,11 +175,11 @@ def output_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def profile_flag(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--profile", type=path, metavar="DIR", help="write what happens into this folder; see 'report'")
+    group.add_argument("--profile", type=path, metavar="DIR", help="record the run in this folder; see 'report'")
 
 
 def path(text: str) -> Path:
-    """A path; that of nothing would be the folder one is in."""
+    """A path. An empty one is refused: it would be the current folder."""
     if not text:
         raise argparse.ArgumentTypeError("is empty: name a file or a folder")
     return Path(text)
@@ -189,7 +190,7 @@ def draft_n(text: str) -> str | int:
 
 
 def lengths(text: str) -> list[int]:
-    """Numbers and ranges, as 1,2,4-8."""
+    """Whole numbers from a list of numbers and ranges, as 1,2,4-8, in order."""
     found: set[int] = set()
     for part in text.split(","):
         low, to, high = part.partition("-")

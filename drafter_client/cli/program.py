@@ -1,4 +1,4 @@
-"""The program `drafter`: which of its commands runs, and how each ends."""
+"""The program `drafter`: chooses the command, and turns errors into messages and exit statuses."""
 
 import io
 import os
@@ -21,15 +21,15 @@ from drafter_client.errors import DrafterError
 from speculation.errors import SpecPairError
 from speculation.terminal_text import several_lines
 
-SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a thread that computes holds answers back that long
+SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a computing thread delays responses by that much
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 done, 1 an error said on standard error, 2 bad flags, 130 interrupted."""
+    """Exit status: 0 done, 1 an error reported on standard error, 2 bad flags, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
     sys.setswitchinterval(SWITCH_INTERVAL)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is shown as another sign
+        if isinstance(stream, io.TextIOWrapper):  # characters that its encoding lacks are replaced
             stream.reconfigure(errors="replace")
     try:
         start.catch_interrupts()
@@ -41,10 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ndrafter: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has left, as in `drafter … | head`
+    except BrokenPipeError:  # the reader of the output has left, as in `drafter … | head`
         _give_up_output()
         return 1
-    except OSError as error:  # all else that can fail has an error of ours
+    except OSError as error:  # all other failures have errors of our own
         _give_up_output()
         print(f"drafter: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
@@ -63,8 +63,8 @@ def _run(arguments: list[str]) -> int:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM is like Ctrl-C: sessions are given back, and what there is of a text is shown."""
-    if threading.current_thread() is not threading.main_thread():  # no other may set handlers
+    """SIGTERM acts like Ctrl-C: sessions are released, and the text so far is shown."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -75,5 +75,5 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _give_up_output() -> None:
-    """What is left in its buffer goes nowhere: or the interpreter would try, and complain, at its end."""
+    """Discard what is left in the buffer of standard output, which the interpreter would write at its end, and fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

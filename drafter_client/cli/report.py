@@ -1,4 +1,4 @@
-"""`drafter report`: what a profile says, in the terminal and as a picture."""
+"""`drafter report`: shows a recorded run in the terminal and as a picture."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ from drafter_client.trace.terminal import show
 
 
 def run_report(options: argparse.Namespace) -> int:
-    """Show the report. Raises ProfileError. Without matplotlib there is no picture, which matters if one was named."""
+    """Show the report. Returns the exit status. Raises TraceError, and NoMatplotlib if a picture was named."""
     run = read_run(options.folder, options.run)
     show(run, Console(markup=False, highlight=False))
     if options.no_png:

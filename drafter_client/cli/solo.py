@@ -1,4 +1,4 @@
-"""`drafter solo`: one model by itself, on this machine or the verifier's, and how long each token took."""
+"""`drafter solo`: one model alone, on this machine or on the verifier, with the time of each token."""
 
 import argparse
 import time
@@ -22,7 +22,7 @@ _SHIPPED = {"target": DEFAULT_TARGET, "draft": DEFAULT_DRAFT}
 
 
 def run_solo_command(options: argparse.Namespace) -> int:
-    """Exit status."""
+    """Write the text. Returns the exit status."""
     prompt = read_prompt(options)
     chosen = replace(drawing_options(options), mode=Mode.TARGET).settled()
     readout = Readout(as_json=options.json, stream=not options.no_stream, stats=options.stats)

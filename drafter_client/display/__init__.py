@@ -1,1 +1,1 @@
-"""What a person sees of a run: the text, the status line, the panel, tables and plots."""
+"""Output for people: the text, the status line, progress bars, the panel, tables and plots."""

@@ -1,4 +1,4 @@
-"""The comparison as a picture. Needs matplotlib, which little else of the drafter does."""
+"""The plot of `drafter compare`. Needs matplotlib."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from drafter_client.errors import NoPicture
 
 
 def draw(tables: Sequence[Table], title: str, path: Path) -> None:
-    """A row of axes, one for each table. Raises NoPicture."""
+    """Write a PNG with one plot for each table. Raises NoPicture."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -19,22 +19,24 @@ def draw(tables: Sequence[Table], title: str, path: Path) -> None:
     figure = Figure(figsize=(4.8 * len(tables), 1.2 + 0.32 * len(tables[0].rows)), layout="constrained")
     figure.suptitle(title, fontsize=10, parse_math=False)
     for axes, table in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables, strict=True):
-        _ways(axes, table)
+        _plot(axes, table)
     try:
         figure.savefig(path, dpi=110, format="png")
     except OSError as error:
         raise NoPicture(f"the picture {path} cannot be written: {error.strerror}") from None
 
 
-def _ways(axes: Any, table: Table) -> None:
+def _plot(axes: Any, table: Table) -> None:
     rows = table.rows
-    places = range(len(rows))
+    positions = range(len(rows))
     colours = ["tab:green" if row.way == table.best else "tab:blue" for row in rows]
-    axes.hlines(places, [row.low for row in rows], [row.high for row in rows], colors=colours, linewidth=5, alpha=0.35)
-    axes.scatter([row.rate for row in rows], places, c=colours, zorder=3)
-    for place, row in zip(places, rows, strict=True):
-        axes.annotate(f"{row.ratio:.2f}x", (row.high, place), (6, -3), textcoords="offset points", fontsize=8)
-    axes.set_yticks(places, [row.way for row in rows])
+    axes.hlines(
+        positions, [row.low for row in rows], [row.high for row in rows], colors=colours, linewidth=5, alpha=0.35
+    )
+    axes.scatter([row.rate for row in rows], positions, c=colours, zorder=3)
+    for position, row in zip(positions, rows, strict=True):
+        axes.annotate(f"{row.ratio:.2f}x", (row.high, position), (6, -3), textcoords="offset points", fontsize=8)
+    axes.set_yticks(positions, [row.way for row in rows])
     axes.invert_yaxis()
     axes.set(
         title=table.kind,

@@ -1,7 +1,7 @@
-"""Several ways to write the same texts, compared: medians with their spread, and ratios within pairs.
+"""Compares ways to write the same texts: medians with quartiles, and ratios within pairs.
 
-Machines and networks drift, so what counts is how a way fares beside the target alone on the same prompt in the same
-run; and which of two ways is faster is said by how often it was, pair by pair.
+Machines and networks drift. So each text is compared with the target alone on the same prompt in the same run, and one
+way counts as faster than another by the share of texts that it wrote faster.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode
 
 TARGET = "target"
-AUTO = "auto"  # the way that leaves the choice to mode `auto`: it is none of those that are chosen from
-_CLOSE = 0.7  # share of the pairs in which a way has to be faster than another for that to be said of it
+AUTO = "auto"  # the way in mode `auto`, which chooses among the others: it is not ranked with them
+_CLOSE = 0.7  # the share of texts that a way must write faster than another to count as faster
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to write a text. `draft_n`: fixed drafts a guess, None for as many as pay."""
+    """A way to write a text. `draft_n`: draft tokens a round, None for automatic."""
 
     name: str
     mode: Mode
@@ -29,7 +29,7 @@ class Way:
 
 
 def ways(modes: Sequence[Mode], lengths: Sequence[int]) -> list[Way]:
-    """The target alone, then what else there is: fused, remote with fixed lengths, remote with its own."""
+    """The target alone, then what `modes` has of: fused, remote with each fixed length, remote with automatic ones."""
     found = [Way(TARGET, Mode.TARGET)]
     if Mode.FUSED in modes:
         found.append(Way("fused", Mode.FUSED))
@@ -40,14 +40,14 @@ def ways(modes: Sequence[Mode], lengths: Sequence[int]) -> list[Way]:
 
 
 def shuffled(of: Sequence[Way], run: int, prompt: int) -> list[Way]:
-    """Another order for every text, always the same one for the same text: so that no way always comes first."""
+    """The ways in an order that depends on the text alone, so that no way always comes first."""
     order = list(of)
     Random(f"{run} {prompt}").shuffle(order)
     return order
 
 
 class ComparedText(NamedTuple):
-    """What one way made of one prompt in one run."""
+    """One text: the result of one way for one prompt in one run."""
 
     way: str
     kind: str
@@ -61,7 +61,7 @@ class ComparedText(NamedTuple):
 
 
 def text_of(way: str, kind: str, run: int, prompt: int, stats: Stats) -> ComparedText:
-    """From the figures of a text."""
+    """From the statistics of a text."""
     rate = stats.tokens_per_second or 0.0
     ids = tuple(stats.token_ids)
     return ComparedText(way, kind, run, prompt, ids, rate, stats.ttft_ms, stats.drafted, stats.accepted)
@@ -69,7 +69,7 @@ def text_of(way: str, kind: str, run: int, prompt: int, stats: Stats) -> Compare
 
 @dataclass(frozen=True, slots=True)
 class ComparedWay:
-    """How one way fared with one kind of prompts. Rates in tokens per second, quartiles around their median."""
+    """The results of one way for one kind of prompts. Rates are in tokens per second: median and quartiles."""
 
     way: str
     texts: int
@@ -79,12 +79,12 @@ class ComparedWay:
     ratio: float  # to the target alone, the median over texts
     ttft_ms: float
     acceptance: float | None
-    same: int  # texts that are the target's, token by token
+    same: int  # texts equal to the target's, token by token
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All ways beside each other, in the order they were given, for one kind of prompts or for all."""
+    """The results of all ways, in the order of the texts, for one kind of prompts or for all."""
 
     kind: str
     rows: list[ComparedWay]
@@ -95,12 +95,12 @@ class Table:
 
     @property
     def clear(self) -> bool:
-        """Whether the best was so in most of the texts, or might be another one the next time."""
+        """Whether `best` beat `second` in most of the texts; else another run might rank them the other way."""
         return self.second is None or self.won >= _CLOSE * self.texts
 
 
 def table(kind: str, texts: Sequence[ComparedText]) -> Table:
-    """Compare `texts`: every way has written the same ones, `target` among them."""
+    """Compare `texts`. Every way must have written the same ones, and `target` must be among the ways."""
     names = list(dict.fromkeys(text.way for text in texts))
     by_way = {name: {(text.kind, text.prompt, text.run): text for text in texts if text.way == name} for name in names}
     alone = by_way[TARGET]
@@ -115,18 +115,18 @@ def table(kind: str, texts: Sequence[ComparedText]) -> Table:
 
 
 def _row(
-    name: str, own: dict[tuple[str, int, int], ComparedText], alone: dict[tuple[str, int, int], ComparedText]
+    name: str, texts: dict[tuple[str, int, int], ComparedText], alone: dict[tuple[str, int, int], ComparedText]
 ) -> ComparedWay:
-    rates = [text.tokens_per_second for text in own.values()]
-    drafted = sum(text.drafted for text in own.values())
+    rates = [text.tokens_per_second for text in texts.values()]
+    drafted = sum(text.drafted for text in texts.values())
     return ComparedWay(
         way=name,
-        texts=len(own),
+        texts=len(texts),
         rate=median(rates),
         low=quantile(rates, 0.25),
         high=quantile(rates, 0.75),
-        ratio=median(text.tokens_per_second / alone[key].tokens_per_second for key, text in own.items()),
-        ttft_ms=median(text.ttft_ms for text in own.values()),
-        acceptance=sum(text.accepted for text in own.values()) / drafted if drafted else None,
-        same=sum(text.token_ids == alone[key].token_ids for key, text in own.items()),
+        ratio=median(text.tokens_per_second / alone[key].tokens_per_second for key, text in texts.items()),
+        ttft_ms=median(text.ttft_ms for text in texts.values()),
+        acceptance=sum(text.accepted for text in texts.values()) / drafted if drafted else None,
+        same=sum(text.token_ids == alone[key].token_ids for key, text in texts.items()),
     )

@@ -1,4 +1,4 @@
-"""The decision on each token, a line each: what was drafted there, how likely either is, and what was ruled."""
+"""A table of the decisions on the tokens, one line each: token, draft token, their probabilities, the verdict."""
 
 from collections.abc import Callable, Iterable
 
@@ -7,22 +7,22 @@ from rich.text import Text
 
 from drafter_client.generation.generation import Token
 
-_WIDEST = 14  # signs of a token
+_WIDEST = 14  # characters of a token
 _HEAD = f"{'place':>5}  {'token':<{_WIDEST}} {'p':>6}  {'draft':<{_WIDEST}} {'p':>6} {'q':>6} {'drawn':>6}  verdict"
-_SHOWN = {"own": "no draft"}  # verdicts by another name: the target chose where no draft token was judged
+_SHOWN = {"own": "no draft"}  # "own" in the protocol: the target's token where no draft token was judged
 _STYLES = {"accepted": "green", "rejected": "yellow", "own": "cyan"}
 
 
-class Reasons:
-    """Prints them as they come."""
+class DecisionTable:
+    """Prints decisions as they come."""
 
     def __init__(self, piece: Callable[[int], str], out: Console) -> None:
-        """`piece`: the text of a token by itself."""
+        """`piece`: the text of a single token."""
         self._piece, self._out = piece, out
         self._begun = False
 
     def show(self, position: int, tokens: Iterable[Token]) -> None:
-        """The tokens from `position` on, those that come with a decision."""
+        """Print the decisions on `tokens`, which begin at `position`; tokens without a decision are left out."""
         for place, token in enumerate(tokens, position):
             if token.decision is not None:
                 if not self._begun:

@@ -1,4 +1,4 @@
-"""The readout's look: the colours of a text by origin, and the panel of figures at the end."""
+"""The panels of metrics at the end of a run, and the colours of a text by token source."""
 
 from itertools import zip_longest
 
@@ -17,6 +17,7 @@ from drafter_client.display.panel_rows import (
     headline,
     lines,
     notes,
+    resumed,
     title,
 )
 from drafter_client.metrics.pace import means, sparkline
@@ -24,11 +25,11 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import percentages
 
-_WIDEST = 60  # signs of a bar or a line
-_APART = "   "  # between two figures
-_NARROW = 76  # columns of a line of main figures: more are hard to take in
+_WIDEST = 60  # characters of the latency line
+_GAP = "   "  # between two metrics
+_NARROW = 76  # columns of a line of main metrics: longer lines are hard to read
 _FRAME = 4  # columns of the panel's border
-_SIDE_BY_SIDE = 76  # columns of a terminal from which on two figures go into a row
+_SIDE_BY_SIDE = 76  # columns that a terminal needs for two metrics in a row
 STYLES = {
     TokenSource.ACCEPTED: "green",
     TokenSource.RECOVERED: "yellow",
@@ -41,7 +42,7 @@ _NOTHING = ("", "")
 
 
 def legend(width: int = 100) -> Text:
-    """What explains the colours: one line, or more where the terminal has no room for that."""
+    """The legend of the colours: one line, or more on a narrow terminal."""
     text, used = Text(), 0
     for source, name in SOURCES.items():
         size = len(name) + 2
@@ -52,28 +53,29 @@ def legend(width: int = 100) -> Text:
 
 
 def show(stats: Stats, console: Console) -> None:
-    """Print the panel."""
+    """Print the panel of all metrics."""
     parts: list[RenderableType] = [
         _pairs(stats, console.width >= _SIDE_BY_SIDE),
         *_lines(stats),
         Text(_WAITS, "dim"),
         _times(stats, console.width),
     ]
-    parts += [*_tokens(stats, console.width), *_notes(stats), *_baseline(stats)]
+    parts += [*_tokens(stats, console.width), *(Text("\n" + said, "yellow") for said in notes(stats))]
+    parts += _baseline(stats)
     _print(stats, console, parts, "")
 
 
 def show_main(stats: Stats, console: Console) -> None:
-    """Print the panel with the main figures alone."""
-    told = headline(stats)
-    lines = [told[0]]
-    for figure in told[1:]:
-        if len(lines[-1]) + len(_APART) + len(figure) <= min(_NARROW, console.width - _FRAME):
-            lines[-1] += _APART + figure
+    """Print the panel of the main metrics."""
+    metrics = headline(stats)
+    lines = [metrics[0]]
+    for metric in metrics[1:]:
+        if len(lines[-1]) + len(_GAP) + len(metric) <= min(_NARROW, console.width - _FRAME):
+            lines[-1] += _GAP + metric
         else:
-            lines.append(figure)
+            lines.append(metric)
     differs = stats.baseline is not None and stats.baseline.same_tokens is False
-    said = [*notes(stats), *([compared(stats) or ""] if differs else [])]
+    said = [*resumed(stats), *notes(stats), *([compared(stats) or ""] if differs else [])]
     _print(stats, console, [Text("\n".join(lines)), *(Text(each, "yellow") for each in said)], "all: --stats")
 
 
@@ -119,7 +121,7 @@ def _grid(rows: list[Row]) -> Table:
 
 
 def _times(stats: Stats, width: int) -> Table:
-    """What the text waited for, as bars: shares that add up to 100 %."""
+    """What the text waited for, as bars: shares that add up to 100%."""
     parts = bars(stats)
     shares = percentages(value for _, value in parts)
     rows = [(name, f"{value:.0f} ms", f"{share}%", share) for (name, value), share in zip(parts, shares, strict=True)]
@@ -132,17 +134,15 @@ def _times(stats: Stats, width: int) -> Table:
 
 
 def _tokens(stats: Stats, width: int) -> list[Text]:
-    """The time of a token along the text; the first is left out, whose time is the prompt's."""
-    label = "ms a token   "
-    scale = means(stats.token_ms[1:], min(_WIDEST, max(8, width - _FRAME - len(label) - 12)))
-    if not scale:
+    """The inter-token latencies along the text; averages of neighbours, where one line cannot show each."""
+    latencies = stats.token_ms[1:]
+    if not latencies:
         return []
-    line = Text("\n" + label, "dim").append(sparkline(scale), "blue")
-    return [line.append(f"   0 to {max(scale):.1f}", "dim")]
-
-
-def _notes(stats: Stats) -> list[Text]:
-    return [Text("\n" + said, "yellow") for said in notes(stats)]
+    label, longest = "ms a token   ", f"   averages: 0 to {max(latencies):.1f}"
+    shown = means(latencies, min(_WIDEST, max(8, width - _FRAME - len(label) - len(longest))))
+    averages = "averages: " if len(shown) < len(latencies) else ""
+    line = Text("\n" + label, "dim").append(sparkline(shown), "blue")
+    return [line.append(f"   {averages}0 to {max(shown):.1f}", "dim")]
 
 
 def _baseline(stats: Stats) -> list[Text]:

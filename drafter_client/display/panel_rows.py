@@ -1,4 +1,4 @@
-"""What the panel says of a run, in words. Which figures there are depends on who wrote the text."""
+"""The rows, bars and notes of the panel, as text. Which there are depends on the mode."""
 
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.statistics import Stats
@@ -9,7 +9,7 @@ from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import Schedule
 from speculation.terminal_text import one_line
 
-SOLO = "solo"  # as a mode: a model of this machine by itself
+SOLO = "solo"  # as a mode: one model alone, on this machine
 
 Row = tuple[str, str]  # label and value; docs/readout.md says what each label means
 Bar = tuple[str, float]  # label and milliseconds
@@ -35,8 +35,8 @@ _SPEED_UP = "{:.2f}x the target"
 
 
 def title(stats: Stats) -> str:
-    """Who wrote the text."""
-    return one_line(_title(stats))  # names of files, among others
+    """The title: which models wrote the text."""
+    return one_line(_title(stats))  # names may be of files, with any characters
 
 
 def _title(stats: Stats) -> str:
@@ -51,7 +51,7 @@ def _title(stats: Stats) -> str:
 
 
 def columns(stats: Stats) -> tuple[list[Row], list[Row]]:
-    """The text, and how it was come by."""
+    """The rows about the text, and those about how it was generated."""
     text: list[Row] = [
         ("prompt", f"{stats.prompt_tokens} tokens"),
         ("generated", f"{stats.generated_tokens} tokens"),
@@ -63,26 +63,28 @@ def columns(stats: Stats) -> tuple[list[Row], list[Row]]:
 
 
 def couples(stats: Stats) -> list[tuple[Row, Row]]:
-    """Figures of which the second says more about the first."""
-    told: list[tuple[Row, Row]] = []
+    """Pairs of rows that belong together."""
+    pairs: list[tuple[Row, Row]] = []
     if stats.looked_up:
-        told.append(
+        pairs.append(
             (("looked up", f"{stats.looked_up} draft tokens"), ("looked up, accepted", str(stats.looked_up_accepted)))
         )
     if set(stats.schedules) - {Schedule.LOCKSTEP}:
         ready = _share(stats.next_draft_ready / stats.mispredicted if stats.mispredicted else None)
-        told.append((("mispredicted", f"{stats.mispredicted} tokens"), ("next draft ready", ready)))
+        pairs.append((("mispredicted", f"{stats.mispredicted} tokens"), ("next draft ready", ready)))
         late = str(stats.drafts_sent - stats.rounds)
-        told.append((("drafts sent", str(stats.drafts_sent)), ("drafts out of date", late)))
+        pairs.append((("drafts sent", str(stats.drafts_sent)), ("drafts out of date", late)))
     strategy = stats.sampling.get("strategy", Strategy.COUPLED)
     if strategy != Strategy.COUPLED:
-        told.append((("strategy", str(strategy)), ("the text is", exactness(strategy, drafted=_may_be_drafted(stats)))))
+        pairs.append(
+            (("strategy", str(strategy)), ("the text is", exactness(strategy, drafted=_may_be_drafted(stats))))
+        )
     if stats.sampling.get("temperature"):
         drawn = f"{stats.sampling['temperature']:g}"
-        told.append((("temperature", drawn), ("seed", str(stats.sampling.get("seed")))))
+        pairs.append((("temperature", drawn), ("seed", str(stats.sampling.get("seed")))))
     if stats.mode != SOLO:
-        told.append((("sent", _bytes(stats.bytes_sent)), ("received", _bytes(stats.bytes_received))))
-    return told
+        pairs.append((("sent", _bytes(stats.bytes_sent)), ("received", _bytes(stats.bytes_received))))
+    return pairs
 
 
 def _of_the_pair(stats: Stats) -> list[Row]:
@@ -107,25 +109,29 @@ def _of_the_model(stats: Stats) -> list[Row]:
 
 
 def _per_token(stats: Stats) -> float | None:
-    """Milliseconds a token took behind the first, on average."""
+    """TPOT: average milliseconds of a token after the first."""
     return (stats.total_ms - stats.ttft_ms) / (stats.generated_tokens - 1) if stats.generated_tokens > 1 else None
 
 
 def lines(stats: Stats) -> list[Row]:
-    """Figures that take a line each."""
-    told: list[Row] = []
+    """Rows that take a line each."""
+    rows: list[Row] = []
     if stats.schedules:
         sources = [f"{stats.sources[source]} {name}" for source, name in SOURCES.items() if stats.sources[source]]
-        told += [("tokens", ", ".join(sources)), ("schedule", _schedules(stats))]
+        rows += [("tokens", ", ".join(sources)), ("schedule", _schedules(stats))]
     if stats.turns:
-        told += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
+        rows += [("modes", ", ".join(f"{turn.mode} {turn.tokens}" for turn in stats.turns)), ("why", stats.why)]
     if stats.resumed:
-        told.append(("resumed", f"at token {', '.join(map(str, stats.resumed))}"))
-    return told
+        rows.append(("resumed", f"at token {_resumed_at(stats)}, after the verifier went away"))
+    return rows
+
+
+def _resumed_at(stats: Stats) -> str:
+    return ", ".join(map(str, stats.resumed))
 
 
 def _schedules(stats: Stats) -> str:
-    """Where the pair changed its way of working: shares, by tokens."""
+    """The schedules of the text, with their shares of the tokens where there are several."""
     total = sum(stats.schedules.values())
     if len(stats.schedules) == 1:
         return next(iter(stats.schedules)).value
@@ -133,7 +139,7 @@ def _schedules(stats: Stats) -> str:
 
 
 def bars(stats: Stats) -> list[Bar]:
-    """What the text waited for: parts of the whole time, none negative, which add up to it."""
+    """What the text waited for: parts of the total time, none negative, which add up to it."""
     if stats.mode == SOLO:
         generating = max(0.0, stats.total_ms - stats.times.prefill)
         return list(fitted({PREFILL: stats.times.prefill, "generating": generating}, stats.total_ms).items())[:2]
@@ -142,20 +148,20 @@ def bars(stats: Stats) -> list[Bar]:
     if stats.mode == Mode.TARGET:
         shown = {VERIFY: "forward", QUEUE: QUEUE, NETWORK: NETWORK, OTHER: OTHER}
     elif stats.mode == Mode.FUSED:
-        del shown[PREFILL]  # the verifier counts it with the rest
+        del shown[PREFILL]  # the verifier reports it as part of verify
     waits[OTHER] += sum(value for part, value in waits.items() if part not in shown)
     return [(name, waits[part]) for part, name in shown.items()]
 
 
 def exactness(strategy: str, *, drafted: bool) -> str:
-    """What a text by this strategy is in place of the sample that the target draws under the shared noise."""
+    """What the text of a strategy other than `coupled` is, whose text is the target's sample under the shared noise."""
     if strategy == Strategy.THRESHOLD and not drafted:
         return "target's sample"
     return _EXACT.get(strategy, "?")
 
 
 def lossy(stats: Stats) -> bool:
-    """Whether the text may be another than the target's own: not where the target wrote it by itself."""
+    """Whether the text may differ from the target's own; it cannot where the target wrote all of it."""
     return stats.sampling.get("strategy") == Strategy.THRESHOLD and _may_be_drafted(stats)
 
 
@@ -165,41 +171,45 @@ def _may_be_drafted(stats: Stats) -> bool:
 
 
 def headline(stats: Stats) -> list[str]:
-    """The main figures, those first that matter most; each makes sense by itself."""
-    told = [f"{stats.generated_tokens} tokens"]
+    """The main metrics, the most important first, each readable by itself."""
+    metrics = [f"{stats.generated_tokens} tokens"]
     if stats.tokens_per_second is not None:
-        told.append(f"{stats.tokens_per_second:.1f} tokens/s")
-    told.append(f"TTFT {stats.ttft_ms:.0f} ms")
+        metrics.append(f"{stats.tokens_per_second:.1f} tokens/s")
+    metrics.append(f"TTFT {stats.ttft_ms:.0f} ms")
     if stats.mode in (SOLO, Mode.TARGET):
-        told += [f"TPOT {value:.2f} ms" for value in [_per_token(stats)] if value is not None]
+        metrics += [f"TPOT {value:.2f} ms" for value in [_per_token(stats)] if value is not None]
     else:
-        told.append(f"acceptance rate {_share(stats.acceptance_rate)}")
-    told.append(f"ended by {_end(stats)}")
+        metrics.append(f"acceptance rate {_share(stats.acceptance_rate)}")
+    metrics.append(f"ended by {_end(stats)}")
     if stats.speed_up is not None:
-        told.append(_SPEED_UP.format(stats.speed_up))
-    return told
+        metrics.append(_SPEED_UP.format(stats.speed_up))
+    return metrics
+
+
+def resumed(stats: Stats) -> list[str]:
+    """The note on outages that goes with the main metrics; the full panel has a row for them."""
+    if not stats.resumed:
+        return []
+    return [f"the verifier went away, and the text was taken up again at token {_resumed_at(stats)}"]
 
 
 def notes(stats: Stats) -> list[str]:
-    """What a reader would otherwise be puzzled by."""
-    told = []
+    """Notes on what a reader may not expect."""
+    found = []
     if stats.draft_failure is not None:
-        told.append(f"the draft model failed, the target wrote the rest alone: {one_line(stats.draft_failure)}")
-    if stats.resumed:
-        at = ", ".join(map(str, stats.resumed))
-        told.append(f"the verifier went away, and the text was taken up again at token {at}")
+        found.append(f"the draft model failed, the target wrote the rest alone: {one_line(stats.draft_failure)}")
     if lossy(stats):
-        told.append(
+        found.append(
             f"lossy: draft tokens were accepted that the target gave more than {stats.sampling.get('threshold')}; "
             "the text is not the target's own"
         )
     elif stats.ended_by == "context":
-        told.append(f"the context ({stats.context} tokens) is full: --max-tokens asked for more")
-    return told
+        found.append(f"the context ({stats.context} tokens) is full: --max-tokens asked for more")
+    return found
 
 
 def compared(stats: Stats) -> str | None:
-    """How the text is to that of the baseline, where there is one."""
+    """Whether the text is that of the baseline, in words; None without a baseline."""
     return None if stats.baseline is None else _COMPARED[stats.baseline.same_tokens]
 
 

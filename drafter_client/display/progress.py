@@ -1,4 +1,4 @@
-"""How far something is, on standard error: a bar on a terminal, else a line now and then."""
+"""Progress on standard error: a bar on a terminal, else a line now and then."""
 
 import sys
 import threading
@@ -9,24 +9,26 @@ from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from drafter_client.display.status_line import screen_is_ours
+from drafter_client.display.status_line import displayed, screen_is_ours
 
-_PATIENCE = 1.0  # seconds that may pass without a word while a model is loaded
-_LONG_PATIENCE = 10.0  # and while many texts are written
+_LOADING_PAUSE = 1.0  # seconds between lines while a model is loaded
+_WRITING_PAUSE = 10.0  # and while many texts are written
+_WIPE_ROW = "\r\x1b[2K"  # the bar is one row, and the cursor is in it
 
-Telling = Callable[[str], AbstractContextManager[Callable[[float], None]]]  # of what is loaded, by name
+Telling = Callable[[str], AbstractContextManager[Callable[[float], None]]]  # as `loading` and `unsaid` are
 
 
 @contextmanager
 def unsaid(what: str) -> Iterator[Callable[[float], None]]:
-    """Nobody is told."""
+    """Progress of loading `what` that is not shown."""
     yield lambda fraction: None
 
 
 @contextmanager
 def loading(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
-    """A function to be told of progress, 0 … 1. What is loaded at once goes without a word."""
+    """Show the progress of loading `what`. Yields a function to call with it, 0 to 1. Fast loading shows no line."""
     console = Console(stderr=True)
     if console.is_terminal:
         columns = TextColumn(f"loading {what}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
@@ -34,49 +36,53 @@ def loading(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator[
             task = bar.add_task(what, total=1.0)
             yield lambda fraction: bar.update(task, completed=fraction)
         return
-    said = clock()
+    last = clock()
 
     def say(fraction: float) -> None:
-        nonlocal said
-        if fraction < 1.0 and clock() - said >= _PATIENCE:
-            said = clock()
+        nonlocal last
+        if fraction < 1.0 and clock() - last >= _LOADING_PAUSE:
+            last = clock()
             print(f"drafter: loading {what} … {fraction:.0%}", file=sys.stderr)
 
     yield say
 
 
 class WritingProgress(Protocol):
-    """To be told how many texts get on."""
+    """Shows the progress of many texts."""
 
     def wrote(self, tokens: int) -> None:
-        """So many more, of any text. From any thread."""
+        """Count so many more tokens, of any text. From any thread."""
 
     def finished(self) -> None:
-        """A prompt is done with."""
+        """Count a finished prompt."""
 
     def aside(self) -> AbstractContextManager[None]:
-        """Within it, others may write to the terminal."""
+        """A context in which others may write to the terminal."""
+
+    def row_of_its_own(self) -> str:
+        """What to write before a line from a signal handler, so that the line gets a row of its own. Takes no lock."""
 
 
 @contextmanager
 def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic) -> Iterator[WritingProgress]:
-    """Progress over so many prompts, of which some are done already. A bar would erase what others write below it."""
+    """Show the progress over `prompts`, of which `done` are finished already. A bar erases what others write below."""
     console = Console(stderr=True)
     if not console.is_terminal or not screen_is_ours(sys.stdout):
         yield _Lines(prompts, done, clock)
         return
     columns = TextColumn("prompts"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tokens]} tokens")
-    # What is printed meanwhile is for standard output, and rich would send it to where the bar is.
+    # rich would redirect standard output to the console of the bar.
     bar = Progress(
         *columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False, redirect_stderr=False
     )
-    with bar:
-        yield _Bar(bar, prompts, done)
+    drawn = _Bar(bar, prompts, done)
+    with bar, displayed(drawn):
+        yield drawn
 
 
 class _Bar:
     def __init__(self, bar: Progress, prompts: int, done: int) -> None:
-        self._bar, self._tokens = bar, 0
+        self._bar, self._tokens, self._is_aside = bar, 0, False
         self._task = bar.add_task("prompts", total=prompts, completed=done, tokens=0)
         self._lock = threading.Lock()
 
@@ -91,25 +97,37 @@ class _Bar:
     @contextmanager
     def aside(self) -> Iterator[None]:
         self._bar.stop()
+        self._is_aside = True
         try:
             yield
         finally:
+            self._is_aside = False
             self._bar.start()
+
+    def row_of_its_own(self) -> str:
+        return "\n" if self._is_aside else _WIPE_ROW
+
+    def say(self, line: str) -> None:
+        """Write it above the bar."""
+        self._bar.console.print(Text(line), soft_wrap=True)
+
+    def busy(self, what: str) -> bool:
+        """The bar has no room for it."""
+        return False
 
 
 class _Lines:
     def __init__(self, prompts: int, done: int, clock: Callable[[], float]) -> None:
         self._prompts, self._done, self._tokens, self._clock = prompts, done, 0, clock
-        self._said = clock()
+        self._last = clock()
         self._lock = threading.Lock()
 
     def wrote(self, tokens: int) -> None:
         with self._lock:
             self._tokens += tokens
-            if self._clock() - self._said >= _LONG_PATIENCE:
-                self._said = self._clock()
-                told = f"{self._done} of {self._prompts} prompts, {self._tokens} tokens"
-                print(f"drafter: {told}", file=sys.stderr)
+            if self._clock() - self._last >= _WRITING_PAUSE:
+                self._last = self._clock()
+                print(f"drafter: {self._done} of {self._prompts} prompts, {self._tokens} tokens", file=sys.stderr)
 
     def finished(self) -> None:
         with self._lock:
@@ -117,3 +135,6 @@ class _Lines:
 
     def aside(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def row_of_its_own(self) -> str:
+        return "\n" if sys.stderr.isatty() else ""  # after the ^C that the terminal shows

@@ -1,7 +1,7 @@
-"""A line below the text while it is written: how far it is, and how fast.
+"""The status line below a text while it is written: tokens, live rate, TTFT.
 
-On a terminal that shows the text as well, the line stands in the row below the cursor and the cursor goes back to where
-the text goes on, in the middle of a line or not. It is wiped before anything else is written.
+On a terminal that shows the text as well, the line is in the row below the cursor, and the cursor returns to where the
+text continues, within a line or not. The line is wiped before anything else is written.
 """
 
 import os
@@ -10,54 +10,79 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-_WINDOW = 2.0  # seconds that the live rate is taken over
+_WINDOW = 2.0  # seconds over which the live rate is measured
 _WIPE_BELOW = "\x1b[J"  # from the cursor to the end of the screen
-_ROW_BELOW = "\x1bD\x1b[A"  # make sure that there is one: down, where the screen may scroll, and up, in the same column
+_ROW_BELOW = "\x1bD\x1b[A"  # make sure that there is one: down, which may scroll the screen, and up, in the same column
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
-_lock = threading.RLock()  # over what is drawn: the text's thread draws, any thread may have something to say
-_shown: "StatusLine | None" = None
+
+
+class Display(Protocol):
+    """What a program keeps drawing on the terminal while it works: a status line, a progress bar."""
+
+    def say(self, line: str) -> None:
+        """Write a line that stays, in a row of its own. From any thread."""
+
+    def busy(self, what: str) -> bool:
+        """Show `what` until there is news. False where there is no room for it. From any thread."""
+
+
+_lock = threading.RLock()  # guards what is drawn: the text's thread draws, and any thread may say something
+_shown: Display | None = None
 
 
 def say(line: str) -> None:
-    """Write a line to standard error, from any thread; where a text is being written there, in a row of its own."""
+    """Write a line to standard error, from any thread; on a terminal, in a row of its own."""
     with _lock:
         if _shown is not None:
-            _shown.make_room()
-        elif sys.stdout is not None and sys.stdout.isatty():  # where a text may have broken off
+            _shown.say(line)
+            return
+        if sys.stdout is not None and sys.stdout.isatty():  # a text may have ended within a row
             print(file=sys.stderr)
         print(line, file=sys.stderr, flush=True)
 
 
+@contextmanager
+def displayed(display: Display) -> Iterator[None]:
+    """A context in which `say` and `draw` go to `display`."""
+    global _shown
+    _shown = display
+    try:
+        yield
+    finally:
+        _shown = None
+
+
 def draw(said: str) -> bool:
-    """Show it, from any thread, in the line below the text until more text comes. False where there is no such line."""
+    """Show `said` in the status line until more text comes. False where there is no such line. From any thread."""
     with _lock:
         return _shown is not None and _shown.busy(said)
 
 
 class StatusLine:
-    """What `clock` (seconds) and the counts say, in one row. Nothing is written where no terminal can show it."""
+    """One row with the metrics so far. Writes nothing where no terminal can show it. `clock` is in seconds."""
 
     def __init__(
         self, console: Console, *, below_text: bool, clock: Callable[[], float] = time.monotonic, wanted: bool = True
     ) -> None:
-        """`below_text`: the text is written to the same terminal, with `wrote` told of each piece."""
+        """`below_text`: the text is written to the same terminal, and each piece is reported to `wrote`."""
         self._console, self._below_text, self._clock = console, below_text, clock
         self._on = wanted and console.is_terminal and not console.is_dumb_terminal
         self._drawn = False
-        self._column = 0  # of the cursor, where text stands there; the width: behind a full row
+        self._column = 0  # of the cursor within the text; the terminal's width after a full row
         self._began = self._last = clock()
         self._ttft: float | None = None
         self._tokens = 0
         self._marks: deque[tuple[float, int]] = deque()
 
     def begin(self) -> None:
-        """The request is on its way."""
+        """Show that the request was sent."""
         global _shown
         self._began = self._clock()
         if self._on:
@@ -65,29 +90,30 @@ class StatusLine:
         self._draw("waiting for the first token")
 
     def wipe(self) -> None:
-        """Take the line away: something else is about to be written."""
+        """Erase the line, before something else is written."""
         with _lock:
             if self._drawn:
                 self._drawn = False
                 self._write(_WIPE_BELOW if self._below_text else f"\r{_WIPE_BELOW}")
 
     def end(self) -> None:
-        """All is over."""
+        """Erase the line for good."""
         global _shown
         with _lock:
             self.wipe()
             _shown = None
 
-    def make_room(self) -> None:
-        """Put the cursor at the beginning of a row, for a line that is no part of the text."""
+    def say(self, line: str) -> None:
+        """Write a line that is no part of the text, in a row of its own."""
         with _lock:
             self.wipe()
             if self._below_text and self._column:
                 self._write("\n")
                 self._column = 0
+            print(line, file=sys.stderr, flush=True)
 
     def wrote(self, tokens: int, text: str) -> None:
-        """So many more tokens, and what they wrote to the terminal, if anything."""
+        """Count `tokens` more tokens, which wrote `text` to the terminal, and show the metrics."""
         if not self._on:
             return
         now = self._clock()
@@ -98,13 +124,13 @@ class StatusLine:
         while len(self._marks) > 2 and now - self._marks[0][0] > _WINDOW:
             self._marks.popleft()
         self._move(text)
-        self._draw(self._figures())
+        self._draw(self._metrics())
 
     def busy(self, what: str) -> bool:
-        """Something else than text is under way. Returns whether the line has room to say so."""
+        """Show `what`, which is under way instead of text. Returns whether there was room for it."""
         return self._draw(what)
 
-    def _figures(self) -> str:
+    def _metrics(self) -> str:
         (first, before), (last, count) = self._marks[0], self._marks[-1]
         rate = f"{(count - before) / (last - first):.1f} tokens/s, " if last > first else ""
         return f"{self._tokens} tokens, {rate}TTFT {1e3 * (self._ttft or 0.0):.0f} ms"
@@ -119,9 +145,8 @@ class StatusLine:
         width = self._console.width
         self.wipe()
         if self._below_text and self._column >= width:
-            return (
-                False  # the terminal has yet to decide where the next sign goes, and forgets it when the cursor moves
-            )
+            # The terminal has yet to decide where the next character goes, and forgets it when the cursor moves.
+            return False
         shown = f"drafter: {said}"
         shown = shown if cell_len(shown) < width else set_cell_size(shown, width - 1)
         if self._console.color_system is not None and not self._console.no_color:
@@ -134,17 +159,17 @@ class StatusLine:
         return True
 
     def _move(self, text: str) -> None:
-        """Where the cursor is after `text`, on a terminal that goes on in the next row when one is full."""
+        """Move the column by `text`, on a terminal that wraps full rows."""
         width = self._console.width
-        for sign in text:
-            if sign == "\n":
+        for character in text:
+            if character == "\n":
                 self._column = 0
                 continue
-            cells = cell_len(sign)
+            cells = cell_len(character)
             self._column = cells if self._column + cells > width else self._column + cells
 
-    def _write(self, signs: str) -> None:
-        self._console.file.write(signs)
+    def _write(self, text: str) -> None:
+        self._console.file.write(text)
         self._console.file.flush()
 
 
@@ -152,14 +177,14 @@ def same_terminal(one: TextIO, other: TextIO) -> bool:
     """Whether two streams are shown on one terminal."""
     try:
         return os.ttyname(one.fileno()) == os.ttyname(other.fileno())
-    except (OSError, ValueError, AttributeError):  # no terminal, no file
+    except (OSError, ValueError, AttributeError):  # no terminal, or no file
         return False
 
 
 def screen_is_ours(out: TextIO) -> bool:
-    """Whether nobody else writes to the screen: behind a pipe, `out` may be shown on the same one, as in `… | cat`."""
+    """Whether no other program writes to the screen: behind a pipe, `out` may reach it too, as in `… | cat`."""
     try:
         mode = os.fstat(out.fileno()).st_mode
-    except (OSError, ValueError, AttributeError):  # no file: it stays in this process
+    except (OSError, ValueError, AttributeError):  # no file: the output stays in this process
         return True
-    return stat.S_ISREG(mode) or stat.S_ISCHR(mode)  # the latter: a terminal, or where all is thrown away
+    return stat.S_ISREG(mode) or stat.S_ISCHR(mode)  # a character device: a terminal, or /dev/null

@@ -1,1 +1,1 @@
-"""The verifier over HTTP: connections, the REST interface as methods, responses as types, outages."""
+"""HTTP to the verifier: connections, the REST interface as methods, responses as types, outages."""

@@ -1,4 +1,4 @@
-"""Where a verifier is: what names it in a request, and the proxy on the way."""
+"""Addresses of verifiers: the Host header, loopback, and proxies from the environment."""
 
 import ipaddress
 import urllib.request
@@ -9,15 +9,15 @@ from drafter_client.errors import BadUrl
 
 
 def authority_of(host: str, port: int | None) -> str:
-    """What the Host header says."""
-    with suppress(UnicodeError):  # a name that cannot be one: connecting will say so
+    """The value of the Host header."""
+    with suppress(UnicodeError):  # an invalid name: connecting reports it
         host = host.encode("idna").decode()
     name = f"[{host}]" if ":" in host else host
     return name if port is None else f"{name}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether it is this machine."""
+    """Whether `host` is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
 
 
 def proxy_for(scheme: str, host: str) -> tuple[str, int] | None:
-    """The proxy of the environment for a host beyond loopback."""
+    """Host and port of the proxy that the environment names for `host`. None where there is none. Raises BadUrl."""
     proxy = urllib.request.getproxies().get(scheme)
     if not proxy or urllib.request.proxy_bypass(host):
         return None

@@ -1,4 +1,8 @@
-"""The verifier's REST interface as methods: typed replies, typed errors, retries where they are safe."""
+"""The verifier's REST interface as methods: typed responses, typed errors, retries of requests that are safe to repeat.
+
+`VerifierClient.persist` retries after a broken connection, `call` also while the verifier is overloaded, and
+`call_through_outages` also while the verifier is away (see `outages`).
+"""
 
 import json
 import threading
@@ -34,14 +38,13 @@ from speculation.errors import (
     from_body,
 )
 
-# Seconds without an answer after which it will not come. A prefill may queue behind others and be long; asking
-# again would only double the load.
+# Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
 _RELEASE_TIMEOUT = 2.0
-_SILENCE = 10.0  # seconds, of a stream; a verifier with nothing to say says so every 3 s
-_ATTEMPTS = 7  # at a broken connection: some 6 s of outage are bridged
-_FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # and not beyond so many seconds, where the outages of a pair are waited for
-_OVERLOAD_PATIENCE = 60.0  # seconds of asking an overloaded verifier again, at the pace it names
+_SILENCE = 10.0  # seconds until a silent stream counts as lost; the verifier sends a comment every 3 s
+_ATTEMPTS = 7  # over a broken connection: about 6 s of outage are bridged
+_FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # and at most so many seconds, where `outages` waits afterwards
+_OVERLOAD_PATIENCE = 60.0  # seconds of retrying with an overloaded verifier, after the pauses that it asks for
 _FIRST_PAUSE = 0.1  # seconds, doubled with every attempt
 
 T = TypeVar("T")
@@ -51,8 +54,9 @@ _compact = json.JSONEncoder(separators=(",", ":")).encode
 class VerifierClient:
     """One connection to a verifier; used by one thread at a time.
 
-    `outages`: waits for a verifier that went away, before what can be asked at any time is asked again. None: nobody
-    waits. `transport`, `connect`, `sleep` and `clock` are arguments so that tests need no network and no waiting.
+    `outages` waits for a verifier that went away, before a request without a session is repeated; None: no waiting.
+    `transport`, `connect`, `sleep` and `clock` are arguments so that tests need no network and no waiting.
+    Raises BadKey for an API key that no HTTP header can carry. An empty key counts as none.
     """
 
     def __init__(
@@ -70,13 +74,15 @@ class VerifierClient:
         self.transport: Transport = transport or connect(url)
         self._sleep, self._clock, self._connect = sleep, clock, connect
         self._api_key, self._outages = api_key, outages
-        self.round_trip_ms = 0.0  # of the least request, as of the last `ping`
-        self._reached = False  # whether there ever was a connection
+        self.round_trip_ms = 0.0  # of the smallest request, measured by the last `ping`
+        self._reached = False  # whether a connection was ever made
         self._aborted = threading.Event()
         self._headers = {"Content-Type": "application/json"}
-        if api_key is not None:
+        if api_key:  # an environment variable may be set and empty
             if not (api_key.isascii() and api_key.isprintable()):
-                raise BadKey("the API key holds a line break or a sign that no header can carry: check how it is set")
+                raise BadKey(
+                    "the API key holds a line break or a character that no HTTP header can carry: check how it is set"
+                )
             self._headers["Authorization"] = f"Bearer {api_key}"
 
     def close(self) -> None:
@@ -92,7 +98,7 @@ class VerifierClient:
         return other
 
     def abort(self) -> None:
-        """Make what is under way fail, and all that comes after it. From any thread."""
+        """Make the exchange under way fail, and every later one. From any thread."""
         self._aborted.set()
         self.transport.abort()
 
@@ -100,7 +106,11 @@ class VerifierClient:
         self._aborted.wait(seconds)
 
     def wait_until_ready(self, patience: float = 900.0, on_wait: Callable[[float | None], None] | None = None) -> None:
-        """Return when the model is loaded. `on_wait` hears the progress, 0 … 1. Raises what stands in the way."""
+        """Return when the verifier has loaded its model.
+
+        `on_wait` is called with the progress of loading, 0 to 1, or None where it is unknown. Raises DrafterError when
+        loading fails or takes longer than `patience` seconds, and the verifier's refusal.
+        """
         deadline = self._clock() + patience
         while True:
             reply = self._exchange("GET", "/health", None)
@@ -111,7 +121,7 @@ class VerifierClient:
                 raise DrafterError(f"the verifier at {self.url} could not load its model: {reply.body.get('reason')}")
             if status != "loading":
                 raise self._refusal(reply)
-            if "access" in reply.body:  # it would load for minutes, and then refuse
+            if "access" in reply.body:  # the client will be refused: say so now, not after minutes of loading
                 raise self._refusal(self._exchange("GET", "/model", None))
             if self._clock() > deadline:
                 raise DrafterError(f"the verifier at {self.url} is still loading its model after {patience:.0f} s")
@@ -120,9 +130,10 @@ class VerifierClient:
             self._sleep(0.25)
 
     def health(self, target: ModelInfo | None = None) -> Health:
-        """How the verifier is, asked once; never an error of the connection. Raises what stands in the way for good.
+        """The verifier's health, asked once. A connection that fails counts as not ready.
 
-        `target`: what it has to serve; anything else stands in the way.
+        Raises an error for what waiting does not mend: a failed load, a refusal, and ModelChanged where the verifier
+        serves something else than `target`.
         """
         try:
             reply = self.transport.exchange("GET", "/health", None, self._headers, _TIMEOUTS["/health"])
@@ -138,9 +149,9 @@ class VerifierClient:
         if body.get("status") == "failed":
             raise DrafterError(f"the verifier at {self.url} has failed: {body.get('reason')}")
         if body.get("status") == "loading":
-            return Health(False, "it loads its model", self.fields("/health", body).share_if_any("progress"))
+            return Health(False, "loading its model", self.fields("/health", body).share_if_any("progress"))
         error = self._refusal(reply)
-        if isinstance(error, ServerError):  # of its own, as it ends, or of a proxy before it
+        if isinstance(error, ServerError):  # from a verifier that is shutting down, or from a proxy before it
             return Health(False, error.message)
         raise error
 
@@ -152,15 +163,15 @@ class VerifierClient:
             )
 
     def model(self, below: int | None = None) -> ModelInfo:
-        """What is served; with `below`, vocabulary fingerprints over the first so many ids."""
+        """What the verifier serves, with fingerprints of its vocabulary over the ids below `below` (None: over all)."""
         path = "/model" if below is None else f"/model?below={below}"
-        body = self.call_if_there("GET", path, None, "is it a verifier?")
+        body = self.call_through_outages("GET", path, None, "is it a verifier?")
         return ModelInfo.read(self.fields(path, body), below)
 
     def check_vocabulary(self, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
-        """The handshake. Raises VocabularyMismatch saying how the draft model's vocabulary differs.
+        """The handshake: check that token ids mean the same in the draft model `name`, and measure the round trip.
 
-        `info`: what `model` has said, if it was asked already.
+        `info`: the result of `model`, if it was called before. Raises VocabularyMismatch with the difference.
         """
         info = info or self.model()
         below = min(ours.size, info.vocabulary.size)
@@ -180,7 +191,7 @@ class VerifierClient:
         self.round_trip_ms = 1e3 * (self._clock() - began)
 
     def least_round_trip_ms(self, times: int) -> float:
-        """The least of so many, which is the link's own: a busy machine makes them longer."""
+        """The least of so many round trips: the link alone, as a busy machine only makes them longer."""
         found = []
         for _ in range(times):
             self.ping()
@@ -189,18 +200,18 @@ class VerifierClient:
         return self.round_trip_ms
 
     def prefill(self, text: TextSession, options: dict[str, Any]) -> PrefillResponse:
-        """Open the session of a text, or go on in it behind the tokens that are known. Safe to repeat.
+        """Open the session of a text, or continue it after the tokens that are known. Safe to repeat.
 
-        Its id is made here, so that a retry finds the session the lost reply had opened.
+        The client makes the session id, so that a retry finds the session that the first attempt opened.
         """
         body = json.dumps(text.request() | options).encode()
-        reply = self._answered("POST", "/prefill", body, text.session_id)  # whoever writes the text waits, if at all
+        reply = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
         return PrefillResponse.read(self.fields("/prefill", reply), text.session_id, text.prompt_ids, text.tokens)
 
     def verify(
         self, session_id: str, position: int, drafts: list[int], draft_probs: Sequence[Weights] | None = None
     ) -> VerifyResponse:
-        """Ask which of `drafts`, guessed from `position` on, stand. The position makes it safe to repeat."""
+        """Have the draft tokens from `position` on judged. The position makes the request safe to repeat."""
         return self.guess(session_id, position, drafts, draft_probs=draft_probs)()
 
     def guess(
@@ -212,11 +223,12 @@ class VerifierClient:
         self_continue: bool | None = None,
         draft_probs: Sequence[Weights] | None = None,
     ) -> Callable[[], VerifyResponse]:
-        """`verify` in two: what is returned waits for the answer, in any thread. Nothing else may come in between.
+        """`verify` in two steps: sends the request; the returned function waits for the response, in any thread.
 
-        `next_in_ms`: how long after the answer the next guess is to be expected. `self_continue`: whether the verifier
-        may go on by itself from here on, in a session that was opened so; None: as before. `draft_probs`: what each
-        draft was drawn from, with the strategy that wants to know.
+        No other request may come between the two. `next_in_ms`: milliseconds from the response to the next verify
+        request. `self_continue`: whether the verifier may continue by itself from now on, in a session that was opened
+        with it; None: as before. `draft_probs`: the distribution that each draft token was drawn from, for the strategy
+        `probabilistic`.
         """
         body = b'{"position":%d,"draft_tokens":[%s]' % (position, ",".join(map(str, drafts)).encode())
         if draft_probs is not None:
@@ -234,7 +246,7 @@ class VerifierClient:
         return VerifyResponse.read(self.fields("/verify", reply), drafts)
 
     def stream(self, session_id: str, position: int) -> Iterator[StreamedTokens | StreamEnd]:
-        """Committed tokens from `position` on as they come, without a gap; then the end."""
+        """Committed tokens from `position` on as they come, without a gap, then the end. Raises BadReply."""
         path = f"/sessions/{session_id}/stream?from={position}"
         for name, data in self._events(path, None, self._headers_of(session_id)):
             event = self.fields(STREAM, data)
@@ -246,7 +258,7 @@ class VerifierClient:
                 yield pushed
 
     def generate(self, text: TextSession, options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """A text written by the server: ("open", …), ("tokens", …) behind those that are known, ("end", summary)."""
+        """A text written by the server: events ("open", …), ("tokens", …) after the known tokens, ("end", summary)."""
         body = json.dumps({"stream": True} | text.request() | options).encode()
         return self._events("/generate", body, self._headers_of(text.session_id))
 
@@ -259,9 +271,9 @@ class VerifierClient:
             yield name, data
 
     def release(self, session_id: str) -> None:
-        """Tell the verifier that a session is done with. One that is gone already is no error.
+        """Delete a session. One that is gone already is no error.
 
-        The wait is short: a person who ended the text with Ctrl-C waits, too, and the session expires anyway.
+        The timeout is short: a person who pressed Ctrl-C waits for it, and the session expires anyway.
         """
         path = f"/sessions/{session_id}"
         reply = self.persist(lambda: self.transport.exchange("DELETE", path, None, self._headers, _RELEASE_TIMEOUT))
@@ -269,28 +281,28 @@ class VerifierClient:
             raise error
 
     def fields(self, path: str, body: Any) -> Fields:
-        """Body of the answer to `path`, for reading. Raises BadReply where it has no fields."""
+        """The body of the response from `path`, to be read by field. Raises BadReply where it is not an object."""
         return Fields(self.url + path, body)
 
-    def call_if_there(self, method: str, path: str, body: bytes | None, otherwise: str) -> Any:
-        """`call`, for what not all that answers has; `otherwise` says what to think then.
+    def call_through_outages(self, method: str, path: str, body: bytes | None, if_missing: str) -> Any:
+        """`call`, for a request without a session: a verifier that goes away is waited for.
 
-        It can be asked at any time, so a verifier that went away is waited for.
+        Raises BadReply with the advice `if_missing` where the server has no such path.
         """
         try:
             if self._outages is None:
                 return self.call(method, path, body)
-            return self._outages.through(lambda: self.call(method, path, body), self.health)
+            return self._outages.retry(lambda: self.call(method, path, body), self.health)
         except RequestError as error:
             if type(error) not in (RequestError, NotFound):
                 raise
             name = path.partition("?")[0]
-            raise BadReply(f"what answers at {self.url} has no {name} ({error}): {otherwise}") from None
+            raise BadReply(f"what answers at {self.url} has no {name} ({error}): {if_missing}") from None
 
     def call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
-        """Body of the reply to a request that is safe to repeat. Raises what the verifier says is wrong.
+        """The body of the response to a request that is safe to repeat. Raises the error that the verifier reports.
 
-        An overloaded one is asked again at the pace it names, for a minute.
+        With an overloaded verifier it retries for a minute, after the pauses that the verifier asks for.
         """
         deadline = self._clock() + _OVERLOAD_PATIENCE
         while True:
@@ -303,14 +315,14 @@ class VerifierClient:
                 self._sleep(wait)
 
     def _answered(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
-        """`call`, once."""
+        """`call` without the retries for an overloaded verifier."""
         reply = self._exchange(method, path, body, session_id)
         if reply.status == 200:
             return reply.body
         raise self._refusal(reply)
 
     def _refusal(self, reply: Reply) -> SpecPairError | DrafterError:
-        """The error that a reply other than 200 tells."""
+        """The error that a response with another status than 200 reports."""
         error = from_body(reply.status, reply.body)
         if isinstance(error, Overloaded) and reply.retry_after is not None:
             error.details["retry_after"] = reply.retry_after
@@ -328,29 +340,29 @@ class VerifierClient:
         return {**self._headers, "X-Session-Id": session_id}
 
     def persist(self, exchange: Callable[[], T]) -> T:
-        """Try again while connections break, for some six seconds; for less than one where outages are waited for.
+        """Run `exchange`, again while connections break: for about six seconds, or for one where `outages` waits then.
 
-        What is tried must be safe to repeat.
+        `exchange` must be safe to repeat. Raises the last error. A verifier that was never reached is not retried.
         """
         pause, attempts, began = _FIRST_PAUSE, _ATTEMPTS if self._outages is None else _FEW_ATTEMPTS, self._clock()
         for attempt in range(attempts):
             if self._aborted.is_set():
-                raise ConnectionLost(f"the exchange with {self.url} was broken off")
+                raise ConnectionLost(f"the exchange with {self.url} was aborted")
             try:
                 result = exchange()
                 self._reached = True
                 return result
             except (ConnectionLost, VerifierUnreachable) as error:
                 self._reached = self._reached or isinstance(error, ConnectionLost)
-                long = self._outages is not None and self._clock() - began > _BRIDGED  # a silent link takes its time
-                if attempt + 1 == attempts or long or not self._reached:  # never there: say so at once
+                too_long = self._outages is not None and self._clock() - began > _BRIDGED  # a silent link fails slowly
+                if attempt + 1 == attempts or too_long or not self._reached:
                     raise
             self._sleep(pause)
             pause *= 2
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _first_difference(self, ours: Vocabulary, below: int) -> str:
-        """The first differing id, by bisection over prefix fingerprints: some 17 small requests before an error."""
+        """Describes the first id that differs, found by bisection over prefix fingerprints: about 17 small requests."""
         same, different = 0, below
         while different - same > 1:
             middle = (same + different) // 2

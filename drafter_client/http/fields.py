@@ -1,39 +1,39 @@
-"""The body of a reply, read field by field: whatever answers may send anything."""
+"""Reads the body of a response field by field, and checks each: a server may send anything."""
 
 from typing import Any, TypeVar
 
 from drafter_client.errors import BadReply
 from speculation.terminal_text import one_line
 
-NUMBERS = ("seed", "temperature", "top_k", "top_p", "threshold")  # among settings
+NUMBERS = ("seed", "temperature", "top_k", "top_p", "threshold")  # the settings that are numbers
 FINISH_REASONS = ("stop", "length")
-_MOST = 2**53  # of anything that is counted: what comes after is no longer exact as a float, or is none at all
+_MOST = 2**53  # the largest count: larger ones are not exact as floats
 T = TypeVar("T")
-_LONGEST_MS = 1e7  # some three hours; no answer is waited for that long
+_LONGEST_MS = 1e7  # about three hours; no timeout is that long
 
 
 def broken_promise(where: str, wrong: str) -> BadReply:
-    """The error for an answer from `where` that no verifier gives."""
+    """The error for a response from `where` that no verifier sends."""
     return BadReply(f"{where}: {wrong}: is it a verifier?")
 
 
 class Fields:
-    """Each method returns one field, checked, or raises BadReply that says where it came from and what is wrong.
+    """The fields of one object. Each method returns one field, or raises BadReply with the address and the fault.
 
-    Types are compared, not tested with isinstance: True is no number here. It is also what takes the least time, and
-    every verdict is read like this while the drafter waits for it.
+    Types are compared, not tested with isinstance: True is no number here. It is also the fastest check, and the
+    drafter waits while a `/verify` response is read.
     """
 
     __slots__ = ("_body", "_prefix", "_where")
 
     def __init__(self, where: str, body: Any, name: str = "") -> None:
-        """`where`: the address that was asked. `name`: of this body within the reply, where it is not the whole."""
+        """`where`: the address that sent the response. `name`: of this object, where it is part of the response."""
         if type(body) is not dict:
-            raise broken_promise(where, f"{name or 'the answer'} is not an object")
+            raise broken_promise(where, f"{name or 'the response'} is not an object")
         self._where, self._body, self._prefix = where, body, f"{name}." if name else ""
 
     def wrong(self, name: str, what: str) -> BadReply:
-        """The error that a field `is not a whole number`, say."""
+        """The error for field `name`; `what` is wrong with it, as in `is not a whole number`."""
         return broken_promise(self._where, f"{self._prefix}{name} {what}")
 
     def _get(self, name: str) -> Any:
@@ -43,7 +43,7 @@ class Fields:
             raise self.wrong(name, "is missing") from None
 
     def has(self, name: str) -> bool:
-        """Whether there is such a field, and it is not null."""
+        """Whether the field is there and not null."""
         return self._body.get(name) is not None
 
     def part(self, name: str) -> "Fields":
@@ -60,30 +60,30 @@ class Fields:
         return value
 
     def expect(self, name: str, due: int) -> None:
-        """Raises BadReply unless that field is this whole number."""
+        """Raise BadReply unless the field is the whole number `due`."""
         if (value := self.count(name)) != due:
             raise self.wrong(name, f"is {value} where {due} is due")
 
     def milliseconds(self, name: str) -> float:
-        """A time that can have passed."""
+        """Milliseconds, at least 0 and at most three hours."""
         return self._time(name, self._get(name))
 
     def milliseconds_if_any(self, name: str) -> float | None:
-        """None where it is null or missing."""
+        """Milliseconds, or None where the field is null or missing."""
         value = self._body.get(name)
         return None if value is None else self._time(name, value)
 
     def all_milliseconds(self, name: str) -> list[float]:
-        """A list of them."""
+        """A list of times in milliseconds."""
         return [self._time(f"{name}[{at}]", value) for at, value in enumerate(self._list(name, "times"))]
 
     def _time(self, name: str, value: Any) -> float:
-        if (type(value) is float or type(value) is int) and 0 <= value <= _LONGEST_MS:  # and so no NaN
+        if (type(value) is float or type(value) is int) and 0 <= value <= _LONGEST_MS:  # which excludes NaN
             return float(value)
         raise self.wrong(name, "is not a time in milliseconds")
 
     def share_if_any(self, name: str) -> float | None:
-        """A number from 0 to 1, or None where it is null or missing."""
+        """A number from 0 to 1, or None where the field is null or missing."""
         value = self._body.get(name)
         if value is None or (type(value) in (int, float) and 0 <= value <= 1):
             return value
@@ -97,7 +97,7 @@ class Fields:
         raise self.wrong(name, "is not a number from 0 to 1")
 
     def one_of(self, name: str, values: tuple[T, ...]) -> T:
-        """One of these."""
+        """One of `values`."""
         value = self._get(name)
         for each in values:
             if value == each:
@@ -105,7 +105,7 @@ class Fields:
         raise self.wrong(name, f"is none of {', '.join(map(str, values))}")
 
     def parts_if_any(self, name: str) -> "list[Fields] | None":
-        """A list of objects, or None where it is null or missing."""
+        """A list of objects, or None where the field is null or missing."""
         if self._body.get(name) is None:
             return None
         return [
@@ -121,7 +121,7 @@ class Fields:
         return value
 
     def text(self, name: str) -> str:
-        """Text, which can be printed: JSON may hold half a character (a lone surrogate)."""
+        """Text without lone surrogates, which JSON can hold and UTF-8 cannot."""
         value: str = self._get(name)
         try:
             value.encode()
@@ -130,11 +130,11 @@ class Fields:
         return value
 
     def line(self, name: str) -> str:
-        """A name, as one line that a terminal can show."""
+        """Text as one line without control characters, safe on a terminal."""
         return one_line(self.text(name))
 
     def texts(self, name: str) -> list[str]:
-        """A list of them."""
+        """A list of printable texts."""
         values = self._list(name, "texts")
         if not all(type(value) is str and value.isprintable() for value in values):
             raise self.wrong(name, "is not a list of texts")
@@ -145,7 +145,7 @@ class Fields:
         return None if self._get(name) is None else self.text(name)
 
     def ids(self, name: str, below: int | None = None) -> list[int]:
-        """Token ids, all of them below `below`."""
+        """A list of token ids, all below `below` if given."""
         value: list[int] = self._get(name)
         if type(value) is not list or list(map(type, value)).count(int) != len(value) or (value and min(value) < 0):
             raise self.wrong(name, "is not a list of token ids")
@@ -162,7 +162,7 @@ class Fields:
         return None if self._get(name) is None else self.count(name)
 
     def byte_strings(self, name: str) -> list[bytes]:
-        """A list of strings of bytes, each byte as the character of its number."""
+        """A list of byte strings, sent as text in Latin-1."""
         try:
             return [piece.encode("latin-1") for piece in self._list(name, "strings")]
         except (AttributeError, UnicodeEncodeError):
@@ -175,7 +175,7 @@ class Fields:
         return value
 
     def settings(self, name: str) -> dict[str, Any]:
-        """An object of numbers and names, whatever they are called. Names are such as a terminal can show."""
+        """An object whose values are numbers or names; names are made safe for a terminal."""
         given: dict[str, Any] = self._get(name)
         if type(given) is not dict:
             raise self.wrong(name, "is not an object")
@@ -187,7 +187,7 @@ class Fields:
         return {key: one_line(value) if type(value) is str else value for key, value in given.items()}
 
     def finish_reason(self) -> str | None:
-        """Why the text ended, or None while it goes on."""
+        """Why the text ended, or None where it has not."""
         value: str | None = self._get("finish_reason")
         if value is not None and value not in FINISH_REASONS:
             raise self.wrong("finish_reason", f"is neither null nor {' nor '.join(FINISH_REASONS)}")

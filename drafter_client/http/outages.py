@@ -1,4 +1,4 @@
-"""A verifier that goes away and comes back: which errors mean that, how long it is waited for, and who is told."""
+"""Waiting for a verifier that went away: which errors are an outage, how long the wait is, and who is told."""
 
 import threading
 import time
@@ -18,12 +18,12 @@ from speculation.errors import (
 )
 
 PATIENCE = 300.0  # seconds
-_PAUSE = 0.25  # seconds between looks
-_LONGEST_PAUSE = 5.0  # seconds between tries at a verifier that is ready and fails again and again
-_IN_VAIN = 6  # such tries in a row: some 20 s
-_BUSY = 60.0  # seconds that a verifier may be overloaded before it has begun a text
-# A session conflict in the middle of a text comes of an old request that arrived late, over a link that healed, say.
-_GONE = (
+_PAUSE = 0.25  # seconds between health checks
+_LONGEST_PAUSE = 5.0  # seconds at most between attempts with a verifier that is ready and fails again and again
+_MOST_FAILURES = 6  # in a row of a verifier that is ready: about 20 s
+_BUSY_PATIENCE = 60.0  # seconds that a verifier may be overloaded before it has begun a text
+# A session conflict in the middle of a text means that an old request arrived late, as after a broken link.
+_AWAY = (
     ConnectionLost,
     VerifierUnreachable,
     VerifierTimeout,
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Health(NamedTuple):
-    """How a verifier is: `why` it is not ready, and how far loading is, 0 to 1, where that is told."""
+    """The health of a verifier: `why` it is not ready, and the progress of loading, 0 to 1, or None if unknown."""
 
     ready: bool
     why: str = ""
@@ -46,7 +46,7 @@ class Health(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """Told while a verifier is waited for: for how long by now, of how many seconds at most, and why."""
+    """A wait for the verifier: seconds waited, seconds at most, the reason, and the progress of loading."""
 
     seconds: float
     patience: float
@@ -55,16 +55,16 @@ class Outage(NamedTuple):
 
 
 def is_outage(error: Exception) -> bool:
-    """Whether a verifier that fails like this may be back soon, and a text then goes on.
+    """Whether the verifier may be back soon after this error, so that the text can continue.
 
-    A server error that is none of the protocol's comes from a proxy whose verifier is gone. `EngineError` is one that
-    a verifier gives also when it ends; whether it has, its health tells.
+    A server error that the protocol does not know comes from a proxy whose verifier is gone. A verifier reports
+    `EngineError` also while it shuts down; its health tells whether it does.
     """
-    return isinstance(error, (*_GONE, EngineError)) or type(error) is ServerError
+    return isinstance(error, (*_AWAY, EngineError)) or type(error) is ServerError
 
 
 class Outages:
-    """Waits for one verifier, for all texts and connections of a pair. From any thread."""
+    """Waits for one verifier, for all texts and connections of a pair. Used from any thread."""
 
     def __init__(
         self,
@@ -72,72 +72,76 @@ class Outages:
         on_outage: Callable[[Outage], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`patience`: seconds to wait. `on_outage` is called about once a second meanwhile, by one thread at a time.
-        `clock` in seconds."""
+        """`patience`: seconds to wait. `on_outage` is called about once a second of waiting, by one thread at a time.
+        `clock` is in seconds.
+        """
         self.patience = patience
         self.stop = Stop()  # ends all waiting, now and later
         self._on_outage, self._clock = on_outage, clock
         self._telling = threading.Lock()
-        self._told: float | None = None
+        self._last_told: float | None = None
 
-    def through(self, do: Callable[[], T], look: Callable[[], Health]) -> T:
-        """What `do` returns, which is done again after an outage."""
-        outage: _Waiting | None = None
+    def retry(self, request: Callable[[], T], check_health: Callable[[], Health]) -> T:
+        """The result of `request`, which is repeated after each outage. `check_health` asks for the verifier's health.
+
+        Raises the last error when the wait is over or stopped.
+        """
+        outage: _OutageWait | None = None
         while True:
             try:
-                return do()
+                return request()
             except Exception as error:
                 if not is_outage(error):
                     raise
                 failure = error
             outage = outage or self.begin(self.stop)
-            if not outage.until_ready(failure, look):
+            if not outage.until_ready(failure, check_health):
                 raise failure from None
 
-    def begin(self, stop: Stop, *, unbegun: bool = False) -> "_Waiting":
-        """An outage begins. `unbegun`: nothing of the text is there, and the verifier is only busy."""
-        return _Waiting(self, stop, self._clock, min(self.patience, _BUSY) if unbegun else self.patience)
+    def begin(self, stop: Stop, *, unbegun: bool = False) -> "_OutageWait":
+        """Begin a wait. `unbegun`: there is nothing of the text yet, and the verifier is only busy."""
+        return _OutageWait(self, stop, self._clock, min(self.patience, _BUSY_PATIENCE) if unbegun else self.patience)
 
     def tell(self, outage: Outage) -> None:
-        """Tell it to whoever wants to know, unless that was done within the last second."""
+        """Call `on_outage`, at most once a second."""
         with self._telling:
             now = self._clock()
-            if self._on_outage is None or (self._told is not None and now - self._told < 1.0):
+            if self._on_outage is None or (self._last_told is not None and now - self._last_told < 1.0):
                 return
-            self._told = now
+            self._last_told = now
             self._on_outage(outage)
 
 
-class _Waiting:
-    """One outage, from the failure that showed it until something goes on."""
+class _OutageWait:
+    """The wait through one outage, from the first failure until a request succeeds."""
 
     def __init__(self, outages: Outages, stop: Stop, clock: Callable[[], float], patience: float) -> None:
         self._outages, self._stop, self._clock, self._patience = outages, stop, clock, patience
         self._began = clock()
-        self._in_vain = 0  # failures in a row of a verifier that was ready
+        self._failures = 0  # in a row, of a verifier that was ready
 
-    def until_ready(self, failure: Exception, look: Callable[[], Health]) -> bool:
-        """Wait until `look` finds the verifier ready; False when the waiting was stopped.
+    def until_ready(self, failure: Exception, check_health: Callable[[], Health]) -> bool:
+        """Wait until `check_health` finds the verifier ready. Returns False when the wait was stopped.
 
-        One that is ready and fails all the same is left alone for a while, which grows. Raises `failure` when the
-        patience is over or this goes on and on, or when it is no outage; and what `look` raises.
+        A verifier that is ready and fails all the same is left alone for a growing pause. Raises `failure` when the
+        patience is over, after too many such failures, or when it is no outage; and whatever `check_health` raises.
         """
-        if isinstance(failure, Overloaded):  # it is there, and says when to come back
-            wanted = float(failure.details.get("retry_after", 1))
-            if self._waited + wanted > self._patience:
+        if isinstance(failure, Overloaded):  # the verifier is there, and says when to retry
+            pause = float(failure.details.get("retry_after", 1))
+            if self._waited + pause > self._patience:
                 raise failure
-            self._pause(wanted, Health(False, failure.message), failure)
-        elif self._in_vain:
-            if self._in_vain > _IN_VAIN:
+            self._pause(pause, Health(False, failure.message), failure)
+        elif self._failures:
+            if self._failures > _MOST_FAILURES:
                 raise failure
-            self._pause(min(_PAUSE * 2 ** (self._in_vain + 1), _LONGEST_PAUSE), Health(False, str(failure)), failure)
+            self._pause(min(_PAUSE * 2 ** (self._failures + 1), _LONGEST_PAUSE), Health(False, str(failure)), failure)
         away = False
         while not self._stop.is_set():
-            health = look()
+            health = check_health()
             if health.ready:
-                if isinstance(failure, EngineError) and not away and not self._in_vain:
-                    raise failure  # its engine failed, and it did not go away
-                self._in_vain = 1 if away else self._in_vain + 1
+                if isinstance(failure, EngineError) and not away and not self._failures:
+                    raise failure  # the engine failed, and the verifier did not go away
+                self._failures = 1 if away else self._failures + 1
                 return True
             away = True
             self._pause(_PAUSE, health, failure)

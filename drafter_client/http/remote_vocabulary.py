@@ -1,4 +1,4 @@
-"""The verifier's vocabulary, for drafters that have none of their own."""
+"""The verifier's vocabulary, for drafters without a vocabulary of their own."""
 
 import json
 import threading
@@ -15,16 +15,16 @@ _TOO_OLD = (
 
 
 class RemoteVocabulary(Vocabulary):
-    """Bytes and classes are fetched once (some megabytes for a large one); texts are encoded by the verifier.
+    """Bytes and classes of the tokens are fetched once (some megabytes); the verifier encodes texts.
 
-    Raises BadReply when what comes is not the vocabulary that the verifier names.
+    Raises BadReply when the response is not the vocabulary whose fingerprint the verifier gives.
     """
 
     def __init__(self, client: VerifierClient, info: ModelInfo) -> None:
-        """`info`: what the client's `model` has said."""
+        """`info`: the result of `client.model`."""
         self._client = client
-        self._asking = threading.Lock()  # drafts of several texts at once may go through text
-        reply = client.fields("/vocabulary", client.call_if_there("GET", "/vocabulary", None, _TOO_OLD))
+        self._asking = threading.Lock()  # several texts at once may translate their drafts
+        reply = client.fields("/vocabulary", client.call_through_outages("GET", "/vocabulary", None, _TOO_OLD))
         pieces, kinds = reply.byte_strings("pieces"), reply.text("kinds")
         if len(kinds) != len(pieces) or not set(kinds) <= _KINDS.keys():
             raise reply.wrong("kinds", "is not one digit for each of the pieces")
@@ -36,5 +36,5 @@ class RemoteVocabulary(Vocabulary):
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         wanted = {"text": text, "add_begin": add_begin, "parse_control": parse_control}
         with self._asking:
-            reply = self._client.call_if_there("POST", "/tokenize", json.dumps(wanted).encode(), _TOO_OLD)
+            reply = self._client.call_through_outages("POST", "/tokenize", json.dumps(wanted).encode(), _TOO_OLD)
         return self._client.fields("/tokenize", reply).ids("token_ids", self.size)

@@ -1,4 +1,4 @@
-"""What a verifier answers, as types. Reading one raises BadReply for what no verifier says."""
+"""Responses of the verifier as types. Reading one raises BadReply for what no verifier sends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ from backends.vocabulary import Fingerprint
 from drafter_client.http.fields import Fields, broken_promise
 from speculation.acceptance.decisions import VERDICTS, Decision
 
-STREAM = "/sessions/…/stream"  # in messages, whatever the session
+STREAM = "/sessions/…/stream"  # in error texts, for every session
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What the verifier serves."""
+    """What the verifier serves: its response at `/model`."""
 
     name: str
     context_length: int
-    max_drafts: int
-    pass_ms: list[float]  # what a pass over 1, 2, … tokens takes it; may be empty
-    self_continue: bool  # whether it can go on by itself
+    max_drafts: int  # draft tokens that it judges at once
+    pass_ms: list[float]  # of its forward passes over 1, 2, … tokens; may be empty
+    self_continue: bool  # whether it supports self-continuation
     vocabulary: Fingerprint
     chat_template: str | None
-    modes: tuple[str, ...] = ("target",)  # in which it writes texts by itself
-    draft_model: str | None = None  # what drafts there, in mode fused
-    draft_pass_ms: float | None = None  # what a step of it takes
-    engine: str | None = None  # that runs the target
+    modes: tuple[str, ...] = ("target",)  # in which it writes whole texts
+    draft_model: str | None = None  # for server-side drafting, mode fused
+    draft_pass_ms: float | None = None  # of its forward pass over one token
+    engine: str | None = None  # the backend of the target
 
     @classmethod
     def read(cls, reply: Fields, below: int | None) -> "ModelInfo":
-        """`below`: of how many ids fingerprints were asked for."""
+        """`below`: the bound of the ids whose fingerprints were requested; None: of all."""
         return cls(
             name=reply.line("model"),
             context_length=reply.count("context_length", least=1),
@@ -61,7 +61,7 @@ def _fingerprint(reply: Fields, below: int | None) -> Fingerprint:
 
 
 def decisions_on(reply: Fields, tokens: list[int]) -> list[Decision] | None:
-    """Those on `tokens`, where the reply tells them."""
+    """The decisions on `tokens`, one for each; None where the response has none."""
     parts = reply.parts_if_any("decisions")
     if parts is None:
         return None
@@ -83,8 +83,8 @@ def decisions_on(reply: Fields, tokens: list[int]) -> list[Decision] | None:
 
 @dataclass(frozen=True, slots=True)
 class PrefillResponse:
-    """A session after its prefill: the prompt's ids, and the tokens behind those that were known, at least one unless
-    the text has ended."""
+    """A session after its prefill: the prompt's ids, and the tokens after the known ones, at least one unless the text
+    has ended."""
 
     session_id: str
     prompt_ids: list[int]
@@ -93,14 +93,14 @@ class PrefillResponse:
     sampling: dict[str, Any]
     queue_ms: float
     forward_ms: float
-    decisions: list[Decision] | None = None  # on each of `tokens`, where asked for
+    decisions: list[Decision] | None = None  # on each of `tokens`, where requested
 
     @classmethod
     def read(
         cls, reply: Fields, session_id: str, prompt_ids: list[int], known: Sequence[int] = ()
     ) -> "PrefillResponse":
-        """Id and prompt are what was sent: what comes back of them belongs nowhere unchecked. So do the `known` tokens,
-        behind which those of the reply stand."""
+        """`session_id`, `prompt_ids` and the `known` tokens are those of the request; the tokens of the response come
+        after the known ones. Raises BadReply where the prompt or the position in the response is another."""
         if reply.ids("prompt_ids") != prompt_ids:
             raise reply.wrong("prompt_ids", "is not what was sent")
         due = len(prompt_ids) + len(known)
@@ -123,7 +123,7 @@ class PrefillResponse:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResponse:
-    """Answer to a guess: committed tokens from its position on, and where the time went on the server.
+    """Response to a verify request: committed tokens from its position on, and the times on the server.
 
     At least one token, until the text has ended.
     """
@@ -135,34 +135,35 @@ class VerifyResponse:
     queue_ms: float
     forward_ms: float
     sessions: int = 1  # that shared the pass
-    decisions: list[Decision] | None = None  # on each of `tokens`, where asked for
-    unjudged: int = 0  # drafts at the end for which the session's credit did not suffice
+    decisions: list[Decision] | None = None  # on each of `tokens`, where requested
+    unjudged: int = 0  # draft tokens at the end for which the session's credit did not suffice
 
     @property
     def ran(self) -> bool:
-        """Whether the model ran for this guess: not for one that is out of date, nor for one that a longer contains."""
+        """Whether the model ran for this request: not if it was out of date, nor if a longer request contained it."""
         return self.judged > 0 or self.forward_ms > 0.0
 
     def recorded(self, drafts: int) -> int:
-        """How many of the tokens had been committed without this guess, of so many drafts: all, if it never ran.
+        """How many of the tokens were committed before this request of `drafts` draft tokens: all, if it never ran.
 
-        The drafts judged are the last ones but those unjudged, since none is sent for places beyond the target's last
-        token.
+        The judged draft tokens are the last ones except the unjudged, since none is sent for positions beyond the
+        target's last token.
         """
         if self.judged:
             return drafts - self.unjudged - self.judged
         return len(self.tokens) - self.ran
 
     def stood(self, drafts: int) -> int:
-        """Of those judged, how many stood; `drafts` were guessed, and what was known of them was not judged again.
+        """How many of the judged draft tokens were accepted, of the `drafts` that the request had.
 
-        Behind them the target's own token may equal a draft that was not judged.
+        `accepted` counts more: draft tokens that had been committed before, and one that was not judged and equals the
+        target's token after the judged ones.
         """
         return min(max(0, self.accepted - self.recorded(drafts)), self.judged)
 
     @classmethod
     def read(cls, reply: Fields, drafts: int) -> "VerifyResponse":
-        """`drafts`: how many were guessed."""
+        """`drafts`: how many draft tokens the request had."""
         tokens, finish_reason, timing = reply.ids("tokens"), reply.finish_reason(), reply.part("timing")
         if not tokens and finish_reason is None:
             raise reply.wrong("tokens", "is empty, and the text has not ended")
@@ -181,17 +182,17 @@ class VerifyResponse:
 
 @dataclass(frozen=True, slots=True)
 class StreamedTokens:
-    """An event of the stream: committed tokens, at least one. `own`: by the verifier itself, no guess being there."""
+    """An event of the stream: committed tokens, at least one. `own`: they are target-decoded (self-continuation)."""
 
     position: int
     tokens: list[int]
     own: bool
-    forward_ms: float | None  # of the pass that brought the last of them, where it was its own
-    decisions: list[Decision] | None = None  # on each of them, where asked for
+    forward_ms: float | None  # of the pass that decoded the last of them, where they are target-decoded
+    decisions: list[Decision] | None = None  # on each of `tokens`, where requested
 
     @classmethod
     def read(cls, event: Fields, due: int) -> "StreamedTokens":
-        """`due`: the position up to which the stream has told all."""
+        """`due`: the position after the tokens that the stream has sent so far."""
         position, tokens = event.count("position"), event.ids("tokens")
         if position != due:
             raise event.wrong("position", f"is {position} where {due} is due")
@@ -219,23 +220,23 @@ class StreamEnd:
 
 @dataclass(frozen=True, slots=True)
 class GenerateResponse:
-    """The last event of a text that the verifier wrote by itself."""
+    """The last event of `/generate`: a text that the verifier wrote, alone or with server-side drafting."""
 
     finish_reason: str
     sampling: dict[str, Any]
     queue_ms: float
     forward_ms: float
-    speculation: "Speculation | None"  # where it drafted, too
+    speculation: "Speculation | None"  # with server-side drafting
 
     @property
     def milliseconds(self) -> float:
-        """All that the verifier accounts for."""
+        """All the time that the verifier reports."""
         drafting = 0.0 if self.speculation is None else self.speculation.drafting_ms
         return self.queue_ms + self.forward_ms + drafting
 
     @classmethod
     def read(cls, event: Fields, streamed: list[int]) -> "GenerateResponse":
-        """`streamed`: the tokens of the events before it, and those that were known before."""
+        """`streamed`: the tokens known before the request, and those of the events before this one."""
         finish_reason, timing = event.finish_reason(), event.part("timing")
         if event.ids("token_ids") != streamed:
             raise event.wrong("token_ids", "is not what was streamed")
@@ -252,7 +253,7 @@ class GenerateResponse:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What drafting on the verifier's side came to, beside what its events have told."""
+    """Statistics of server-side drafting, beside those in the events."""
 
     draft_model: str
     looked_up: int
@@ -274,26 +275,26 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class ResponseBounds:
-    """What a text keeps to: token ids below `ids`, and no more of them than `tokens`, the prompt's included."""
+    """Bounds of a text: token ids below `ids`, and at most `tokens` of them, the prompt included."""
 
     url: str
     ids: int
     tokens: int
-    ends: frozenset[int] = frozenset()  # ids behind which there is nothing
+    ends: frozenset[int] = frozenset()  # ids of end tokens
 
     def finish_reason(self, text: list[int]) -> str | None:
-        """Why a text, its prompt included, cannot go on; None: it can."""
+        """Why `text`, its prompt included, is at its end; None: it is not."""
         if text[-1] in self.ends:
             return "stop"
         return "length" if len(text) >= self.tokens else None
 
     def check_explained(self, path: str, asked: bool, decisions: list[Decision] | None) -> None:
-        """Raise BadReply where the reasons for tokens were asked for and do not come."""
+        """Raise BadReply where decisions were requested and are missing."""
         if asked and decisions is None:
             raise broken_promise(self.url + path, "decisions are missing, and were asked for")
 
     def check(self, path: str, position: int, tokens: list[int]) -> None:
-        """Raise BadReply for tokens from `position` on that go beyond."""
+        """Raise BadReply where `tokens`, from `position` on, exceed the bounds."""
         if tokens and max(tokens) >= self.ids:
             raise broken_promise(self.url + path, f"a token is {max(tokens)}, and the vocabulary has {self.ids} ids")
         if position + len(tokens) > self.tokens:

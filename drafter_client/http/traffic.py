@@ -1,4 +1,4 @@
-"""The socket of a connection: it counts what really went over it, framing included, and notices a peer that is gone."""
+"""The socket of a connection: counts every byte, framing included, and notices a peer that is gone."""
 
 import io
 import select
@@ -10,23 +10,23 @@ from typing import Any
 
 from drafter_client.http.read_limit import ReadLimit
 
-# Socket options by which the system notices a peer that is gone without a word, where it has them: the first probe
-# after so many seconds of silence, so many between probes, so many probes; milliseconds for what is sent.
+# Socket options, where the system has them, to notice a peer that is gone without closing: seconds of silence before
+# the first probe, seconds between probes, number of probes; milliseconds until unacknowledged data count as lost.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 15_000}
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes so far, in both directions."""
+    """Bytes sent and received so far."""
 
     sent: int = 0
     received: int = 0
 
 
 class CountedSocket:
-    """The part of a connected socket that http.client uses, counting into `traffic`. With TLS: what is inside it.
+    """The part of a connected socket that http.client uses, counting into `traffic`. With TLS it counts plain bytes.
 
-    `limit` hears of all that comes, and may refuse it.
+    `limit` counts what is received, and may raise BadReply.
     """
 
     def __init__(self, sock: socket.socket, traffic: Traffic, limit: ReadLimit) -> None:
@@ -43,12 +43,12 @@ class CountedSocket:
         self._sock.settimeout(seconds)
 
     def readable(self, seconds: float) -> bool:
-        """Whether there is something to read within so many seconds, an end or an error included."""
+        """Whether there is something to read within `seconds`; the end of the stream and an error count."""
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
             return True
         if not hasattr(select, "poll"):  # Windows
             return bool(select.select([self._sock], [], [], seconds)[0])
-        poll = select.poll()  # `select` takes no descriptor beyond 1,024
+        poll = select.poll()  # `select` takes no descriptors above 1,023
         poll.register(self._sock, select.POLLIN)
         return bool(poll.poll(1e3 * seconds))
 
@@ -78,9 +78,9 @@ class _CountedReader(io.RawIOBase):
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Have the system find out within some 15 seconds that the peer is gone without a word."""
+    """Have the system notice within about 15 seconds that the peer is gone without closing."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE.items():
         if hasattr(socket, name):
-            with suppress(OSError):  # what a system has a name for it need not have
+            with suppress(OSError):  # a system may name an option and not support it
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

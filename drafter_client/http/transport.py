@@ -1,7 +1,7 @@
 """HTTP/1.1 exchanges over kept-alive connections, with every byte counted.
 
-On the standard library's client, because a round trip is what the whole product spends its time on: measured once
-against a trivial route on loopback, httpx's client took 1.8 times as long and its bare transport 1.5 times.
+Built on the standard library's client, because round trips take most of a drafter's time: against a trivial route on
+loopback, httpx's client took 1.8 times as long, and its bare transport 1.5 times.
 """
 
 import http.client
@@ -28,14 +28,14 @@ from drafter_client.http.read_limit import ReadLimit
 from drafter_client.http.traffic import CountedSocket, Traffic, keep_alive
 
 CONNECT_TIMEOUT = 5.0  # seconds
-IDLE_LIMIT = 60.0  # seconds; the verifier keeps idle connections for 75, so ours is never the stale one
-_LOOK_AFTER, _LOOK_AGAIN = 5.0, 3.0  # seconds without an answer after which `/health` is asked beside
-_LOOK_TIMEOUT = 10.0  # seconds; a verifier at work on a slow machine may take some of them
+IDLE_LIMIT = 60.0  # seconds; the verifier closes idle connections after 75, so this end gives them up first
+_PROBE_AFTER, _PROBE_AGAIN = 5.0, 3.0  # seconds without a response until `/health` is probed, and probed again
+_PROBE_TIMEOUT = 10.0  # seconds; a busy verifier on a slow machine may take some of them
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer: HTTP status and parsed JSON body."""
+    """One response: HTTP status, parsed JSON body, and the Retry-After header in seconds."""
 
     status: int
     body: Any
@@ -43,7 +43,7 @@ class Reply:
 
 
 class Transport(Protocol):
-    """Where requests go. `sent` and `received` count bytes of HTTP, heads included."""
+    """What sends requests. `sent` and `received` count bytes of HTTP, heads included."""
 
     @property
     def sent(self) -> int: ...
@@ -52,15 +52,16 @@ class Transport(Protocol):
     def received(self) -> int: ...
 
     def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-        """Send a request ahead of its `exchange`, the very next one, if that takes no new connection. Never waits.
+        """Send a request ahead of its `exchange`, which must come next. Never waits, and opens no connection.
 
-        Whatever goes wrong, that exchange meets again.
+        Raises nothing: the exchange meets the same error again.
         """
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
-        """One request and its answer. Raises a VerifierUnreachable, ConnectionLost, VerifierTimeout or BadReply.
+        """Send a request and return its response. `timeout` in seconds.
 
-        An answer that takes long is waited for as long as something answers at `/health`; else the connection is lost.
+        While the response takes long, `/health` is probed; without an answer there the connection counts as lost.
+        Raises VerifierUnreachable, ConnectionLost, VerifierTimeout or BadReply.
         """
 
     def stream(
@@ -68,24 +69,24 @@ class Transport(Protocol):
     ) -> Iterator[tuple[str, Any]]:
         """POST (GET without a body), then server-sent events as (name, parsed data).
 
-        An error reply is one event ("reply", Reply). Silence of `timeout` seconds is a lost connection: whoever has
-        nothing to say sends a comment now and then.
+        An error response is one event ("reply", Reply). Silence of `timeout` seconds is a lost connection: a verifier
+        without an event sends comments.
         """
 
     def connect(self) -> None:
-        """Have a connection ready for what comes. Raises VerifierUnreachable."""
+        """Open a connection for the next request. Raises VerifierUnreachable."""
 
     def abort(self) -> None:
-        """Make what is under way fail, and all that comes after it. From any thread."""
+        """Make the exchange under way fail, and every later one. From any thread."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class HttpTransport:
-    """One connection to one verifier. `url` is http(s)://host[:port][/prefix].
+    """One connection to one verifier. `url` is http(s)://host[:port][/prefix]. Raises BadUrl.
 
-    `checks_health`: whether it asks at `/health`, over another connection, while an answer takes long.
+    `checks_health`: whether to probe `/health` over another connection while a response takes long.
     """
 
     def __init__(self, url: str, *, checks_health: bool = True) -> None:
@@ -93,10 +94,10 @@ class HttpTransport:
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError as error:  # an unfinished IPv6 address, a port that is no number below 65536
+        except ValueError as error:  # as for an unfinished IPv6 address, or a port that is no number below 65536
             raise BadUrl(f"{url!r} is not the address of a verifier ({error}): write http://host:port") from None
-        odd = not parts.path.isascii() or any(sign.isspace() or not sign.isprintable() for sign in url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or odd:
+        invalid = not parts.path.isascii() or any(each.isspace() or not each.isprintable() for each in url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or invalid:
             raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
         self._url = url.rstrip("/")
         self._authority = authority_of(parts.hostname, port)
@@ -106,9 +107,9 @@ class HttpTransport:
         self._proxy = None if is_loopback(self._host) else proxy_for(parts.scheme, self._host)
         self._connection: http.client.HTTPConnection | None = None
         self._response: http.client.HTTPResponse | None = None
-        self._socket: CountedSocket | None = None  # the connection's, which gives it up when a last answer begins
-        self._begun: bytes | None = None  # the body of a request that was sent ahead
-        self._beside: HttpTransport | None = None  # asks at `/health` while an answer takes long
+        self._socket: CountedSocket | None = None  # kept here, as the connection drops it when its last response begins
+        self._begun: bytes | None = None  # the body of the request that was sent ahead
+        self._prober: HttpTransport | None = None  # probes `/health` while a response takes long
         self._last_used = 0.0
         self._aborted = False
         self._traffic, self._limit = Traffic(), ReadLimit()
@@ -132,7 +133,7 @@ class HttpTransport:
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
         begun, self._begun = self._begun, None
-        if begun is not None and begun is not body:  # the answer that comes first is another's
+        if begun is not None and begun is not body:  # the next response belongs to another request
             self.close()
         with self._guarded(path, timeout):
             if begun is not None and self._connection is not None:
@@ -140,7 +141,8 @@ class HttpTransport:
             else:
                 response = self._send(method, path, body, headers, timeout)
             data = response.read()
-            if not data and response.will_close and response.length is None:  # http.client takes half a head for whole
+            # http.client takes half a head for a whole one.
+            if not data and response.will_close and response.length is None:
                 raise http.client.IncompleteRead(data)
             return self._reply(response, data)
 
@@ -155,7 +157,7 @@ class HttpTransport:
                 refused = self._reply(response, response.read())
             self._limit.next_event(path)
             line = b""
-            for line in response:  # nothing is left of a refusal
+            for line in response:  # of a refusal, nothing is left to read
                 field, _, value = line.rstrip(b"\r\n").partition(b": ")
                 if field == b"event":
                     name = value.decode(errors="replace")
@@ -173,16 +175,16 @@ class HttpTransport:
         self._last_used = time.monotonic()
 
     def abort(self) -> None:
-        self._aborted = True  # before a look at the socket: whoever is about to have one looks at this after
-        sock, beside = self._socket, self._beside
+        self._aborted = True  # before the socket is read: `_connected` checks it after setting the socket
+        sock, prober = self._socket, self._prober
         if sock is not None:
-            with suppress(OSError):  # it may just have been closed, or its last answer read to the end
+            with suppress(OSError):  # it may just have been closed, or read to its end
                 sock.shutdown(socket.SHUT_RDWR)
-        if beside is not None:
-            beside.abort()
+        if prober is not None:
+            prober.abort()
 
     def close(self) -> None:
-        if self._response is not None:  # which may be read in part only
+        if self._response is not None:  # perhaps read in part only
             self._response.close()
             self._response = None
         if self._connection is not None:
@@ -192,9 +194,9 @@ class HttpTransport:
 
     @contextmanager
     def _guarded(self, path: str, timeout: float, silence: type[DrafterError] = VerifierTimeout) -> Iterator[None]:
-        """Errors of an exchange by our names, and no connection kept on which the rest of an answer may still come.
+        """Translate the errors of an exchange, and close a connection on which the rest of a response may still come.
 
-        `silence`: the error for it.
+        `silence`: the error to raise for it.
         """
         try:
             yield
@@ -226,7 +228,7 @@ class HttpTransport:
         timeout: float,
     ) -> None:
         connection.sock.settimeout(timeout)
-        # Head and body in one packet: http.client would send two, and checks every header anew each time.
+        # Head and body in one packet: http.client would send two, and check every header again each time.
         connection.sock.sendall(self._head(method, path, headers, body) + (body or b""))
 
     def _receive(
@@ -237,38 +239,38 @@ class HttpTransport:
         self._response = response = http.client.HTTPResponse(connection.sock, method=method)
         response.begin()
         if response.will_close:
-            connection.close()  # the response keeps the socket until it is read
+            connection.close()  # the response keeps the socket open until it is read
         self._limit.head(path, response.status, response.length)
         self._last_used = time.monotonic()
         return response
 
     def _await_answer(self, path: str, timeout: float) -> None:
-        """Wait until the answer begins. Raises TimeoutError, and ConnectionLost where nothing answers beside."""
-        waited, pause = 0.0, min(_LOOK_AFTER, timeout)
+        """Wait until the response begins. Raises TimeoutError, and ConnectionLost where `/health` does not answer."""
+        waited, pause = 0.0, min(_PROBE_AFTER, timeout)
         while self._socket is not None and not self._socket.readable(pause):
             waited += pause
             if waited >= timeout:
                 raise TimeoutError
             if self._checks_health:
-                self._look_beside(path, waited)
-            pause = min(_LOOK_AGAIN, timeout - waited)
+                self._probe_health(path, waited)
+            pause = min(_PROBE_AGAIN, timeout - waited)
 
-    def _look_beside(self, path: str, waited: float) -> None:
+    def _probe_health(self, path: str, waited: float) -> None:
         """Raise ConnectionLost if nothing answers at `/health` over another connection."""
-        beside = self._beside = HttpTransport(self._url, checks_health=False)
+        prober = self._prober = HttpTransport(self._url, checks_health=False)
         try:
             if self._aborted:
-                beside.abort()
-            beside.exchange("GET", "/health", None, {}, _LOOK_TIMEOUT)
+                prober.abort()
+            prober.exchange("GET", "/health", None, {}, _PROBE_TIMEOUT)
         except BadReply:
-            pass  # whatever it said, it is there
+            pass  # any answer shows that the server is there
         except DrafterError as error:
             raise ConnectionLost(
-                f"{self._url}{path} sent nothing for {waited:g} s, and nothing answers beside: {error}"
+                f"{self._url}{path} sent nothing for {waited:g} s, and /health did not answer: {error}"
             ) from error
         finally:
-            self._beside = None
-            beside.close()
+            self._prober = None
+            prober.close()
 
     def _head(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> bytes:
         target = self._prefix + path
@@ -296,7 +298,7 @@ class HttpTransport:
                 connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT)
             try:
                 connection.connect()
-            except (OSError, UnicodeError, http.client.HTTPException) as error:  # Unicode: a host that cannot be one
+            except (OSError, UnicodeError, http.client.HTTPException) as error:  # UnicodeError: an invalid host name
                 connection.close()
                 through = f" through the proxy {host}:{port}" if self._proxy is not None else ""
                 raise VerifierUnreachable(
@@ -308,11 +310,11 @@ class HttpTransport:
             self._connection = connection
             if self._aborted:
                 self.close()
-                raise ConnectionLost(f"the exchange with {self._url} was broken off")
+                raise ConnectionLost(f"the exchange with {self._url} was aborted")
         return self._connection
 
     def _is_stale(self, connection: http.client.HTTPConnection) -> bool:
-        """Whether they have closed it, as their last answer had announced, or may have."""
+        """Whether the server has closed the connection, as its last response announced, or may have."""
         return connection.sock is None or time.monotonic() - self._last_used > IDLE_LIMIT
 
     def _reply(self, response: http.client.HTTPResponse, data: bytes) -> Reply:
@@ -328,5 +330,5 @@ class HttpTransport:
     def _parsed(self, data: bytes) -> Any:
         try:
             return json.loads(data)
-        except (ValueError, RecursionError):  # the latter for thousands of brackets
+        except (ValueError, RecursionError):  # RecursionError: thousands of brackets
             raise BadReply(f"{self._url} answered with something that is not JSON: is it a verifier?") from None

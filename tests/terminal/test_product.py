@@ -90,7 +90,7 @@ def test_compare_says_which_way_is_the_fastest(verifier: Verifier, tmp_path: Pat
     arguments += ["--verifier", verifier.url, "--prompt-file", str(case)]
     with shown("compare", *arguments, columns=columns) as screen:
         assert screen.coloured
-        assert "x target" in screen.text and re.search(r"^fastest: \w+", screen.text, re.MULTILINE)
+        assert "x target" in screen.text and re.search(r"^fastest fixed mode: \w+", screen.text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("columns", [100, 80])

@@ -1,4 +1,4 @@
-"""Jobs in several threads, told from outside when to go on: no timing, every order is forced."""
+"""Tasks in several threads whose order the tests force with events: nothing depends on timing."""
 
 import threading
 from contextlib import closing
@@ -19,28 +19,28 @@ def _no_thread_is_left() -> object:
 
 
 @pytest.mark.parametrize("threads", [1, 3, 20])
-def test_all_jobs_are_done_once(threads: int) -> None:
-    results = in_parallel(range(10), lambda job: job + 100, threads, threading.Event())
+def test_each_task_is_done_once(threads: int) -> None:
+    results = in_parallel(range(10), lambda task: task + 100, threads, threading.Event())
     assert sorted(results) == list(range(100, 110))
 
 
 def test_one_thread_keeps_the_order() -> None:
-    assert list(in_parallel(range(10), lambda job: job, 1, threading.Event())) == list(range(10))
+    assert list(in_parallel(range(10), lambda task: task, 1, threading.Event())) == list(range(10))
 
 
-def test_no_jobs_at_all() -> None:
-    assert list(in_parallel([], lambda job: job, 4, threading.Event())) == []
+def test_no_tasks_give_no_results() -> None:
+    assert list(in_parallel([], lambda task: task, 4, threading.Event())) == []
 
 
-def test_so_many_are_at_work_and_results_come_as_they_get_done() -> None:
+def test_results_come_in_order_of_completion() -> None:
     together = threading.Barrier(3, timeout=20)
     second_is_out = threading.Event()
 
-    def work(job: int) -> int:
-        together.wait()  # passes only when all three are at work
-        if job != 1:
+    def work(task: int) -> int:
+        together.wait()  # passes only when all three are running
+        if task != 1:
             assert second_is_out.wait(20)
-        return job
+        return task
 
     results = in_parallel([0, 1, 2], work, 3, threading.Event())
     assert next(results) == 1
@@ -48,29 +48,29 @@ def test_so_many_are_at_work_and_results_come_as_they_get_done() -> None:
     assert sorted(results) == [0, 2]
 
 
-def test_what_is_done_when_it_stops_is_kept_and_nothing_is_begun_any_more() -> None:
+def test_stop_keeps_finished_results_and_starts_nothing() -> None:
     stop, begun = threading.Event(), SimpleQueue[int]()
 
-    def work(job: int) -> int | None:
-        begun.put(job)
-        if job == 2:
+    def work(task: int) -> int | None:
+        begun.put(task)
+        if task == 2:
             stop.set()
-            return None  # broken off
-        return job
+            return None  # abandoned
+        return task
 
     assert list(in_parallel(range(9), work, 1, stop)) == [0, 1]
     assert begun.qsize() == 3
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), KeyboardInterrupt()])
-def test_an_error_ends_the_others_and_is_raised_after_what_got_done(error: BaseException) -> None:
+def test_an_error_stops_the_others_and_is_raised_after_the_results(error: BaseException) -> None:
     stop = threading.Event()
     failing = threading.Event()
 
-    def work(job: int) -> int:
-        if job == 0:
+    def work(task: int) -> int:
+        if task == 0:
             assert failing.wait(20) and stop.wait(20)
-            return job
+            return task
         failing.set()
         raise error
 
@@ -80,13 +80,13 @@ def test_an_error_ends_the_others_and_is_raised_after_what_got_done(error: BaseE
         next(results)
 
 
-def test_closing_ends_it() -> None:
+def test_closing_stops_the_threads() -> None:
     stop = threading.Event()
 
-    def work(job: int) -> int:
-        if job:
+    def work(task: int) -> int:
+        if task:
             assert stop.wait(20)
-        return job
+        return task
 
     with closing(in_parallel(range(50), work, 2, stop)) as results:
         assert next(results) == 0
@@ -94,12 +94,12 @@ def test_closing_ends_it() -> None:
 
 
 @given(st.permutations(range(8)), st.integers(0, 8))
-def test_in_order(places: list[int], count: int) -> None:
+def test_in_order_passes_items_in_order_of_position(positions: list[int], count: int) -> None:
     order: InOrder[str] = InOrder()
-    come = places[:count]
+    come = positions[:count]
     passed: list[str] = []
-    for number, place in enumerate(come, 1):
-        passed += order.put(place, str(place))
+    for number, position in enumerate(come, 1):
+        passed += order.put(position, str(position))
         so_far = set(come[:number])
         ready = next(at for at in range(9) if at not in so_far)
         assert passed == [str(at) for at in range(ready)]

@@ -1,4 +1,4 @@
-"""Files of prompts: what is read from them, and what is said of a file that is none."""
+"""Prompt files: how they are read, and the errors of a bad one."""
 
 import json
 
@@ -22,7 +22,7 @@ def _parse(data: bytes, name: str = "p.txt", **more: object) -> list[Prompt]:
 
 
 @given(st.lists(LINES, min_size=1), st.sampled_from(["\n", "\r\n"]), st.booleans())
-def test_each_line_is_a_prompt_to_the_letter(texts: list[str], end: str, ended: bool) -> None:
+def test_each_line_is_a_prompt_unchanged(texts: list[str], end: str, ended: bool) -> None:
     data = (end.join(texts) + (end if ended else "")).encode()
     assert _parse(data) == [Prompt(at, text, DEFAULTS) for at, text in enumerate(texts)]
 
@@ -33,14 +33,14 @@ def test_an_object_holds_any_text(texts: list[str], ascii_only: bool) -> None:
     assert [prompt.text for prompt in _parse(data, "p.jsonl")] == texts
 
 
-def test_a_mark_of_the_byte_order_is_no_text() -> None:
+def test_a_byte_order_mark_is_no_text() -> None:
     assert [prompt.text for prompt in _parse(b"\xef\xbb\xbfa\nb")] == ["a", "b"]
     assert _parse(b'\xef\xbb\xbf{"prompt": "a"}', "p.jsonl")[0].text == "a"
 
 
-def test_an_object_goes_before_the_flags() -> None:
-    own = {"max_tokens": 3, "temperature": 1, "top_k": 5, "top_p": 0.5, "seed": 9}
-    lines = [{"prompt": "a", "id": "x", "system": "s", **own}, {"prompt": "b", "id": 7, "max_tokens": None}]
+def test_the_settings_of_an_object_override_the_flags() -> None:
+    settings = {"max_tokens": 3, "temperature": 1, "top_k": 5, "top_p": 0.5, "seed": 9}
+    lines = [{"prompt": "a", "id": "x", "system": "s", **settings}, {"prompt": "b", "id": 7, "max_tokens": None}]
     first, second = _parse("\n".join(map(json.dumps, lines)).encode(), "p.jsonl", chat=True, system="t")
     options = Options(max_tokens=3, temperature=1, top_k=5, top_p=0.5, seed=9, mode=Mode.TARGET)
     assert first == Prompt(0, "a", options, "x", True, "s") and first.label == "prompt 1 (x)"
@@ -57,7 +57,7 @@ def test_an_object_goes_before_the_flags() -> None:
         (b"a\ncaf\xe9\n", "p.txt, line 2: this is not UTF-8 text"),
     ],
 )
-def test_text_that_is_no_file_of_prompts(data: bytes, complaint: str) -> None:
+def test_a_bad_text_file_is_refused_with_the_line(data: bytes, complaint: str) -> None:
     with pytest.raises(BadPromptFile) as raised:
         _parse(data)
     assert str(raised.value) == complaint
@@ -78,7 +78,7 @@ KEYS = "prompt, id, system, max_tokens, temperature, top_k, top_p, seed"
         ('{"prompt": ""}', "the prompt is empty: give at least one character to continue"),
         ('{"prompt": ["a"]}', 'prompt must be text, got ["a"]'),
         ('{"prompt": "\\ud800"}', "prompt holds half a character (a lone surrogate): this is not text"),
-        ('{"prompt": "a", "prompt": "b"}', "a key stands there twice"),
+        ('{"prompt": "a", "prompt": "b"}', "a key is given twice"),
         ('{"prompt": "a", "max_token": 3}', f"'max_token' is no key of a prompt, which are {KEYS}"),
         ('{"prompt": "a", "max_tokens": "3"}', 'max_tokens must be a whole number, got "3"'),
         ('{"prompt": "a", "max_tokens": true}', "max_tokens must be a whole number, got true"),
@@ -94,13 +94,13 @@ KEYS = "prompt, id, system, max_tokens, temperature, top_k, top_p, seed"
     ],
     ids=range(22),
 )
-def test_an_object_that_is_no_prompt(line: str, complaint: str) -> None:
+def test_a_bad_object_is_refused_with_the_line(line: str, complaint: str) -> None:
     with pytest.raises(BadPromptFile) as raised:
         _parse(b'{"prompt": "fine", "id": "x"}\n' + line.encode() + b"\n", "p.jsonl")
     assert str(raised.value) == f"p.jsonl, line 2: {complaint}"
 
 
-def test_a_name_does_nothing_to_a_terminal() -> None:
+def test_an_id_is_shown_without_control_characters() -> None:
     (prompt,) = _parse(b'{"prompt": "a", "id": "\\u001b[31m\\nx"}', "p.jsonl")
     assert prompt.label == r"prompt 1 (\x1b[31m\nx)"
     (long,) = _parse(b'{"prompt": "a", "id": "' + b"y" * 4000 + b'"}', "p.jsonl")

@@ -1,4 +1,4 @@
-"""Results files: whatever a run leaves behind, the next one comes to the same file; nothing else is ever touched."""
+"""Results files: after any interruption the next run produces the same file; foreign files are never changed."""
 
 import json
 import os
@@ -42,7 +42,7 @@ WHOLE = b"".join(encode(_text(at)) for at in range(5))
 
 
 def _resume(path: Path, results: Sequence[Result] = tuple(map(_text, range(5)))) -> list[int]:
-    """A run to its end, with what each prompt comes to; returns those that it tried."""
+    """Run to the end with the given results. Returns the indices of the prompts that were tried."""
     with ResultsFile(path) as file:
         found = file.begin(PROMPTS, MODELS)
         todo = [result for result in results if result.index not in found or found[result.index].failed]
@@ -53,10 +53,10 @@ def _resume(path: Path, results: Sequence[Result] = tuple(map(_text, range(5))))
 
 
 @given(st.permutations(range(5)), st.sets(st.integers(0, 4)), st.data())
-def test_from_every_cut_the_next_run_comes_to_the_same_file(
+def test_from_every_cut_the_next_run_produces_the_same_file(
     order: list[int], errors: set[int], data: st.DataObject
 ) -> None:
-    """Some prompts fail at first, and again after others; then the file breaks off anywhere."""
+    """Some prompts fail, some are written twice; then the file is cut anywhere."""
     left = b"".join(encode(_error(at) if at in errors else _text(at)) for at in [*order, *order[:2]])
     left = left[: data.draw(st.integers(0, len(left)))]
     with tempfile.TemporaryDirectory() as folder:
@@ -70,16 +70,16 @@ def test_from_every_cut_the_next_run_comes_to_the_same_file(
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=12))
-def test_the_last_that_finished_counts_or_else_the_last(came: list[tuple[int, bool]]) -> None:
+def test_the_last_finished_line_counts_or_else_the_last(came: list[tuple[int, bool]]) -> None:
     results = [Result(at, {"error": {}, "n": n} if bad else {"n": n}) for n, (at, bad) in enumerate(came)]
     chosen = latest(results)
     assert list(chosen) == sorted({at for at, _ in came})
     for at, result in chosen.items():
-        own = [each for each in results if each.index == at]
-        assert result == next((each for each in reversed(own) if not each.failed), own[-1])
+        lines = [each for each in results if each.index == at]
+        assert result == next((each for each in reversed(lines) if not each.failed), lines[-1])
 
 
-def test_a_line_says_what_was_asked_and_what_came_of_it() -> None:
+def test_a_line_has_the_settings_and_the_result() -> None:
     line = json.loads(encode(_text(1)))
     assert list(line)[:6] == ["format", "index", "id", "prompt", "asked", "text"]
     assert (line["format"], line["index"], line["id"], line["prompt"]) == ("specpair-result-1", 1, "w", "b")
@@ -98,9 +98,9 @@ def test_an_error_keeps_its_name() -> None:
         "type": "invalid_request_error",
         "message": "the prompt has 9 tokens",
     }
-    own = failed(PROMPTS[0], MODELS, BadPrompt("empty"))
-    assert own.line["error"] == {"code": "bad_prompt", "type": "drafter_error", "message": "empty"}
-    assert own.failed and not _text(0).failed
+    drafter_error = failed(PROMPTS[0], MODELS, BadPrompt("empty"))
+    assert drafter_error.line["error"] == {"code": "bad_prompt", "type": "drafter_error", "message": "empty"}
+    assert drafter_error.failed and not _text(0).failed
 
 
 @pytest.mark.parametrize(
@@ -126,26 +126,26 @@ def test_an_error_keeps_its_name() -> None:
     ],
     ids=range(17),
 )
-def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, data: bytes, line: int) -> None:
+def test_a_foreign_file_is_refused_and_not_changed(tmp_path: Path, data: bytes, line: int) -> None:
     path = tmp_path / "notes.jsonl"
     path.write_bytes(data)
     with pytest.raises(ForeignOutput) as raised:
         ResultsFile(path)
-    told = "this is no result of --prompt-file: the file is left as it is, give another --output"
-    assert str(raised.value) == f"{path}, line {line}: {told}"
+    message = "this is no result of --prompt-file: the file is left as it is, give another --output"
+    assert str(raised.value) == f"{path}, line {line}: {message}"
     assert path.read_bytes() == data
 
 
-def _otherwise(**changes: Any) -> list[Prompt]:
+def _prompts_with(**changes: Any) -> list[Prompt]:
     return [replace(prompt, options=replace(prompt.options, **changes)) for prompt in PROMPTS]
 
 
 @pytest.mark.parametrize(
     ("prompts", "models", "what"),
     [
-        (_otherwise(max_tokens=3), MODELS, "prompt 2 had other settings: max_tokens was 128 and is 3"),
+        (_prompts_with(max_tokens=3), MODELS, "prompt 2 had other settings: max_tokens was 128 and is 3"),
         (
-            _otherwise(seed=4, mode=Mode.TARGET),
+            _prompts_with(seed=4, mode=Mode.TARGET),
             MODELS,
             'prompt 2 had other settings: seed was null and is 4, mode was "remote" and is "target"',
         ),
@@ -166,7 +166,7 @@ def _otherwise(**changes: Any) -> list[Prompt]:
     ids=["tokens", "seed and mode", "target", "chat", "prompt", "id", "fewer"],
 )
 @pytest.mark.parametrize("line", [_text(1), _error(1)], ids=["text", "error"])
-def test_results_of_another_run_are_refused_and_left_alone(
+def test_results_of_another_run_are_refused_and_not_changed(
     tmp_path: Path, line: Result, prompts: list[Prompt], models: Models, what: str
 ) -> None:
     path = tmp_path / "r.jsonl"
@@ -174,7 +174,7 @@ def test_results_of_another_run_are_refused_and_left_alone(
     with ResultsFile(path) as file, pytest.raises(OtherResults) as raised:
         file.begin(prompts, models)
     assert str(raised.value).startswith(f"{path} holds the results of another run: {what}")
-    assert str(raised.value).endswith(". Give another --output, or ask as then")
+    assert str(raised.value).endswith(". Give another --output, or the settings of that run")
     assert path.read_bytes() == encode(line) + b'{"for'
 
 
@@ -189,7 +189,7 @@ def test_results_of_another_run_are_refused_and_left_alone(
     ],
     ids=str,
 )
-def test_what_drafted_matters_where_the_text_depends_on_it(
+def test_the_draft_models_matter_where_the_text_depends_on_them(
     tmp_path: Path, strategy: Strategy, mode: Mode, others: list[Models]
 ) -> None:
     drafts = Models("big-7b", "here-1b", "there-1b")
@@ -209,13 +209,13 @@ def test_what_drafted_matters_where_the_text_depends_on_it(
                 assert list(file.begin(prompts, models)) == [0]
 
 
-def test_more_prompts_than_then_are_no_other_run(tmp_path: Path) -> None:
+def test_prompts_may_be_added_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_bytes(encode(_text(0)))
     assert _resume(path) == [1, 2, 3, 4]
 
 
-def test_a_result_is_there_at_once(tmp_path: Path) -> None:
+def test_a_result_is_written_at_once(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     with ResultsFile(path) as file:
         assert file.begin(PROMPTS, MODELS) == {}
@@ -224,7 +224,7 @@ def test_a_result_is_there_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
-def test_while_one_run_has_the_file_another_is_refused_and_takes_nothing(tmp_path: Path) -> None:
+def test_a_second_run_is_refused_while_one_has_the_file(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     for begun in (False, True):
         with ResultsFile(path) as file:
@@ -242,7 +242,7 @@ def test_while_one_run_has_the_file_another_is_refused_and_takes_nothing(tmp_pat
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
 @pytest.mark.parametrize("other", ["put in order", "removed"])
-def test_a_file_that_another_run_replaces_while_it_is_opened_is_opened_again(
+def test_a_file_replaced_while_it_is_opened_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     path = tmp_path / "r.jsonl"
@@ -253,20 +253,20 @@ def test_a_file_that_another_run_replaces_while_it_is_opened_is_opened_again(
             first.add(_text(at))
     take = file_lock.take
 
-    def late(descriptor: int, *, wait: bool) -> bool:
-        """The other run ends between opening and locking."""
+    def take_late(descriptor: int, *, wait: bool) -> bool:
+        """The first run ends between opening and locking."""
         monkeypatch.setattr(file_lock, "take", take)
         first.put_in_order()
         first.close()
         return take(descriptor, wait=wait)
 
-    monkeypatch.setattr(file_lock, "take", late)
+    monkeypatch.setattr(file_lock, "take", take_late)
     assert _resume(path) == ([0, 1, 4] if other == "put in order" else [0, 1, 2, 3, 4])
     assert path.read_bytes() == WHOLE
 
 
 @pytest.mark.parametrize("there", [None, b""])
-def test_a_run_that_does_not_begin_leaves_things_as_they_were(tmp_path: Path, there: bytes | None) -> None:
+def test_a_run_that_does_not_begin_changes_nothing(tmp_path: Path, there: bytes | None) -> None:
     path = tmp_path / "r.jsonl"
     if there is not None:
         path.write_bytes(there)
@@ -276,7 +276,7 @@ def test_a_run_that_does_not_begin_leaves_things_as_they_were(tmp_path: Path, th
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links and modes are POSIX's")
-def test_the_file_that_a_link_names_is_put_in_order_and_keeps_its_mode(tmp_path: Path) -> None:
+def test_the_target_of_a_link_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
     path, link = tmp_path / "r.jsonl", tmp_path / "link"
     path.write_bytes(encode(_text(4)))
     path.chmod(0o640)
@@ -286,7 +286,7 @@ def test_the_file_that_a_link_names_is_put_in_order_and_keeps_its_mode(tmp_path:
 
 
 @pytest.mark.parametrize("where", ["", "missing/r.jsonl"])
-def test_a_place_that_holds_no_file_is_named(tmp_path: Path, where: str) -> None:
+def test_a_path_that_cannot_be_a_file_is_named(tmp_path: Path, where: str) -> None:
     with pytest.raises(BadOutput) as raised, ResultsFile(tmp_path / where) as file:
         file.begin(PROMPTS, MODELS)
     assert str(tmp_path) in str(raised.value) and isinstance(raised.value, DrafterError)

@@ -1,4 +1,4 @@
-"""The table behind many prompts, printed into a console of 80 columns and read as it is."""
+"""The totals of many prompts, printed on a console of 80 columns and compared as they are."""
 
 import io
 from typing import Any
@@ -28,7 +28,7 @@ def _shown(totals: Totals, width: int = 80) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
-def test_the_table_whole() -> None:
+def test_the_whole_table() -> None:
     assert (
         _shown(Totals.of(5, FOUND, NEW, 4.0))
         == """\
@@ -49,7 +49,7 @@ def test_the_table_whole() -> None:
     )
 
 
-def test_nothing_at_all() -> None:
+def test_totals_without_texts_are_dashes() -> None:
     assert (
         _shown(Totals.of(2, [], [FAILED], 0.0))
         == """\
@@ -67,7 +67,7 @@ def test_nothing_at_all() -> None:
     )
 
 
-def test_without_drafts_there_is_nothing_to_say_of_them() -> None:
+def test_without_drafts_there_is_no_acceptance() -> None:
     totals = Totals.of(1, [], [_text(0, 10, 100.0, draft_model="", rounds=0, drafted=0, accepted=0)], 0.2)
     assert (totals.title, totals.acceptance_rate, totals.mean_acceptance_length) == ("big-7b", None, None)
     assert (totals.tokens_per_second, totals.rate_median, totals.rate_p10) == (50.0, 100.0, 100.0)
@@ -83,7 +83,7 @@ def test_without_drafts_there_is_nothing_to_say_of_them() -> None:
         ("coupled", None, "remote", None),
     ],
 )
-def test_another_strategy_than_the_usual_is_named_and_whether_it_is_exact(
+def test_another_strategy_is_named_with_its_exactness(
     strategy: str, threshold: float | None, mode: str, row: str | None
 ) -> None:
     asked = {"strategy": strategy, "threshold": threshold, "mode": mode}
@@ -92,5 +92,5 @@ def test_another_strategy_than_the_usual_is_named_and_whether_it_is_exact(
     assert [each for each in rows if each.startswith("strategy")] == ([] if row is None else [row])
 
 
-def test_a_narrow_terminal_breaks_nothing() -> None:
+def test_a_narrow_terminal_is_not_exceeded() -> None:
     assert all(len(line) <= 60 for line in _shown(Totals.of(5, FOUND, NEW, 4.0), 60).splitlines())

@@ -1,4 +1,4 @@
-"""The command line, run in this process: flags in; status, standard output and standard error out."""
+"""Runs the command line in this process: flags in; status, standard output and standard error out."""
 
 import io
 import sys
@@ -14,7 +14,7 @@ TOY = ["--backend", "scripted", "--draft-model", "1"]
 
 @dataclass(frozen=True)
 class Ran:
-    """What a program left behind."""
+    """Exit status and output of a program."""
 
     status: int
     out: str
@@ -25,7 +25,7 @@ Command = Callable[..., Ran]
 
 
 class Terminal(io.StringIO):
-    """Standard input where nobody has piped anything."""
+    """Standard input that is a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""`drafter --prompt-file` against a real verifier: results in order, resumed, interrupted, with errors among them."""
+"""`drafter --prompt-file` with a real verifier: results in order, resumed runs, interrupts and errors."""
 
 import json
 import os
@@ -22,6 +22,7 @@ from drafter_client.errors import ConnectionLost
 from tests.drafter_client.cli.command_line import TOY, Command
 from tests.drafter_client.support import Verifier, plain, serving
 from tests.paths import ROOT
+from tests.terminal.screen import Screen
 
 PROMPTS = [f"def f{at}(x{'y' * (at % 3)}):" for at in range(7)]
 NGRAM = ["--backend", "ngram"]
@@ -66,8 +67,8 @@ def _lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
-def _without_figures(lines: list[dict[str, Any]]) -> list[Any]:
-    """What is the same in every run."""
+def _without_metrics(lines: list[dict[str, Any]]) -> list[Any]:
+    """The keys that are the same in every run."""
     names = ("index", "id", "prompt", "asked", "text", "token_ids", "finish_reason", "sampling", "error")
     return [{name: line.get(name) for name in names} for line in lines]
 
@@ -77,14 +78,14 @@ def _without_figures(lines: list[dict[str, Any]]) -> list[Any]:
     [(way, count) for way in (NGRAM, TARGET, TOY, [*TOY, "--mode", "auto"]) for count in ("1", "3", "64")],
     ids=str,
 )
-def test_each_text_is_what_its_prompt_alone_gives_and_they_come_in_order(
+def test_each_text_is_that_of_its_prompt_alone_and_in_order(
     drafter: Command, verifier: Verifier, prompts: Path, way: list[str], concurrency: str
 ) -> None:
     ran = drafter(*_flags(verifier, prompts, *way, "--concurrency", concurrency))
     assert (ran.status, ran.out) == (0, "".join(_text(prompt) + "\n" for prompt in PROMPTS))
 
 
-def test_json_is_a_line_for_each_text_the_same_as_in_the_file(
+def test_json_prints_the_lines_of_the_results_file(
     drafter: Command, verifier: Verifier, prompts: Path, output: Path
 ) -> None:
     flags = _flags(verifier, prompts, *NGRAM, "--concurrency", "3", "--seed", "5", "--temperature", "0.9")
@@ -94,7 +95,7 @@ def test_json_is_a_line_for_each_text_the_same_as_in_the_file(
     assert [line["prompt"] for line in lines] == PROMPTS and {line["sampling"]["seed"] for line in lines} == {5}
     into = drafter(*flags, "--output", str(output))
     assert (into.status, into.out) == (0, "")
-    assert _without_figures(_lines(output.read_text())) == _without_figures(lines)
+    assert _without_metrics(_lines(output.read_text())) == _without_metrics(lines)
     alone = drafter(
         "--verifier",
         verifier.url,
@@ -117,20 +118,20 @@ def test_without_a_seed_each_prompt_draws_one(drafter: Command, verifier: Verifi
     assert {line["asked"]["seed"] for line in lines} == {None}
 
 
-def test_an_object_asks_for_what_it_likes(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
+def test_a_json_line_has_its_own_settings(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
-    own = [{"prompt": "two\nlines", "id": "x"}, {"prompt": "b", "max_tokens": 5, "temperature": 0.9, "seed": 3}]
-    path.write_text("\n".join(map(json.dumps, own)) + "\n")
+    objects = [{"prompt": "two\nlines", "id": "x"}, {"prompt": "b", "max_tokens": 5, "temperature": 0.9, "seed": 3}]
+    path.write_text("\n".join(map(json.dumps, objects)) + "\n")
     first, second = _lines(drafter(*_flags(verifier, path, *NGRAM, "--json", "--seed", "8")).out)
     assert (first["id"], first["token_ids"], first["sampling"]["seed"]) == ("x", _expected("two\nlines"), 8)
     assert (second["id"], second["generated_tokens"], second["sampling"]["seed"]) == (None, 5, 3)
     assert second["sampling"]["temperature"] == second["asked"]["temperature"] == 0.9
 
 
-def test_the_table_at_the_end(drafter: Command, verifier: Verifier, prompts: Path) -> None:
+def test_the_totals_have_all_rows(drafter: Command, verifier: Verifier, prompts: Path) -> None:
     ran = drafter(*_flags(verifier, prompts, *TOY, "--lockstep", "--no-lookup"))
-    figures = re.sub(r"\d+(\.\d+)?%?", "#", ran.err)
-    assert [" ".join(line.strip("│╭╰╮╯─ ").split()) for line in figures.splitlines()] == [
+    numbers_masked = re.sub(r"\d+(\.\d+)?%?", "#", ran.err)
+    assert [" ".join(line.strip("│╭╰╮╯─ ").split()) for line in numbers_masked.splitlines()] == [
         "scripted-# drafts for scripted-#",
         "prompts # all together # tokens/s",
         "finished # a text, median # tokens/s",
@@ -149,14 +150,14 @@ def test_the_table_at_the_end(drafter: Command, verifier: Verifier, prompts: Pat
 
 @pytest.fixture
 def small() -> Iterator[Verifier]:
-    """A verifier whose context holds little."""
+    """A verifier with a small context."""
     with serving(ScriptedBackend(Script(seed=1), context_length=64)) as verifier:
         yield verifier
         assert verifier.sessions == 0
 
 
 @pytest.mark.parametrize("way", [NGRAM, TARGET], ids=["ngram", "target"])
-def test_what_fails_for_one_prompt_is_its_result_and_tried_again(
+def test_a_failed_prompt_has_an_error_result_and_is_retried(
     drafter: Command, small: Verifier, tmp_path: Path, output: Path, way: list[str]
 ) -> None:
     path = tmp_path / "prompts.txt"
@@ -180,7 +181,9 @@ def test_what_fails_for_one_prompt_is_its_result_and_tried_again(
     assert [line["index"] for line in _lines(output.read_text())] == [0, 1, 2]
 
 
-def test_a_run_goes_on_from_what_it_finds(drafter: Command, verifier: Verifier, prompts: Path, output: Path) -> None:
+def test_a_run_continues_from_the_results_file(
+    drafter: Command, verifier: Verifier, prompts: Path, output: Path
+) -> None:
     flags = _flags(verifier, prompts, *NGRAM, "--output", str(output), "--seed", "1")
     assert drafter(*flags).status == 0
     whole = output.read_bytes()
@@ -189,7 +192,7 @@ def test_a_run_goes_on_from_what_it_finds(drafter: Command, verifier: Verifier, 
     ran = drafter(*flags, "--concurrency", "2")
     assert ran.status == 0 and ran.err.startswith(f"drafter: {output} holds 3 of 7 texts already\n")
     assert output.read_bytes().startswith(whole[: ends[2]])
-    assert _without_figures(_lines(output.read_text())) == _without_figures(_lines(whole.decode()))
+    assert _without_metrics(_lines(output.read_text())) == _without_metrics(_lines(whole.decode()))
     whole = output.read_bytes()
     ran = drafter(*flags)
     assert ran.status == 0 and f"{output} holds 7 of 7 texts already" in ran.err and output.read_bytes() == whole
@@ -205,7 +208,7 @@ def test_results_of_other_settings_are_refused(
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
         f"drafter: {output} holds the results of another run: prompt 1 had other settings: max_tokens was 24 and is "
-        "25, seed was null and is 1. Give another --output, or ask as then\n"
+        "25, seed was null and is 1. Give another --output, or the settings of that run\n"
     )
     assert output.read_bytes() == whole
 
@@ -220,7 +223,7 @@ def test_results_of_other_settings_are_refused(
         ("p.jsonl", b'{"prompt": "a", "n": 1}', "{}, line 1: 'n' is no key of a prompt, which are "),
     ],
 )
-def test_a_file_that_is_none_is_told_before_anything_is_loaded(
+def test_a_bad_prompt_file_is_refused_before_loading(
     drafter: Command, tmp_path: Path, name: str, data: bytes | None, complaint: str
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -232,13 +235,13 @@ def test_a_file_that_is_none_is_told_before_anything_is_loaded(
     assert ran.err.startswith(f"drafter: {complaint.format(path)}")
 
 
-def test_a_file_of_something_else_is_told_before_anything_is_loaded(drafter: Command, prompts: Path) -> None:
+def test_a_foreign_output_file_is_refused_before_loading(drafter: Command, prompts: Path) -> None:
     ran = drafter("--prompt-file", str(prompts), "--output", str(prompts))
     assert (ran.status, ran.out) == (1, "") and "line 1: this is no result of --prompt-file" in ran.err
     assert prompts.read_text() == "\n".join(PROMPTS)
 
 
-def test_chat_is_for_each_prompt_with_a_system_message_of_its_own(drafter: Command, tmp_path: Path) -> None:
+def test_each_prompt_may_have_its_own_system_message(drafter: Command, tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text('{"prompt": "a", "system": "own"}\n{"prompt": "b"}\n')
     target = ScriptedBackend(Script(seed=1))
@@ -252,7 +255,7 @@ def test_chat_is_for_each_prompt_with_a_system_message_of_its_own(drafter: Comma
         assert line["asked"]["system"] == system.decode() and line["asked"]["chat"] is True
 
 
-def test_what_would_fail_for_every_prompt_is_told_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
+def test_an_error_of_every_prompt_is_reported_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
     ran = drafter(*_flags(verifier, prompts, *NGRAM, "--chat"))
     complaint = "the target model has no chat template: leave --chat away, or serve an instruct model"
     assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {complaint}\n")
@@ -260,7 +263,7 @@ def test_what_would_fail_for_every_prompt_is_told_once(drafter: Command, verifie
     assert (ran.status, ran.err) == (1, "drafter: --system is a message of a chat: add --chat\n")
 
 
-def test_a_way_that_this_pair_has_not_is_told_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
+def test_an_unavailable_mode_is_reported_once(drafter: Command, verifier: Verifier, prompts: Path) -> None:
     ran = drafter(*_flags(verifier, prompts, "--mode", "fused", "--concurrency", "3"))
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == (
@@ -270,7 +273,9 @@ def test_a_way_that_this_pair_has_not_is_told_once(drafter: Command, verifier: V
     )
 
 
-def test_each_text_leaves_a_profile(drafter: Command, verifier: Verifier, prompts: Path, tmp_path: Path) -> None:
+def test_each_text_is_recorded_with_profile(
+    drafter: Command, verifier: Verifier, prompts: Path, tmp_path: Path
+) -> None:
     ran = drafter(*_flags(verifier, prompts, *TOY, "--concurrency", "3", "--profile", str(tmp_path / "profile")))
     assert ran.status == 0
     runs = sorted((tmp_path / "profile").glob("run-*.json"))
@@ -280,7 +285,7 @@ def test_each_text_leaves_a_profile(drafter: Command, verifier: Verifier, prompt
 
 @pytest.mark.parametrize("error", [ConnectionLost("the connection broke"), EngineLost("the GPU fell out")], ids=repr)
 @pytest.mark.parametrize("kept", [False, True], ids=["shown", "kept"])
-def test_what_ends_it_for_all_stops_it_and_keeps_what_is_finished(
+def test_a_fatal_error_stops_the_run_and_keeps_finished_texts(
     drafter: Command,
     verifier: Verifier,
     prompts: Path,
@@ -314,7 +319,7 @@ def test_what_ends_it_for_all_stops_it_and_keeps_what_is_finished(
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
 @pytest.mark.parametrize("way", [NGRAM, TARGET], ids=["ngram", "target"])
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_an_interrupt_ends_what_is_under_way_and_the_same_command_goes_on(
+def test_after_an_interrupt_the_same_command_continues(
     drafter: Command,
     verifier: Verifier,
     prompts: Path,
@@ -328,13 +333,13 @@ def test_an_interrupt_ends_what_is_under_way_and_the_same_command_goes_on(
     def interrupting(pair: Any, prompt: Any, progress: WritingProgress, stop: threading.Event) -> Any:
         """Ctrl-C while the third prompt is written."""
 
-        class Telling:
+        class Interrupting:
             def wrote(self, tokens: int) -> None:
                 assert verifier.sessions >= (1 if way is NGRAM else 0)
                 os.kill(os.getpid(), signal.SIGINT)
                 assert stop.wait(20)
 
-        return write(pair, prompt, Telling() if prompt.index == 2 else progress, stop)  # type: ignore[arg-type]
+        return write(pair, prompt, Interrupting() if prompt.index == 2 else progress, stop)  # type: ignore[arg-type]
 
     flags = _flags(verifier, prompts, *way, "--concurrency", str(concurrency), "--output", str(output))
     with monkeypatch.context() as patched:
@@ -352,13 +357,13 @@ def test_an_interrupt_ends_what_is_under_way_and_the_same_command_goes_on(
     ]
 
 
-def test_an_interrupted_run_still_shows_what_came_early(
+def test_an_interrupted_run_shows_texts_finished_out_of_order(
     drafter: Command, verifier: Verifier, prompts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, others = many.write, threading.Semaphore(0)
 
     def interrupting(pair: Any, prompt: Any, progress: WritingProgress, stop: threading.Event) -> Any:
-        if prompt.index == 0:  # it waits for the six others
+        if prompt.index == 0:  # waits for the six others
             assert all(others.acquire(timeout=20) for _ in PROMPTS[1:])
             os.kill(os.getpid(), signal.SIGINT)
             assert stop.wait(20)
@@ -375,7 +380,7 @@ def test_an_interrupted_run_still_shows_what_came_early(
 
 
 class Waiting(ScriptedBackend):
-    """A target that can be made to wait."""
+    """A target whose passes can be blocked."""
 
     def __init__(self) -> None:
         super().__init__(Script(seed=1))
@@ -394,7 +399,7 @@ def _started(verifier: Verifier, prompts: Path, *more: str) -> "subprocess.Popen
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
-def test_ctrl_c_at_the_keyboard_ends_the_program_in_order(prompts: Path) -> None:
+def test_sigint_ends_the_program_in_order(prompts: Path) -> None:
     with serving(ScriptedBackend(Script(seed=1, seconds_per_pass=0.01))) as verifier:
         process = _started(verifier, prompts, "--concurrency", "2")
         assert process.stdout is not None
@@ -408,8 +413,27 @@ def test_ctrl_c_at_the_keyboard_ends_the_program_in_order(prompts: Path) -> None
     assert f"drafter: interrupted: {len(lines)} of 7 texts are finished".encode() in complaints
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the pseudo-terminal is read through /proc")
+def test_ctrl_c_in_a_terminal_leaves_no_progress_bar(prompts: Path) -> None:
+    from tests.terminal.pseudo import python, terminal
+
+    columns = 120
+    with serving(ScriptedBackend(Script(seed=1, seconds_per_pass=0.05))) as verifier:
+        command = python("-m", "drafter_client", *_flags(verifier, prompts, *NGRAM))
+        with terminal(command, columns) as shown:
+            shown.wait_for(r"0/7 [1-9]\d* tokens")
+            shown.type("\x03")
+            assert shown.wait() == 130
+    screen = Screen(columns)
+    screen.feed(shown.raw)
+    assert screen.lines == [
+        many._ENDING,
+        "drafter: interrupted: 0 of 7 texts are finished; with --output FILE, the same command could go on from there",
+    ]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
-def test_ctrl_c_again_ends_the_program_at_once(prompts: Path) -> None:
+def test_a_second_sigint_ends_the_program_at_once(prompts: Path) -> None:
     waiting = Waiting()
     with serving(waiting) as verifier:
         waiting.may_answer.clear()
@@ -427,7 +451,7 @@ def test_ctrl_c_again_ends_the_program_at_once(prompts: Path) -> None:
             process.communicate()
 
 
-def test_on_a_terminal_a_line_says_whose_text_follows(
+def test_on_a_terminal_a_rule_names_the_prompt_of_each_text(
     drafter: Command, verifier: Verifier, prompts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")

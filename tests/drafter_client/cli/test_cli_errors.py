@@ -1,4 +1,4 @@
-"""The command line where something is wrong: one plain sentence on standard error, and a status that says the kind."""
+"""Errors on the command line: one plain sentence on standard error, and the exit status of its kind."""
 
 import json
 import os
@@ -94,9 +94,9 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
 def test_a_bad_flag_is_named_with_what_it_takes(drafter: Command, flags: list[str], complaint: str) -> None:
     ran = drafter(*flags)
     assert ran.status == 2 and ran.out == ""
-    told, where, rest = ran.err.split("\n")
-    assert told.startswith(f"drafter: {complaint}") and rest == ""
-    assert where == f"drafter: '{' '.join(['drafter', *flags[:1]][: 1 + (flags[0] == 'solo')])} --help' lists the flags"
+    message, hint, rest = ran.err.split("\n")
+    assert message.startswith(f"drafter: {complaint}") and rest == ""
+    assert hint == f"drafter: '{' '.join(['drafter', *flags[:1]][: 1 + (flags[0] == 'solo')])} --help' lists the flags"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_bad_flag_is_named_with_what_it_takes(drafter: Command, flags: list[st
     ],
 )
 @pytest.mark.parametrize("solo", [[], ["solo"], ["solo", "server"]], ids=["pair", "solo", "solo server"])
-def test_a_prompt_that_is_none_is_refused_before_anything_is_loaded(
+def test_a_missing_prompt_is_refused_before_loading(
     drafter: Command, solo: list[str], flags: list[str], stdin: bytes | None, complaint: str
 ) -> None:
     ran = drafter(*solo, *flags, stdin=stdin)
@@ -118,14 +118,14 @@ def test_a_prompt_that_is_none_is_refused_before_anything_is_loaded(
 
 
 class _NoSpaces(ByteVocabulary):
-    """Without a begin token, and blind to spaces."""
+    """Has no begin token, and drops spaces."""
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         return list(text.strip().encode())
 
 
 @pytest.mark.parametrize("command", ["pair", "ngram", "solo"])
-def test_a_prompt_of_which_the_model_reads_nothing_is_empty(
+def test_a_prompt_without_tokens_is_empty(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     flags = ["--prompt", "   "]
@@ -142,7 +142,7 @@ def test_a_prompt_of_which_the_model_reads_nothing_is_empty(
     assert (ran.status, ran.out, ran.err) == (1, "", f"drafter: {complaint}\n")
 
 
-def test_without_any_standard_input_a_prompt_is_asked_for(
+def test_without_standard_input_a_prompt_is_required(
     drafter: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", None)  # as under `<&-`
@@ -150,7 +150,7 @@ def test_without_any_standard_input_a_prompt_is_asked_for(
     assert capsys.readouterr().err.startswith("drafter: no prompt: give --prompt")
 
 
-def test_a_system_message_wants_a_chat(drafter: Command) -> None:
+def test_a_system_message_needs_chat(drafter: Command) -> None:
     ran = drafter("--prompt", "a", "--system", "b")
     assert (ran.status, ran.err) == (1, "drafter: --system is a message of a chat: add --chat\n")
     ran = drafter("--prompt", "a", "--chat", "--system", "\udcff")
@@ -158,7 +158,7 @@ def test_a_system_message_wants_a_chat(drafter: Command) -> None:
 
 
 @pytest.mark.parametrize("json", [[], ["--json"]], ids=["text", "json"])
-def test_an_unreachable_verifier_is_told_in_one_line(drafter: Command, json: list[str]) -> None:
+def test_an_unreachable_verifier_is_reported_in_one_line(drafter: Command, json: list[str]) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     ran = drafter("--verifier", url, *TOY, "--prompt", "a", *json)
@@ -167,7 +167,7 @@ def test_an_unreachable_verifier_is_told_in_one_line(drafter: Command, json: lis
     assert ran.err.endswith("is it running, and is the port right?\n")
 
 
-def test_a_bad_address_and_a_bad_key_are_told_in_one_line(drafter: Command) -> None:
+def test_a_bad_address_and_a_bad_key_are_reported_in_one_line(drafter: Command) -> None:
     ran = drafter("--verifier", "bigbox:8000", "--prompt", "a")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == "drafter: 'bigbox:8000' is not the address of a verifier: write http://host:port\n"
@@ -175,12 +175,27 @@ def test_a_bad_address_and_a_bad_key_are_told_in_one_line(drafter: Command) -> N
     assert ran.status == 1 and ran.err.startswith("drafter: the API key holds a line break")
 
 
+@pytest.mark.parametrize("mode", ["remote", "auto"])
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_more_draft_tokens_than_the_verifier_judges_are_refused(
+    drafter: Command, verifier: Verifier, tmp_path: Path, mode: str, many: bool
+) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("a\nb\n")
+    text = ["--prompt-file", str(prompts)] if many else ["--prompt", "a"]
+    flags = ["--verifier", verifier.url, *TOY, *text, "--max-tokens", "4", "--mode", mode]
+    ran = drafter(*flags, "--draft-n", "65")
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == "drafter: --draft-n: must be at most 64, as many as this verifier judges at once, got 65\n"
+    assert drafter(*flags, "--draft-n", "64").status == 0
+
+
 def test_a_missing_draft_model_is_named(drafter: Command, verifier: Verifier) -> None:
     ran = drafter("--verifier", verifier.url, "--draft-model", "/nowhere/x.gguf", "--prompt", "a")
     assert (ran.status, ran.out, ran.err) == (1, "", "drafter: no such model file: /nowhere/x.gguf\n")
 
 
-def test_a_foreign_vocabulary_is_told_before_any_text(
+def test_a_foreign_vocabulary_is_reported_before_any_text(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foreign = ScriptedBackend(Script(seed=9))
@@ -202,7 +217,7 @@ def test_a_model_without_a_chat_template_cannot_chat(drafter: Command, verifier:
     )
 
 
-def test_a_prompt_longer_than_the_context_is_told_with_both_lengths(drafter: Command) -> None:
+def test_a_too_long_prompt_is_reported_with_both_lengths(drafter: Command) -> None:
     with serving(ScriptedBackend(context_length=16)) as verifier:
         ran = drafter("--verifier", verifier.url, *TOY, "--prompt", "x" * 20)
         assert verifier.sessions == 0
@@ -211,7 +226,7 @@ def test_a_prompt_longer_than_the_context_is_told_with_both_lengths(drafter: Com
     assert ran.status == 1 and "the prompt has 21 tokens, the context holds 16" in ran.err
 
 
-def test_a_verifier_that_failed_to_load_is_told_with_its_reason(drafter: Command) -> None:
+def test_a_verifier_that_failed_to_load_is_reported_with_its_reason(drafter: Command) -> None:
     with running(Settings(backend="scripted", model=Path("x"))) as verifier:
         ran = drafter(*_flags(verifier))
     assert (ran.status, ran.out) == (1, "")
@@ -222,7 +237,7 @@ def test_a_verifier_that_failed_to_load_is_told_with_its_reason(drafter: Command
 
 
 @pytest.mark.parametrize("flags", [["--lockstep"], []], ids=["lockstep", "overlapped"])
-def test_an_engine_that_fails_in_the_middle_leaves_the_text_to_the_target(
+def test_after_a_draft_engine_failure_the_target_writes_the_rest(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, flags: list[str]
 ) -> None:
     class Failing(ModelDrafter):
@@ -232,12 +247,12 @@ def test_an_engine_that_fails_in_the_middle_leaves_the_text_to_the_target(
     monkeypatch.setattr("drafters.draft_model.ModelDrafter", Failing)
     ran = drafter(*_flags(verifier, "--json", "--max-tokens", "90", *flags))
     assert (ran.status, ran.err) == (0, "")
-    told = json.loads(ran.out)
-    assert told["generated_tokens"] == 90 and "the GPU fell out" in told["draft_failure"]
+    report = json.loads(ran.out)
+    assert report["generated_tokens"] == 90 and "the GPU fell out" in report["draft_failure"]
     assert verifier.sessions == 0
 
 
-def test_a_baseline_that_fails_takes_nothing_of_the_text(
+def test_a_failed_baseline_keeps_the_text(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -246,11 +261,11 @@ def test_a_baseline_that_fails_takes_nothing_of_the_text(
     monkeypatch.setattr(pair, "served", fail)
     ran = drafter(*_flags(verifier, "--json", "--baseline", "--patience", "0"))
     assert (ran.status, ran.err) == (1, "drafter: the connection broke\n")
-    told = json.loads(ran.out)
-    assert (told["finish_reason"], told["baseline"]) == ("length", None)
+    report = json.loads(ran.out)
+    assert (report["finish_reason"], report["baseline"]) == ("length", None)
 
 
-def test_signs_that_the_output_cannot_show_do_not_end_the_run(verifier: Verifier) -> None:
+def test_characters_that_the_output_lacks_do_not_end_the_run(verifier: Verifier) -> None:
     ran = _program(verifier, "--max-tokens", "200", "--verbose", PYTHONIOENCODING="ascii")
     assert (ran.returncode, b"Traceback" in ran.stderr) == (0, False)
     assert b"?" in ran.stdout and b"acceptance rate" in ran.stderr
@@ -258,7 +273,7 @@ def test_signs_that_the_output_cannot_show_do_not_end_the_run(verifier: Verifier
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
 @pytest.mark.parametrize("more", [[], ["--json"]], ids=["text", "json"])
-def test_a_full_disk_is_told_as_such(verifier: Verifier, more: list[str]) -> None:
+def test_a_full_disk_is_reported(verifier: Verifier, more: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         ran = _program(verifier, "--max-tokens", "20", *more, stdout=full)
     assert ran.returncode == 1

@@ -1,4 +1,4 @@
-"""The help texts: groups with titles, every flag in one of them, examples that parse, and nothing that is for tests."""
+"""The help texts: titled groups, every flag in one of them, examples that parse, no engine for tests."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def test_the_help_fits_and_names_every_flag(
 
 
 @EACH
-def test_the_help_has_three_examples_that_are_no_mistakes(drafter: Command, command: str) -> None:
+def test_the_help_has_three_examples_that_parse(drafter: Command, command: str) -> None:
     examples = _help(drafter, command).partition("examples:\n")[2].splitlines()
     assert len(examples) == 3
     reads = {"solo": solo_options, "compare": compare_options, "report": report_options}
@@ -68,7 +68,7 @@ def test_the_help_has_three_examples_that_are_no_mistakes(drafter: Command, comm
 
 
 @EACH
-def test_the_engine_of_tests_is_not_shown_and_works(drafter: Command, command: str) -> None:
+def test_the_engine_for_tests_is_hidden_and_works(drafter: Command, command: str) -> None:
     assert "scripted" not in _help(drafter, command)
     ran = drafter("solo", "--backend", "scripted", "--model", "1", "--prompt", "x", "--max-tokens", "2", "--json")
     assert ran.status == 0
@@ -80,7 +80,7 @@ def test_the_help_never_shows_a_key(drafter: Command, monkeypatch: pytest.Monkey
 
 
 @EACH
-def test_the_version(drafter: Command, command: str) -> None:
+def test_each_command_prints_the_version(drafter: Command, command: str) -> None:
     ran = drafter(*command.split(), "--version")
     assert (ran.status, ran.out, ran.err) == (0, f"drafter {version('specpair')}\n", "")
 
@@ -92,7 +92,7 @@ def test_both_ends_are_commands() -> None:
 
 
 @pytest.mark.parametrize("name", ["drafter", "verifier"])
-def test_a_command_by_its_name(name: str) -> None:
+def test_both_scripts_are_installed(name: str) -> None:
     script = Path(sys.executable).with_name(name)
     run = [str(script), "--version"]
     ran = subprocess.run(run, capture_output=True, text=True, check=False, env={**os.environ})
@@ -108,7 +108,9 @@ def test_a_variable_that_is_close_to_the_key_is_refused(drafter: Command, monkey
     ]
 
 
-def test_other_variables_are_told_or_left_to_kubernetes(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_variables_are_reported_except_those_of_kubernetes(
+    drafter: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DRAFTER_SERVICE_HOST", "10.0.0.7")
     monkeypatch.setenv("DRAFTER_PORT", "tcp://10.0.0.7:8000")
     monkeypatch.setenv("DRAFTER_COLOUR", "blue")
@@ -119,7 +121,7 @@ def test_other_variables_are_told_or_left_to_kubernetes(drafter: Command, monkey
     ]
 
 
-def test_a_key_in_the_environment_is_no_flag(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_in_the_environment_does_not_count_as_a_flag(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAFTER_API_KEY", "sesame")
     assert drafter_options(["--prompt", "x"]).api_key == "sesame"
     assert drafter_options(["--prompt", "x", "--api-key", "k"]).api_key == "k"

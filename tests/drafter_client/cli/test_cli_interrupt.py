@@ -1,4 +1,4 @@
-"""Ctrl-C and waiting: what was generated is kept, the session is given back, and the status says what happened."""
+"""Ctrl-C and waiting: the generated text is kept, the session is released, and the exit status is 130."""
 
 import json
 import signal
@@ -53,7 +53,7 @@ def test_an_interrupted_run_still_reports_its_json(
     assert report["total_ms"] > 0
 
 
-def test_an_interrupt_while_much_is_under_way_keeps_the_text_and_releases_the_session(
+def test_an_interrupt_with_drafts_in_flight_keeps_the_text(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("drafters.draft_model.ModelDrafter", InterruptedAfter)
@@ -79,7 +79,7 @@ def test_an_interrupt_while_text_is_shown_releases_the_session(
     assert verifier.sessions == 0
 
 
-def test_an_interrupt_within_the_baseline_keeps_what_there_is(
+def test_an_interrupt_within_the_baseline_keeps_the_text(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -91,7 +91,7 @@ def test_an_interrupt_within_the_baseline_keeps_what_there_is(
     assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, _expected(24), "length")
 
 
-def test_an_interrupt_before_there_is_any_text_says_so(
+def test_an_interrupt_before_any_text_is_reported(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(self: VerifierClient, on_wait: object) -> None:
@@ -102,7 +102,7 @@ def test_an_interrupt_before_there_is_any_text_says_so(
     assert (ran.status, ran.out, ran.err) == (130, "", "\ndrafter: interrupted\n")
 
 
-def test_a_solo_run_is_interrupted_alike(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_solo_run_reports_its_json(drafter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = ScriptedBackend(Script(seed=1))
     extend = backend.extend
     monkeypatch.setattr(backend, "extend", lambda batch: extend(batch) if backend.passes < 5 else _ctrl_c())
@@ -119,7 +119,7 @@ def _ctrl_c() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
-def test_ctrl_c_at_the_keyboard_ends_the_program_in_order(how: signal.Signals) -> None:
+def test_a_signal_ends_the_program_in_order(how: signal.Signals) -> None:
     slow = ScriptedBackend(Script(seed=1, seconds_per_pass=0.01))
     with serving(slow) as verifier:
         command = [sys.executable, "-m", "drafter_client", *_flags(verifier), "--max-tokens", "900"]
@@ -147,14 +147,14 @@ def test_the_progress_of_a_loading_verifier_is_shown_by_tenths(
     monkeypatch.setattr(VerifierClient, "wait_until_ready", wait)
     ran = drafter(*_flags(verifier, "--json"))
     assert ran.err.splitlines() == [
-        f"drafter: the verifier is loading its model … {percent} %" for percent in (0, 10, 90)
+        f"drafter: the verifier is loading its model … {percent}%" for percent in (0, 10, 90)
     ]
     assert json.loads(ran.out)["token_ids"] == _expected(24)
 
 
 @pytest.mark.parametrize("where", ["progress", "log"])
-def test_an_interrupt_while_a_model_is_loaded_is_not_lost(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """In the engine's own callbacks nothing can be raised."""
+def test_an_interrupt_while_a_model_loads_is_not_lost(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Although the engine's callbacks cannot raise."""
 
     def speak(*_: object) -> None:
         raise KeyboardInterrupt

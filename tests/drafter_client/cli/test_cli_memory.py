@@ -1,4 +1,4 @@
-"""`--mode auto` remembers what modes came to, in the user's cache folder, and nothing else; `--no-remember` nothing."""
+"""`--mode auto` stores measurements in the user's cache folder, without secrets; `--no-remember` stores none."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def _auto(*flags: str) -> list[str]:
     return [*TOY, "--mode", "auto", "--prompt", "A secret of mine", "--max-tokens", "80", "--json", *flags]
 
 
-def test_what_is_remembered_tells_no_secrets(drafter: Command, cache: Path) -> None:
+def test_stored_measurements_hold_no_secrets(drafter: Command, cache: Path) -> None:
     with serving(api_key="k3y-of-mine") as verifier:
         ran = drafter(*_auto("--verifier", verifier.url, "--api-key", "k3y-of-mine"))
     assert ran.status == 0, ran.err
@@ -35,7 +35,7 @@ def test_what_is_remembered_tells_no_secrets(drafter: Command, cache: Path) -> N
 
 
 @pytest.mark.parametrize("flags", [["--no-remember"], ["--lockstep"], ["--draft-n", "3"]])
-def test_what_is_not_to_be_remembered_is_not(
+def test_runs_with_special_flags_store_nothing(
     drafter: Command, verifier: Verifier, cache: Path, flags: list[str]
 ) -> None:
     ran = drafter(*_auto("--verifier", verifier.url, *flags))
@@ -43,7 +43,7 @@ def test_what_is_not_to_be_remembered_is_not(
     assert not cache.exists()
 
 
-def test_other_modes_have_nothing_to_remember(drafter: Command, verifier: Verifier, cache: Path) -> None:
+def test_other_modes_store_nothing(drafter: Command, verifier: Verifier, cache: Path) -> None:
     ran = drafter("--verifier", verifier.url, *TOY, "--prompt", "x", "--max-tokens", "40")
     assert ran.status == 0 and not cache.exists()
     ran = drafter("--no-remember", "--prompt", "x")

@@ -1,4 +1,4 @@
-"""Strategies on the command line: what the text is by each, what is said of it, and the decision on each token."""
+"""Strategies on the command line: the text of each, what the panel says of it, and the decision on each token."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def _argmax(count: int) -> list[int]:
 def test_at_temperature_0_the_text_is_the_argmax(
     drafter: Command, verifier: Verifier, strategy: str, mode: str
 ) -> None:
-    """By the threshold, too, since the drafter is the target."""
+    """With `threshold`, too, since the drafter is the target."""
     flags = [
         flag for flag in _flags(verifier, strategy, "--mode", mode, "--json") if mode == "remote" or flag not in TOY
     ]
@@ -41,7 +41,7 @@ def test_at_temperature_0_the_text_is_the_argmax(
 
 
 @pytest.mark.parametrize("strategy", ["probabilistic", "threshold"])
-def test_what_depends_on_timing_goes_in_turns(drafter: Command, verifier: Verifier, strategy: str) -> None:
+def test_strategies_that_depend_on_timing_work_in_lockstep(drafter: Command, verifier: Verifier, strategy: str) -> None:
     report = json.loads(drafter(*_flags(verifier, strategy, "--temperature", "0.8", "--json")).out)
     assert report["schedules"] == {"lockstep": 23} and report["accepted"] > 0
 
@@ -68,12 +68,12 @@ def test_the_panel_says_what_the_text_is(drafter: Command, verifier: Verifier, s
     assert (lossy in " ".join(ran.err.replace("│", " ").split())) == (strategy == "threshold")
 
 
-def test_by_default_there_is_nothing_to_say(drafter: Command, verifier: Verifier) -> None:
+def test_the_default_strategy_is_not_shown(drafter: Command, verifier: Verifier) -> None:
     assert "strategy" not in drafter(*_flags(verifier, "coupled")).err
 
 
 @pytest.mark.parametrize("strategy", ALL)
-def test_a_baseline_is_the_same_text_where_drafts_have_no_say(
+def test_a_baseline_is_the_same_text_with_drafter_invariant_strategies(
     drafter: Command, verifier: Verifier, strategy: str
 ) -> None:
     ran = drafter(*_flags(verifier, strategy, "--stats", "--baseline", "--temperature", "0.8"))
@@ -93,7 +93,7 @@ def test_the_decision_on_each_token_is_shown(drafter: Command, verifier: Verifie
     assert "no draft" in responses <= {"no draft", "accepted", "rejected"}
 
 
-def test_by_coins_the_numbers_decide(drafter: Command, verifier: Verifier) -> None:
+def test_probabilistic_decisions_follow_from_their_numbers(drafter: Command, verifier: Verifier) -> None:
     flags = ["--verbose", "--temperature", "1.5", "--seed", "3", "--draft-n", "4", "--json"]
     ran = drafter(*_flags(verifier, "probabilistic", *flags))
     report = json.loads(ran.out)
@@ -104,7 +104,7 @@ def test_by_coins_the_numbers_decide(drafter: Command, verifier: Verifier) -> No
         assert (each["drawn"] * each["q"] < each["draft_p"]) == (each["verdict"] == "accepted")
 
 
-def test_with_the_shared_noise_the_drafters_own_odds_are_shown(drafter: Command, verifier: Verifier) -> None:
+def test_coupled_decisions_show_the_drafters_probabilities(drafter: Command, verifier: Verifier) -> None:
     flags = ["--verbose", "--temperature", "0.8", "--seed", "3", "--draft-n", "4", "--lockstep", "--json"]
     report = json.loads(drafter(*_flags(verifier, "coupled", *flags)).out)
     judged = [each for each in report["decisions"] if each["draft"] is not None]
@@ -115,14 +115,14 @@ def test_with_the_shared_noise_the_drafters_own_odds_are_shown(drafter: Command,
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (["--strategy", "threshold"], "--strategy threshold: say from which on a draft is taken, with --threshold"),
+        (["--strategy", "threshold"], "--strategy threshold: give the probability above which a draft token is"),
         (["--threshold", "0.5"], "--threshold: --strategy coupled has none, leave one of the two out"),
         (["--strategy", "threshold", "--threshold", "1"], "--threshold: must be at least 0.0 and below 1.0"),
         (["--strategy", "best"], "--strategy: no 'best'; choose one of coupled, "),
-        (["--strategy", "probabilistic", "--translate"], "--translate: what is translated has no distribution"),
+        (["--strategy", "probabilistic", "--translate"], "--translate: translated drafts have no distribution"),
         (["--prompt-file", "x", "--verbose"], "--verbose: shows the decisions on one text, give it with --prompt"),
     ],
 )
-def test_what_does_not_go_together_is_refused(drafter: Command, flags: list[str], complaint: str) -> None:
+def test_conflicting_flags_are_refused(drafter: Command, flags: list[str], complaint: str) -> None:
     ran = drafter(*flags)
     assert ran.status == 2 and complaint in ran.err

@@ -1,4 +1,4 @@
-"""`drafter compare`: medians with their spread, ratios within pairs, and who wins; every way by turns."""
+"""`drafter compare`: medians with quartiles, ratios within pairs, the fastest way; every way by turns."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_client import Mode
-from drafter_client.cli.compare import verdict
+from drafter_client.cli.compare import conclusion
 from drafter_client.display.comparison_table import AUTO, ComparedText, shuffled, table, ways
 from tests.drafter_client.cli.command_line import TOY, Command
-from tests.drafter_client.support import Verifier
+from tests.drafter_client.support import Verifier, running
+from verifier_server.settings import Settings
 
 MODES = [Mode.REMOTE, Mode.FUSED, Mode.TARGET]
 
@@ -24,13 +25,13 @@ def _texts(rates: dict[str, list[float]]) -> list[ComparedText]:
     return [_text(way, run, 0, rate) for way, several in rates.items() for run, rate in enumerate(several)]
 
 
-def test_there_is_a_way_for_every_mode_and_length() -> None:
+def test_ways_has_one_for_every_mode_and_length() -> None:
     assert [way.name for way in ways(MODES, [1, 4])] == ["target", "fused", "remote k=1", "remote k=4", "remote"]
     assert [way.name for way in ways([Mode.TARGET], [1, 4])] == ["target"]
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
-def test_every_text_has_an_order_of_its_own_that_holds_each_way_once(run: int, prompt: int) -> None:
+def test_the_order_of_a_text_is_fixed_and_has_each_way_once(run: int, prompt: int) -> None:
     found = ways(MODES, range(1, 9))
     order = shuffled(found, run, prompt)
     assert sorted(order, key=found.index) == found and order == shuffled(found, run, prompt)
@@ -41,37 +42,45 @@ def test_no_way_always_comes_first() -> None:
     assert {shuffled(found, run, 0)[0] for run in range(200)} == set(found)
 
 
-def test_what_counts_is_the_ratio_within_pairs() -> None:
+def test_ways_are_ranked_by_the_ratio_within_pairs() -> None:
     """The machine became ten times slower in the middle; the drafter was twice as fast as the target all the time."""
     found = table("some", _texts({"target": [10.0, 10.0, 1.0, 1.0], "remote": [20.0, 21.0, 2.0, 2.1]}))
     target, remote = found.rows
     assert (target.ratio, remote.ratio, remote.rate) == (1.0, 2.05, 11.05)
     assert (found.best, found.second, found.won, found.texts) == ("remote", "target", 4, 4)
-    assert verdict(found) == "fastest: remote, 2.05 times the target alone; faster than target in 4 of 4 texts"
+    assert (
+        conclusion(found)
+        == "fastest fixed mode: remote, 2.05 times the target alone; faster than target in 4 of 4 texts"
+    )
 
 
-def test_two_that_are_alike_are_too_close_to_call() -> None:
+def test_two_similar_ways_are_too_close_to_call() -> None:
     found = table("some", _texts({"target": [10.0] * 4, "fused": [20.0, 19.0, 21.0, 20.0], "remote": [19.0, 20.0] * 2}))
     assert (found.best, found.second, found.won, found.clear) == ("fused", "remote", 2, False)
-    assert verdict(found).endswith("faster than remote in 2 of 4 texts, which is too close to call")
+    assert conclusion(found).endswith("faster than remote in 2 of 4 texts, which is too close to call")
 
 
-def test_the_choice_of_auto_is_shown_and_is_none_of_those_chosen_from() -> None:
+def test_auto_is_shown_beside_the_fastest_fixed_mode() -> None:
     found = table("some", _texts({"target": [10.0], "remote": [20.0], AUTO: [30.0]}))
     assert (found.best, found.second) == ("remote", "target")
     assert [row.way for row in found.rows] == ["target", "remote", AUTO]
+    assert conclusion(found) == (
+        "fastest fixed mode: remote, 2.00 times the target alone (auto: 3.00); faster than target in 1 of 1 texts"
+    )
+    slower = table("some", _texts({"target": [10.0], AUTO: [9.0]}))
+    assert conclusion(slower) == "fastest fixed mode: the target alone (auto: 0.90)"
 
 
-def test_texts_that_are_not_the_targets_are_counted() -> None:
+def test_texts_equal_to_the_targets_are_counted() -> None:
     texts = [_text("target", 0, 0, 1.0), _text("target", 1, 0, 1.0), _text("remote", 0, 0, 1.0)]
     found = table("some", [*texts, _text("remote", 1, 0, 1.0, ids=(1, 3))])
     assert [row.same for row in found.rows] == [2, 1]
     assert [row.acceptance for row in found.rows] == [None, 0.75]
 
 
-def test_alone_the_target_is_the_fastest() -> None:
+def test_the_target_alone_is_the_fastest_without_other_ways() -> None:
     found = table("some", _texts({"target": [1.0, 2.0]}))
-    assert found.clear and verdict(found) == "fastest: the target alone"
+    assert found.clear and conclusion(found) == "fastest fixed mode: the target alone"
 
 
 @pytest.fixture
@@ -92,20 +101,29 @@ def test_every_way_writes_every_text(drafter: Command, verifier: Verifier, promp
     assert all((row["texts"], row["same"]) == (4, 4) for row in found["rows"])
     assert (found["kind"], found["texts"], len(report["texts"])) == ("mine", 4, 20)
     by_prompt = {tuple(text["token_ids"]) for text in report["texts"] if text["prompt"] == 1}
-    assert len(by_prompt) == 2, "what is drawn is another text in every run"
+    assert len(by_prompt) == 2, "with a temperature, each run has another text"
     took, why = report["auto"]["took"], report["auto"]["why"]
     assert took in ("remote", "target", None) and ("tokens/s at a round trip of" in why or took is None)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert verifier.sessions == 0
 
 
-def test_the_cases_that_ship_are_of_two_kinds(drafter: Command, verifier: Verifier) -> None:
+def test_lengths_above_the_limit_of_the_verifier_are_left_out(drafter: Command, prompts: Path) -> None:
+    flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "1,2,4", "--no-png", "--prompt-file", str(prompts)]
+    with running(Settings(backend="scripted", model=Path("1"), max_drafts=2)) as small:
+        ran = drafter("compare", "--verifier", small.url, *TOY, *flags, "--no-remember", "--json")
+    assert ran.err == "drafter: --lengths: this verifier judges 2 draft tokens at once, more are left out\n"
+    (found,) = json.loads(ran.out)["tables"]
+    assert [row["way"] for row in found["rows"]] == ["target", "remote k=1", "remote k=2", "remote", "auto"]
+
+
+def test_the_shipped_prompts_are_of_two_kinds(drafter: Command, verifier: Verifier) -> None:
     flags = ["--runs", "1", "--max-tokens", "4", "--lengths", "1", "--no-png"]
     ran = drafter("compare", "--verifier", verifier.url, *TOY, *flags)
     assert ran.status == 0, ran.err
     for kind in ("predictable", "high entropy", "all"):
         assert f"scripted-1: {kind}, " in ran.out
-    assert "fastest: " in ran.out and "\nauto " in ran.out
+    assert "fastest fixed mode: " in ran.out and "\nauto " in ran.out
 
 
 @pytest.mark.parametrize(
@@ -124,30 +142,30 @@ def test_flags_that_make_no_sense_are_refused(drafter: Command, flags: list[str]
     assert ran.status == 2 and complaint in ran.err
 
 
-def test_a_file_that_cannot_be_read_is_named(drafter: Command, tmp_path: Path) -> None:
+def test_an_unreadable_prompt_file_is_named(drafter: Command, tmp_path: Path) -> None:
     ran = drafter("compare", "--prompt-file", str(tmp_path / "missing"))
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == f"drafter: the prompt file {tmp_path}/missing cannot be read: No such file or directory\n"
 
 
-def test_a_picture_that_cannot_be_written_is_told(drafter: Command, verifier: Verifier, prompts: Path) -> None:
+def test_an_unwritable_picture_is_refused_before_measuring(drafter: Command, verifier: Verifier, prompts: Path) -> None:
     flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "1", "--png", "/nowhere/x.png"]
     ran = drafter("compare", "--verifier", verifier.url, *TOY, "--prompt-file", str(prompts), *flags)
     assert (ran.status, ran.out) == (1, ""), "before anything is measured"
     assert "the picture /nowhere/x.png cannot be written: there is no such folder" in ran.err
 
 
-def test_a_file_that_is_given_twice_is_refused(drafter: Command, prompts: Path) -> None:
+def test_a_prompt_file_given_twice_is_refused(drafter: Command, prompts: Path) -> None:
     ran = drafter("compare", "--prompt-file", str(prompts), "--prompt-file", str(prompts))
     assert ran.status == 1 and f"the prompt file {prompts} is given twice" in ran.err
 
 
-def test_a_narrow_terminal_has_fewer_columns_and_whole_names(
+def test_a_narrow_terminal_gets_fewer_columns(
     drafter: Command, verifier: Verifier, prompts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = ["--runs", "1", "--max-tokens", "2", "--lengths", "4", "--no-png", "--prompt-file", str(prompts)]
     command = ["compare", "--verifier", verifier.url, *TOY, *flags]
     assert "same text" in drafter(*command).out
     monkeypatch.setenv("COLUMNS", "40")
-    told = drafter(*command).out
-    assert "remote k=4" in told and "x target" in told and "same text" not in told
+    shown = drafter(*command).out
+    assert "remote k=4" in shown and "x target" in shown and "same text" not in shown

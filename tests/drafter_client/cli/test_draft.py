@@ -1,4 +1,4 @@
-"""`python -m drafter_client`: text on standard output, figures beside it, one JSON object where it is asked for."""
+"""`python -m drafter_client`: text on standard output, metrics on standard error, one JSON object with --json."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.drafter_client.support import Verifier, plain, serving
 from tests.paths import ROOT
 
 PROMPT = "def f(x):"
-ASKED_FOR = {
+KEYS = {
     *("text", "token_ids", "prompt_tokens", "generated_tokens", "rounds", "drafted", "accepted", "acceptance_rate"),
     *("mean_acceptance_length", "tokens_per_second", "ttft_ms", "times_ms", "bytes_sent", "bytes_received"),
     *(
@@ -50,17 +50,19 @@ def _flags(verifier: Verifier, *more: str) -> list[str]:
 
 
 @pytest.mark.parametrize("stream", [[], ["--no-stream"]], ids=["streamed", "at the end"])
-def test_standard_output_is_the_text_to_the_letter(drafter: Command, verifier: Verifier, stream: list[str]) -> None:
+def test_standard_output_is_the_unchanged_text(drafter: Command, verifier: Verifier, stream: list[str]) -> None:
     ran = drafter(*_flags(verifier, "--max-tokens", "200", *stream))
     assert (ran.status, ran.out) == (0, _text(_expected(200)) + "\n")
-    assert any(sign in ran.out for sign in "\t\r\v\f\b")  # which a renderer would have taken out
+    assert any(character in ran.out for character in "\t\r\v\f\b")  # which rich would have removed
     assert "acceptance rate" in ran.err
     assert verifier.sessions == 0
 
 
-def test_a_character_that_the_text_breaks_off_in_is_marked(drafter: Command, verifier: Verifier) -> None:
+def test_a_character_cut_at_the_end_is_marked(drafter: Command, verifier: Verifier) -> None:
     ids = _expected(200)
-    cut = next(at for at, token in enumerate(ids) if token in range(0xC2, 0xF5)) + 1  # it begins a longer character
+    cut = (
+        next(at for at, token in enumerate(ids) if token in range(0xC2, 0xF5)) + 1
+    )  # the first byte of a longer character
     ran = drafter(*_flags(verifier, "--max-tokens", str(cut)))
     assert ran.out == bytes(ids[: cut - 1]).decode(errors="replace") + "\ufffd\n"
 
@@ -69,7 +71,7 @@ def test_json_is_one_object_and_nothing_else(drafter: Command, verifier: Verifie
     ran = drafter(*_flags(verifier, "--json", "--draft-n", "3", "--lockstep"))
     report = json.loads(ran.out)
     assert (ran.status, ran.err, ran.out.count("\n")) == (0, "", 1)
-    assert ASKED_FOR <= report.keys()
+    assert KEYS <= report.keys()
     assert report["token_ids"] == _expected(24) and report["text"] == _text(report["token_ids"])
     assert report["prompt_tokens"] == 1 + len(PROMPT) and report["generated_tokens"] == 24
     assert (report["drafted"], report["accepted"], report["acceptance_rate"]) == (17, 17, 1.0)
@@ -82,18 +84,18 @@ def test_json_is_one_object_and_nothing_else(drafter: Command, verifier: Verifie
     assert 0 < report["bytes_sent"] < report["bytes_received"]
 
 
-def test_json_says_how_the_two_worked_together(drafter: Command, verifier: Verifier) -> None:
+def test_json_has_schedules_and_token_sources(drafter: Command, verifier: Verifier) -> None:
     report = json.loads(drafter(*_flags(verifier, "--json", "--max-tokens", "200")).out)
     assert report["token_ids"] == _expected(200)
     assert report["schedules"].keys() <= {"overlapped", "self-continued"}
-    assert sum(report["schedules"].values()) == 199, "all but the first, which comes with the prompt"
+    assert sum(report["schedules"].values()) == 199, "all but the first token, which comes from the prefill"
     assert 0 <= report["next_draft_ready"] <= report["mispredicted"] <= 199
     assert sum(report["token_sources"].values()) == report["generated_tokens"] == 200
     assert 0 <= report["accepted"] <= report["drafted"] and report["rounds"] <= report["drafts_sent"]
     assert verifier.sessions == 0
 
 
-def test_in_lockstep_the_two_work_in_turns(drafter: Command, verifier: Verifier) -> None:
+def test_lockstep_has_one_schedule_and_no_target_decoded_tokens(drafter: Command, verifier: Verifier) -> None:
     report = json.loads(drafter(*_flags(verifier, "--json", "--lockstep", "--no-lookup")).out)
     assert report["token_ids"] == _expected(24)
     assert report["schedules"] == {"lockstep": 23} and report["drafts_sent"] == report["rounds"]
@@ -103,7 +105,7 @@ def test_in_lockstep_the_two_work_in_turns(drafter: Command, verifier: Verifier)
 
 
 @pytest.mark.parametrize("lockstep", [[], ["--lockstep"]], ids=["overlapped", "lockstep"])
-def test_the_panel_names_the_way_of_working(drafter: Command, verifier: Verifier, lockstep: list[str]) -> None:
+def test_the_panel_names_the_schedule(drafter: Command, verifier: Verifier, lockstep: list[str]) -> None:
     ran = drafter(*_flags(verifier, "--max-tokens", "200", "--stats", *lockstep))
     schedule = re.search(r"schedule +(\S.*?) +│", ran.err)
     assert schedule is not None and (schedule[1] == "lockstep") == bool(lockstep)
@@ -111,7 +113,7 @@ def test_the_panel_names_the_way_of_working(drafter: Command, verifier: Verifier
         assert (f" {label} " in ran.err) == (not lockstep), "in lockstep they mean nothing"
 
 
-_AT_A_TIME = ["--prompt-file", "", "--concurrency"]
+_MANY = ["--prompt-file", "", "--concurrency"]
 
 
 @pytest.mark.parametrize(
@@ -120,14 +122,14 @@ _AT_A_TIME = ["--prompt-file", "", "--concurrency"]
         ([], 1, 6),
         (["--branches", "3"], 1, 3),
         (["--lockstep"], 1, 1),
-        ([*_AT_A_TIME, "4"], 4, 6),
-        ([*_AT_A_TIME, "42"], 42, 6),
-        ([*_AT_A_TIME, "43"], 43, 5),
-        ([*_AT_A_TIME, "64", "--branches", "64"], 64, 4),
+        ([*_MANY, "4"], 4, 6),
+        ([*_MANY, "42"], 42, 6),
+        ([*_MANY, "43"], 43, 5),
+        ([*_MANY, "64", "--branches", "64"], 64, 4),
     ],
     ids=lambda each: " ".join(each[1:]) if isinstance(each, list) else str(each),
 )
-def test_the_draft_model_gets_a_row_for_each_branch_and_little_memory_for_it(
+def test_the_draft_model_gets_a_slot_for_each_branch_and_little_memory(
     drafter: Command,
     verifier: Verifier,
     monkeypatch: pytest.MonkeyPatch,
@@ -136,7 +138,7 @@ def test_the_draft_model_gets_a_row_for_each_branch_and_little_memory_for_it(
     texts: int,
     branches: int,
 ) -> None:
-    """As many branches as an engine has rows for; texts have nothing in common, branches of a text nearly all."""
+    """As many branches as the engine has slots; branches of one text share nearly all their tokens."""
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a\n" * 64, encoding="utf-8")
     flags = [flag or str(prompts) for flag in flags]
@@ -155,7 +157,7 @@ def test_the_draft_model_gets_a_row_for_each_branch_and_little_memory_for_it(
     assert options.shared_cells == texts * (branches - 1) * BRANCH_CELLS
 
 
-def test_a_draft_model_without_room_for_so_many_texts_is_told_of_in_terms_of_flags(
+def test_a_draft_model_without_room_is_reported_in_terms_of_flags(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def load(name: str, options: LoadOptions, progress: object) -> ScriptedBackend:
@@ -166,11 +168,11 @@ def test_a_draft_model_without_room_for_so_many_texts_is_told_of_in_terms_of_fla
     monkeypatch.setattr(sources, "load", load)
     ran = drafter("--verifier", verifier.url, "--prompt-file", str(prompts), "--concurrency", "2")
     assert (ran.status, ran.out) == (1, "")
-    told = "no room for 12 rows; rows are for 2 texts at a time (--concurrency), 6 for each (--branches)"
-    assert ran.err == f"drafter: {told}\n"
+    message = "no room for 12 rows; rows are for 2 texts at a time (--concurrency), 6 for each (--branches)"
+    assert ran.err == f"drafter: {message}\n"
 
 
-def test_json_is_readable_whatever_the_locale(drafter: Command, verifier: Verifier) -> None:
+def test_json_is_ascii(drafter: Command, verifier: Verifier) -> None:
     ran = drafter(*_flags(verifier, "--json"))
     assert ran.out.isascii()
     assert not json.loads(ran.out)["text"].isascii()
@@ -184,11 +186,11 @@ def test_the_baseline_is_measured_and_compared(drafter: Command, verifier: Verif
         assert baseline["same_tokens"] is True and baseline["generated_tokens"] == 24
         assert baseline["tokens_per_second"] > 0 and baseline["ttft_ms"] > 0
         ratio = report["tokens_per_second"] / baseline["tokens_per_second"]
-        assert report["speed_up"] == pytest.approx(ratio, rel=1e-2, abs=1e-3), "which is rounded to three digits"
+        assert report["speed_up"] == pytest.approx(ratio, rel=1e-2, abs=1e-3), "it is rounded to three digits"
     assert verifier.sessions == 0
 
 
-def test_the_panel_says_what_the_baseline_came_to(drafter: Command, verifier: Verifier) -> None:
+def test_the_panel_shows_the_baseline(drafter: Command, verifier: Verifier) -> None:
     assert re.search(r", \d+\.\d\dx the target\n$", drafter(*_flags(verifier, "--baseline")).err)
     ran = drafter(*_flags(verifier, "--baseline", "--stats"))
     assert "target alone, measured" in ran.err and "same text" in ran.err
@@ -213,7 +215,7 @@ def test_the_prompt_comes_from_a_flag_or_a_pipe(drafter: Command, verifier: Veri
     assert {report["prompt_tokens"] for report in reports} == {1 + len(prompt.encode())}
 
 
-def test_an_end_token_is_reported_and_leaves_no_trace_in_the_text(drafter: Command) -> None:
+def test_an_end_token_is_in_the_ids_and_not_in_the_text(drafter: Command) -> None:
     script = Script(seed=1, end_bias=8.0)
     with serving(ScriptedBackend(script)) as verifier:
         report = json.loads(drafter(*_flags(verifier, "--json", "--max-tokens", "500")).out)
@@ -240,6 +242,9 @@ def test_a_key_is_taken_from_a_flag_or_the_environment(drafter: Command, monkeyp
         ran = drafter(*_flags(verifier))
         assert ran.status == 1 and "sesame" not in ran.err
         assert "does not take this key: give it with --api-key, or DRAFTER_API_KEY" in ran.err
+        monkeypatch.setenv("DRAFTER_API_KEY", "")
+        ran = drafter(*_flags(verifier))
+        assert ran.status == 1 and "wants its key: give it with --api-key, or DRAFTER_API_KEY" in ran.err
 
 
 def test_colours_say_where_tokens_came_from(
@@ -251,9 +256,9 @@ def test_colours_say_where_tokens_came_from(
     ran = drafter(*_flags(verifier, "--draft-n", "2", "--lockstep"))
     legend, _, text = ran.out.partition("\n")
     assert "accepted" in legend and "recovered" in legend
-    assert "\x1b[32m" in text and "\x1b[36m" in text  # accepted drafts in green, free tokens in cyan
-    assert "\x1b[33m" not in text  # and no corrections: the drafter is the target
-    assert "\x1b[J" not in ran.err, "colours were asked for, not a line that moves the cursor in what is no terminal"
+    assert "\x1b[32m" in text and "\x1b[36m" in text  # accepted tokens in green, bonus tokens in cyan
+    assert "\x1b[33m" not in text  # no recovered tokens: the drafter is the target
+    assert "\x1b[J" not in ran.err, "colours are forced, but a pipe gets no status line"
 
 
 def test_a_reader_who_leaves_ends_the_program_quietly(verifier: Verifier) -> None:

@@ -1,4 +1,4 @@
-"""`drafter solo`: one model by itself, here or through its server, with the time of every token."""
+"""`drafter solo`: one model alone, here or through its server, with the time of every token."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_it_writes_the_text_and_times_every_token(drafter: Command, verifier: Ve
         ("server", "scripted-1 alone", ["forward", "queue", "network", "other"]),
     ],
 )
-def test_the_panel_has_what_one_model_has(
+def test_the_panel_has_the_rows_of_one_model(
     drafter: Command, verifier: Verifier, where: str, title: str, bars: list[str]
 ) -> None:
     ran = drafter(*_flags(where, verifier), "--stats")
@@ -75,7 +75,7 @@ def test_the_shipped_models_have_names(drafter: Command, monkeypatch: pytest.Mon
     assert asked == [DEFAULT_TARGET, DEFAULT_TARGET, DEFAULT_DRAFT, Path("x.gguf")]
 
 
-def test_a_text_longer_than_the_context_is_said_to_be_cut(drafter: Command) -> None:
+def test_a_text_cut_by_the_context_is_reported(drafter: Command) -> None:
     flags = [*TOY, "--context", "20", *TEXT]
     ran = drafter(*flags)
     assert "the context (20 tokens) is full: --max-tokens asked for more" in ran.err
@@ -83,7 +83,7 @@ def test_a_text_longer_than_the_context_is_said_to_be_cut(drafter: Command) -> N
     assert (report["generated_tokens"], report["finish_reason"], report["ended_by"]) == (10, "length", "context")
 
 
-def test_a_text_longer_than_the_verifiers_context_is_said_to_be_cut(drafter: Command) -> None:
+def test_a_text_cut_by_the_verifiers_context_is_reported(drafter: Command) -> None:
     with serving(ScriptedBackend(Script(seed=1), context_length=20)) as verifier:
         for mode in ([], ["--mode", "target"], ["--lockstep"]):
             engine = [] if "target" in mode else ["--backend", "scripted", "--draft-model", "1"]
@@ -94,7 +94,7 @@ def test_a_text_longer_than_the_verifiers_context_is_said_to_be_cut(drafter: Com
             assert json.loads(exact.out)["ended_by"] == "max_tokens"
 
 
-def test_a_verifier_that_is_not_there_is_told_in_one_line(drafter: Command) -> None:
+def test_an_unreachable_verifier_is_reported_in_one_line(drafter: Command) -> None:
     ran = drafter("solo", "server", "--verifier", "http://127.0.0.1:9", *TEXT)
     assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
     assert ran.err.startswith("drafter: no verifier answers at http://127.0.0.1:9")

@@ -1,4 +1,4 @@
-"""The panel at the end of a run, printed into a console of fixed width and read as plain text."""
+"""The panel at the end of a run, printed on a console of fixed width and read as plain text."""
 
 import io
 import re
@@ -46,7 +46,7 @@ def _stats(**changes: object) -> Stats:
     return stats
 
 
-def test_the_figures_of_a_run() -> None:
+def test_the_panel_of_a_run() -> None:
     assert _lines(_stats()) == [
         "small-1b drafts for big-7b",
         "prompt 12 tokens rounds 25",
@@ -67,16 +67,16 @@ def test_the_figures_of_a_run() -> None:
     ]
 
 
-def test_drafts_that_were_looked_up_have_a_line_where_there_are_any() -> None:
+def test_looked_up_drafts_have_a_row() -> None:
     assert "looked up 7 draft tokens looked up, accepted 5" in _lines(_stats(looked_up=7, looked_up_accepted=5))
 
 
-def test_a_text_that_was_drawn_can_be_drawn_again() -> None:
+def test_a_sampled_text_shows_its_temperature_and_seed() -> None:
     assert "temperature 0.8 seed 77" in _lines(_stats(sampling={"temperature": 0.8, "seed": 77}))
     assert not any("seed" in line for line in _lines(_stats(sampling={"temperature": 0.0, "seed": 77})))
 
 
-def test_how_the_two_worked_together() -> None:
+def test_the_panel_of_an_overlapped_run() -> None:
     schedules = Counter({Schedule.OVERLAPPED: 80, Schedule.SELF_CONTINUED: 20})
     sources = Counter(
         {TokenSource.ACCEPTED: 70, TokenSource.RECOVERED: 5, TokenSource.BONUS: 1, TokenSource.TARGET_DECODED: 24}
@@ -91,13 +91,13 @@ def test_how_the_two_worked_together() -> None:
     ]
 
 
-def test_in_lockstep_nothing_is_ready_or_out_of_date() -> None:
+def test_the_panel_of_a_lockstep_run() -> None:
     sources = Counter({TokenSource.ACCEPTED: 75, TokenSource.BONUS: 25})
     lines = _lines(_stats(drafts_sent=25, schedules=Counter({Schedule.LOCKSTEP: 99}), sources=sources))
     assert lines[6:9] == ["sent 3.0 KiB received 10.0 KiB", "tokens 75 accepted, 25 bonus", "schedule lockstep"]
 
 
-def test_a_target_that_did_it_all_by_itself_is_told_as_such() -> None:
+def test_the_panel_of_a_self_continued_run() -> None:
     sources = Counter({TokenSource.BONUS: 1, TokenSource.TARGET_DECODED: 99})
     schedules = Counter({Schedule.SELF_CONTINUED: 99})
     lines = _lines(_stats(rounds=0, drafted=0, accepted=0, sources=sources, schedules=schedules))
@@ -106,13 +106,13 @@ def test_a_target_that_did_it_all_by_itself_is_told_as_such() -> None:
 
 
 def _alone(**changes: object) -> Stats:
-    """As `_stats`, by one model."""
+    """As `_stats`, of one model alone."""
     token_ms = [50.0, *[19.0, 21.0] * 49, 26.0]
     changed = {"draft_model": "", "rounds": 0, "drafted": 0, "accepted": 0, "ttft_ms": 50.0, "token_ms": token_ms}
     return _stats(**changed | changes)
 
 
-def test_a_model_of_this_machine_by_itself() -> None:
+def test_the_panel_of_a_solo_run() -> None:
     lines = _lines(_alone(mode="solo", times=WaitTimes(prefill=50.0), total_ms=2036.0), 80)
     assert lines[:-2] == [
         "big-7b alone, on this machine",
@@ -127,10 +127,24 @@ def test_a_model_of_this_machine_by_itself() -> None:
         "generating 1986 ms 98% " + 29 * "█",
         "",
     ]
-    assert re.fullmatch("ms a token [▁▂▃▄▅▆▇█]{51} 0 to 23.5", lines[-2]) and "█" in lines[-2]
+    assert re.fullmatch("ms a token [▁▂▃▄▅▆▇█]{41} averages: 0 to 22.0", lines[-2]) and "█" in lines[-2]
 
 
-def test_the_target_by_itself_through_its_server() -> None:
+def test_a_scale_of_averages_says_so_beside_the_longest_latency() -> None:
+    token_ms = [50.0, *[20.0] * 98, 24173.0]
+    text = " ".join(_lines(_alone(mode="target", token_ms=token_ms), 80))
+    assert "ITL longest 24173.00 ms" in text and re.search("█ averages: 0 to [0-9.]+ ", text)
+    text = " ".join(_lines(_alone(mode="target", token_ms=token_ms[-20:]), 80))
+    assert "ITL longest 24173.00 ms" in text and "█ 0 to 24173.0 " in text
+
+
+def test_the_full_panel_tells_an_outage_once() -> None:
+    text = " ".join(_lines(_stats(resumed=[7, 31])))
+    assert "resumed at token 7, 31, after the verifier went away" in text
+    assert text.count("went away") == 1
+
+
+def test_the_panel_of_the_target_alone() -> None:
     lines = _lines(_alone(mode="target", times=WaitTimes(network=150.0, queue=10.0, verify=1840.0)))
     assert lines[0] == "big-7b alone"
     assert "TTFT 50 ms TPOT 19.70 ms" in lines and "sent 3.0 KiB received 10.0 KiB" in lines
@@ -143,14 +157,14 @@ def test_the_target_by_itself_through_its_server() -> None:
     assert not any(word in " ".join(lines) for word in ("rounds", "draft tokens", "prefill", "verify"))
 
 
-def test_a_text_that_was_drafted_on_the_verifier() -> None:
+def test_the_panel_of_server_side_drafting() -> None:
     lines = _lines(_stats(mode="fused", token_ms=[], times=WaitTimes(drafting=400.0, network=100.0, verify=1500.0)))
     assert lines[0] == "small-1b drafts for big-7b, on the verifier"
     assert "generated 100 tokens draft tokens 96" in lines
     assert [line.split()[0] for line in lines[9:14]] == ["verify", "queue", "network", "drafting", "other"]
 
 
-def test_who_wrote_in_turns_and_why() -> None:
+def test_the_panel_of_auto_shows_modes_and_why() -> None:
     lines = _lines(everything("auto"))
     assert "modes remote 16, target 12, remote 72" in lines and "why remote 50.1, target 20.3 tokens/s" in lines
 
@@ -161,7 +175,7 @@ def test_a_text_of_one_token_has_no_latency_between_tokens() -> None:
     assert not any("ms a token" in line for line in lines)
 
 
-def test_a_text_that_the_context_cuts_off_says_so() -> None:
+def test_a_text_cut_by_the_context_is_noted() -> None:
     lines = _lines(_stats(context=112))
     assert "ended by context accepted 75" in lines
     assert "the context (112 tokens) is full: --max-tokens asked for more" in lines
@@ -169,7 +183,7 @@ def test_a_text_that_the_context_cuts_off_says_so() -> None:
 
 
 def everything(mode: str = "remote") -> Stats:
-    """A run that has all that there is to say, as long as it can get."""
+    """A run with every row, as long as they get."""
     return _stats(
         mode=mode,
         token_ms=[] if mode in ("remote", "fused", "auto") else [20.0] * 100,
@@ -192,18 +206,18 @@ def everything(mode: str = "remote") -> Stats:
 
 @pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
 @pytest.mark.parametrize("width", [80, 100, 200])
-def test_on_a_usual_terminal_no_figure_is_broken_over_lines(mode: str, width: int) -> None:
-    at_ease, printed = _printed(everything(mode), 400), _printed(everything(mode), width)
-    assert len(printed) == len(at_ease) and {len(line) for line in printed} == {len(printed[0])}
+def test_on_a_usual_terminal_no_row_is_wrapped(mode: str, width: int) -> None:
+    unwrapped, printed = _printed(everything(mode), 400), _printed(everything(mode), width)
+    assert len(printed) == len(unwrapped) and {len(line) for line in printed} == {len(printed[0])}
     assert len(printed[0]) <= width
     assert [line.split("█")[0].split() for line in printed[1:-1] if "ms a token" not in line] == [
-        line.split("█")[0].split() for line in at_ease[1:-1] if "ms a token" not in line
+        line.split("█")[0].split() for line in unwrapped[1:-1] if "ms a token" not in line
     ]
 
 
 @pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
 @pytest.mark.parametrize("width", [40, 60, 75])
-def test_on_a_narrow_terminal_each_figure_has_a_line(mode: str, width: int) -> None:
+def test_on_a_narrow_terminal_each_metric_has_a_line(mode: str, width: int) -> None:
     printed = _printed(everything(mode), width)
     assert all(len(line) <= width for line in printed)
     rows = [line.strip("│ ").split() for line in printed]
@@ -215,12 +229,12 @@ def test_on_a_narrow_terminal_each_figure_has_a_line(mode: str, width: int) -> N
     ("same", "words"),
     [(True, "same text"), (False, "the text differs, most likely after a near-tie (README: near-ties)")],
 )
-def test_the_baseline_stands_below_with_the_speed_up(same: bool, words: str) -> None:
+def test_the_baseline_is_below_with_the_speed_up(same: bool, words: str) -> None:
     lines = _lines(_stats(baseline=Baseline(20.0, 39.0, 100, same)))
     assert lines[-3:] == ["target alone, measured 20.0 tokens/s TTFT 39 ms speed-up 2.50x", words, ""]
 
 
-def test_what_is_not_known_is_a_dash_and_not_a_fault() -> None:
+def test_unknown_values_are_dashes() -> None:
     lines = _lines(Stats(model="big-7b"))
     assert lines[0] == "big-7b"
     assert "ended by interrupt accepted 0" in lines
@@ -238,7 +252,7 @@ def _main(stats: Stats, width: int = 100) -> list[str]:
     return [" ".join(line.strip("│╭╰╮╯─ ").split()) for line in printed]
 
 
-def test_the_main_figures_are_few() -> None:
+def test_the_main_metrics() -> None:
     assert _main(_stats(baseline=Baseline(20.0, 39.0, 100, True))) == [
         "small-1b drafts for big-7b",
         "100 tokens 50.0 tokens/s TTFT 42 ms acceptance rate 78.1%",
@@ -249,7 +263,7 @@ def test_the_main_figures_are_few() -> None:
     assert _main(Stats(model="big-7b", mode="target"))[1] == "0 tokens TTFT 0 ms ended by interrupt"
 
 
-def test_what_would_puzzle_stands_with_the_main_figures_too() -> None:
+def test_notes_come_with_the_main_metrics_too() -> None:
     shown = " ".join(_main(_stats(context=112, baseline=Baseline(20.0, 39.0, 100, False))))
     assert "the context (112 tokens) is full" in shown and "the text differs, most likely after a near-tie" in shown
     assert "the text was taken up again at token 7, 31" in " ".join(_main(_stats(resumed=[7, 31])))
@@ -260,15 +274,15 @@ def test_what_would_puzzle_stands_with_the_main_figures_too() -> None:
 
 @pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
 @pytest.mark.parametrize("width", [40, 80, 100])
-def test_no_main_figure_is_broken_over_lines(mode: str, width: int) -> None:
-    figures = headline(everything(mode))
+def test_no_main_metric_is_wrapped(mode: str, width: int) -> None:
+    metrics = headline(everything(mode))
     lines = _main(everything(mode), width)
-    assert all(any(" ".join(figure.split()) in line for line in lines) for figure in figures)
+    assert all(any(" ".join(metric.split()) in line for line in lines) for metric in metrics)
 
 
 @pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto", "solo"])
 def test_the_shares_of_the_time_add_up(mode: str) -> None:
-    stats = everything(mode)  # whose parts come to far more than the whole
+    stats = everything(mode)  # whose parts exceed the total
     assert sum(value for _, value in bars(stats)) == pytest.approx(stats.total_ms)
     shares = [int(share) for line in _printed(stats, 80) for share in re.findall(r" ms +(\d+)%  ", line)]
     assert sum(shares) == 100
@@ -287,7 +301,7 @@ def test_the_legend_names_every_colour_once() -> None:
 
 
 @pytest.mark.parametrize("width", [20, 30, 52])
-def test_the_legend_has_lines_that_the_terminal_has_room_for(width: int) -> None:
+def test_the_legend_wraps_on_a_narrow_terminal(width: int) -> None:
     lines = legend(width).plain.split("\n")
     assert len(lines) > 1 and all(line.startswith("■ ") and len(line) <= width for line in lines)
     assert "   ".join(lines) == legend().plain
@@ -307,7 +321,7 @@ LOSSY = {"strategy": "threshold", "threshold": 0.2}
         (_stats(sampling={"strategy": "probabilistic"}), False),
     ],
 )
-def test_a_text_is_lossy_where_drafts_could_be_taken(stats: Stats, lossy: bool) -> None:
+def test_a_text_is_lossy_where_drafts_could_be_accepted(stats: Stats, lossy: bool) -> None:
     shown = " ".join(_lines(stats))
     is_lossy = ("lossy: draft tokens were accepted" in shown, "the text is lossy" in shown)
     assert (*is_lossy, "target's sample" in shown) == (lossy, lossy, not lossy)

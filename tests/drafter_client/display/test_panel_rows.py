@@ -1,4 +1,4 @@
-"""What a run reports of itself: origins, counters, times and bytes that add up."""
+"""Statistics of a run: token sources, counters, times and bytes that add up."""
 
 import time
 from collections import Counter
@@ -18,7 +18,7 @@ from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 
-FREE, ACCEPTED, CORRECTED = TokenSource.BONUS, TokenSource.ACCEPTED, TokenSource.RECOVERED
+BONUS, ACCEPTED, RECOVERED = TokenSource.BONUS, TokenSource.ACCEPTED, TokenSource.RECOVERED
 
 
 def _half_right() -> ModelDrafter:
@@ -34,7 +34,7 @@ def test_the_target_as_its_own_drafter_has_everything_accepted(client: VerifierC
         assert stats.acceptance_rate == 1.0 and stats.mean_acceptance_length == 5.0
 
 
-def test_origins_tell_drafts_corrections_and_free_tokens_apart(client: VerifierClient) -> None:
+def test_token_sources_tell_accepted_recovered_and_bonus_apart(client: VerifierClient) -> None:
     text = plain(ScriptedBackend(Script(seed=1)), PROMPT, 13)
 
     def wrong_at_six(tokens: Sequence[int]) -> int:
@@ -44,27 +44,27 @@ def test_origins_tell_drafts_corrections_and_free_tokens_apart(client: VerifierC
 
     run = generate(client, Scenario(wrong_at_six), 3, max_tokens=13)
     assert [source for piece in run.committed for _, source in piece.tokens] == [
-        FREE,  # the prefill's
-        *(ACCEPTED, ACCEPTED, ACCEPTED, FREE),  # 1 to 4
-        *(ACCEPTED, CORRECTED),  # 5, 6; the draft for 7 is void
-        *(ACCEPTED, ACCEPTED, ACCEPTED, FREE),  # 7 to 10
-        *(ACCEPTED, FREE),  # 11 and, for the limit's sake without a draft, 12
+        BONUS,  # from the prefill
+        *(ACCEPTED, ACCEPTED, ACCEPTED, BONUS),  # 1 to 4
+        *(ACCEPTED, RECOVERED),  # 5, 6; the draft for 7 is discarded
+        *(ACCEPTED, ACCEPTED, ACCEPTED, BONUS),  # 7 to 10
+        *(ACCEPTED, BONUS),  # 11, and 12, which has no draft as it is the last
     ]
     assert (run.stats.rounds, run.stats.drafted, run.stats.accepted) == (4, 3 + 3 + 3 + 1, 3 + 1 + 3 + 1)
 
 
-def test_origins_add_up_with_the_counters(client: VerifierClient) -> None:
+def test_token_sources_add_up_with_the_counters(client: VerifierClient) -> None:
     run = generate(client, _half_right(), 3, max_tokens=40)
     sources = Counter(source for piece in run.committed for _, source in piece.tokens)
     assert all(piece.tokens for piece in run.committed)
     assert sources[ACCEPTED] == run.stats.accepted
     assert sources == run.stats.sources
     assert sources.total() == run.stats.generated_tokens == 40 and sources[TokenSource.TARGET_DECODED] == 0
-    assert sources[FREE] + sources[CORRECTED] == run.stats.rounds + 1
-    assert 0 < sources[CORRECTED] < run.stats.rounds
+    assert sources[BONUS] + sources[RECOVERED] == run.stats.rounds + 1
+    assert 0 < sources[RECOVERED] < run.stats.rounds
 
 
-def test_the_counters_stay_within_each_other(client: VerifierClient) -> None:
+def test_the_counters_are_consistent(client: VerifierClient) -> None:
     stats = generate(client, _half_right(), 3, max_tokens=40).stats
     assert 0 < stats.accepted < stats.drafted <= 3 * stats.rounds
     assert stats.prompt_tokens == len(PROMPT)
@@ -73,7 +73,7 @@ def test_the_counters_stay_within_each_other(client: VerifierClient) -> None:
     assert stats.sampling["noise"] == "gumbel-1" and 0 <= stats.sampling["seed"] < 2**53
 
 
-def test_the_times_lie_within_the_whole(client: VerifierClient) -> None:
+def test_the_times_are_within_the_total(client: VerifierClient) -> None:
     stats = generate(client, _half_right(), 3, clock=time.perf_counter, max_tokens=24).stats
     times = stats.times
     parts = (times.prefill, times.drafting, times.network, times.queue, times.verify)
@@ -82,15 +82,15 @@ def test_the_times_lie_within_the_whole(client: VerifierClient) -> None:
     assert 0 < stats.ttft_ms < stats.total_ms
 
 
-def test_bytes_are_those_of_one_run_and_not_of_all_before_it(client: VerifierClient) -> None:
+def test_bytes_are_those_of_one_run(client: VerifierClient) -> None:
     first, second = (generate(client, Scenario(lambda _: 0), 2, max_tokens=20, seed=1).stats for _ in "ab")
     assert first.bytes_sent == second.bytes_sent > 0
-    assert first.bytes_sent + second.bytes_sent < client.transport.sent  # the two releases come on top
+    assert first.bytes_sent + second.bytes_sent < client.transport.sent  # the two releases are not part of a run
     assert 0 < second.bytes_received < client.transport.received / 2
 
 
 def _round(stats: Stats, drafts: int, judged: int, accepted: int, forward_ms: float = 40.0) -> Stats:
-    """The answer to a guess sent at 100 ms comes at 160."""
+    """Count the response at 160 ms to a draft sent at 100 ms."""
     in_flight_draft = InFlightDraft(10, [0] * drafts, 100.0, 0.0)
     stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, forward_ms), in_flight_draft, 160.0)
     return stats
@@ -101,9 +101,9 @@ def _round(stats: Stats, drafts: int, judged: int, accepted: int, forward_ms: fl
     [
         (4, 4, 4, (1, 4, 4)),
         (4, 4, 1, (1, 4, 1)),
-        (7, 3, 5, (1, 3, 1)),  # the first four were committed before: their turn was an earlier guess's
+        (7, 3, 5, (1, 3, 1)),  # the first four were committed before, and judged for an earlier draft
         (7, 3, 7, (1, 3, 3)),
-        (0, 0, 0, (1, 0, 0)),  # a step was asked for
+        (0, 0, 0, (1, 0, 0)),  # an empty draft asks for a plain step
     ],
 )
 def test_every_position_is_counted_once(drafts: int, judged: int, accepted: int, counted: tuple[int, ...]) -> None:
@@ -115,7 +115,7 @@ def test_every_position_is_counted_once(drafts: int, judged: int, accepted: int,
 @pytest.mark.parametrize(
     ("judged", "accepted", "counted"), [(4, 4, (2, 2)), (4, 3, (2, 1)), (4, 0, (2, 0)), (1, 1, (1, 0)), (0, 4, (0, 0))]
 )
-def test_drafts_that_were_looked_up_are_counted_where_they_are_judged(
+def test_looked_up_drafts_are_counted_where_they_are_judged(
     judged: int, accepted: int, counted: tuple[int, int]
 ) -> None:
     stats = Stats()
@@ -124,27 +124,27 @@ def test_drafts_that_were_looked_up_are_counted_where_they_are_judged(
     assert (stats.looked_up, stats.looked_up_accepted) == counted
 
 
-def test_a_drafter_that_looks_up_looks_all_its_drafts_up() -> None:
+def test_a_lookup_drafter_counts_all_its_drafts_as_looked_up() -> None:
     stats = _round(Stats(looks_up=True), 4, 3, 2)
     assert (stats.drafted, stats.accepted, stats.looked_up, stats.looked_up_accepted) == (3, 1, 3, 1)
 
 
 @pytest.mark.parametrize(("drafts", "accepted"), [(4, 4), (4, 1), (0, 0)])
-def test_a_guess_that_the_record_answers_is_no_round(drafts: int, accepted: int) -> None:
+def test_a_draft_answered_from_the_record_is_no_round(drafts: int, accepted: int) -> None:
     stats = _round(Stats(), drafts, 0, accepted, forward_ms=0.0)
     assert (stats.drafts_sent, stats.rounds, stats.drafted, stats.accepted) == (1, 0, 0, 0)
 
 
-def test_the_network_is_what_the_verifier_does_not_account_for() -> None:
+def test_network_time_is_what_the_verifier_does_not_report() -> None:
     times = _round(_round(Stats(), 4, 4, 4), 4, 4, 4, forward_ms=90.0).times
     assert (times.queue, times.verify, times.network) == (10.0, 130.0, 60.0 - 45.0)
 
 
-def test_tokens_are_counted_under_the_way_of_working_that_brought_them() -> None:
+def test_tokens_are_counted_by_schedule() -> None:
     stats = Stats(token_ids=[7])
-    stats.committed([(1, ACCEPTED), (2, ACCEPTED), (3, CORRECTED)], Schedule.OVERLAPPED)
+    stats.committed([(1, ACCEPTED), (2, ACCEPTED), (3, RECOVERED)], Schedule.OVERLAPPED)
     stats.committed([(4, TokenSource.TARGET_DECODED)], Schedule.SELF_CONTINUED)
-    stats.committed([(5, TokenSource.TARGET_DECODED), (6, FREE)], Schedule.OVERLAPPED)
+    stats.committed([(5, TokenSource.TARGET_DECODED), (6, BONUS)], Schedule.OVERLAPPED)
     assert stats.token_ids == [7, 1, 2, 3, 4, 5, 6]
     report = stats.report("")
     assert report["schedules"] == {"overlapped": 5, "self-continued": 1}
@@ -152,7 +152,7 @@ def test_tokens_are_counted_under_the_way_of_working_that_brought_them() -> None
     assert report["target_decoded_tokens"] == 2
 
 
-def test_a_model_by_itself_is_timed_token_by_token() -> None:
+def test_one_model_alone_is_timed_token_by_token() -> None:
     stats = Stats()
     for tokens, took in (([1], 50.0), ([2], 3.004), ([3, 4], 9.0)):
         stats.wrote([(token, TokenSource.BONUS) for token in tokens], took)
@@ -165,15 +165,17 @@ def test_a_model_by_itself_is_timed_token_by_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "context", "told"),
+    ("reason", "context", "ended_by"),
     [("length", None, "max_tokens"), ("length", 64, "context"), ("stop", 64, "stop"), (None, 64, None)],
 )
-def test_what_ended_the_text_is_told_apart(reason: str | None, context: int | None, told: str | None) -> None:
+def test_max_tokens_and_context_are_distinguished(
+    reason: str | None, context: int | None, ended_by: str | None
+) -> None:
     stats = Stats(finish_reason=reason, context=context)
-    assert stats.ended_by == stats.report("")["ended_by"] == told
+    assert stats.ended_by == stats.report("")["ended_by"] == ended_by
 
 
-def test_before_anything_happened_there_are_no_rates() -> None:
+def test_an_empty_run_has_no_rates() -> None:
     stats = Stats()
     assert stats.acceptance_rate is None and stats.mean_acceptance_length is None
     assert stats.tokens_per_second is None and stats.speed_up is None
@@ -188,6 +190,6 @@ def test_the_speed_up_is_against_the_measured_baseline() -> None:
     assert stats.speed_up is None
 
 
-def test_an_error_that_ended_a_text_is_no_interrupt() -> None:
+def test_an_error_is_not_shown_as_an_interrupt() -> None:
     assert headline(Stats(token_ids=[1], failed=True))[-1] == "ended by error"
     assert headline(Stats(token_ids=[1]))[-1] == "ended by interrupt"

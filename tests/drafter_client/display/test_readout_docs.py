@@ -1,4 +1,4 @@
-"""docs/readout.md says what every row of the panel and every key of the object means, and speaks of no other."""
+"""docs/readout.md explains every row of the panel and every key of the object, and no others."""
 
 import re
 
@@ -26,21 +26,21 @@ def _labels(stats: Stats) -> set[str]:
     return {label for label, _ in rows}
 
 
-def test_every_row_of_the_panel_is_explained_and_no_other() -> None:
-    told = _first_cells("The panel")
-    assert len(told) == len(set(told))
-    assert set(told) == set.union(*(_labels(everything(mode)) for mode in MODES)) | {"ms a token"}
+def test_exactly_the_rows_of_the_panel_are_explained() -> None:
+    explained = _first_cells("The panel")
+    assert len(explained) == len(set(explained))
+    assert set(explained) == set.union(*(_labels(everything(mode)) for mode in MODES)) | {"ms a token"}
 
 
-def test_every_key_of_the_object_is_explained_and_no_other() -> None:
+def test_exactly_the_keys_of_the_object_are_explained() -> None:
     assert _first_cells("The object") == list(Stats().report(""))
 
 
-def test_every_origin_and_way_of_working_is_explained() -> None:
+def test_every_token_source_and_schedule_is_explained() -> None:
     assert _first_cells("The words") == [source.value for source in TokenSource]
     assert all(f"`{schedule.value}`" in DOCS for schedule in Schedule)
 
 
-def test_the_readme_leads_there() -> None:
+def test_the_readme_links_to_it() -> None:
     readme = ROOT / "README.md"
     assert "(docs/readout.md)" in readme.read_text(encoding="utf-8")

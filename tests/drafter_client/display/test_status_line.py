@@ -1,4 +1,4 @@
-"""The line below a text: seen while it is written, and gone without a trace when it is done."""
+"""The status line below a text: shown while it is written, and erased without a trace."""
 
 import io
 from typing import Any
@@ -14,8 +14,8 @@ from tests.drafter_client.support import Ticks
 from tests.terminal.screen import Screen
 
 WIDTH = 20
-signs = some.sampled_from("ab \n漢é")
-pieces = some.lists(some.text(signs, max_size=WIDTH + 3), max_size=30)
+characters = some.sampled_from("ab \n漢é")
+pieces = some.lists(some.text(characters, max_size=WIDTH + 3), max_size=30)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def _written(console: Console) -> str:
 
 
 @given(pieces, some.integers(1, 6))
-def test_the_text_is_on_the_screen_as_if_there_were_no_line(text: list[str], rows: int) -> None:
+def test_the_text_on_the_screen_is_unchanged_by_the_line(text: list[str], rows: int) -> None:
     console, screen, plain = _console(), Screen(WIDTH, rows + 1), Screen(WIDTH, rows + 1)
     line = StatusLine(console, below_text=True, clock=Ticks())
     line.begin()
@@ -57,25 +57,25 @@ def test_the_text_is_on_the_screen_as_if_there_were_no_line(text: list[str], row
     assert screen.lines == plain.lines
 
 
-def test_it_stands_below_the_text_and_the_text_goes_on_where_it_was() -> None:
+def test_the_line_is_below_the_text_and_the_text_continues() -> None:
     console, screen = _console(60), Screen(60, 3)
     line = StatusLine(console, below_text=True, clock=Ticks(0.1))
     line.begin()
     screen.feed(_written(console))
     assert screen.lines == ["", "drafter: waiting for the first token"]
-    told = []
+    shown = []
     for piece in ("one ", "two\n", "three ", "four\n", "five", " six"):
         line.wipe()
         console.file.write(piece)
         line.wrote(2, piece)
         screen.feed(_written(console))
-        told.append(screen.lines)
-    assert told[0] == ["one", "drafter: 2 tokens, TTFT 100 ms"]
-    assert told[1] == ["one two", "", "drafter: 4 tokens, 20.0 tokens/s, TTFT 100 ms"]
-    assert told[-1] == ["one two", "three four", "five six", "drafter: 12 tokens, 20.0 tokens/s, TTFT 100 ms"]
+        shown.append(screen.lines)
+    assert shown[0] == ["one", "drafter: 2 tokens, TTFT 100 ms"]
+    assert shown[1] == ["one two", "", "drafter: 4 tokens, 20.0 tokens/s, TTFT 100 ms"]
+    assert shown[-1] == ["one two", "three four", "five six", "drafter: 12 tokens, 20.0 tokens/s, TTFT 100 ms"]
 
 
-def test_what_is_said_meanwhile_has_a_row_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_lines_get_rows_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     console, screen = _console(60), Screen(60, 4)
     monkeypatch.setattr("sys.stderr", console.file)
     line = StatusLine(console, below_text=True, clock=Ticks())
@@ -96,7 +96,7 @@ def test_what_is_said_meanwhile_has_a_row_of_its_own(monkeypatch: pytest.MonkeyP
     assert _written(console) == "drafter: on its own\n"
 
 
-def test_the_rate_is_that_of_the_last_seconds() -> None:
+def test_the_rate_is_that_of_the_last_two_seconds() -> None:
     console, screen, clock = _console(60), Screen(60), Ticks(0.0)
     line = StatusLine(console, below_text=False, clock=clock)
     line.begin()
@@ -107,7 +107,7 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
     assert screen.lines == ["drafter: 35 tokens, 10.0 tokens/s, TTFT 1000 ms"]
 
 
-def test_where_the_text_goes_elsewhere_the_line_is_all_there_is() -> None:
+def test_without_a_text_on_the_screen_only_the_line_is_shown() -> None:
     console, screen = _console(30), Screen(30)
     line = StatusLine(console, below_text=False, clock=Ticks())
     line.begin()
@@ -130,7 +130,7 @@ def test_where_the_text_goes_elsewhere_the_line_is_all_there_is() -> None:
     ],
     ids=["pipe", "dumb"],
 )
-def test_nothing_is_written_where_nothing_can_be_wiped(console: Console) -> None:
+def test_nothing_is_written_where_nothing_can_be_erased(console: Console) -> None:
     line = StatusLine(console, below_text=False)
     line.begin()
     line.wrote(1, "x")
@@ -139,7 +139,7 @@ def test_nothing_is_written_where_nothing_can_be_wiped(console: Console) -> None
     assert _written(console) == ""
 
 
-def test_without_colours_it_has_none() -> None:
+def test_no_color_is_respected() -> None:
     console = _console(no_color=True)
     StatusLine(console, below_text=True).begin()
     assert "\x1b[2m" not in _written(console)
@@ -148,5 +148,5 @@ def test_without_colours_it_has_none() -> None:
     assert "\x1b[2m" in _written(console)
 
 
-def test_streams_that_are_no_terminals_are_not_one() -> None:
+def test_streams_without_a_terminal_share_none() -> None:
     assert not same_terminal(io.StringIO(), io.StringIO())

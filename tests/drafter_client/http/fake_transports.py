@@ -1,4 +1,4 @@
-"""Transports that misbehave on purpose, and one that needs no network."""
+"""A transport that fails on purpose, one with canned responses, and a clock that takes no time."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +9,7 @@ Exchange = tuple[str, str]  # method and path
 
 
 class Faulty:
-    """A real connection on which `fault(number, path)` may raise, before a request is sent or once it was handled."""
+    """A real connection. `before` and `after` a request are called with its number and path, and may raise."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Faulty:
         return self._inner.received
 
     def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-        pass  # what goes wrong is to go wrong in `exchange`
+        pass  # faults happen in `exchange`
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
         number = len(self.asked)
@@ -60,7 +60,7 @@ class Faulty:
 
 
 class Canned:
-    """Answers from a list; an exception in it is raised. Knows what it was asked."""
+    """Answers from a list, in which an exception is raised. Records its requests."""
 
     def __init__(self, *answers: Reply | Exception) -> None:
         self._answers = list(answers)
@@ -72,7 +72,7 @@ class Canned:
         self.aborted = False
 
     def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-        pass  # what goes wrong is to go wrong in `exchange`
+        pass  # faults happen in `exchange`
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
         self.asked.append((method, path))
@@ -100,7 +100,7 @@ class Canned:
 
 
 class Sleeper:
-    """A clock and a sleep that pass no time in truth."""
+    """A clock, and a sleep that only moves the clock."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""A server made of a bare socket: it answers what a test tells it to, byte by byte, and counts what came."""
+"""A server on a bare socket: it sends the bytes that a test gives it, and counts what it receives."""
 
 import socket
 import threading
@@ -35,7 +35,7 @@ class Peer:
         while not head.endswith(b"\r\n\r\n"):
             try:
                 line = self._file.readline()
-            except ConnectionResetError:  # it closed before it had read all we sent
+            except ConnectionResetError:  # the client closed before it had read everything
                 return None
             if not line:
                 return None
@@ -51,19 +51,19 @@ class Peer:
         self._log.sent += len(data)
 
     def reply(self, body: bytes, status: str = "200 OK", *headers: str) -> None:
-        """A whole answer."""
+        """Send a whole response."""
         lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
         self.send("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
 
     def close(self) -> None:
-        """Now, and not when the last file over the socket is gone."""
+        """Close at once, not when the last file over the socket is closed."""
         self._file.close()
         self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
 
 def chunk(data: bytes) -> bytes:
-    """A piece of a body of the kind that `CHUNKED` announces."""
+    """A chunk of a body that `CHUNKED` announces."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
@@ -75,7 +75,7 @@ def echo(peer: Peer) -> None:
 
 @dataclass
 class RawServer:
-    """Where it is and what it saw."""
+    """Its port, and what it received and sent."""
 
     port: int
     requests: list[Request] = field(default_factory=list)
@@ -90,13 +90,13 @@ class RawServer:
 
 @contextmanager
 def answering(*scripts: Callable[[Peer], None]) -> Iterator[RawServer]:
-    """A server that plays one script per connection, in the order in which they come, and then takes no more."""
+    """A server that runs one script per connection, in order of arrival, and then accepts no more."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         listener.settimeout(PATIENCE)
         server = RawServer(listener.getsockname()[1])
         failures: list[BaseException] = []
 
-        def play() -> None:
+        def run() -> None:
             try:
                 for script in scripts:
                     connection, _ = listener.accept()
@@ -110,7 +110,7 @@ def answering(*scripts: Callable[[Peer], None]) -> Iterator[RawServer]:
                 failures.append(error)
             listener.close()
 
-        thread = threading.Thread(target=play, name="raw server")
+        thread = threading.Thread(target=run, name="raw server")
         thread.start()
         try:
             yield server

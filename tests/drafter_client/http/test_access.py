@@ -1,4 +1,4 @@
-"""A verifier that does not serve this drafter: one line that says what to do, before anything is waited for."""
+"""A verifier that refuses this drafter: one line that says what to do, before any wait."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +15,7 @@ from verifier_server import access
 
 @pytest.fixture
 def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if loopback were somewhere in the Internet."""
+    """Loopback counts as an address on the Internet."""
     monkeypatch.setattr(access, "_LOCAL", ())
     access.is_local.cache_clear()
     yield
@@ -23,7 +23,7 @@ def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("far_away")
-def test_a_refused_address_is_told_what_to_set(drafter: Command) -> None:
+def test_a_refused_address_is_reported_with_what_to_set(drafter: Command) -> None:
     with serving() as verifier:
         ran = drafter("--verifier", verifier.url, "--prompt", "x", "--backend", "ngram")
     assert (ran.status, ran.out) == (1, "")
@@ -33,7 +33,7 @@ def test_a_refused_address_is_told_what_to_set(drafter: Command) -> None:
 
 
 @pytest.mark.usefixtures("far_away")
-def test_who_will_be_refused_does_not_wait_for_the_model_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_will_be_refused_does_not_wait_for_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def health(_service: object) -> dict[str, object]:
         return {"status": "loading", "progress": 0.1}
 

@@ -1,4 +1,4 @@
-"""The client: waits where waiting helps, repeats where repeating is safe, and says the rest plainly."""
+"""The client: waits for a loading verifier, retries what is safe to repeat, and reports other errors plainly."""
 
 import json
 from contextlib import closing
@@ -25,7 +25,7 @@ from speculation.errors import (
 from tests.drafter_client.http.fake_transports import Canned, Sleeper
 from tests.drafter_client.support import Verifier, serving
 
-VERDICT = {
+VERIFIED = {
     "accepted_prefix_len": 0,
     "judged": 0,
     "tokens": [5, 6],
@@ -34,7 +34,7 @@ VERDICT = {
 }
 OTHER_MODELS: list[Any] = [{}, [], "hello", None, {"model": "x"}, {"model": "x", "vocabulary": "abc"}]
 LOST = ConnectionLost("the connection broke")
-GONE = VerifierUnreachable("no verifier answers")
+AWAY = VerifierUnreachable("no verifier answers")
 
 
 def _client(*answers: Reply | Exception, **options: Any) -> tuple[VerifierClient, Canned, Sleeper]:
@@ -51,15 +51,15 @@ def _loading(progress: float) -> Reply:
     return Reply(503, {"status": "loading", "progress": progress})
 
 
-def test_a_loading_verifier_is_waited_for_and_its_progress_told() -> None:
+def test_wait_until_ready_waits_for_loading_and_reports_progress() -> None:
     client, _, time = _client(_loading(0.1), _loading(0.6), Reply(200, {"status": "ready"}))
-    heard: list[float | None] = []
-    client.wait_until_ready(on_wait=heard.append)
-    assert heard == [0.1, 0.6]
+    told: list[float | None] = []
+    client.wait_until_ready(on_wait=told.append)
+    assert told == [0.1, 0.6]
     assert len(time.slept) == 2 and all(0 < pause < 1 for pause in time.slept)
 
 
-def test_patience_with_a_loading_verifier_ends() -> None:
+def test_wait_until_ready_ends_when_patience_is_over() -> None:
     client, transport, time = _client(*[_loading(0.5)] * 100)
     with pytest.raises(DrafterError, match="still loading its model after 10 s"):
         client.wait_until_ready(patience=10.0)
@@ -67,7 +67,7 @@ def test_patience_with_a_loading_verifier_ends() -> None:
     assert len(transport.asked) == len(time.slept) + 1
 
 
-def test_a_failed_load_is_told_with_its_reason() -> None:
+def test_a_failed_load_is_reported_with_its_reason() -> None:
     client, _, _ = _client(_loading(0.2), Reply(503, {"status": "failed", "reason": "no such file: x.gguf"}))
     with pytest.raises(DrafterError, match=r"could not load its model: no such file: x\.gguf"):
         client.wait_until_ready()
@@ -88,7 +88,7 @@ def test_a_real_verifier_is_ready() -> None:
         (Reply(503, ["busy"]), ServerError),
     ],
 )
-def test_a_health_of_another_kind_asks_whether_it_is_a_verifier(reply: Reply, kind: type[Exception]) -> None:
+def test_an_unknown_health_response_asks_whether_it_is_a_verifier(reply: Reply, kind: type[Exception]) -> None:
     client, _, _ = _client(reply)
     with pytest.raises(kind, match="is this a verifier"):
         client.wait_until_ready()
@@ -105,13 +105,13 @@ def test_a_health_of_another_kind_asks_whether_it_is_a_verifier(reply: Reply, ki
         Reply(404, None),
     ],
 )
-def test_a_server_that_is_not_a_verifier_is_recognised_by_its_model(reply: Reply) -> None:
+def test_a_server_that_is_no_verifier_is_recognised_by_its_model(reply: Reply) -> None:
     client, _, _ = _client(reply)
     with pytest.raises(BadReply, match=r"http://v.*/model.*is it"):
         client.model()
 
 
-def test_the_key_is_sent_with_every_request_and_a_wrong_one_is_told() -> None:
+def test_the_key_is_sent_with_every_request_and_a_wrong_key_is_reported() -> None:
     with serving(api_key="sesame") as verifier:
         with closing(VerifierClient(verifier.url, api_key="sesame")) as client:
             assert client.model().name == "scripted-1"
@@ -121,7 +121,7 @@ def test_the_key_is_sent_with_every_request_and_a_wrong_one_is_told() -> None:
                 events = [name for name, _ in client.generate(text, {"max_tokens": 2})]
             assert events == ["open", "tokens", "tokens", "end"]
             client.release(opened.session_id)
-        for key, words in (("Sesame", "does not take this key"), (None, "wants its key")):
+        for key, words in (("Sesame", "does not take this key"), (None, "wants its key"), ("", "wants its key")):
             client, refused = VerifierClient(verifier.url, api_key=key), pytest.raises(BadKey, match=words)
             with closing(client), refused:
                 client.model()
@@ -133,14 +133,14 @@ def test_a_key_that_no_header_can_carry_is_refused_at_once(key: str) -> None:
         VerifierClient("http://v", api_key=key, transport=Canned())
 
 
-def test_an_overloaded_verifier_is_asked_again_at_the_pace_it_names() -> None:
+def test_an_overloaded_verifier_is_retried_after_the_pause_it_asks_for() -> None:
     busy = _refusal(Overloaded("all sessions are taken"), 2.0)
-    client, transport, time = _client(busy, busy, Reply(200, VERDICT))
+    client, transport, time = _client(busy, busy, Reply(200, VERIFIED))
     assert client.verify("s", 3, [5, 7]).tokens == [5, 6]
     assert time.slept == [2.0, 2.0] and len(transport.asked) == 3
 
 
-def test_patience_with_an_overloaded_verifier_ends_before_it_is_exceeded() -> None:
+def test_retries_with_an_overloaded_verifier_end_within_their_limit() -> None:
     client, _, time = _client(*[_refusal(Overloaded("all sessions are taken"), 7.0)] * 100)
     with pytest.raises(Overloaded, match="all sessions are taken"):
         client.verify("s", 3, [5])
@@ -151,7 +151,7 @@ def test_patience_with_an_overloaded_verifier_ends_before_it_is_exceeded() -> No
     assert time.slept == []
 
 
-def test_an_overload_without_a_pace_and_other_refusals_are_final() -> None:
+def test_an_overload_without_a_pause_and_other_refusals_are_final() -> None:
     for refusal in (Overloaded("full"), UnknownSession("no session s"), ModelLoading("the model is loading")):
         client, transport, _ = _client(_refusal(refusal))
         with pytest.raises(type(refusal), match=refusal.message):
@@ -159,35 +159,35 @@ def test_an_overload_without_a_pace_and_other_refusals_are_final() -> None:
         assert len(transport.asked) == 1
 
 
-def test_a_prefill_of_an_overloaded_verifier_is_refused_with_the_seconds_to_wait() -> None:
+def test_an_overloaded_prefill_is_refused_with_the_seconds_to_wait() -> None:
     client, transport, time = _client(_refusal(Overloaded("all sessions are taken"), 7.0))
-    with pytest.raises(Overloaded) as refused:  # whoever writes the text waits, or does not want it any more
+    with pytest.raises(Overloaded) as refused:  # the caller decides whether to wait
         client.prefill(TextSession([1, 2]), {"max_tokens": 3})
     assert refused.value.details["retry_after"] == 7.0 and len(transport.asked) == 1 and not time.slept
 
 
-def test_a_lost_connection_is_opened_again_with_growing_pauses() -> None:
-    client, transport, time = _client(LOST, GONE, LOST, Reply(200, VERDICT))
+def test_a_lost_connection_is_reopened_after_growing_pauses() -> None:
+    client, transport, time = _client(LOST, AWAY, LOST, Reply(200, VERIFIED))
     assert client.verify("s", 3, [5, 7]).tokens == [5, 6]
     assert transport.asked == [("POST", "/verify")] * 4
     assert time.slept == [0.1, 0.2, 0.4]
 
 
-def test_a_verifier_that_never_answered_is_not_waited_for() -> None:
-    client, _, time = _client(GONE)
+def test_a_verifier_that_never_answered_is_not_retried() -> None:
+    client, _, time = _client(AWAY)
     with pytest.raises(VerifierUnreachable):
         client.verify("s", 3, [5])
     assert time.slept == []
 
 
-def test_a_verifier_that_has_answered_before_is_waited_for() -> None:
-    client, _, time = _client(Reply(200, VERDICT), GONE, GONE, Reply(200, VERDICT))
+def test_a_verifier_that_answered_before_is_retried() -> None:
+    client, _, time = _client(Reply(200, VERIFIED), AWAY, AWAY, Reply(200, VERIFIED))
     assert [client.verify("s", 3, [5, 7]).tokens for _ in range(2)] == [[5, 6]] * 2
     assert time.slept == [0.1, 0.2]
 
 
-def test_an_outage_that_lasts_is_told_after_some_seconds() -> None:
-    client, _, time = _client(LOST, *[GONE] * 20)
+def test_a_lasting_outage_is_raised_after_some_seconds() -> None:
+    client, _, time = _client(LOST, *[AWAY] * 20)
     with pytest.raises(VerifierUnreachable):
         client.verify("s", 3, [5])
     assert time.now == pytest.approx(6.3)
@@ -196,14 +196,14 @@ def test_an_outage_that_lasts_is_told_after_some_seconds() -> None:
         client.verify("s", 3, [5])
 
 
-def test_a_timeout_is_not_repeated_which_would_double_the_load() -> None:
+def test_a_timeout_is_not_retried_which_would_double_the_load() -> None:
     client, transport, time = _client(VerifierTimeout("sent nothing"))
     with pytest.raises(VerifierTimeout):
         client.prefill(TextSession([1]), {})
     assert len(transport.asked) == 1 and time.slept == []
 
 
-def test_a_prefill_may_take_its_time_and_health_may_not() -> None:
+def test_a_prefill_has_a_long_timeout_and_health_a_short_one() -> None:
     client, transport, _ = _client(Reply(200, {"status": "ready"}), VerifierTimeout("x"), VerifierTimeout("x"))
     client.wait_until_ready()
     for ask in (lambda: client.prefill(TextSession([1]), {}), lambda: client.verify("s", 1, [])):
@@ -213,9 +213,9 @@ def test_a_prefill_may_take_its_time_and_health_may_not() -> None:
     assert health <= 10 < 60 <= verify <= prefill
 
 
-def test_the_session_id_is_the_clients_own_long_and_in_the_header_from_the_first_request_on() -> None:
+def test_the_client_makes_a_long_session_id_and_sends_it_from_the_first_request() -> None:
     lost = [VerifierTimeout("x")] * 2
-    client, transport, _ = _client(*lost, Reply(200, VERDICT))
+    client, transport, _ = _client(*lost, Reply(200, VERIFIED))
     for _ in lost:
         with pytest.raises(VerifierTimeout):
             client.prefill(TextSession([1]), {})
@@ -224,8 +224,8 @@ def test_the_session_id_is_the_clients_own_long_and_in_the_header_from_the_first
     assert first != second and len(first) == len(second) == 32 and third == "abc"
 
 
-def test_when_the_next_guess_will_come_and_whether_to_wait_for_it_is_told_where_it_is_known() -> None:
-    client, transport, _ = _client(*[Reply(200, VERDICT)] * 4)
+def test_a_verify_request_has_next_in_ms_and_self_continue_where_given() -> None:
+    client, transport, _ = _client(*[Reply(200, VERIFIED)] * 4)
     client.verify("s", 3, [5, 7])
     client.guess("s", 4, [], 12.345)()
     client.guess("s", 4, [6], 12.345, False)()
@@ -237,7 +237,7 @@ def test_when_the_next_guess_will_come_and_whether_to_wait_for_it_is_told_where_
     assert last == {"position": 4, "draft_tokens": [6], "self_continue": True}
 
 
-def test_the_least_round_trip_is_measured() -> None:
+def test_ping_measures_the_round_trip() -> None:
     time = Sleeper()
 
     class Slow(Canned):
@@ -251,12 +251,12 @@ def test_the_least_round_trip_is_measured() -> None:
     assert client.round_trip_ms == pytest.approx(25.0)
 
 
-def test_another_connection_goes_to_the_same_place_with_the_same_key() -> None:
+def test_another_connection_has_the_same_address_and_key() -> None:
     made: list[Canned] = []
 
     def connect(url: str) -> Canned:
         assert url == "http://v"
-        made.append(Canned(Reply(200, VERDICT)))
+        made.append(Canned(Reply(200, VERIFIED)))
         return made[-1]
 
     client = VerifierClient("http://v", api_key="sesame", connect=connect)
@@ -267,37 +267,37 @@ def test_another_connection_goes_to_the_same_place_with_the_same_key() -> None:
     assert second.headers[0]["Authorization"] == "Bearer sesame"
 
 
-def test_another_connection_is_patient_from_the_start_since_the_verifier_was_there() -> None:
-    answers: list[Reply | Exception] = [GONE, Reply(200, VERDICT)]
+def test_another_connection_retries_from_the_start() -> None:
+    answers: list[Reply | Exception] = [AWAY, Reply(200, VERIFIED)]
     other = VerifierClient("http://v", connect=lambda url: Canned(*answers)).another()
     other._sleep = lambda seconds: None
     assert other.verify("s", 3, [5, 7]).tokens == [5, 6]
 
 
-def test_what_is_broken_off_is_not_tried_again() -> None:
-    client, transport, _ = _client(Reply(200, VERDICT))
+def test_an_aborted_exchange_is_not_retried() -> None:
+    client, transport, _ = _client(Reply(200, VERIFIED))
     client.abort()
     assert transport.aborted
-    with pytest.raises(ConnectionLost, match="broken off"):
+    with pytest.raises(ConnectionLost, match="aborted"):
         client.verify("s", 3, [5])
     assert transport.asked == []
 
 
-def test_breaking_off_ends_the_pause_between_two_attempts() -> None:
-    """The pauses of a further connection are true ones; this one would last for half a minute."""
+def test_abort_ends_the_pause_between_two_attempts() -> None:
+    """A further connection really sleeps; this pause would last for half a minute."""
     busy = _refusal(Overloaded("all sessions are taken"), 30.0)
 
-    class Breaking(Canned):
+    class Aborting(Canned):
         def exchange(self, *request: Any) -> Reply:
             other.abort()
             return super().exchange(*request)
 
-    other = VerifierClient("http://v", connect=lambda url: Breaking(busy, Reply(200, VERDICT))).another()
-    with pytest.raises(ConnectionLost, match="broken off"):
+    other = VerifierClient("http://v", connect=lambda url: Aborting(busy, Reply(200, VERIFIED))).another()
+    with pytest.raises(ConnectionLost, match="aborted"):
         other.verify("s", 3, [5])
 
 
-def test_a_stream_tells_what_is_committed_from_a_position_on(verifier: Verifier) -> None:
+def test_a_stream_yields_the_committed_tokens_from_a_position_on(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         opened = client.prefill(TextSession([1, 2]), {"max_tokens": 3})
         text = opened.tokens + client.verify(opened.session_id, 3, []).tokens
@@ -315,7 +315,7 @@ def test_a_stream_tells_what_is_committed_from_a_position_on(verifier: Verifier)
 
 
 def test_ten_seconds_of_silence_end_a_stream() -> None:
-    """A verifier says something every three."""
+    """A verifier sends at least a comment every three."""
     client, transport, _ = _client(Reply(404, {}), Reply(404, {}))
     for stream in (client.generate(TextSession([1]), {}), client.stream("s", 1)):
         with pytest.raises(RequestError):
@@ -328,12 +328,12 @@ def test_an_error_in_the_stream_is_raised(verifier: Verifier) -> None:
         list(client.generate(TextSession([999_999]), {}))
     body = json.dumps(Overloaded("full").body()).encode()
 
-    class Breaking(Canned):
+    class Failing(Canned):
         def stream(self, *_: Any) -> Any:
             yield "tokens", {"tokens": [1]}
             yield "error", json.loads(body)
 
-    client = VerifierClient("http://v", transport=Breaking())
+    client = VerifierClient("http://v", transport=Failing())
     with pytest.raises(Overloaded, match="full"):
         list(client.generate(TextSession([1]), {}))
 

@@ -1,4 +1,4 @@
-"""Replies that get lost on the way: asked again, the verifier gives the very same answer, and the text is the same."""
+"""Lost responses: the client retries, the verifier sends the same response again, and the text is the same."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ LOST = ConnectionLost("the connection broke")
 
 
 class _Every:
-    """Raises at every n-th exchange."""
+    """Raises ConnectionLost at every n-th exchange."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -36,7 +36,7 @@ def _over(transport: Faulty, url: str) -> Iterator[VerifierClient]:
         yield client
 
 
-def test_a_verify_whose_reply_was_lost_is_answered_from_the_record(verifier: Verifier) -> None:
+def test_a_verify_whose_response_was_lost_is_answered_from_the_record(verifier: Verifier) -> None:
     transport = Faulty(verifier.url, after=_Every(2))
     with _over(transport, verifier.url) as client:
         opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20})
@@ -46,16 +46,16 @@ def test_a_verify_whose_reply_was_lost_is_answered_from_the_record(verifier: Ver
         client.release(opened.session_id)
     first, second = transport.bodies[1:3]
     assert first == second and json.loads(first or b"")["position"] == position
-    assert response.judged == again.judged == 0  # the model ran for the reply that was lost
+    assert response.judged == again.judged == 0  # the model ran for the response that was lost
     assert response.tokens == again.tokens == plain(ScriptedBackend(Script(seed=1)), PROMPT, 2)[1:]
 
 
-def test_a_prefill_whose_reply_was_lost_finds_the_session_it_had_opened(verifier: Verifier) -> None:
-    def lose_the_first(number: int, path: str) -> None:
+def test_a_retried_prefill_finds_the_session_of_the_first_attempt(verifier: Verifier) -> None:
+    def lose_first(number: int, path: str) -> None:
         if number == 0:
             raise LOST
 
-    transport = Faulty(verifier.url, after=lose_the_first)
+    transport = Faulty(verifier.url, after=lose_first)
     with _over(transport, verifier.url) as client:
         opened = client.prefill(TextSession(PROMPT), {"max_tokens": 20, "temperature": 1.0})
         assert transport.asked == ["/prefill", "/prefill"] and transport.bodies[0] == transport.bodies[1]
@@ -82,7 +82,7 @@ def test_the_text_does_not_depend_on_lost_messages(
     assert verifier.sessions == 0
 
 
-def test_what_was_sent_twice_is_judged_and_counted_once(verifier: Verifier) -> None:
+def test_a_draft_sent_twice_is_judged_and_counted_once(verifier: Verifier) -> None:
     transport = Faulty(verifier.url, after=_Every(2))
     with _over(transport, verifier.url) as client:
         drafter = ModelDrafter(ScriptedBackend(Script(seed=1)), Sampling())
@@ -92,7 +92,7 @@ def test_what_was_sent_twice_is_judged_and_counted_once(verifier: Verifier) -> N
     assert Counter(transport.asked)["/verify"] > stats.rounds
 
 
-def test_ctrl_c_in_a_prefill_does_not_leave_its_session_computing(verifier: Verifier) -> None:
+def test_ctrl_c_in_a_prefill_releases_the_session(verifier: Verifier) -> None:
     def interrupt(number: int, path: str) -> None:
         if path == "/prefill":
             assert verifier.sessions == 1
@@ -116,7 +116,7 @@ def test_ctrl_c_in_a_verify_releases_the_session(verifier: Verifier) -> None:
     assert verifier.sessions == 0
 
 
-def test_a_verifier_that_dies_in_the_middle_is_told_as_such(verifier: Verifier) -> None:
+def test_a_verifier_that_dies_within_a_text_raises_connection_lost(verifier: Verifier) -> None:
     def dead(number: int, path: str) -> None:
         if number > 2:
             raise LOST

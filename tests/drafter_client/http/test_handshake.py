@@ -1,4 +1,4 @@
-"""The handshake: whether a token id means the same at both ends, and how it differs where it does not."""
+"""The handshake: checks that token ids mean the same at both ends, and reports the first difference."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -19,7 +19,7 @@ from tests.drafter_client.support import PROMPT, Verifier, drafts_of, generate, 
 
 
 def _bytes_but(**changes: object) -> Vocabulary:
-    """The toy vocabulary with some of its ids, or its begin or end, otherwise."""
+    """The toy vocabulary with other attributes."""
     vocabulary = ByteVocabulary()
     for name, value in changes.items():
         setattr(vocabulary, name, value)
@@ -32,7 +32,7 @@ def _pieces_with(token: int, piece: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size", [258, 300, 4096])
-def test_the_same_vocabulary_is_accepted_however_either_end_pads_it(verifier: Verifier, size: int) -> None:
+def test_the_same_vocabulary_is_accepted_with_any_padding(verifier: Verifier, size: int) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         assert client.check_vocabulary(ByteVocabulary(size), "draft").name == "scripted-1"
     padded = ScriptedBackend(Script(vocabulary_size=size))
@@ -41,7 +41,7 @@ def test_the_same_vocabulary_is_accepted_however_either_end_pads_it(verifier: Ve
 
 
 @pytest.mark.parametrize("token", [0, 65, 254, 255])
-def test_a_foreign_vocabulary_is_refused_with_the_first_id_that_differs(verifier: Verifier, token: int) -> None:
+def test_a_foreign_vocabulary_is_refused_with_the_first_different_id(verifier: Verifier, token: int) -> None:
     foreign = _bytes_but(pieces=_pieces_with(token, b"foreign"))
     with closing(VerifierClient(verifier.url)) as client, pytest.raises(VocabularyMismatch) as caught:
         client.check_vocabulary(foreign, "llama-draft")
@@ -51,7 +51,7 @@ def test_a_foreign_vocabulary_is_refused_with_the_first_id_that_differs(verifier
     )
 
 
-def test_the_first_differing_id_is_found_in_few_questions(verifier: Verifier) -> None:
+def test_the_first_different_id_is_found_with_few_requests(verifier: Verifier) -> None:
     transport = Faulty(verifier.url)
     foreign = _bytes_but(pieces=_pieces_with(100, b"foreign"))
     with closing(VerifierClient(verifier.url, transport=transport)) as client, pytest.raises(VocabularyMismatch):
@@ -68,24 +68,24 @@ def test_the_first_differing_id_is_found_in_few_questions(verifier: Verifier) ->
         ({"ends": frozenset()}, r"the end-of-text ids are \[\] here and \[257\] there"),
     ],
 )
-def test_other_begin_and_end_ids_are_refused_by_name(
+def test_different_begin_and_end_ids_are_refused_by_name(
     verifier: Verifier, changes: dict[str, object], words: str
 ) -> None:
     with closing(VerifierClient(verifier.url)) as client, pytest.raises(VocabularyMismatch, match=words):
         client.check_vocabulary(_bytes_but(**changes), "draft")
 
 
-def test_other_control_tokens_are_no_hindrance(verifier: Verifier) -> None:
+def test_different_control_tokens_are_accepted(verifier: Verifier) -> None:
     kinds = [Kind.CONTROL if token == 5 else kind for token, kind in enumerate(ByteVocabulary().kinds)]
     pieces = _pieces_with(256, b"<start>")
     with closing(VerifierClient(verifier.url)) as client:
         client.check_vocabulary(_bytes_but(pieces=pieces), "draft")
-        with pytest.raises(VocabularyMismatch):  # an ordinary token there is none here
+        with pytest.raises(VocabularyMismatch):  # ordinary in the target, a control token here
             client.check_vocabulary(_bytes_but(kinds=kinds), "draft")
 
 
 class _Eager(ScriptedBackend):
-    """Finds an id beyond the toy vocabulary likelier than all others."""
+    """Gives an id beyond the toy vocabulary the greatest logit."""
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
         logits = super().logits_after(tokens)
@@ -103,7 +103,7 @@ def test_ids_beyond_the_targets_vocabulary_are_never_drafted(verifier: Verifier,
 
 
 class _Wide(ScriptedBackend):
-    """A target that says ids beyond the toy vocabulary in every fourth place, and has bytes for them."""
+    """A target that generates an id beyond the toy vocabulary at every fourth position, and has bytes for it."""
 
     def __init__(self) -> None:
         super().__init__(Script(seed=1, vocabulary_size=300))
@@ -117,7 +117,7 @@ class _Wide(ScriptedBackend):
         return logits
 
 
-def test_ids_that_only_the_target_knows_do_not_stop_the_drafter() -> None:
+def test_ids_that_only_the_target_has_do_not_stop_the_drafter() -> None:
     with serving(_Wide()) as verifier, closing(VerifierClient(verifier.url)) as client:
         drafter_backend = ScriptedBackend(Script(seed=1))
         info = client.check_vocabulary(drafter_backend.vocabulary, "draft")
@@ -125,6 +125,6 @@ def test_ids_that_only_the_target_knows_do_not_stop_the_drafter() -> None:
         run = generate(client, drafter, 3, info=info, max_tokens=20)
     assert run.tokens == plain(_Wide(), PROMPT, 20)
     assert max(run.tokens) >= 258
-    assert run.stats.accepted > 0  # between them, drafting goes on
+    assert run.stats.accepted > 0  # drafting continues between them
     shown = TextStream(drafter_backend.vocabulary)
     assert shown.feed(max(run.tokens)) == "\ufffd"

@@ -1,4 +1,4 @@
-"""Waiting for a verifier that went away: for how long, who is told, and what ends it."""
+"""Waiting for a verifier that went away: how long, what is reported, and what ends the wait."""
 
 import threading
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ AWAY, READY = Health(False, "nothing answers"), Health(True)
 LOST = ConnectionLost("the cable was pulled")
 
 
-class Hours(Stop):
-    """A clock that only waiting moves, without taking time."""
+class FakeWaits(Stop):
+    """A stop whose waits only move its clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,37 +47,37 @@ class Hours(Stop):
 
 
 def _wait(
-    looks: Sequence[Health], failure: Exception = LOST, patience: float = 300.0, stop: Hours | None = None
-) -> tuple[bool, list[Outage], Hours]:
-    """Wait through these looks, the last of which is repeated."""
+    checks: Sequence[Health], failure: Exception = LOST, patience: float = 300.0, stop: FakeWaits | None = None
+) -> tuple[bool, list[Outage], FakeWaits]:
+    """Wait while the health checks return `checks`, of which the last is repeated."""
     told: list[Outage] = []
-    stop, left = stop or Hours(), list(looks)
+    stop, left = stop or FakeWaits(), list(checks)
     outages = Outages(patience, told.append, lambda: stop.now)
     ready = outages.begin(stop).until_ready(failure, lambda: left.pop(0) if len(left) > 1 else left[0])
     return ready, told, stop
 
 
-def test_it_goes_on_as_soon_as_the_verifier_is_ready() -> None:
-    ready, told, stop = _wait([AWAY, AWAY, Health(False, "it loads its model", 0.4), READY])
+def test_the_wait_ends_as_soon_as_the_verifier_is_ready() -> None:
+    ready, told, stop = _wait([AWAY, AWAY, Health(False, "loading its model", 0.4), READY])
     assert ready and stop.now == 100.75
     assert told == [Outage(0.0, 300.0, "nothing answers")]
 
 
-def test_it_is_told_about_once_a_second_with_what_is_known() -> None:
-    _, told, _ = _wait([AWAY] * 6 + [Health(False, "it loads its model", 0.4)] * 6 + [READY])
+def test_a_wait_is_reported_about_once_a_second() -> None:
+    _, told, _ = _wait([AWAY] * 6 + [Health(False, "loading its model", 0.4)] * 6 + [READY])
     assert [round(each.seconds) for each in told] == [0, 1, 2]
-    assert told[-1] == Outage(told[-1].seconds, 300.0, "it loads its model", 0.4)
+    assert told[-1] == Outage(told[-1].seconds, 300.0, "loading its model", 0.4)
 
 
-def test_patience_has_an_end_and_then_the_error_is_the_first() -> None:
-    stop = Hours()
+def test_when_patience_is_over_the_first_error_is_raised() -> None:
+    stop = FakeWaits()
     with pytest.raises(ConnectionLost, match="the cable was pulled"):
         _wait([AWAY], patience=20.0, stop=stop)
     assert stop.now == 120.0
 
 
-def test_without_patience_one_look_is_all() -> None:
-    stop = Hours()
+def test_without_patience_health_is_checked_once() -> None:
+    stop = FakeWaits()
     with pytest.raises(ConnectionLost):
         _wait([AWAY], patience=0.0, stop=stop)
     assert stop.waits == 0
@@ -92,53 +92,53 @@ def test_without_patience_one_look_is_all() -> None:
         (Overloaded("full", retry_after=9), 40.0, [9.0, 9.0, 9.0], 36.0),
     ],
 )
-def test_a_verifier_that_is_ready_and_fails_again_is_asked_less_and_less_and_not_for_ever(
+def test_a_ready_verifier_that_keeps_failing_is_retried_less_and_less(
     failure: Exception, patience: float, gaps: list[float], seconds: float
 ) -> None:
-    stop = Hours()
+    stop = FakeWaits()
     outage = Outages(patience, None, lambda: stop.now).begin(stop)
-    tries = []
+    attempts = []
     with suppress(type(failure)):
-        while len(tries) < 100:
+        while len(attempts) < 100:
             assert outage.until_ready(failure, lambda: READY)
-            tries.append(stop.now)
-    assert [later - sooner for sooner, later in pairwise(tries)] == gaps
+            attempts.append(stop.now)
+    assert [later - sooner for sooner, later in pairwise(attempts)] == gaps
     assert stop.now == 100.0 + seconds
 
 
-def test_one_that_goes_away_again_and_again_is_not_taken_for_one_that_is_there() -> None:
-    stop = Hours()
+def test_a_verifier_that_keeps_going_away_does_not_count_as_ready_and_failing() -> None:
+    stop = FakeWaits()
     outage = Outages(300.0, None, lambda: stop.now).begin(stop)
     for _ in range(20):
-        looks = [AWAY, READY]
-        assert outage.until_ready(LOST, lambda looks=looks: looks.pop(0))  # type: ignore[misc]
+        checks = [AWAY, READY]
+        assert outage.until_ready(LOST, lambda checks=checks: checks.pop(0))  # type: ignore[misc]
 
 
-def test_an_engine_that_fails_is_no_outage_where_the_verifier_is_there() -> None:
+def test_an_engine_error_is_no_outage_where_the_verifier_is_ready() -> None:
     with pytest.raises(EngineError, match="broken"):
         _wait([READY], EngineError("broken"))
     assert _wait([AWAY, READY], EngineError("the engine was stopped"))[0]
 
 
-def test_stopping_ends_it_at_once() -> None:
-    """From another thread, in the middle of a wait; and whether the text or all that is written is to end."""
+def test_stopping_ends_the_wait_at_once() -> None:
+    """From another thread, within a wait; for the stop of one text and for that of all."""
     for which in (0, 1):
         above = Stop()
         stops = [above, Stop(above)]
-        looked = threading.Event()
+        checked = threading.Event()
 
-        def look(seen: threading.Event = looked) -> Health:
+        def check(seen: threading.Event = checked) -> Health:
             seen.set()
             return AWAY
 
         with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(Outages(300.0).begin(stops[1]).until_ready, LOST, look)
-            assert looked.wait(10)
+            pending = pool.submit(Outages(300.0).begin(stops[1]).until_ready, LOST, check)
+            assert checked.wait(10)
             stops[which].set()
             assert pending.result(10) is False
 
 
-def test_what_is_under_way_is_broken_off_by_stopping() -> None:
+def test_stopping_aborts_the_exchange_under_way() -> None:
     above = Stop()
     stop, broken = Stop(above), []
     with stop.breaking(lambda: broken.append("off")):
@@ -154,7 +154,7 @@ def test_what_is_under_way_is_broken_off_by_stopping() -> None:
     ("error", "outage"),
     [
         (LOST, True),
-        (VerifierUnreachable("nobody"), True),
+        (VerifierUnreachable("no answer"), True),
         (VerifierTimeout("silence"), True),
         (ModelLoading("loading"), True),
         (ShuttingDown("ends"), True),
@@ -162,7 +162,7 @@ def test_what_is_under_way_is_broken_off_by_stopping() -> None:
         (Overloaded("full"), True),
         (SessionConflict("a later request has it"), True),
         (from_body(502, None), True),
-        (ServerError("whatever"), True),
+        (ServerError("other"), True),
         (ModelFailed("no such file"), False),
         (InternalError("a fault"), False),
         (InvalidRequest("what"), False),
@@ -171,7 +171,7 @@ def test_what_is_under_way_is_broken_off_by_stopping() -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_what_is_taken_for_an_outage(error: Exception, outage: bool) -> None:
+def test_which_errors_are_an_outage(error: Exception, outage: bool) -> None:
     assert is_outage(error) is outage
 
 
@@ -183,17 +183,17 @@ def _loading(progress: float) -> Reply:
     ("answer", "health"),
     [
         (Reply(200, {"status": "ready"}), READY),
-        (_loading(0.25), Health(False, "it loads its model", 0.25)),
+        (_loading(0.25), Health(False, "loading its model", 0.25)),
         (Reply(503, ModelLoading("the model is loading (3 %)").body()), Health(False, "the model is loading (3 %)")),
         (Reply(503, ShuttingDown("ends").body()), Health(False, "ends")),
         (Reply(502, None), Health(False, "HTTP 502 without an error the protocol knows: is this a verifier?")),
         (LOST, AWAY),
-        (VerifierUnreachable("nobody"), AWAY),
+        (VerifierUnreachable("no answer"), AWAY),
         (VerifierTimeout("silence"), AWAY),
     ],
     ids=str,
 )
-def test_how_a_verifier_is(answer: Any, health: Health) -> None:
+def test_health_of_each_response(answer: Any, health: Health) -> None:
     assert VerifierClient("http://v", transport=Canned(answer)).health() == health
 
 
@@ -204,7 +204,7 @@ def test_how_a_verifier_is(answer: Any, health: Health) -> None:
         (Reply(401, {"error": {"code": "unauthorized", "message": "no"}}), BadKey, "wants its key"),
     ],
 )
-def test_what_stands_in_the_way_for_good_is_raised(answer: Any, error: type[Exception], words: str) -> None:
+def test_health_raises_what_waiting_does_not_mend(answer: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         VerifierClient("http://v", transport=Canned(answer)).health()
 
@@ -222,7 +222,7 @@ INFO = {
 
 def _asking(*answers: Any, patience: float = 300.0) -> tuple[VerifierClient, Canned]:
     outages = Outages(patience, None, lambda: stop.now)
-    outages.stop = stop = Hours()
+    outages.stop = stop = FakeWaits()
     transport = Canned(*answers)
     return VerifierClient("http://v", transport=transport, outages=outages, sleep=lambda _: None), transport
 
@@ -231,11 +231,11 @@ def _asking(*answers: Any, patience: float = 300.0) -> tuple[VerifierClient, Can
     "answers",
     [
         [Reply(503, ModelLoading("loading").body()), _loading(0.5), Reply(200, {"status": "ready"})],
-        [Reply(200, {}), *[VerifierUnreachable("nobody")] * 4, VerifierUnreachable("nobody"), Reply(200, {})],
+        [Reply(200, {}), *[VerifierUnreachable("no answer")] * 4, VerifierUnreachable("no answer"), Reply(200, {})],
     ],
     ids=["loading", "away"],
 )
-def test_what_can_be_asked_at_any_time_is_asked_again(answers: list[Any]) -> None:
+def test_a_request_without_a_session_is_repeated_after_an_outage(answers: list[Any]) -> None:
     client, transport = _asking(*answers, Reply(200, INFO))
     if answers[0].status == 200:
         client.ping()  # it was reached before
@@ -244,20 +244,20 @@ def test_what_can_be_asked_at_any_time_is_asked_again(answers: list[Any]) -> Non
 
 
 def test_a_verifier_that_was_never_reached_is_not_waited_for() -> None:
-    client, transport = _asking(VerifierUnreachable("nobody"))
+    client, transport = _asking(VerifierUnreachable("no answer"))
     with pytest.raises(VerifierUnreachable):
         client.wait_until_ready()
     assert len(transport.asked) == 1
 
 
-def test_what_is_refused_is_not_asked_again() -> None:
+def test_a_refused_request_is_not_repeated() -> None:
     client, transport = _asking(Reply(422, InvalidRequest("what").body()))
     with pytest.raises(InvalidRequest):
         client.model()
     assert len(transport.asked) == 1
 
 
-def test_patience_with_a_question_ends_too() -> None:
+def test_a_request_is_not_repeated_when_patience_is_over() -> None:
     loading = Reply(503, ModelLoading("loading").body())
     client, _ = _asking(loading, *[_loading(0.5)] * 50, patience=3.0)
     with pytest.raises(ModelLoading):

@@ -1,4 +1,4 @@
-"""What a hostile verifier sends without end is refused in one line, before it has taken memory or time."""
+"""An endless response of a hostile verifier is refused in one line, before it has taken memory or time."""
 
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ BLOCK = 65536
 
 
 def flood(head: bytes, blocks: Iterator[bytes]) -> Callable[[Peer], None]:
-    """A server that answers with `head`, and then with blocks until its client has gone."""
+    """A server that sends `head`, and then blocks until its client has gone."""
 
     def script(peer: Peer) -> None:
         assert peer.read() is not None
@@ -32,7 +32,7 @@ def flood(head: bytes, blocks: Iterator[bytes]) -> Callable[[Peer], None]:
 
 
 def refusal(head: bytes, blocks: Iterator[bytes], *, path: str = "/verify", stream: bool = False) -> str:
-    """What the client says to such an answer, having held no more than a few times the limit."""
+    """The client's error for such a response; its memory stays below a few times the limit."""
     with answering(flood(head, blocks)) as server, closing(HttpTransport(server.url)) as sender:
         tracemalloc.start()
         try:
@@ -54,19 +54,19 @@ def ask(sender: HttpTransport, path: str, stream: bool) -> None:
 
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits that are soon reached."""
+    """Small limits."""
     monkeypatch.setattr(read_limit, "MOST", {"/vocabulary": 4 * BLOCK})
     monkeypatch.setattr(read_limit, "MOST_ELSEWHERE", 2 * BLOCK)
     monkeypatch.setattr(read_limit, "MOST_OF_AN_ERROR", BLOCK)
     monkeypatch.setattr(read_limit, "MOST_OF_A_HEAD", BLOCK)
 
 
-def test_a_length_that_no_answer_has_is_refused_before_it_is_read() -> None:
+def test_an_excessive_content_length_is_refused_before_reading() -> None:
     said = refusal(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n", iter(()))
     assert said == "URL/verify announces 10000000000 bytes, at most 16777216 are read: is it a verifier?"
 
 
-def test_a_vocabulary_may_be_larger() -> None:
+def test_the_limit_of_a_vocabulary_is_larger() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
     said = refusal(head % (64 * 2**20 + 1), iter(()), path="/vocabulary")
     assert said == "URL/vocabulary announces 67108865 bytes, at most 67108864 are read: is it a verifier?"
@@ -78,7 +78,7 @@ def test_a_vocabulary_may_be_larger() -> None:
         assert sender.exchange("GET", "/vocabulary", None, {}, 10.0).body == []
 
 
-def test_an_error_may_be_a_page_and_no_more() -> None:
+def test_the_limit_of_an_error_is_smaller() -> None:
     said = refusal(b"HTTP/1.1 500 No\r\nContent-Length: 1048577\r\n\r\n", iter(()))
     assert said == "URL/verify announces 1048577 bytes, at most 1048576 are read: is it a verifier?"
 
@@ -111,33 +111,33 @@ def test_an_error_may_be_a_page_and_no_more() -> None:
         "comments",
     ],
 )
-def test_what_has_no_end_is_refused(head: bytes, block: bytes, stream: bool) -> None:
+def test_an_endless_response_is_refused(head: bytes, block: bytes, stream: bool) -> None:
     said = refusal(head, repeat(block), path="/generate", stream=stream)
     assert said.startswith("URL/generate sent more than ") and said.endswith(" bytes without an end: is it a verifier?")
 
 
 @pytest.mark.usefixtures("_small")
-def test_a_stream_may_be_long_where_its_events_are_not() -> None:
+def test_a_long_stream_of_short_events_is_read() -> None:
     events = [chunk(b"event: tokens\ndata: 1\n\n" + (b":" + b"x" * 1000 + b"\n") * 50) for _ in range(20)]
     script = flood(CHUNKED, iter([*events, chunk(b"")]))
     with answering(script) as server, closing(HttpTransport(server.url)) as sender:
         assert list(sender.stream("/generate", b"{}", {}, 10.0)) == [("tokens", 1)] * 20
 
 
-def test_comments_for_ever_end_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_comments_end_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_limit, "EVENT_PATIENCE", {"/generate": 0.2})
     said = refusal(CHUNKED, repeat(chunk(b":\n\n")), path="/generate", stream=True)
     assert said == "URL/generate sent comments and no event for 0.2 s: is it a verifier?"
 
 
-def test_an_answer_that_drips_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endlessly_slow_response_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_limit, "SLOW_LINK", -9.9)
     said = refusal(JSON, repeat(chunk(b" ")))
-    assert said == "URL/verify took more than 0.1 s for one answer: is it a verifier?"
+    assert said == "URL/verify took more than 0.1 s for one response: is it a verifier?"
 
 
-def test_the_time_that_a_reader_takes_is_not_the_verifiers() -> None:
-    """Nor has a session's stream a bound: it says nothing for as long as nobody sends drafts."""
+def test_time_of_the_reader_does_not_count_against_the_verifier() -> None:
+    """The stream of a session has no bound: it has no events for as long as the client sends no drafts."""
     now = 0.0
     limit = ReadLimit(lambda: now)
     limit.begin("URL/generate", "/generate", 10.0)

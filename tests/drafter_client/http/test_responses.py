@@ -1,4 +1,4 @@
-"""Whatever answers as a verifier: what none of them says ends in one sentence that names where and what."""
+"""Responses that no verifier sends: each raises BadReply with one sentence that names the address and the field."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from tests.drafter_client.support import ALL, PROMPT, WAITING, Scenario, generat
 
 BYTES = ByteVocabulary()
 TIMING = {"queue_ms": 0.5, "forward_ms": 1.5, "sessions": 1}
-SURROGATE = "\ud800"  # JSON can hold it, and nothing can print it
+SURROGATE = "\ud800"  # JSON can hold a lone surrogate, UTF-8 cannot
 HUGE = 10**400  # too large for a float
 NOT_IDS: list[Any] = [None, 5, "abc", {}, ["a"], [5.5], [None], [True], [inf], [-1], [[5]]]
 NOT_TIMES: list[Any] = [None, "a", [], True, nan, inf, -1, -0.5, HUGE]
@@ -62,7 +62,7 @@ ASK: dict[str, Callable[[VerifierClient], Any]] = {
     "/prefill": lambda client: client.prefill(TextSession(PROMPT), {}),
     "/verify": lambda client: client.verify("s", 10, [65, 67]),
 }
-ROOM = [
+MODEL = [
     *(("/model", "context_length", value, "context_length is") for value in [*NOT_COUNTS, 0]),
     *(("/model", "max_draft_tokens", value, "max_draft_tokens is") for value in NOT_COUNTS),
     *(("/model", "pass_ms", value, "pass_ms is not a list of times") for value in [None, 5, "abc", {}]),
@@ -71,7 +71,7 @@ ROOM = [
     *(("/model", "model", value, "model is not text") for value in [None, 5, [], SURROGATE]),
     *(("/model", "chat_template", value, "chat_template is not text") for value in [5, [], SURROGATE]),
 ]
-IDENTITY = [
+FINGERPRINT = [
     *(("/model", "vocabulary", value, "vocabulary is not an object") for value in [None, 5, [], "abc"]),
     *(("/model", "vocabulary.size", value, "vocabulary.size is") for value in [*NOT_COUNTS, 0]),
     *(("/model", "vocabulary.below", value, "vocabulary.below is") for value in [*NOT_COUNTS, 259]),
@@ -81,7 +81,7 @@ IDENTITY = [
     *(("/model", "vocabulary.ordinary", value, "vocabulary.ordinary is not text") for value in [None, 5]),
     *(("/model", "vocabulary.control", value, "vocabulary.control is not text") for value in [None, 5]),
 ]
-WORDS = [
+VOCABULARY = [
     *(("/vocabulary", "pieces", value, "pieces is not a list of strings") for value in [None, 5, "ab"]),
     *(("/vocabulary", "pieces", value, "pieces is not a list of strings of bytes") for value in [[7], ["\u20ac"]]),
     ("/vocabulary", "pieces", [], "kinds is not one digit for each of the pieces"),
@@ -126,7 +126,7 @@ TEXT = [
         ]
     ),
 ]
-BOTH = [
+EITHER = [
     lie
     for path in ("/prefill", "/verify")
     for lie in [
@@ -140,7 +140,7 @@ BOTH = [
 
 
 class _Small(ByteVocabulary):
-    """Some of the bytes."""
+    """The first 200 ids only."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class _Small(ByteVocabulary):
 
 
 class Pretender(Canned):
-    """Answers each path alike for ever, and pushes these events; a path without an answer gives none until it ends."""
+    """Answers each path from `replies` and streams `events`; a POST to another path waits until the abort."""
 
     def __init__(self, replies: dict[str, Any], events: Iterator[tuple[str, Any]] = iter(())) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class Pretender(Canned):
         path = path.partition("?")[0]
         if path not in self._replies and method == "POST":
             self._over.wait(10.0)
-            raise ConnectionLost("broken off")
+            raise ConnectionLost("aborted")
         return Reply(200, self._replies.get(path, {}))
 
     def stream(
@@ -176,7 +176,7 @@ class Pretender(Canned):
 
 
 def _altered(path: str, name: str, value: Any) -> dict[str, Any]:
-    """The honest replies, but for one field."""
+    """The honest responses, with one field changed."""
     outer, _, inner = name.rpartition(".")
     body = dict(HONEST[path])
     if outer:
@@ -191,51 +191,51 @@ def _client(replies: dict[str, Any]) -> VerifierClient:
 
 
 @pytest.mark.parametrize("path", ASK)
-def test_what_a_verifier_says_is_taken(path: str) -> None:
+def test_an_honest_response_is_read(path: str) -> None:
     ASK[path](_client(HONEST))
 
 
 @pytest.mark.parametrize("path", ASK)
 @pytest.mark.parametrize("body", [None, [], "abc", 5, nan], ids=str)
-def test_what_has_no_fields_is_no_answer(path: str, body: Any) -> None:
-    with pytest.raises(BadReply, match=f"^http://v{path}: the answer is not an object: is it a verifier\\?$"):
+def test_a_response_that_is_no_object_is_refused(path: str, body: Any) -> None:
+    with pytest.raises(BadReply, match=f"^http://v{path}: the response is not an object: is it a verifier\\?$"):
         ASK[path](_client({**HONEST, path: body}))
 
 
 @pytest.mark.parametrize(("path", "name"), [(path, name) for path, body in HONEST.items() for name in body])
-def test_every_field_is_missed(path: str, name: str) -> None:
+def test_every_missing_field_is_named(path: str, name: str) -> None:
     body = {other: value for other, value in HONEST[path].items() if other != name}
     with pytest.raises(BadReply, match=f"^http://v{path}: {name} is missing: is it a verifier\\?$"):
         ASK[path](_client({**HONEST, path: body}))
 
 
-@pytest.mark.parametrize(("path", "name", "value", "words"), [*ROOM, *IDENTITY, *WORDS, *TEXT, *BOTH])
-def test_a_field_that_is_no_verifiers_is_named(path: str, name: str, value: Any, words: str) -> None:
+@pytest.mark.parametrize(("path", "name", "value", "words"), [*MODEL, *FINGERPRINT, *VOCABULARY, *TEXT, *EITHER])
+def test_every_wrong_field_is_named(path: str, name: str, value: Any, words: str) -> None:
     with pytest.raises(BadReply, match=f"^http://v{path}: {words}.*: is it a verifier\\?$"):
         ASK[path](_client(_altered(path, name, value)))
 
 
-def test_fields_of_a_later_version_are_no_hindrance() -> None:
+def test_unknown_fields_of_a_later_version_are_ignored() -> None:
     for path, ask in ASK.items():
         ask(_client(_altered(path, "colour", "red")))
     assert _client(_altered("/model", "vocabulary.colour", "red")).model().name == "honest"
 
 
-def test_a_text_that_has_ended_may_have_nothing_more_to_tell() -> None:
+def test_a_verify_after_the_end_may_have_no_tokens() -> None:
     told = {"accepted_prefix_len": 0, "judged": 0, "tokens": [], "finish_reason": "stop", "timing": TIMING}
     assert _client({"/verify": told}).verify("s", 10, [65, 66]).finish_reason == "stop"
     with pytest.raises(BadReply, match="accepted_prefix_len is 1, not 0 to 0"):
         _client({"/verify": {**told, "accepted_prefix_len": 1}}).verify("s", 10, [65, 66])
 
 
-def test_fingerprints_are_over_the_ids_that_were_asked_for() -> None:
-    """Or those of another 200 ids would be compared with our first 200."""
+def test_fingerprints_must_cover_the_ids_that_were_requested() -> None:
+    """Else fingerprints over different numbers of ids would be compared."""
     padded = _altered("/model", "vocabulary.size", 300)
     with pytest.raises(BadReply, match=r"/model\?below=200: vocabulary\.below is 258 where 200 was asked for"):
         _client(padded).check_vocabulary(_Small(), "draft")
 
 
-def test_progress_that_is_none_is_not_told() -> None:
+def test_progress_that_is_no_share_is_refused() -> None:
     for progress in ("abc", nan, 7, [], -1):
         client = VerifierClient(
             "http://v", transport=Canned(Reply(503, {"status": "loading", "progress": progress})), sleep=lambda _: None
@@ -264,19 +264,19 @@ STREAMS = [
     ([_end(None, "length")], "total_tokens is not a whole number"),
     ([_end(10, None)], "finish_reason is null at the end"),
     *(([_end(10, value)], "finish_reason is neither null nor stop nor length") for value in [5, "banana"]),
-    ([("tokens", [])], "the answer is not an object"),
-    ([("end", None)], "the answer is not an object"),
+    ([("tokens", [])], "the response is not an object"),
+    ([("end", None)], "the response is not an object"),
 ]
 
 
 @pytest.mark.parametrize(("events", "words"), STREAMS)
-def test_an_event_that_is_no_verifiers_is_named(events: list[tuple[str, Any]], words: str) -> None:
+def test_every_wrong_event_is_named(events: list[tuple[str, Any]], words: str) -> None:
     client = VerifierClient("http://v", transport=Pretender({}, iter(events)))
     with pytest.raises(BadReply, match=f"^http://v/sessions/…/stream: {words}.*: is it a verifier\\?$"):
         list(client.stream("s", 10))
 
 
-def test_a_stream_is_read_to_its_end() -> None:
+def test_an_honest_stream_is_read_to_its_end() -> None:
     client = VerifierClient("http://v", transport=Pretender({}, iter([_pushed(10, [65, 66]), _end(12, "stop")])))
     told = client.stream("s", 10)
     assert next(told) == StreamedTokens(10, [65, 66], own=True, forward_ms=1.0)
@@ -286,7 +286,7 @@ def test_a_stream_is_read_to_its_end() -> None:
 def _generate(
     replies: dict[str, Any], mechanisms: Mechanisms, events: Iterator[tuple[str, Any]] = iter(()), **options: Any
 ) -> None:
-    """A run of the pair with what answers so; every connection is answered by the same."""
+    """Generate a text with a server of these responses, on every connection."""
     client = VerifierClient("http://v", connect=lambda url: Pretender(replies, events))
     with closing(client):
         generate(client, Scenario(lambda tokens: 65), 2, mechanisms=mechanisms, **options)
@@ -307,12 +307,12 @@ def _response(tokens: list[int], finish_reason: str | None = None) -> dict[str, 
         ([5, 258], "/verify: a token is 258, and the vocabulary has 258 ids"),
     ],
 )
-def test_a_text_that_does_not_grow_as_asked_is_given_up(mechanisms: Mechanisms, tokens: list[int], words: str) -> None:
+def test_a_text_that_exceeds_its_bounds_is_given_up(mechanisms: Mechanisms, tokens: list[int], words: str) -> None:
     with pytest.raises(BadReply, match=f"^http://v{words}: is it a verifier\\?$"):
         _generate(_response(tokens), mechanisms, max_tokens=6)
 
 
-def test_without_a_limit_the_context_is_it() -> None:
+def test_without_max_tokens_the_context_is_the_bound() -> None:
     with pytest.raises(BadReply, match="/verify: the text has 1025 tokens, at most 1024 were asked for"):
         _generate(_response([5]), LOCKSTEP)
 
@@ -321,12 +321,12 @@ def test_without_a_limit_the_context_is_it() -> None:
 @pytest.mark.parametrize(
     ("tokens", "words"), [([99999], "a token is 99999"), ([5] * 7, "the text has"), ([-1], "tokens is not a list")]
 )
-def test_a_prefill_keeps_to_what_was_asked(mechanisms: Mechanisms, tokens: list[int], words: str) -> None:
+def test_a_prefill_that_exceeds_the_bounds_is_given_up(mechanisms: Mechanisms, tokens: list[int], words: str) -> None:
     with pytest.raises(BadReply, match=f"^http://v/prefill: {words}"):
         _generate(_altered("/prefill", "tokens", tokens), mechanisms, max_tokens=6)
 
 
-def _for_ever(start: int) -> Iterator[tuple[str, Any]]:
+def _endless(start: int) -> Iterator[tuple[str, Any]]:
     while True:
         yield _pushed(start, [65])
         start += 1
@@ -339,22 +339,20 @@ NEXT = len(PROMPT) + 1
     ("events", "words"),
     [
         (lambda: iter([_pushed(NEXT, [65] * 5000)]), f"the text has {NEXT + 5000} tokens, at most {NEXT + 5}"),
-        (lambda: _for_ever(NEXT), f"the text has {NEXT + 6} tokens, at most {NEXT + 5}"),
+        (lambda: _endless(NEXT), f"the text has {NEXT + 6} tokens, at most {NEXT + 5}"),
         (lambda: iter([_pushed(NEXT, [258])]), "a token is 258, and the vocabulary has 258 ids"),
         (lambda: iter([_pushed(NEXT, [-1])]), "tokens is not a list of token ids"),
         (lambda: iter([_pushed(100, [65]), _end(101, "length")]), f"position is 100 where {NEXT} is due"),
         (lambda: iter([_end(100, "length")]), f"total_tokens is 100 where {NEXT} tokens were told"),
     ],
 )
-def test_a_stream_that_is_no_verifiers_ends_the_run(
-    events: Callable[[], Iterator[tuple[str, Any]]], words: str
-) -> None:
-    silent = {path: body for path, body in HONEST.items() if path != "/verify"}  # the stream alone is heard
+def test_a_wrong_stream_ends_the_run(events: Callable[[], Iterator[tuple[str, Any]]], words: str) -> None:
+    silent = {path: body for path, body in HONEST.items() if path != "/verify"}  # so that only the stream answers
     with pytest.raises(BadReply, match=f"^http://v/sessions/…/stream: {words}"):
         _generate(silent, ALL, events(), max_tokens=6)
 
 
-def test_a_verifier_that_cannot_tell_its_vocabulary_is_too_old() -> None:
+def test_a_verifier_without_a_vocabulary_path_is_reported_as_too_old() -> None:
     missing = [Reply(404, None), Reply(404, {"error": {"code": "not_found", "message": "there is nothing here"}})]
     words = "this verifier is too old for --backend ngram and --translate: update it, or draft with a model of its"
     for reply in missing:

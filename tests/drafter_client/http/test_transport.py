@@ -1,4 +1,4 @@
-"""HTTP exchanges that go well: kept alive, counted to the byte, by the way the environment names and no other."""
+"""Successful HTTP exchanges: kept-alive connections, counted bytes, and proxies from the environment."""
 
 import threading
 from contextlib import closing, suppress
@@ -41,7 +41,7 @@ def test_one_connection_serves_request_after_request() -> None:
     assert [request.body for request in server.requests] == [b"[%d]" % n for n in range(5)]
 
 
-def test_a_request_sent_ahead_is_on_its_way_before_its_answer_is_waited_for() -> None:
+def test_a_request_sent_ahead_arrives_before_its_exchange() -> None:
     there = threading.Event()
 
     def tell(peer: Peer) -> None:
@@ -52,7 +52,7 @@ def test_a_request_sent_ahead_is_on_its_way_before_its_answer_is_waited_for() ->
     with answering(tell) as server, closing(HttpTransport(server.url)) as sender:
         body = b"[1]"
         sender.begin("POST", "/x", body, HEADERS, 10.0)
-        assert server.connections == 0, "which would have to be waited for"
+        assert server.connections == 0, "begin must not wait for a connection"
         assert _ask(sender, body) == [1]
         there.clear()
         sender.begin("POST", "/x", body, HEADERS, 10.0)
@@ -61,7 +61,7 @@ def test_a_request_sent_ahead_is_on_its_way_before_its_answer_is_waited_for() ->
     assert (server.connections, len(server.requests)) == (1, 3)
 
 
-def test_the_answer_to_a_request_sent_ahead_is_no_other_ones() -> None:
+def test_the_response_to_a_request_sent_ahead_goes_to_no_other_request() -> None:
     with answering(echo, echo) as server, closing(HttpTransport(server.url)) as sender:
         _ask(sender)
         sender.begin("POST", "/x", b"[2]", HEADERS, 10.0)
@@ -69,7 +69,7 @@ def test_the_answer_to_a_request_sent_ahead_is_no_other_ones() -> None:
     assert server.connections == 2
 
 
-def test_a_request_sent_ahead_into_a_closed_connection_is_sent_again() -> None:
+def test_a_request_sent_ahead_into_a_closed_connection_is_resent() -> None:
     def once(peer: Peer) -> None:
         request = peer.read()
         assert request is not None
@@ -79,7 +79,7 @@ def test_a_request_sent_ahead_into_a_closed_connection_is_sent_again() -> None:
     with answering(once, echo) as server, closing(HttpTransport(server.url)) as sender:
         body = b"[4]"
         assert _ask(sender, body) == [4]
-        for _ in range(2):  # the first may still find room in a socket that the other end has closed
+        for _ in range(2):  # the first may still fit into the buffer of a socket that the server has closed
             sender.begin("POST", "/x", body, HEADERS, 10.0)
         with suppress(ConnectionLost):
             assert _ask(sender, body) == [4]
@@ -116,7 +116,7 @@ def test_a_request_is_sent_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
         ("b\u00fccher.example", 80, "xn--bcher-kva.example:80"),
     ],
 )
-def test_the_host_is_named_as_http_wants_it(host: str, port: int | None, authority: str) -> None:
+def test_the_host_header_has_the_form_of_http(host: str, port: int | None, authority: str) -> None:
     assert authority_of(host, port) == authority
 
 
@@ -151,7 +151,7 @@ def test_a_stream_yields_events_by_name_and_leaves_the_connection_usable() -> No
     assert server.connections == 1
 
 
-def test_a_refused_stream_is_one_event_with_the_reply() -> None:
+def test_a_refused_stream_is_one_event_with_the_response() -> None:
     def refuse(peer: Peer) -> None:
         peer.read()
         peer.reply(b'{"error": 1}', "422 Unprocessable Entity")
@@ -164,7 +164,7 @@ def test_a_refused_stream_is_one_event_with_the_reply() -> None:
     assert server.connections == 1
 
 
-def test_a_stream_left_in_the_middle_is_not_read_by_the_next_request() -> None:
+def test_a_stream_closed_early_is_not_read_by_the_next_request() -> None:
     def endless(peer: Peer) -> None:
         peer.read()
         peer.send(CHUNKED + chunk(b"event: tokens\ndata: 1\n\n") + chunk(b"event: tokens\ndata: 2\n\n"))
@@ -185,7 +185,7 @@ def test_a_stream_without_a_body_is_a_get() -> None:
     assert b"Content-Length" not in server.requests[0].head
 
 
-def test_a_connection_made_beforehand_is_the_one_that_is_used() -> None:
+def test_a_connection_made_beforehand_is_used() -> None:
     with answering(echo) as server, closing(HttpTransport(server.url)) as sender:
         sender.connect()
         sender.connect()
@@ -195,7 +195,7 @@ def test_a_connection_made_beforehand_is_the_one_that_is_used() -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_connection_that_the_server_announces_to_close_is_replaced(streamed: bool) -> None:
+def test_a_connection_that_the_server_will_close_is_replaced(streamed: bool) -> None:
     def last(peer: Peer) -> None:
         peer.read()
         peer.reply(b"event: end\ndata: 1\n\n" if streamed else b"1", "200 OK", "Connection: close")
@@ -209,7 +209,7 @@ def test_a_connection_that_the_server_announces_to_close_is_replaced(streamed: b
     assert server.connections == 2
 
 
-def test_a_connection_idle_for_long_is_replaced_before_it_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_idle_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(echo, echo) as server, closing(HttpTransport(server.url)) as sender:
         _ask(sender)
         monkeypatch.setattr(transport, "IDLE_LIMIT", -1.0)
@@ -219,15 +219,15 @@ def test_a_connection_idle_for_long_is_replaced_before_it_can_fail(monkeypatch: 
 
 @pytest.mark.usefixtures("no_proxies")
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
-def test_no_proxy_ever_stands_before_loopback(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "http://127.0.0.1:9")  # nobody answers there
+def test_loopback_never_goes_through_a_proxy(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")  # a port that nothing listens on
     for host in ("127.0.0.1", "localhost"):
         with answering(echo) as server, closing(HttpTransport(f"http://{host}:{server.port}")) as sender:
             assert _ask(sender, b"[7]") == [7]
 
 
 @pytest.mark.usefixtures("no_proxies")
-def test_beyond_loopback_the_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_hosts_go_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering(echo) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         with closing(HttpTransport("http://verifier.invalid:8000/base")) as sender:
@@ -242,14 +242,14 @@ def test_beyond_loopback_the_proxy_of_the_environment_is_asked(monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("no_proxies")
-def test_no_proxy_variables_take_a_host_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_variables_exclude_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "verifier.invalid")
     assert HttpTransport("http://verifier.invalid:8000")._proxy is None
     assert HttpTransport("http://other.invalid:8000")._proxy == ("127.0.0.1", 9)
 
 
-def test_a_path_in_the_address_stands_before_every_request() -> None:
+def test_a_path_in_the_address_precedes_every_path() -> None:
     with answering(echo) as server, closing(HttpTransport(server.url + "/base/")) as sender:
         _ask(sender)
     assert server.requests[0].line == "POST /base/x HTTP/1.1"
@@ -262,14 +262,14 @@ def test_a_path_in_the_address_stands_before_every_request() -> None:
         *("http://[::1", "http://a b:80", "http://127.0.0.1/a path", "http://127.0.0.1/\n", "http://127.0.0.1/\u00e9"),
     ],
 )
-def test_what_cannot_be_an_address_is_refused_by_name(url: str) -> None:
+def test_an_invalid_address_is_refused_by_name(url: str) -> None:
     with pytest.raises(BadUrl) as caught:
         HttpTransport(url)
     assert repr(url) in str(caught.value) and "http://host:port" in str(caught.value)
 
 
 @pytest.mark.usefixtures("no_proxies")
-def test_a_proxy_without_a_valid_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_with_an_invalid_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://proxy:port")
     with pytest.raises(BadUrl, match="the proxy 'http://proxy:port' of the environment"):
         HttpTransport("http://verifier.invalid:8000")
