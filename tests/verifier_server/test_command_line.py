@@ -59,7 +59,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
     for command, status in (([*MODULE, "--model", str(path)], 1), (UVICORN, 3)):
         done = run([*command, "--port", "0"], VERIFIER_MODEL=str(path))
         assert done.returncode == status, "none that a supervisor takes for an end in good order"
-        reason = f"for the model could not be loaded: llama.cpp could not load {path}"
+        reason = f"because the model could not be loaded: llama.cpp could not load {path}"
         last = [line for line in done.stderr.splitlines() if "INFO" not in line][-1]
         assert reason in last
         assert "Traceback" not in done.stderr

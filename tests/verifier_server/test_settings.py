@@ -72,7 +72,7 @@ def test_a_draft_model_on_another_engine_has_its_own_choices() -> None:
 
 def test_a_lookup_needs_no_model_and_takes_none() -> None:
     assert from_environment({"VERIFIER_DRAFT_BACKEND": "ngram"}).drafts
-    with pytest.raises(SettingsError, match="VERIFIER_DRAFT_MODEL: ngram looks the text up and takes no model"):
+    with pytest.raises(SettingsError, match="VERIFIER_DRAFT_MODEL: ngram is a lookup in the text and takes no model"):
         from_environment({"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_MODEL": str(DEFAULT_DRAFT)})
     assert not from_environment({}).drafts
 
@@ -191,7 +191,7 @@ def test_the_address_may_come_from_the_environment() -> None:
 
 def test_uvicorn_has_flags_of_its_own_for_the_address(caplog: pytest.LogCaptureFixture) -> None:
     assert from_environment({"VERIFIER_PORT": "9001"}) == from_environment({})
-    assert "VERIFIER_PORT: is read by the command 'verifier' only; uvicorn takes --port" in caplog.text
+    assert "VERIFIER_PORT: only the command 'verifier' reads this variable; uvicorn takes --port" in caplog.text
 
 
 @pytest.mark.parametrize("arguments", [["--rowz", "3"], ["--row", "3"], ["3"], ["--port", "x"]])
@@ -220,7 +220,7 @@ def test_the_help_has_groups_and_examples_and_no_engine_of_tests(
         from_flags(["--help"], {})
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= width
-    titles = ["server:", "model:", "engine:", "drafting here (mode fused):", "sessions and limits:", "examples:"]
+    titles = ["server:", "model:", "engine:", "server-side drafting (mode fused):", "sessions and limits:", "examples:"]
     assert [line for line in text.splitlines() if line in titles] == titles
     assert len(text.partition("examples:\n")[2].splitlines()) == 3 and "scripted" not in text
     assert from_flags(["--backend", "scripted", "--model", "1"], {})[0].backend == "scripted"
