@@ -96,8 +96,8 @@ class Settings(BaseModel):
     max_queue: Annotated[
         Positive,
         Field(
-            description="verify requests in the queue, at most three quarters of them from one client; beyond, 503 "
-            "with Retry-After"
+            description="requests waiting at once, at most three quarters of them from one client; beyond, 503 with "
+            "Retry-After"
         ),
     ] = 256
     max_body_bytes: Annotated[int, Field(ge=1024, description="size of a request body")] = 4 * 1024 * 1024

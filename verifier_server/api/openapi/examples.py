@@ -194,7 +194,7 @@ _RAISED: tuple[errors.SpecPairError, ...] = (
     errors.PositionBeyondCommitted("position 9 lies beyond the 5 committed tokens", total_tokens=5),
     errors.ModelLoading("the model is loading (40%): wait and ask again", progress=0.4, retry_after=12),
     errors.ModelFailed("the model could not be loaded: there is no file models/none.gguf"),
-    errors.Overloaded("256 verify requests wait already: try again later", retry_after=2),
+    errors.Overloaded("256 requests wait already: try again later", retry_after=2),
     errors.ShuttingDown("the verifier is shutting down: ask again when it is back"),
     errors.EngineError("the engine failed: out of memory"),
     errors.InternalError("a fault of the verifier (ZeroDivisionError): see its log"),
