@@ -23,8 +23,8 @@ ask GET /model
 # Open a session. The reply contains the ids of the prompt and the first token of the text.
 ask POST /prefill '{"prompt": "def main():", "max_tokens": 16}'
 
-# Three draft tokens (the shipped target accepts them). "tokens" are the tokens committed from "position" on: the accepted
-# draft tokens, then the bonus token.
+# Three draft tokens (the shipped target accepts them). "tokens" are the tokens committed from "position" on: the
+# accepted draft tokens, then the bonus token.
 ask POST /verify '{"draft_tokens": [632, 200, 260]}'
 
 # Without "position", the server moves the position by the accepted draft tokens only. So this returns the bonus token,

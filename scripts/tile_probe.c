@@ -4,8 +4,8 @@
  * other 56 for dead and drops them. llama.cpp then loads garbage on a processor with AMX, and the process dies by
  * SIGSEGV. Compile this file like llama.cpp, as C or as C++: -O3 -mamx-tile.
  *
- * The result is the same on every x86-64 processor: without AMX, or without the kernel's permission to use it, ldtilecfg
- * raises a signal, which is caught. Then the configuration is looked for on the stack. */
+ * The result is the same on every x86-64 processor: without AMX, or without the kernel's permission to use it,
+ * ldtilecfg raises a signal, which is caught. Then the configuration is looked for on the stack. */
 #include <immintrin.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -207,8 +207,8 @@ class Service:
         self.texts.call_off(session)
         position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
-            next_in, goes_on = seconds(request.next_in_ms), request.self_continue or None
-            pending = self._engine_client.ask(engine, session, position, next_in=next_in, goes_on=goes_on)
+            next_in, self_continue = seconds(request.next_in_ms), request.self_continue or None
+            pending = self._engine_client.ask(engine, session, position, next_in=next_in, goes_on=self_continue)
             return session, await self._engine_client.answer(pending, receive)
 
     def session(self, session_id: str, caller: Caller) -> Session:

@@ -25,7 +25,7 @@ async def read_body(request: Request, limit: int, patience: float, slowest: floa
         async with asyncio.timeout(patience) as deadline:
             while more:
                 message = await request.receive()
-                if message["type"] == "http.disconnect":  # not logged as our fault
+                if message["type"] == "http.disconnect":  # a client's fault, so not logged
                     raise InvalidRequest("the connection was closed before the body was complete")
                 body += message.get("body", b"")
                 if len(body) > limit:

@@ -101,7 +101,7 @@ class QuietShutdown:
 
 
 def _until_cancelled(receive: Receive) -> Receive:
-    """`receive`, but a cancellation becomes the shutdown event: a hurried server cancels the lifespan instead."""
+    """`receive`, but a cancellation becomes the shutdown event: on a forced stop, the server cancels the lifespan."""
 
     async def receive_or_end() -> Message:
         try:
