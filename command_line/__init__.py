@@ -1,4 +1,4 @@
-"""What the command lines of both ends share: the parser, the environment's variables, the version.
+"""Shared by the command lines of both ends: the parser, environment variables, the version, the start of a program.
 
-It imports nothing of ours, and only the standard library: the two ends never import each other.
+Imports the standard library only. The verifier and the drafter share it because they never import each other.
 """

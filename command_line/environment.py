@@ -1,4 +1,4 @@
-"""Variables of a program in the environment, told apart from mistakes and from what Kubernetes puts there."""
+"""Reads a program's environment variables; recognises misspelt names and the variables that Kubernetes sets."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -14,21 +14,21 @@ _ADDRESS = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 
 
 class UnknownVariable(Exception):
-    """A variable is close to a known one, so it was most likely meant to be that one. The message names both."""
+    """A variable's name is close to a known one, so it is most likely misspelt. The message names both."""
 
 
 class Variables(NamedTuple):
-    """What of an environment is meant for a program."""
+    """The variables of an environment that begin with a program's prefix."""
 
     values: dict[str, str]  # by known name, without the prefix
-    unknown: list[str]  # whole names that nothing here reads, to be told of in a line each
+    unknown: list[str]  # whole names that the program does not read, for a warning about each
 
 
 def variables(prefix: str, known: Collection[str], environment: Mapping[str, str]) -> Variables:
     """The variables that begin with `prefix`. `known`: their names without it, in capitals.
 
-    Raises UnknownVariable for one that is close to a known name. What Kubernetes and Docker set for a service of that
-    name is left out without a word.
+    Raises UnknownVariable for a name that is close to a known one. Ignores the variables that Kubernetes and Docker set
+    for a service of the program's name.
     """
     found = Variables({}, [])
     for variable, value in environment.items():

@@ -1,14 +1,15 @@
-"""The known name that a misspelt one was meant to be."""
+"""Finds the known name that a misspelt name most likely means."""
 
 import re
 from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that `name` is close to, or None. Dashes at the beginning and case do not count.
+    """The one of `known` that is closest to `name`, or None. Ignores leading dashes and case.
 
-    Close is: the beginning of it or a whole word of it (`temp` for `temperature`, `key` for `api-key`); or a few typing
-    mistakes away: one in two to five letters, two in six to nine, and so on. Of several, the one with the fewest.
+    A known name is close if `name` is its beginning or a whole word of it (`temp` for `temperature`, `key` for
+    `api-key`), or if few typing mistakes separate them: one for two to five letters, two for six to nine, and so on.
+    The fewest mistakes win.
     """
     asked = _plain(name)
     ranked = sorted((_mistakes(asked, _plain(each)), at, each) for at, each in enumerate(known))
@@ -26,7 +27,7 @@ def _plain(name: str) -> str:
 
 
 def _mistakes(one: str, other: str) -> int:
-    """Letters to insert, leave out, replace, or swap with their neighbour."""
+    """The edit distance: how many letters to insert, remove, replace, or swap with their neighbour."""
     before: list[int] = []
     last = list(range(len(other) + 1))
     for row, letter in enumerate(one, 1):

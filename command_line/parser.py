@@ -1,4 +1,4 @@
-"""The parser of every command: a mistake is met with two lines, one that names it and one that says where help is."""
+"""The argument parser of every command. An error takes two lines: one names the mistake, one says where help is."""
 
 import argparse
 import re
@@ -9,11 +9,11 @@ from command_line import version
 from command_line.nearest import nearest
 
 _EXAMPLES = "examples:"
-_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # as argparse has it: a value, not a flag
+_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse's rule for a negative number, which is a value and not a flag
 
 
 class OneOf(tuple[str, ...]):
-    """Choices as help and errors list them; those in `hidden` are taken, too, and listed nowhere."""
+    """Choices that help and errors list. Those in `hidden` are accepted, too, but not listed."""
 
     hidden: frozenset[str]
 
@@ -27,16 +27,16 @@ class OneOf(tuple[str, ...]):
 
 
 class Parser(argparse.ArgumentParser):
-    """Flags in full only, help in groups, examples at its end.
+    """An ArgumentParser without abbreviated flags, with help in groups that ends with examples.
 
-    Exits with status 2 and two lines on standard error for whatever it does not take. The first begins with the name
-    of the program and names the mistake, with the nearest flag, command or choice where one is close.
+    For arguments that it does not accept, it exits with status 2 and two lines on standard error. The first line begins
+    with the name of the program and names the mistake, with the nearest flag, command or choice if one is close.
     """
 
     def __init__(
         self, prog: str, *, usage: str, description: str, examples: Sequence[str], commands: Sequence[str] = ()
     ) -> None:
-        """`usage`: what stands behind the name, a line each. `commands`: first words with parsers of their own."""
+        """`usage`: lines to print after the program's name. `commands`: words that select another parser."""
         first, *others = usage.splitlines()
         super().__init__(
             prog=prog,
@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action=_Version, help="show the version and exit")
 
     def parse(self, given: Sequence[str]) -> argparse.Namespace:
-        """What the arguments say. Unknown flags are told before anything that is missing because of them."""
+        """Parse the arguments. Unknown flags are reported before missing values that they cause."""
         self._check_flags(given)
         options, rest = self.parse_known_args(given)
         if rest:
@@ -62,13 +62,13 @@ class Parser(argparse.ArgumentParser):
     def _check_flags(self, given: Sequence[str]) -> None:
         known = self._option_string_actions
         flags = [flag for flag in known if flag.startswith("--")]
-        takes_value: str | None = None  # the flag before, where it takes a value
+        takes_value: str | None = None  # the previous flag, if it takes a value
         for argument in given:
             if argument == "--":
                 return
             name = argument.partition("=")[0]
             if name in ("-h", "--help", "--version"):
-                return  # its answer comes before what follows
+                return  # these flags are answered whatever follows them
             is_flag = name.startswith("-") and name != "-" and " " not in argument and not _NUMBER.match(argument)
             if is_flag and name not in known:
                 if takes_value is not None and nearest(name, flags) is None:
@@ -96,10 +96,10 @@ class Parser(argparse.ArgumentParser):
         self.error(f"{name}no {value!r}{_meant(str(value), choices)}{listed}")
 
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2."""
+        """Print `message` in one line and where help is, and exit with status 2."""
         program = self.prog.split()[0]
-        said = " ".join(message.removeprefix("argument ").splitlines())
-        self.exit(2, f"{program}: {said}\n{program}: '{self.prog} --help' lists the flags\n")
+        line = " ".join(message.removeprefix("argument ").splitlines())
+        self.exit(2, f"{program}: {line}\n{program}: '{self.prog} --help' lists the flags\n")
 
 
 def _meant(name: str, known: Sequence[str]) -> str:
@@ -108,7 +108,7 @@ def _meant(name: str, known: Sequence[str]) -> str:
 
 
 class _Version(argparse.Action):
-    """Asks for the version only when it is wanted: to look it up takes longer than to parse."""
+    """Looks the version up only when asked for: that takes longer than parsing."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
         super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
@@ -119,7 +119,7 @@ class _Version(argparse.Action):
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Room for the longer flags; examples stand as they are written."""
+    """A formatter with room for long flags, which leaves examples as written."""
 
     def __init__(self, prog: str, **more: Any) -> None:
         super().__init__(prog, max_help_position=26, **more)

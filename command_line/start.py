@@ -1,33 +1,36 @@
-"""The first moments of a command, while its modules are imported: Ctrl-C then ends it at once and without a word.
+"""Starts a program so that Ctrl-C during its imports ends it at once and silently.
 
-Python's own handler would raise KeyboardInterrupt in the midst of an import, and show where. So the module that is run
-is a light one, which imports this first and the program itself through it.
+Python's own handler would raise KeyboardInterrupt within an import and print a traceback. Therefore each entry module
+is small: it imports this module first, which then imports the program itself.
 """
 
 import signal
 from importlib import import_module
 
-_dies = False  # whether SIGINT is as the system has it
+_default_action = False  # whether `die_by_interrupts` gave SIGINT the system's default action
 
 
 def run(program: str) -> int:
-    """Call `main` of that module, which calls `catch_interrupts` once it is ready for KeyboardInterrupt."""
+    """Import the module `program` and call its `main`. Returns the exit status.
+
+    `main` has to call `catch_interrupts` once it is ready for KeyboardInterrupt.
+    """
     die_by_interrupts()
     status: int = import_module(program).main()
     return status
 
 
 def die_by_interrupts() -> None:
-    """From now on SIGINT ends the process, unless it is ignored. In the main thread alone."""
-    global _dies
+    """From now on SIGINT ends the process, unless it is ignored. Call in the main thread only."""
+    global _default_action
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        _dies = True
+        _default_action = True
 
 
 def catch_interrupts() -> None:
-    """From now on SIGINT is a KeyboardInterrupt again. Does nothing where it was not another way."""
-    global _dies
-    if _dies:
-        _dies = False
+    """From now on SIGINT raises KeyboardInterrupt again. Does nothing unless `die_by_interrupts` took effect."""
+    global _default_action
+    if _default_action:
+        _default_action = False
         signal.signal(signal.SIGINT, signal.default_int_handler)

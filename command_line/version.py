@@ -1,4 +1,4 @@
-"""The version of what is installed."""
+"""The installed version of the distribution."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -6,7 +6,7 @@ DISTRIBUTION = "specpair"
 
 
 def installed() -> str:
-    """As pip has it; in a checkout that was never installed there is none to ask for."""
+    """The version as pip knows it, or a note in words for a checkout that was never installed."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:

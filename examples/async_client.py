@@ -1,9 +1,9 @@
-"""Several prompts at once, for a program on asyncio.
+"""Generates from several prompts at once, in a program on asyncio.
 
     python examples/async_client.py http://127.0.0.1:8000 "def main():" "import os" "class Stack:"
 
-What drafts here is a lookup in each text, which needs no model. KEY in the environment is the verifier's key, if it
-wants one.
+The drafter is an n-gram lookup in each text, which needs no model. If the verifier has an API key, set the variable
+KEY.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from drafter_client import AsyncPair, DrafterError, Finished, Lookup, Options, S
 
 
 async def write(pair: AsyncPair, prompt: str) -> Finished:
-    """One text; ends with an error after a minute, and the verifier forgets it."""
+    """Generate one text. After a minute, raises TimeoutError, and the verifier deletes the session."""
     async with asyncio.timeout(60):
         return await pair.generate(prompt, Options(max_tokens=32)).read()
 
 
 async def main(url: str, *prompts: str) -> int:
-    """Exit status."""
+    """Generate a text for each prompt. Returns the exit status."""
     try:
         async with AsyncPair(url, Lookup(), texts=len(prompts), api_key=os.environ.get("KEY")) as pair:
             texts = await asyncio.gather(*(write(pair, prompt) for prompt in prompts))

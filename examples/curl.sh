@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # The whole exchange with curl:  examples/curl.sh [http://127.0.0.1:8000]
-# A verifier with a key wants it in every request: set KEY.
+# If the verifier has an API key, set the variable KEY.
 set -euo pipefail
 
 URL=${1:-http://127.0.0.1:8000}
-SESSION=curl-$$-$RANDOM # of our own choice; without one, the caller's latest session is meant
+SESSION=curl-$$-$RANDOM # chosen by the client; without an id, the caller's latest session is meant
 PLAIN=(--header "Content-Type: application/json")
 [ -z "${KEY:-}" ] || PLAIN+=(--header "Authorization: Bearer $KEY")
 HEADERS=("${PLAIN[@]}" --header "X-Session-Id: $SESSION")
 
-# ask METHOD PATH [BODY]: show the request, then the answer
+# ask METHOD PATH [BODY]: print the request, then the reply
 ask() {
     printf '\n%s\n' "$*"
     curl --silent --show-error --fail-with-body --no-buffer --noproxy 'localhost,127.0.0.1,::1' \
@@ -20,40 +20,40 @@ ask() {
 ask GET /health
 ask GET /model
 
-# Open a session. The answer holds the ids of the prompt and the first token of the text.
+# Open a session. The reply contains the ids of the prompt and the first token of the text.
 ask POST /prefill '{"prompt": "def main():", "max_tokens": 16}'
 
-# Three guesses for what comes next (the target of the shipped pair takes them). "tokens" is what is certain now, from
-# "position" on: the guesses that stand, then one token more.
+# Three draft tokens (the shipped target accepts them). "tokens" are the tokens committed from "position" on: the
+# accepted draft tokens, then the bonus token.
 ask POST /verify '{"draft_tokens": [632, 200, 260]}'
 
-# The place is counted from the guesses that stood, so this asks about the token that came with them: it is certain
-# already, and told from the record ("forward_ms" is 0). A client that sends its "position" says itself where it is, and
-# may repeat itself, or have several guesses under way.
+# Without "position", the server moves the position by the accepted draft tokens only. So this returns the bonus token,
+# which is committed already ("forward_ms" is 0). A client that sends its "position" can repeat a request, and can have
+# several drafts in flight.
 ask POST /verify '{"draft_tokens": []}'
 
-# No guess behind all that is certain: a step of plain decoding, one token of the target's own.
+# No draft tokens, and no further committed tokens: one step of plain decoding, which gives one token.
 ask POST /verify '{"draft_tokens": []}'
 
 ask DELETE "/sessions/$SESSION"
 
-# The target by itself, first as one answer, then as server-sent events while it writes. (A session of its own each.)
+# The target alone, first as one reply, then as server-sent events. Each request has a session of its own.
 HEADERS=("${PLAIN[@]}")
 ask POST /generate '{"prompt": "def main():", "max_tokens": 16}'
 ask POST /generate '{"prompt": "def main():", "max_tokens": 8, "stream": true}'
 
-# A text that was cut goes on behind the tokens that came of it, here at any verifier of this model. They are sent with
-# the seed; so is the session's id, where the verifier may still have it.
+# Continue an interrupted text after the tokens that arrived, on any verifier of this model: send these tokens and the
+# seed. Send the session's id, too, if this verifier may still hold the session.
 ask POST /generate '{"prompt": "def main():", "max_tokens": 16, "seed": 0, "committed_ids": [632, 200, 260]}'
 
-# Drafted on the server, too, if it was started with VERIFIER_DRAFT_MODEL: the same text in one round trip.
+# Server-side drafting, if the verifier was started with VERIFIER_DRAFT_MODEL: the same text in one round trip.
 if ask GET /model | grep '"fused"' > /dev/null; then
     ask POST /generate '{"prompt": "def main():", "max_tokens": 16, "mode": "fused"}'
 fi
 
 HEADERS+=(--header "X-Session-Id: $SESSION")
 
-# Guesses for several sessions in one request; the second session does not exist, which is nothing to the first.
+# Draft tokens for several sessions in one request. The second session does not exist, which does not affect the first.
 ask POST /prefill '{"prompt": "def main():", "max_tokens": 16}'
 ask POST /verify/batch '{"items": [{"session_id": "'"$SESSION"'", "draft_tokens": [632]}, {"session_id": "none", "draft_tokens": []}]}'
 ask DELETE "/sessions/$SESSION"

@@ -1,9 +1,9 @@
-"""A drafter of one's own: it remembers what followed in texts of before, in place of a model.
+"""A custom drafter without a model: it drafts what followed the same tokens in earlier texts.
 
     python examples/custom_drafter.py http://127.0.0.1:8000 "def main():"
 
-The same prompt twice: the second time its drafts are right. KEY in the environment is the verifier's key, if it wants
-one.
+Generates from the same prompt twice. The second time, the drafts are right. If the verifier has an API key, set the
+variable KEY.
 """
 
 import os
@@ -12,33 +12,33 @@ from collections.abc import Sequence
 
 from drafter_client import Custom, DrafterError, Expansion, Options, Pair, Prediction, SpecPairError
 
-CONTEXT = 3  # tokens that say what comes next
+CONTEXT = 3  # tokens from which the next one is predicted
 
 
 class Memory:
-    """What followed each three tokens the last time."""
+    """A drafter that stores which token followed each `CONTEXT` tokens most recently."""
 
-    width = 1  # continuations that it looks beyond at once
+    width = 1  # the most `tails` in one call of `expand`
 
     def __init__(self) -> None:
         self._followed: dict[tuple[int, ...], int] = {}
 
     def learn(self, tokens: Sequence[int]) -> None:
-        """Remember a text."""
+        """Store the tokens of a text."""
         for at in range(CONTEXT, len(tokens)):
             self._followed[tuple(tokens[at - CONTEXT : at])] = tokens[at]
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        """The token behind `text` and each of `tails`, with the chance that the target agrees."""
+        """Predict the token after `text` plus each of `tails`, with its probability."""
         return Expansion([self._predict([*text[-CONTEXT:], *tail]) for tail in tails], len(tails))
 
     def _predict(self, tokens: Sequence[int]) -> Prediction:
         token = self._followed.get(tuple(tokens[-CONTEXT:]))
-        return Prediction(0, 0.0) if token is None else Prediction(token, 0.9)  # what is not believed is hardly sent
+        return Prediction(0, 0.0) if token is None else Prediction(token, 0.9)  # at 0.0, hardly ever sent
 
 
 def main(url: str, prompt: str) -> int:
-    """Exit status."""
+    """Generate the same text twice. Returns the exit status."""
     memory = Memory()
     try:
         with Pair(url, Custom(lambda vocabulary, sampling: memory, "memory"), api_key=os.environ.get("KEY")) as pair:

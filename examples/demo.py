@@ -1,4 +1,4 @@
-"""`make demo`."""
+"""The program of `make demo`."""
 
 import sys
 
@@ -6,7 +6,7 @@ from command_line import start
 
 
 def main() -> int:
-    """Exit status."""
+    """Run the demo. Returns the exit status."""
     return start.run("examples.demo_program")
 
 

@@ -1,4 +1,4 @@
-"""`make demo`: a verifier and a drafter as two processes on this machine, with measured figures at the end."""
+"""`make demo`: runs a verifier and a drafter as two processes on this machine and prints statistics."""
 
 import argparse
 import shutil
@@ -17,10 +17,10 @@ PROMPT = "import unittest\n\n\nclass TestQueue(unittest.TestCase):\n    def test
 
 
 def main() -> int:
-    """Exit status: the drafter's; 1 where the verifier did not start, 130 after Ctrl-C."""
+    """Run the demo. Returns the drafter's exit status, 1 if the verifier did not start, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
-    parser.add_argument("--step-ms", type=float, default=STEP_MS, help="of the target (default: %(default)g)")
-    parser.add_argument("--max-tokens", type=int, default=120, help="of the text (default: %(default)s)")
+    parser.add_argument("--step-ms", type=float, default=STEP_MS, help="of a step of the target (default: %(default)g)")
+    parser.add_argument("--max-tokens", type=int, default=120, help="length of the text (default: %(default)s)")
     options = parser.parse_args()
     try:
         start.catch_interrupts()
@@ -38,8 +38,8 @@ def _show(wanted_ms: float, max_tokens: int) -> int:
     target = padded_target(wanted_ms)
     cost = step_ms(target)[1]
     _say(
-        "the shipped target is so small that the network would cost more than drafting saves, so it is served with "
-        f"idle layers and neurons: same text, {cost:.0f} ms a step, as a large model would take."
+        "the shipped target is so small that the network would cost more time than drafting saves. So it is served "
+        f"with idle layers and neurons: the same text, but {cost:.0f} ms a step, like a large model."
     )
     with verifier(model=target, threads=1, rows=2, context=1024) as server:
         command = ["-m", "drafter_client", "--verifier", server.url, "--threads", "1", "--baseline"]
@@ -50,10 +50,10 @@ def _show(wanted_ms: float, max_tokens: int) -> int:
         with child(*command, in_foreground=True) as drafter:
             try:
                 return drafter.wait()
-            except KeyboardInterrupt:  # it got that too, and ends by itself
+            except KeyboardInterrupt:  # the drafter gets the signal, too, and ends by itself
                 return drafter.wait()
 
 
 def _say(text: str) -> None:
-    """One message, broken into lines that the terminal has room for."""
+    """Print a message, wrapped to the width of the terminal."""
     print(textwrap.fill(f"demo: {text}", shutil.get_terminal_size().columns), flush=True)

@@ -1,9 +1,9 @@
-"""A program that uses the pair: text as it comes, and what it came to.
+"""Generates a text with drafter and verifier, prints it as it comes, then its statistics.
 
     python examples/sync_client.py http://127.0.0.1:8000 "def main():"
 
-A small model on this machine drafts (the one that ships; `DraftModel(Path("….gguf"))` is another). KEY in the
-environment is the verifier's key, if it wants one.
+The drafter is the draft model that ships with this project; `DraftModel(Path("….gguf"))` takes another one. If the
+verifier has an API key, set the variable KEY.
 """
 
 import os
@@ -13,7 +13,7 @@ from drafter_client import DrafterError, DraftModel, Options, Pair, SpecPairErro
 
 
 def main(url: str, prompt: str) -> int:
-    """Exit status."""
+    """Generate a text from `prompt`. Returns the exit status."""
     try:
         with Pair(url, DraftModel(), api_key=os.environ.get("KEY")) as pair:
             text = pair.generate(prompt, Options(max_tokens=48, temperature=0.8, seed=7))

@@ -1,19 +1,18 @@
-"""What llama.cpp must be compiled with on top, because of a fault of the compiler: for scripts/setup.
+"""Finds compiler options that llama.cpp needs because of a compiler bug. Used by scripts/setup.
 
     python3 scripts/compiler_options.py
 
-prints two lines, `cmake …` and `pip …`, with the options for each; nothing follows the word where none is needed. On
-standard error it says what was found.
+prints two lines, `cmake …` and `pip …`, with the options for each program, if there are any. Findings go to standard
+error.
 
-The fault: GCC 12 drops stores that the instruction ldtilecfg reads (`tile_probe.c` says more), and llama.cpp then dies
-by SIGSEGV on processors with AMX. `-fno-dse` cures it, and costs nothing that can be measured. Decided is by what the
-compiler does and not by the processor: a build may be for another machine than this one, and the probe gives the same
-answer on both. Only whether pip's cached wheel is left aside goes by this processor: pip does not see which options a
-wheel was compiled with, and without AMX one that was compiled without the cure runs as well, so it need not be
-compiled anew.
+The bug: GCC 12 drops stores that the instruction ldtilecfg reads (`tile_probe.c` explains it). llama.cpp then dies by
+SIGSEGV on processors with AMX. `-fno-dse` avoids this, at no measurable cost. The decision depends on the compiler and
+not on the processor, since a build may be for another machine; the probe gives the same answer on both. Only the use of
+pip's cache depends on this processor: pip does not know with which options a cached wheel was compiled, and a wheel
+without the option works on a processor without AMX, so it need not be compiled again.
 
-The flag goes to each language whose compiler needs it, through backends/llama_cpp/build.cmake, so that nothing of
-CMAKE_ARGS, CFLAGS and CXXFLAGS is replaced.
+The option goes to each language whose compiler needs it, through backends/llama_cpp/build.cmake, so that CMAKE_ARGS,
+CFLAGS and CXXFLAGS stay as they are.
 """
 
 import os
@@ -30,9 +29,9 @@ from pathlib import Path
 PROBE = Path(__file__).resolve().with_name("tile_probe.c")
 CPUINFO = Path("/proc/cpuinfo")
 CURE = "-fno-dse"
-_DROPPED = 3  # exit status of the probe
-_PATIENCE = 60  # seconds for a compiler
-# Of each language: the variables of compiler and flags, CMake's name, and what CMake looks for, in its order.
+_DROPPED = 3  # exit status of the probe if stores are dropped
+_PATIENCE = 60  # seconds that a compiler may take
+# By language: the variables for compiler and flags, the name for -x, and the programs that CMake looks for, in order.
 LANGUAGES = {
     "C": ("CC", "CFLAGS", "c", ("cc", "gcc", "clang")),
     "CXX": ("CXX", "CXXFLAGS", "c++", ("c++", "g++", "clang++")),
@@ -40,7 +39,7 @@ LANGUAGES = {
 
 
 def compiler(language: str, environment: Mapping[str, str]) -> list[str]:
-    """The command that CMake will compile `language` with, or nothing where there is none."""
+    """The command with which CMake will compile `language`; empty if there is none."""
     variable, _, _, usual = LANGUAGES[language]
     named = _defined(f"CMAKE_{language}_COMPILER", environment) or environment.get(variable, "")
     path = environment.get("PATH")
@@ -49,7 +48,7 @@ def compiler(language: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def needs_cure(language: str, environment: Mapping[str, str]) -> bool:
-    """Whether the compiler, with the user's own flags, drops stores. Not where it cannot compile the probe."""
+    """Whether the compiler, with the user's flags, drops stores. False if it cannot compile the probe."""
     _, flags_variable, name, _ = LANGUAGES[language]
     command = compiler(language, environment)
     flags = _defined(f"CMAKE_{language}_FLAGS", environment) or environment.get(flags_variable, "")
@@ -61,19 +60,19 @@ def needs_cure(language: str, environment: Mapping[str, str]) -> bool:
         try:
             compiled = subprocess.run(command, env=environment, capture_output=True, timeout=_PATIENCE)
             return compiled.returncode == 0 and subprocess.run([program], timeout=_PATIENCE).returncode == _DROPPED
-        except (OSError, subprocess.TimeoutExpired) as error:  # a compiler for another machine, say
-            print(f"setup: the compiler could not be tried for its fault with AMX: {error}", file=sys.stderr)
+        except (OSError, subprocess.TimeoutExpired) as error:  # for example, a compiler for another machine
+            print(f"setup: could not test whether the compiler has the bug with AMX: {error}", file=sys.stderr)
             return False
 
 
 def prebuilt_only(environment: Mapping[str, str]) -> bool:
-    """Whether pip was told to take a wheel and compile nothing."""
+    """Whether pip was told to install a wheel without compiling."""
     names = re.split(r"[\s,]+", environment.get("PIP_ONLY_BINARY", ""))
     return any(re.sub("[-_.]+", "-", name).lower() in (":all:", "llama-cpp-python") for name in names)
 
 
 def has_amx(cpuinfo: Path = CPUINFO) -> bool:
-    """Whether this processor has AMX, and its kernel shows it."""
+    """Whether this processor has AMX and the kernel reports it."""
     try:
         return re.search(r"^flags\b.*\bamx_tile\b", cpuinfo.read_text(encoding="utf-8"), re.MULTILINE) is not None
     except OSError:
@@ -81,7 +80,7 @@ def has_amx(cpuinfo: Path = CPUINFO) -> bool:
 
 
 def options(environment: Mapping[str, str], amx: bool) -> tuple[list[str], list[str]]:
-    """Options for CMake and for pip."""
+    """Options for CMake, and options for pip. `amx`: whether this processor has AMX."""
     if prebuilt_only(environment):
         return [], []
     cured = [language for language in LANGUAGES if needs_cure(language, environment)]
@@ -89,7 +88,7 @@ def options(environment: Mapping[str, str], amx: bool) -> tuple[list[str], list[
 
 
 def _defined(name: str, environment: Mapping[str, str]) -> str:
-    """What CMAKE_ARGS say of a variable; the last one counts."""
+    """The last value that CMAKE_ARGS gives to a variable, or ""."""
     found = ""
     for word in shlex.split(environment.get("CMAKE_ARGS", "")):
         if match := re.fullmatch(rf"-D{name}(?::\w+)?=(.*)", word):
@@ -101,7 +100,7 @@ def main() -> None:
     on_x86 = sys.platform == "linux" and platform.machine() == "x86_64"
     try:
         for_cmake, for_pip = options(os.environ, has_amx()) if on_x86 else ([], [])
-    except ValueError as error:  # of shlex
+    except ValueError as error:  # raised by shlex
         raise SystemExit(f"setup: a quote is left open in CMAKE_ARGS, CFLAGS, CXXFLAGS, CC or CXX: {error}") from None
     if for_cmake:
         print(f"setup: the compiler drops stores that AMX needs: llama.cpp gets {CURE}", file=sys.stderr)

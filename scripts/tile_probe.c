@@ -1,11 +1,11 @@
-/* Does this compiler keep what is written into a tile configuration? Exit status: 0 kept, 3 dropped.
+/* Tests whether this compiler keeps the stores into a tile configuration. Exit status: 0 kept, 3 dropped, 1 unknown.
  *
  * GCC 12 declares that ldtilecfg reads 8 bytes. It reads 64, so at -O2 and -O3 the optimiser takes the stores into the
- * other 56 for dead and drops them. What llama.cpp then loads on a processor with AMX is rubbish, and the process dies
- * by SIGSEGV. To be compiled as llama.cpp is, as C or as C++: -O3 -mamx-tile.
+ * other 56 for dead and drops them. llama.cpp then loads garbage on a processor with AMX, and the process dies by
+ * SIGSEGV. Compile this file like llama.cpp, as C or as C++: -O3 -mamx-tile.
  *
- * It gives the same answer on every x86-64 processor: without AMX, or without the kernel's leave to use it, ldtilecfg
- * ends in a signal, which is caught. What counts is what lies on the stack then. */
+ * The result is the same on every x86-64 processor: without AMX, or without the kernel's permission to use it,
+ * ldtilecfg raises a signal, which is caught. Then the configuration is looked for on the stack. */
 #include <immintrin.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ static __attribute__((noinline)) void configure(void) {
     _tile_loadconfig(&tiles);
 }
 
-/* So far below main's frame that nothing which main calls afterwards writes over it. */
+/* Keeps the configuration far below main's frame, so that later calls from main do not overwrite it. */
 static __attribute__((noinline)) int configure_far_below(void) {
     volatile char between[4096];
     between[0] = 0;
@@ -47,7 +47,7 @@ static int is_whole(const volatile uint8_t *at) {
 }
 
 int main(void) {
-    stack_t other; /* for the handler, which would write over the configuration */
+    stack_t other; /* for the handler, which would overwrite the configuration otherwise */
     struct sigaction action;
     memset(&other, 0, sizeof other);
     memset(&action, 0, sizeof action);

@@ -1,4 +1,4 @@
-"""What all tests share: property tests that try the same examples on every run, and engines that need an extra."""
+"""Shared by all tests: reproducible property tests, a private cache folder, and the option --engine."""
 
 import importlib.util
 import os
@@ -16,7 +16,7 @@ settings.register_profile(
 )
 settings.load_profile("repo")
 
-ENGINES = {  # what their tests import
+ENGINES = {  # the packages that the tests of an engine import
     "torch": ("torch", "transformers", "tokenizers", "accelerate"),
     "mlx": ("mlx", "mlx_lm", "tokenizers"),
 }
@@ -24,7 +24,7 @@ ENGINES = {  # what their tests import
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache_folder_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Whatever a test runs, in this process or in one of its own, leaves the user's cache folder alone."""
+    """Keeps tests, and the processes that they start, from using the user's cache folder."""
     before = os.environ.get("XDG_CACHE_HOME")
     folder = tmp_path_factory.mktemp("cache")
     os.environ["XDG_CACHE_HOME"] = str(folder)
@@ -36,14 +36,18 @@ def _cache_folder_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--engine", choices=ENGINES, help="run the tests of this engine only, and fail where they cannot")
-    # On another machine, say: pytest tests/conformance --engine torch --torch-device cuda --torch-dtype bfloat16
-    parser.addoption("--torch-device", default="cpu", help="where tests/conformance runs PyTorch: cuda, cuda:1, mps …")
-    parser.addoption("--torch-dtype", choices=DTYPES, default="float32", help="in which numbers it does")
+    parser.addoption("--engine", choices=ENGINES, help="run the tests of this engine only; fail if it is not installed")
+    # For example: pytest tests/conformance --engine torch --torch-device cuda --torch-dtype bfloat16
+    parser.addoption(
+        "--torch-device", default="cpu", help="device for PyTorch in tests/conformance: cuda, cuda:1, mps …"
+    )
+    parser.addoption(
+        "--torch-dtype", choices=DTYPES, default="float32", help="number type for PyTorch in tests/conformance"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background processes with SIGINT ignored
     config.addinivalue_line("markers", "slow: a test of `make test-slow`, not of `make test`")
     config.addinivalue_line("markers", "engine(name): a test that needs more than `make test` installs")
     wanted = config.getoption("--engine")

@@ -1,4 +1,4 @@
-"""Where things are in the repository, for tests."""
+"""Paths in the repository, for tests."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The README's tables say what the programs do: every setting, flag and error code stands there as it is."""
+"""The README's tables list every setting, flag and error code with its current description."""
 
 import re
 
@@ -10,23 +10,23 @@ from verifier_server.settings import PREFIX, Settings
 README = ROOT / "README.md"
 
 
-def test_every_setting_is_in_the_table() -> None:
+def test_table_has_every_setting() -> None:
     text = README.read_text(encoding="utf-8")
     missing = [row for row in settings_rows() if row not in text]
     assert not missing, "add to README.md:\n" + "\n".join(missing)
 
 
-def test_nothing_is_left_to_be_filled_in() -> None:
+def test_readme_has_no_placeholders() -> None:
     assert not re.findall(r"^[A-Z]+_[A-Z]+$|\bTODO\b|\bXXX\b", README.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_every_flag_is_in_the_table() -> None:
+def test_table_has_every_flag() -> None:
     text = README.read_text(encoding="utf-8")
     missing = [row for row in flag_rows() if row not in text]
     assert not missing, "add to README.md:\n" + "\n".join(missing)
 
 
-def test_every_error_code_is_in_the_table() -> None:
+def test_table_has_every_error_code() -> None:
     text = README.read_text(encoding="utf-8")
     raised = [cls for base in (errors.RequestError, errors.ServerError) for cls in base.__subclasses__()]
     assert len(raised) > 15
@@ -34,7 +34,7 @@ def test_every_error_code_is_in_the_table() -> None:
 
 
 def settings_rows() -> list[str]:
-    """The table of the verifier's settings."""
+    """The rows of the table of the verifier's settings."""
     rows = []
     for name, field in Settings.model_fields.items():
         default = "" if field.default is None else f"`{str(field.default).lower()}`"
@@ -43,7 +43,7 @@ def settings_rows() -> list[str]:
 
 
 def flag_rows() -> list[str]:
-    """The table of the drafter's flags."""
+    """The rows of the table of the drafter's flags."""
     rows = []
     for action in drafter_parser()._actions:
         if set(action.option_strings) & {"--help", "--version"}:

@@ -1,1 +1,1 @@
-"""The verifier: an HTTP service that holds the target model and says which drafts it would have written."""
+"""The verifier: an HTTP service that holds the target model and verifies draft tokens against it."""

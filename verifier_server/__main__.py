@@ -6,7 +6,7 @@ from command_line import start
 
 
 def main() -> int:
-    """Exit status."""
+    """Run the verifier. Returns the exit status."""
     return start.run("verifier_server.program")
 
 

@@ -1,8 +1,8 @@
-"""Who may use the verifier, and in whose name: by the key, and where there is none by the address.
+"""Access control: identifies the caller of a request, by the API key or else by the address.
 
-Without a key it serves loopback and private networks. X-Forwarded-For and Forwarded are never believed when they vouch
-for somebody: they can only say that a request comes from further away than its connection. (uvicorn's --proxy-headers
-puts the address that a proxy names in the place of the proxy's own before anything here sees the request.)
+Without a key, the verifier serves loopback and private networks. The headers X-Forwarded-For and Forwarded can only
+restrict access: they can show that a request comes from further away than its connection, never from nearer. (With
+uvicorn's --proxy-headers, the address in such a header replaces the proxy's own address before a request gets here.)
 """
 
 import hashlib
@@ -25,23 +25,23 @@ _LOCAL = tuple(
     )
 )
 _LINK_LOCAL = IPv6Network("fe80::/10")
-_HOST_BITS = 64  # of an IPv6 address: one machine has as many addresses as it likes in its subnet
+_SUBNET_BITS = 64  # of an IPv6 address; one machine can use every address of its subnet
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """In whose name a request comes."""
+    """The identity of a request's sender."""
 
-    owner: str = ""  # whose sessions it sees: a name made of the key; "": those without an owner, by their id
-    client: str = ""  # whose quota it takes from: the owner, or where there is no key the address
-    name: str = ""  # who is meant by "the caller's latest session"
+    owner: str = ""  # owner of the sessions it can use: a hash of the key; "" (no key): all sessions whose id it knows
+    client: str = ""  # whose quota counts: the owner, or without a key the address
+    name: str = ""  # identifies "the caller's latest session": owner or hashed header, and address
 
 
 ANYONE = Caller()
 
 
 class Access:
-    """The rule by which requests are let in. Pure: what it says depends on its arguments alone."""
+    """Admits or refuses requests. Pure: a decision depends on the arguments alone."""
 
     def __init__(self, api_key: str | None, insecure: bool) -> None:
         """`insecure`: without a key, serve every address."""
@@ -51,15 +51,16 @@ class Access:
 
     @property
     def keyed(self) -> bool:
-        """Whether a key is needed."""
+        """Whether requests need a key."""
         return self._key is not None
 
     def admit(self, address: str | None, authorization: str, forwarded: Iterable[str] = ()) -> Caller:
-        """Who sends a request with this Authorization header ("" for none) over a connection from `address`.
+        """The caller of a request.
 
-        `address`: None on a UNIX socket. `forwarded`: what X-Forwarded-For and Forwarded headers say.
+        `address`: of the connection; None on a UNIX socket. `authorization`: that header; "" for none. `forwarded`: the
+        values of X-Forwarded-For and Forwarded headers.
 
-        Raises Unauthorized, where there is a key, and Forbidden, where there is none and a public address.
+        Raises Unauthorized for a missing or wrong key. Without a key, raises Forbidden for a public address.
         """
         if self._key is not None:
             scheme, _, given = authorization.partition(" ")
@@ -71,47 +72,47 @@ class Access:
         return Caller("", client_of(address), f"{_digest(authorization)}@{address or ''}")
 
     def warning(self) -> str | None:
-        """What to say at the start, where there is no key."""
+        """The warning to log at the start if there is no key, else None."""
         if self.keyed:
             return None
         if self._insecure:
             return (
-                "VERIFIER_INSECURE is set and there is no key: everybody who can reach this port may use the verifier, "
-                "read texts and fill it up. Set VERIFIER_API_KEY instead"
+                "VERIFIER_INSECURE is set and there is no key: everybody who can reach this port can use the verifier, "
+                "read texts and exhaust its capacity. Set VERIFIER_API_KEY instead"
             )
         return (
-            "no VERIFIER_API_KEY is set: everybody on this machine and in its private networks may use the verifier; "
+            "no VERIFIER_API_KEY is set: everybody on this machine and in its private networks can use the verifier; "
             "other addresses are refused. Behind a proxy on this machine or network, set a key"
         )
 
 
 def owner_of(key: str) -> str:
-    """The name of a key: always the same, and the key cannot be told from it."""
+    """A stable name for a key, from which the key cannot be recovered."""
     return hashlib.blake2b(key.encode(), digest_size=16, person=b"specpair-owner").hexdigest()
 
 
 def _digest(header: str) -> str:
-    """A name of fixed size for a header: names are kept, and a header may have 64 kB."""
+    """A name of fixed size for a header: names are stored, and a header can have 64 kB."""
     return hashlib.blake2b(header.encode(), digest_size=16, person=b"specpair-caller").hexdigest()
 
 
 @lru_cache(maxsize=4096)
 def client_of(address: str | None) -> str:
-    """Whose quota a request without a key takes from: its address, for IPv6 its subnet; "" on a UNIX socket.
+    """The client whose quota counts for a request without a key: its address, for IPv6 the subnet; "" on a UNIX socket.
 
-    One machine has all loopback addresses, so they are one client.
+    All loopback addresses belong to one machine, so they are one client.
     """
     parsed = _parsed(address or "")
     if parsed is not None and parsed.is_loopback:
         return "127.0.0.1"
     if isinstance(parsed, IPv6Address) and parsed not in _LINK_LOCAL:
-        return str(IPv6Network((int(parsed), _HOST_BITS), strict=False))
+        return str(IPv6Network((int(parsed), _SUBNET_BITS), strict=False))
     return (address or "") if parsed is None else str(parsed)
 
 
 @lru_cache(maxsize=4096)
 def is_local(address: str) -> bool:
-    """Whether it is an address of this machine or of a private network. What is no address is not."""
+    """Whether `address` is one of this machine or of a private network. False for text that is not an address."""
     parsed = _parsed(address)
     return parsed is not None and any(parsed in network for network in _LOCAL)
 
@@ -125,8 +126,8 @@ def _parsed(address: str) -> IPv4Address | IPv6Address | None:
 
 
 def _check_local(address: str | None, forwarded: Iterable[str]) -> None:
-    behind = [hop for header in forwarded for hop in _hops(header)]
-    for each in behind if address is None else [address, *behind]:
+    hops = [hop for header in forwarded for hop in _hops(header)]
+    for each in hops if address is None else [address, *hops]:
         if not is_local(each):
             raise Forbidden(
                 f"this verifier has no key, so it serves this machine and private networks only, and {each[:45]!r} is "
@@ -136,7 +137,7 @@ def _check_local(address: str | None, forwarded: Iterable[str]) -> None:
 
 
 def _hops(header: str) -> Iterable[str]:
-    """The addresses that X-Forwarded-For, or Forwarded (RFC 7239), names."""
+    """The addresses in the value of an X-Forwarded-For or Forwarded (RFC 7239) header."""
     for part in header.split(","):
         hop = part.strip()
         if "=" in hop:

@@ -33,7 +33,7 @@ from speculation.errors import (
 from verifier_server.api import docs_page, routes
 from verifier_server.api.openapi import document
 from verifier_server.process.open_files import allow_files
-from verifier_server.process.shutdown import EndsQuietly, heard
+from verifier_server.process.shutdown import QuietShutdown, stop_signals
 from verifier_server.service import GRACE, Service
 from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     app: FastAPI
 
 _log = logging.getLogger("specpair.verifier")
-SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a busy engine thread holds replies back that long
+SWITCH_INTERVAL = 0.0005  # seconds; with Python's default of 5 ms a busy engine thread delays replies by that much
 
 
 def create_app(
@@ -52,11 +52,12 @@ def create_app(
     draft: Backend | None = None,
     after_failure: Callable[[], None] | None = None,
 ) -> FastAPI:
-    """A verifier with `settings`; with a `backend` already loaded, or loading its own in the background.
+    """The application of a verifier with these `settings`.
 
-    `on_failure` is called, from another thread, when the model could not be loaded, and has the process told to stop;
-    `after_failure` is the last thing that the application does then. `clock`, in seconds, is what the scheduler goes
-    by. `draft`: a draft model already loaded, for texts drafted here.
+    `backend`: a target model that is loaded already; None: the model is loaded in the background. `draft`: the same for
+    the draft model of server-side drafting. `clock`: the scheduler's clock, in seconds. If the model cannot be loaded,
+    `on_failure` is called from the loader's thread and should tell the process to stop; `after_failure` is called at
+    the end of the application's shutdown.
     """
 
     @asynccontextmanager
@@ -67,39 +68,39 @@ def create_app(
             _log.warning("%s", warning)
         service.outbox.attach(asyncio.get_running_loop())
         service.start(on_failure)
-        with heard(asyncio.get_running_loop(), service.begin_stop) as told:
+        with stop_signals(asyncio.get_running_loop(), service.begin_stop) as received:
             try:
                 yield
             finally:
-                service.stopping = told.leaves = True
-                if told.numbers and not service.loaded_within(GRACE if len(told.numbers) == 1 else 0.0):
-                    _log.warning("told to stop while the model loads: the verifier ends without waiting for it")
-                    told.leave()
+                service.stopping = received.app_ending = True
+                if received.numbers and not service.loaded_within(GRACE if len(received.numbers) == 1 else 0.0):
+                    _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
+                    received.end_process()
                 service.stop()
             if service.failure is not None:
-                _log.error("the verifier ends, for the model could not be loaded: %s", service.failure)
+                _log.error("the verifier stops, because the model could not be loaded: %s", service.failure)
                 if after_failure is not None:
                     after_failure()
 
-    # Unlike FastAPI's own pages, ours load nothing from other hosts.
+    # FastAPI's documentation pages load files from other hosts; `docs_page` serves one that does not.
     app = FastAPI(title=document.TITLE, lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     keyed = settings.api_key is not None
     app.openapi = lambda: document.document(keyed)  # type: ignore[method-assign]
     app.state.service = service = Service(settings, backend, clock, draft)
     routes.add_to(app)
     docs_page.add_to(app)
-    app.add_middleware(ShortCut)
-    app.add_middleware(EndsQuietly, stopping=lambda: service.stopping)
+    app.add_middleware(VerifyShortcut)
+    app.add_middleware(QuietShutdown, stopping=lambda: service.stopping)
     app.add_exception_handler(SpecPairError, _reply_error)
     app.add_exception_handler(HTTPException, _reply_http)
     app.add_exception_handler(Exception, _reply_unexpected)
     return app
 
 
-class ShortCut:
-    """Takes POST /verify past the router: matching and FastAPI's own handling cost more than the endpoint itself.
+class VerifyShortcut:
+    """Middleware that calls the endpoint of POST /verify directly: routing would cost more time than the endpoint.
 
-    The route exists all the same, for /docs and for other methods.
+    The route is registered as well, for /docs and for the 405 of other methods.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -124,7 +125,7 @@ async def _reply_error(_request: Request, error: Exception) -> Response:
         headers = {"Retry-After": str(error.details.get("retry_after", 1))}  # whole seconds
     elif isinstance(error, Unauthorized):
         headers = {"WWW-Authenticate": 'Bearer realm="specpair"'}
-    elif isinstance(error, RequestTimeout):  # what is still to come of the body belongs to no request
+    elif isinstance(error, RequestTimeout):  # the rest of the body must not be read as the next request
         headers = {"Connection": "close"}
     return JSONResponse(error.body(), status_code=error.status, headers=headers)
 
@@ -150,9 +151,9 @@ def _stop_process() -> None:
 
 
 def _end_process() -> None:
-    """With a status that supervisors take for a failure.
+    """End the process with a status that supervisors see as a failure.
 
-    uvicorn ends with the signal that it was told to stop by, which systemd, for one, takes for an end in good order.
+    uvicorn would end with the signal that stopped it, which systemd, for example, sees as a success.
     """
     logging.shutdown()
     sys.stdout.flush()
@@ -161,18 +162,18 @@ def _end_process() -> None:
 
 
 def _from_command_line() -> FastAPI:
-    """The application by the environment; a bad setting ends the process with one line that names it."""
+    """The application with settings from the environment. A bad setting ends the process with one line naming it."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s:     %(message)s")
     try:
         refuse_workers()
         return create_app(from_environment(), on_failure=_stop_process, after_failure=_end_process)
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
-        raise SystemExit(STARTUP_FAILURE) from None  # of any other status, --workers would start it again and again
+        raise SystemExit(STARTUP_FAILURE) from None  # with another status, --workers would restart it for ever
 
 
 def __getattr__(name: str) -> FastAPI:
-    # Made when uvicorn asks for it, so that importing this module never reads the environment.
+    # Created on access, so that importing this module does not read the environment.
     if name == "app":
         return _from_command_line()
     raise AttributeError(name)

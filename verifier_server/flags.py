@@ -1,4 +1,4 @@
-"""The command line of `verifier`: a flag for each setting, in groups."""
+"""The command line of the program `verifier`: a flag for each setting, in groups."""
 
 import argparse
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ _GROUPS = {
         *("batch_tokens", "prefill_chunk", "flash_attention", "deterministic"),
     ),
 }
-_DRAFT, _OTHERS = "drafting here (mode fused)", "sessions and limits"
+_DRAFT, _OTHERS = "server-side drafting (mode fused)", "sessions and limits"
 
 
 def flags_parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
-    """Flags of `python -m verifier_server`; those of settings are None where they are not given."""
+    """The parser of `verifier`. A flag of a setting that is not given is None."""
     parser = Parser(
         "verifier",
         usage="[FLAGS]",
         description="Serve a target model to drafters. Every setting is also an environment variable: --gpu-layers is "
-        "VERIFIER_GPU_LAYERS. A flag comes before its variable.",
+        "VERIFIER_GPU_LAYERS. A flag overrides its variable.",
         examples=(
             "verifier --model llama-8b-instruct-q8_0.gguf --host 0.0.0.0 --api-key KEY",
             "verifier --model llama-8b.gguf --draft-model llama-1b.gguf --rows 8",
@@ -50,7 +50,7 @@ def flag(field: str) -> str:
 
 
 def port(text: str) -> int:
-    """A port to listen on; 0 for any. Raises ArgumentTypeError."""
+    """The port to listen on that `text` says; 0: any free one. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port, which is a number from 0 to 65535")
     return int(text)
@@ -63,7 +63,7 @@ def _group(name: str) -> str:
 
 
 def _value(name: str, field: FieldInfo) -> str:
-    """What a flag takes, in a word."""
+    """The placeholder of a flag's value in the help."""
     kinds: tuple[tuple[Any, str], ...] = ((bool, "yes|no"), (int, "N"), (float, "SECONDS"))
     if name.endswith("model"):
         return "PATH"

@@ -12,12 +12,12 @@ from fastapi import FastAPI
 from command_line import start
 from verifier_server.app import create_app
 from verifier_server.process.head_timeout import with_head_deadline
-from verifier_server.process.listening import Server, take
+from verifier_server.process.listening import Server, bind_sockets
 from verifier_server.settings import SettingsError, from_flags
 
-KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that they close first
-HEAD_PATIENCE = 10.0  # seconds in which the head of a request must be there
-PATIENCE = 5  # seconds that requests under way are given at the end; a stream of tokens may go on for ever
+KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first
+HEAD_PATIENCE = 10.0  # seconds within which the head of a request must be complete
+PATIENCE = 5  # seconds that requests have to finish at shutdown; a stream of tokens may never finish
 
 
 def main() -> int:
@@ -30,12 +30,12 @@ def main() -> int:
         print(f"verifier: {error}", file=sys.stderr)
         return 2
     try:
-        sockets = take(options.host, options.port)
+        sockets = bind_sockets(options.host, options.port)
     except SettingsError as error:
         print(f"verifier: {error}", file=sys.stderr)
         return 1
     app = create_app(settings, on_failure=lambda: os.kill(os.getpid(), signal.SIGINT))
-    with suppress(KeyboardInterrupt):  # uvicorn has shut down in order and passes the signal on
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
         start.catch_interrupts()
         Server(_config(app)).run(sockets)
     return 1 if app.state.service.failure is not None else 0
@@ -44,7 +44,7 @@ def main() -> int:
 def _config(app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        proxy_headers=False,  # uvicorn believes X-Forwarded-For from this machine, where everybody may send it
+        proxy_headers=False,  # uvicorn would trust X-Forwarded-For from every process on this machine
         http=with_head_deadline(HEAD_PATIENCE),
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=PATIENCE,

@@ -1,4 +1,4 @@
-"""The verifier without HTTP: the model, its sessions, and what guesses and writes with them."""
+"""The verifier without HTTP: loads the models, holds the sessions, and answers prefills, verifies and texts."""
 
 import asyncio
 import json
@@ -37,13 +37,13 @@ from verifier_server.sessions import Session, SessionTable
 from verifier_server.settings import Settings
 
 _log = logging.getLogger("specpair.verifier")
-_PATIENCE = 2.0  # seconds that loading may take without a word
-GRACE = 2.0  # seconds that requests under way are given when the process is told to stop
-_DRAFT_SHARE = 0.1  # of loading: a draft model is a small one
+_LOG_EVERY = 2.0  # seconds between two log lines on the progress of loading
+GRACE = 2.0  # seconds that requests have to finish when the process is told to stop
+_DRAFT_SHARE = 0.1  # the draft model's part of the loading progress; it is a small model
 
 
 class Service:
-    """One model and its sessions. Everything but `_load` runs in the event loop's thread."""
+    """One target model and its sessions. Everything but `_load` runs in the event loop's thread."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class Service:
         clock: Callable[[], float] = time.perf_counter,
         draft: Backend | None = None,
     ) -> None:
-        """`clock`: the engine's, in seconds. `backend`, `draft`: target and draft model, if they are loaded already."""
+        """`clock`: the engine's, in seconds. `backend`, `draft`: target and draft model, if loaded already."""
         self.settings = settings
         self.access = Access(settings.api_key, settings.insecure)
         self.outbox = Outbox()
-        self._asking = EngineClient(self.outbox)
+        self._engine_client = EngineClient(self.outbox)
         self.sessions = SessionTable(
             time.monotonic,
             settings.session_ttl,
@@ -66,29 +66,29 @@ class Service:
             quota=settings.quota,
         )
         self.progress = 0.0
-        self._began = self._said = time.monotonic()  # when loading began, and when its progress was last logged
+        self._began = self._logged = time.monotonic()  # when loading began, and when its progress was last logged
         self.failure: str | None = None
-        self.verifying = Verifying(self._asking, self.sessions)
+        self.verifying = Verifying(self._engine_client, self.sessions)
         self.texts = Generator(self.outbox, self.sessions)
         self._backend, self._draft, self._clock = backend, draft, clock
         self._engine: Engine | None = None
         self._fusion: ServerDrafting | None = None
         self._pass_ms: list[float] = []
-        self._whole_vocabulary: bytes | None = None
+        self._vocabulary_body: bytes | None = None
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._on_failure: Callable[[], None] | None = None
         self.stopping = False
         self._files = MappedFiles(())
 
     def start(self, on_failure: Callable[[], None] | None = None) -> None:
-        """Begin to load the model; `on_failure` is called from the loader's thread when that fails."""
+        """Begin to load the model. If that fails, `on_failure` is called from the loader's thread."""
         self._on_failure = on_failure
         mapped = self.settings.mapped_files if self._backend is None else []
         self._files = MappedFiles(part for path in mapped for part in parts(path))
         self._loader.start()
 
     def begin_stop(self) -> None:
-        """The process was told to stop: what is under way is given a moment, then it is answered with an error."""
+        """The process was told to stop. Open requests have `GRACE` seconds to finish; then they get an error."""
         if not self.stopping:
             self.stopping = True
             asyncio.get_running_loop().call_later(GRACE, self._shut_down)
@@ -98,12 +98,12 @@ class Service:
             self._engine.shut_down()
 
     def loaded_within(self, seconds: float) -> bool:
-        """Wait so long for a load under way; whether it is over."""
+        """Wait up to `seconds` for the loader; whether it has finished."""
         self._loader.join(seconds)
         return not self._loader.is_alive()
 
     def stop(self) -> None:
-        """Wait for a load under way, end the engine, free the models."""
+        """Wait for the loader, stop the engine and free the models."""
         self._loader.join()
         self._files.close()
         if self._engine is not None:
@@ -115,7 +115,7 @@ class Service:
 
     @property
     def engine(self) -> Engine:
-        """Raises ModelLoading or ModelFailed until the model is there."""
+        """The running engine. Raises ModelLoading or ModelFailed while there is none."""
         if self.failure is not None:
             raise ModelFailed(f"the model could not be loaded: {self.failure}")
         if self._engine is None:
@@ -139,13 +139,13 @@ class Service:
             return {"status": "failed", "reason": changed.reason}
         body = {"status": "ready", "model": self._engine.backend.model_name, "sessions": len(self.sessions)}
         if self._fusion is not None and self._fusion.draft.failure is not None:
-            body["draft_model_failure"] = self._fusion.draft.failure  # texts of mode fused go on without it
+            body["draft_model_failure"] = self._fusion.draft.failure  # texts of mode fused continue without drafts
         if changed is not None:
             body["warning"] = changed.reason
         return body
 
     def model(self, below: int | None = None) -> dict[str, Any]:
-        """Body of `/model`; with `below`, fingerprints of the first so many ids."""
+        """Body of `/model`, with fingerprints of the first `below` ids, or of all."""
         backend, draft = self.engine.backend, None if self._fusion is None else self._fusion.draft
         return {
             "model": backend.model_name,
@@ -166,14 +166,14 @@ class Service:
         }
 
     def vocabulary(self, below: int | None = None) -> dict[str, Any]:
-        """Fingerprints, of the first `below` ids or of all."""
+        """Fingerprints of the first `below` ids, or of all."""
         vocabulary = self.engine.backend.vocabulary
         return asdict(vocabulary.fingerprint_below(vocabulary.size if below is None else below))
 
     def whole_vocabulary(self) -> bytes:
         """Body of `/vocabulary`."""
         vocabulary = self.engine.backend.vocabulary
-        if self._whole_vocabulary is None:  # it takes a moment, and drafters without one of their own ask for it
+        if self._vocabulary_body is None:  # costly to build, and asked for by every drafter without a model
             body = {
                 "size": vocabulary.size,
                 "begin": vocabulary.begin,
@@ -181,11 +181,11 @@ class Service:
                 "kinds": "".join(str(int(kind)) for kind in vocabulary.kinds),
                 "pieces": [piece.decode("latin-1") for piece in vocabulary.pieces],
             }
-            self._whole_vocabulary = json.dumps(body, ensure_ascii=False).encode()
-        return self._whole_vocabulary
+            self._vocabulary_body = json.dumps(body, ensure_ascii=False).encode()
+        return self._vocabulary_body
 
     def tokenize(self, request: messages.TokenizeRequest) -> list[int]:
-        """Token ids of a text. Raises InvalidRequest for what is none."""
+        """Token ids of a text. Raises PromptTooLong and InvalidRequest."""
         return encode_text(
             self.engine.backend,
             "text",
@@ -197,9 +197,9 @@ class Service:
     async def prefill(
         self, request: messages.PrefillRequest, session_id: str | None, caller: Caller, receive: Receive
     ) -> tuple[Session, Answer]:
-        """Open a session, or go on with one, and generate a token behind what is committed unless there is one.
+        """Open a session, or continue one, and generate the first token after the committed ones unless it exists.
 
-        A client that hangs up (`receive` says so) is waited for no more; its session stays if it has a token.
+        Stops waiting when `receive` says that the client has disconnected; the session stays if it has a token.
         """
         engine, backend = self.engine, self.engine.backend
         request = request.model_copy(update={"session_id": None})
@@ -207,17 +207,17 @@ class Service:
         self.texts.call_off(session)
         position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
-            next_in, goes_on = seconds(request.next_in_ms), request.self_continue or None
-            pending = self._asking.ask(engine, session, position, next_in=next_in, goes_on=goes_on)
-            return session, await self._asking.answer(pending, receive)
+            next_in, self_continue = seconds(request.next_in_ms), request.self_continue or None
+            pending = self._engine_client.ask(engine, session, position, next_in=next_in, goes_on=self_continue)
+            return session, await self._engine_client.answer(pending, receive)
 
     def session(self, session_id: str, caller: Caller) -> Session:
         """The caller's session of this id. Raises UnknownSession."""
-        _ = self.engine  # while the model loads there are no sessions yet, and that is the better answer
+        _ = self.engine  # while the model loads, ModelLoading says more than UnknownSession
         return self.sessions.get(session_id, caller.owner)
 
     def latest(self, caller: Caller) -> Session:
-        """The caller's most recent session. Raises UnknownSession, and SelfContinueRefused: it must be named."""
+        """The caller's most recent session. Raises UnknownSession, and SelfContinueRefused if it has self_continue."""
         _ = self.engine
         session = self.sessions.latest(caller)
         if session.self_continue:
@@ -227,7 +227,7 @@ class Service:
     def open_text(
         self, request: messages.GenerateRequest, session_id: str | None = None, caller: Caller = ANYONE
     ) -> GeneratedText:
-        """A text for `texts` to write. Raises what `Generator.open` does."""
+        """A text that `texts` can generate. Raises what `Generator.open` raises."""
         return self.texts.open(request, session_id, caller, self.engine, self._fusion)
 
     def _removed(self, session: Session) -> None:
@@ -248,7 +248,7 @@ class Service:
             return
         except BackendError as error:
             self.failure = str(error)
-        except Exception as error:  # an engine's own crash must reach the user too
+        except Exception as error:  # an unexpected crash of an engine must reach the user, too
             _log.exception("loading the model failed")
             self.failure = f"{type(error).__name__}: {error}"
         _log.error("the model could not be loaded: %s", several_lines(self.failure))
@@ -256,7 +256,7 @@ class Service:
             self._on_failure()
 
     def _loaded(self, on_failure: ExitStack) -> Engine:
-        """The models, tried out, and an engine at work."""
+        """Load and measure the models; the running engine."""
         settings = self.settings
         share = 1.0 - _DRAFT_SHARE * settings.drafts
         backend = self._backend or load(
@@ -264,8 +264,8 @@ class Service:
         )
         on_failure.callback(backend.close)
         _log.info(
-            "%s: %d rows of %d tokens, %.1f MiB of KV cache",
-            one_line(backend.model_name),  # the name of a file
+            "%s: %d KV cache slots of %d tokens, %.1f MiB",
+            one_line(backend.model_name),  # a file name may hold control characters
             backend.rows,
             backend.context_length,
             backend.kv_bytes / 2**20,
@@ -295,15 +295,18 @@ class Service:
         return engine
 
     def _report(self, fraction: float) -> None:
-        """Called from the loader's thread. What takes long is told in the log, too."""
+        """Note the progress of loading, and log it now and then. Called from the loader's thread."""
         now = time.monotonic()
-        if fraction < 1.0 and now - self._said >= _PATIENCE:
-            self._said = now
+        if fraction < 1.0 and now - self._logged >= _LOG_EVERY:
+            self._logged = now
             _log.info("loading the model: %.0f %%", 100 * fraction)
         self.progress = fraction
 
 
 def loading_wait(seconds: float, progress: float) -> int:
-    """Whole seconds until a model is expected that has been loading for `seconds`, at most a minute."""
+    """Retry-After while the model loads: the expected rest of the load in whole seconds, 1 to 60.
+
+    `seconds`: how long it has been loading. `progress`: 0 to 1.
+    """
     left = seconds * (1.0 - progress) / progress if progress > 0.0 else seconds
     return math.ceil(min(max(left, 1.0), 60.0))

@@ -1,4 +1,4 @@
-"""Settings of the verifier, from the environment (`VERIFIER_…`) or from flags. A bad value names its key."""
+"""Settings of the verifier, from the environment (`VERIFIER_…`) or from flags. An error names the bad setting."""
 
 import argparse
 import logging
@@ -20,20 +20,20 @@ from verifier_server.flags import HOST, PORT, flag, flags_parser, port
 
 _log = logging.getLogger("specpair.verifier")
 PREFIX = "VERIFIER_"
-_ADDRESS = ("HOST", "PORT")  # behind the prefix, of the command `verifier`
-NGRAM = "ngram"  # the draft engine that is none
-_DRAFT_ROWS = 8  # texts drafted for at once, unless it is said
-_USUAL_CONTEXT = 4096  # up to which engines go by what a model was trained for
-_NEITHER = {"literal_error", "int_parsing"}  # pydantic's kinds of complaint about a setting that is "auto" or a number
+_ADDRESS = ("HOST", "PORT")  # variables (without the prefix) that only the command `verifier` reads
+NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
+_DRAFT_ROWS = 8  # greatest number of texts drafted for at once, unless it is set
+_USUAL_CONTEXT = 4096  # engines take a model's trained context length up to this one
+_NEITHER = {"literal_error", "int_parsing"}  # pydantic's error types for a setting that is "auto" or a number
 Positive = Annotated[int, Field(ge=1)]
 
 
 class SettingsError(Exception):
-    """A setting is unknown or has a bad value. The message names its key."""
+    """A setting is unknown or has a bad value. The message names its variable or flag."""
 
 
 class Settings(BaseModel):
-    """What a user may choose about a verifier. Field descriptions are the help texts and the README's table."""
+    """The settings of a verifier. The field descriptions are the help texts and the README's table."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -75,10 +75,11 @@ class Settings(BaseModel):
     ] = False
     tensor_parallel: Annotated[Positive, Field(description="torch, neuron_legacy: devices that share the model")] = 1
     draft_model: Annotated[
-        Path | None, Field(description="draft model, for texts that are drafted here, too (mode fused); default: none")
+        Path | None, Field(description="draft model for server-side drafting (mode fused); default: none")
     ] = None
     draft_backend: Annotated[
-        str | None, Field(description=f"its engine (default: as the target's); {NGRAM}: no model, look the text up")
+        str | None,
+        Field(description=f"engine of the draft model (default: the target's); {NGRAM}: n-gram lookup, no model"),
     ] = None
     draft_rows: Annotated[
         Literal["auto"] | Positive,
@@ -91,11 +92,12 @@ class Settings(BaseModel):
     draft_device: Annotated[
         str | None, Field(description="torch: device of the draft model (default: the target's)")
     ] = None
-    max_drafts: Annotated[int, Field(ge=1, description="drafts judged in one verify")] = 64
+    max_drafts: Annotated[int, Field(ge=1, description="draft tokens in one verify request")] = 64
     max_queue: Annotated[
         Positive,
         Field(
-            description="guesses waiting at once, three quarters of them of one client; beyond, 503 with Retry-After"
+            description="requests waiting at once, at most three quarters of them from one client; beyond, 503 with "
+            "Retry-After"
         ),
     ] = 256
     max_body_bytes: Annotated[int, Field(ge=1024, description="size of a request body")] = 4 * 1024 * 1024
@@ -103,18 +105,18 @@ class Settings(BaseModel):
         float, Field(gt=0, description="seconds in which a request body must be there, plus one for each 32 KiB of it")
     ] = 10.0
     max_sessions: Annotated[
-        Positive, Field(description="sessions remembered at once; beyond, a new one takes the place of one at rest")
+        Positive, Field(description="sessions kept at once; beyond, a new session replaces an idle one")
     ] = 1024
     max_sessions_per_client: Annotated[
         Literal["auto"] | Positive,
         Field(
-            description="of these, how many one client (a key, else an address) may have in use at once, and keep when "
-            "others need places; auto: three quarters"
+            description="sessions that one client (a key, else an address) may have in use at once, and keep when "
+            "others need places; auto: three quarters of all"
         ),
     ] = "auto"
     session_ttl: Annotated[float, Field(gt=0, description="seconds after which an idle session is forgotten")] = 900.0
     api_key: Annotated[
-        str | None, Field(min_length=1, description="bearer key that every request must carry, but for /health")
+        str | None, Field(min_length=1, description="bearer key that every request except /health must carry")
     ] = None
     insecure: Annotated[
         bool, Field(description="without a key, serve every address, not only loopback and private networks")
@@ -132,7 +134,7 @@ class Settings(BaseModel):
         if self.api_key is not None and not all("!" <= sign <= "~" for sign in self.api_key):
             raise ValueError("api_key: a header can carry letters, digits and signs of ASCII only, and no spaces")
         if self.insecure and self.api_key is not None:
-            raise ValueError("insecure: true serves without a key, and there is one (api_key): leave one of them out")
+            raise ValueError("insecure: it means no key is needed, but api_key is set: leave one of them out")
         return self
 
     @property
@@ -141,7 +143,7 @@ class Settings(BaseModel):
 
     @property
     def quota(self) -> int:
-        """Sessions that one client may have in use at once."""
+        """How many sessions one client may have in use at once."""
         given = self.max_sessions_per_client
         return self.max_sessions - self.max_sessions // 4 if given == "auto" else given
 
@@ -151,7 +153,7 @@ class Settings(BaseModel):
                 f"draft_backend: {self.draft_engine!r} is unknown, choose one of {', '.join(SHOWN)}, {NGRAM}"
             )
         if self.draft_model is not None and self.draft_engine == NGRAM:
-            raise ValueError(f"draft_model: {NGRAM} looks the text up and takes no model, leave it out")
+            raise ValueError(f"draft_model: {NGRAM} is a lookup in the text and takes no model: leave draft_model out")
         if self.draft_backend is not None and not self.drafts:
             raise ValueError(f"draft_backend: {self.draft_backend} needs a model: set draft_model, too")
         for name in ("draft_rows", "draft_threads", "draft_device"):
@@ -166,12 +168,12 @@ class Settings(BaseModel):
 
     @property
     def drafts(self) -> bool:
-        """Whether texts can be drafted here."""
+        """Whether the server can draft (mode fused)."""
         return self.draft_model is not None or self.draft_engine == NGRAM
 
     @property
     def mapped_files(self) -> list[Path]:
-        """Model files that engines map into memory, and so read from as long as they run."""
+        """Model files that engines map into memory, and read from as long as they run."""
         target = self.backend == "llama_cpp" and self.mmap
         draft = self.draft_model is not None and self.draft_engine == "llama_cpp"
         draft = draft and (self.mmap or self.draft_engine != self.backend)
@@ -179,18 +181,18 @@ class Settings(BaseModel):
         return [*found, self.draft_model] if draft and self.draft_model is not None else found
 
     def draft_rows_beside(self, rows: int) -> int:
-        """Texts that are drafted for at once beside a target of so many rows."""
+        """How many texts are drafted for at once beside a target with `rows` KV cache slots."""
         return min(rows, _DRAFT_ROWS) if self.draft_rows == "auto" else self.draft_rows
 
     def draft_options(self, rows: int, context_length: int) -> LoadOptions:
-        """What the engine of the draft model is asked for beside a target of so many rows of that length.
+        """Load options of the draft model, beside a target with `rows` KV cache slots of `context_length` tokens.
 
-        Its logits need not be the same whatever happens: they decide nothing of the text.
+        `deterministic` stays off: the draft model's logits do not affect the text.
         """
         options = LoadOptions(
             model=self.draft_model,
             rows=self.draft_rows_beside(rows),
-            # No text is longer than the target's context. One longer than the drafter's slides through it.
+            # No text is longer than the target's context. In a shorter draft context, a long text slides.
             context_length=context_length if context_length < _USUAL_CONTEXT else None,
             batch_tokens=self.batch_tokens,
             threads=None if self.draft_threads == "auto" else self.draft_threads,
@@ -210,7 +212,7 @@ class Settings(BaseModel):
         )
 
     def load_options(self) -> LoadOptions:
-        """What the engine is asked for."""
+        """Load options of the target model's engine."""
         return LoadOptions(
             model=self.model if self.backend == "scripted" else self.model_path,
             rows=None if self.rows == "auto" else self.rows,
@@ -230,21 +232,24 @@ class Settings(BaseModel):
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from `VERIFIER_…` variables, for a server that has an address already.
+    """Settings from `VERIFIER_…` variables, for a server whose address is set elsewhere.
 
-    Raises SettingsError naming the variable, one that is close to a known one too; others are told of in the log.
+    Raises SettingsError, which names the variable, for a bad value or a misspelt name. Other unknown variables are
+    logged.
     """
     values = _read(environment)
     for name in _ADDRESS:
         if values.pop(name.lower(), None) is not None:
-            _log.warning("%s%s: is read by the command 'verifier' only; uvicorn takes --%s", PREFIX, name, name.lower())
+            _log.warning(
+                "%s%s: only the command 'verifier' reads this variable; uvicorn takes --%s", PREFIX, name, name.lower()
+            )
     return _build(values, lambda field: PREFIX + field.upper())
 
 
 def from_flags(
     arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> tuple[Settings, argparse.Namespace]:
-    """Settings from the environment, overridden by flags of the same names; and the flags of the server itself."""
+    """Settings from the environment, overridden by flags; and the options `host` and `port`. Raises SettingsError."""
     options = flags_parser(list(Settings.model_fields.items())).parse(arguments)
     values = _read(environment)
     address = {name: values.pop(name.lower(), None) for name in _ADDRESS}
@@ -259,7 +264,7 @@ def from_flags(
 
 
 def _read(environment: Mapping[str, str]) -> dict[str, str]:
-    """What is set, by field, the server's own address included."""
+    """The variables that are set, by field name, `host` and `port` included."""
     try:
         found = variables(PREFIX, [*map(str.upper, Settings.model_fields), *_ADDRESS], environment)
     except UnknownVariable as error:
@@ -275,20 +280,20 @@ def _build(values: Mapping[str, str], key_of: Any) -> Settings:
     except ValidationError as error:
         errors = error.errors(include_url=False)
         first = errors[0]
-        # Each alternative of a setting like rows has its own complaint.
-        complaints = [other["msg"] for other in errors if other["loc"][:1] == first["loc"][:1]]
-        message = " or ".join(complaints).replace(" or Input ", " or ").removeprefix("Value error, ")
+        # pydantic reports an error for each alternative of a setting like rows.
+        reports = [other["msg"] for other in errors if other["loc"][:1] == first["loc"][:1]]
+        message = " or ".join(reports).replace(" or Input ", " or ").removeprefix("Value error, ")
         if {other["type"] for other in errors if other["loc"][:1] == first["loc"][:1]} == _NEITHER:
             message = f"{first['input']!r} is neither auto nor a whole number"
         if first["loc"]:
             field = str(first["loc"][0])
-        else:  # our own checks begin with the field's name
+        else:  # the messages of our own checks begin with the field's name
             field, _, message = message.partition(": ")
         raise SettingsError(f"{key_of(field)}: {message}") from None
 
 
 def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise SettingsError when more than one worker process was asked for."""
+    """Raise SettingsError if more than one worker process is asked for."""
     count = environment.get("UVICORN_WORKERS") or environment.get("WEB_CONCURRENCY", "1")
     for at, argument in enumerate(arguments):
         if argument in ("--workers", "-w") and at + 1 < len(arguments):
@@ -297,6 +302,6 @@ def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str
             count = argument.partition("=")[2]
     if count.isdecimal() and int(count) > 1:
         raise SettingsError(
-            f"--workers {count}: sessions and their KV caches live in one process, a second one would not know them. "
-            "Run one verifier per model copy on its own port, and let a proxy route on the X-Session-Id header"
+            f"--workers {count}: sessions and their KV caches live in one process, and a second one would not know "
+            "them. Run one verifier per model copy on its own port, and let a proxy route on the X-Session-Id header"
         )

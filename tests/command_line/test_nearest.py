@@ -1,4 +1,4 @@
-"""Which known name a misspelt one was meant to be."""
+"""`nearest` finds the known name that a misspelt name means."""
 
 import pytest
 from hypothesis import given
@@ -30,21 +30,21 @@ SETTINGS = [name.upper() for name in Settings.model_fields]
         ("", None),
     ],
 )
-def test_flags(name: str, meant: str | None) -> None:
+def test_nearest_finds_the_intended_flag(name: str, meant: str | None) -> None:
     assert nearest(name, FLAGS) == meant
 
 
 @pytest.mark.parametrize("name", ["URL", "IMAGE", "VERSION", "NAMESPACE", "MODEL_URL", "LOG_LEVEL", "TOKEN", ""])
-def test_names_that_are_something_else(name: str) -> None:
+def test_unrelated_names_have_no_nearest(name: str) -> None:
     assert nearest(name, SETTINGS) is None
 
 
 @given(some.sampled_from(FLAGS), some.data())
-def test_one_letter_less_is_still_understood(flag: str, data: some.DataObject) -> None:
+def test_one_missing_letter_is_tolerated(flag: str, data: some.DataObject) -> None:
     at = data.draw(some.integers(2, len(flag) - 1))
     misspelt = flag[:at] + flag[at + 1 :]
     assert nearest(misspelt, FLAGS) is not None and nearest(flag, FLAGS) == flag
 
 
-def test_nothing_is_near_nothing() -> None:
+def test_nearest_of_no_names_is_none() -> None:
     assert nearest("--prompt", []) is None

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command's modules are imported: it ends at once, by the signal, and says nothing."""
+"""Ctrl-C during the imports of a command ends it at once, by the signal, without output."""
 
 import os
 import signal
@@ -17,21 +17,21 @@ from tests.paths import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send to one process")
 ENTRIES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-# The interpreter runs this before the program: SIGINT comes when the module is looked for, wherever that is.
+# The interpreter runs this before the program. It sends SIGINT when the named module is looked up for import.
 INTERRUPTED_AT = dedent("""
     import os, signal, sys
 
-    class Keyboard:
+    class Interrupter:
         def find_spec(self, name, path=None, target=None):
             if name == os.environ["INTERRUPTED_AT"]:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    sys.meta_path.insert(0, Keyboard())
+    sys.meta_path.insert(0, Interrupter())
 """)
 
 
 def _installed(name: str) -> list[str]:
-    """As the script that an installation makes of an entry point."""
+    """Arguments that run an entry point as its installed script does."""
     module, _, function = ENTRIES[name].partition(":")
     return ["-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
 
@@ -50,18 +50,16 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("command", "module"), COMMANDS, ids=[f"{' '.join(each[:2])}-{at}" for each, at in COMMANDS])
-def test_ctrl_c_while_modules_are_imported_ends_it_without_a_word(
-    tmp_path: Path, command: list[str], module: str
-) -> None:
+def test_ctrl_c_during_imports_ends_the_program_silently(tmp_path: Path, command: list[str], module: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_AT)
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    nothing_comes, held = os.pipe()
-    with os.fdopen(nothing_comes), os.fdopen(held, "w"):
+    empty_input, other_end = os.pipe()
+    with os.fdopen(empty_input), os.fdopen(other_end, "w"):
         ran = subprocess.run(
             [sys.executable, *command],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": path, "INTERRUPTED_AT": module},
-            stdin=nothing_comes,
+            stdin=empty_input,
             capture_output=True,
             timeout=60,
         )
@@ -76,7 +74,7 @@ def handler() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handler")
-def test_what_the_handler_was_comes_back_and_an_ignored_signal_stays_ignored() -> None:
+def test_catch_interrupts_restores_the_handler_and_ignored_signals_stay() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     start.die_by_interrupts()
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
@@ -89,7 +87,7 @@ def test_what_the_handler_was_comes_back_and_an_ignored_signal_stays_ignored() -
         assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_all_that_a_package_offers_is_found_when_it_is_asked_for() -> None:
+def test_every_public_name_of_drafter_client_can_be_imported() -> None:
     assert sorted(drafter_client._HOMES) == sorted(drafter_client.__all__)
     for name in drafter_client.__all__:
         assert getattr(drafter_client, name) is not None

@@ -105,9 +105,9 @@ def test_the_simple_client_writes_what_the_target_writes(verifier: Verifier, ref
     tokens = [int(word) for word in ids.removeprefix("token ids: ").split()]
     assert len(tokens) == 40
     assert all(margin < EPSILON for margin in reference.flips(reference.encode(text), tokens))
-    assert verdict == "the target alone says the same:"
+    assert verdict == "the target alone generates the same text:"
     assert "\n".join(shown) == text + reference.backend.vocabulary.decode(tokens).decode(errors="replace") + "\n"
-    requests, guessed = re.fullmatch(r"40 tokens in (\d+) requests, (\d+) of them guessed right", figures).groups()  # type: ignore[union-attr]
+    requests, guessed = re.fullmatch(r"40 tokens in (\d+) requests, (\d+) draft tokens accepted", figures).groups()  # type: ignore[union-attr]
     assert int(guessed) > 0 and int(requests) <= 40
 
 

@@ -1,4 +1,4 @@
-"""Which options the setup gives to llama.cpp, with stand-ins for compilers; and the probe with the real one."""
+"""Compiler options for llama.cpp, with fake compilers, and the probe with the real compiler."""
 
 import json
 import os
@@ -20,7 +20,7 @@ NEEDS_GCC = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not i
 
 
 class Compilers:
-    """Stand-ins on a PATH of their own: what they make is a program that says `dropped`, but for `-fno-dse`."""
+    """Fake compilers on their own PATH. Their programs exit with `dropped`, or with 0 if compiled with `-fno-dse`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.calls = folder, folder / "calls"
@@ -55,20 +55,20 @@ def compilers(tmp_path: Path) -> Compilers:
     return made
 
 
-def test_compilers_that_drop_stores_are_cured_for_both_languages(compilers: Compilers) -> None:
+def test_compilers_with_the_bug_get_the_option_for_both_languages(compilers: Compilers) -> None:
     assert options(compilers.environment, amx=False) == (BOTH, [])
     assert [line.split()[0] for line in compilers.called] == ["cc", "c++"]
     assert all(" -O3 -mamx-tile " in line for line in compilers.called)
 
 
-def test_pips_cache_is_left_aside_only_where_a_wheel_without_the_cure_would_crash(compilers: Compilers) -> None:
+def test_pip_cache_is_bypassed_only_on_processors_with_amx(compilers: Compilers) -> None:
     assert options(compilers.environment, amx=True) == (BOTH, ["--no-cache-dir"])
     for name in ("cc", "c++"):
         compilers.add(name, dropped=0)
     assert options(compilers.environment, amx=True) == ([], [])
 
 
-def test_each_language_goes_by_its_own_compiler(compilers: Compilers) -> None:
+def test_each_language_is_tested_with_its_own_compiler(compilers: Compilers) -> None:
     sound = compilers.add("my-cc", dropped=0)
     assert options({**compilers.environment, "CC": f"{sound} -m64"}, amx=False) == (BOTH[1:], [])
     assert compilers.called[0].startswith("my-cc -m64 ")
@@ -80,31 +80,31 @@ def test_each_language_goes_by_its_own_compiler(compilers: Compilers) -> None:
     "flags",
     [{"CFLAGS": CURE, "CXXFLAGS": f"-g {CURE}"}, {"CMAKE_ARGS": "-DCMAKE_C_FLAGS=-fno-dse -DCMAKE_CXX_FLAGS=-fno-dse"}],
 )
-def test_who_has_set_the_flag_already_needs_nothing(compilers: Compilers, flags: dict[str, str]) -> None:
+def test_user_who_has_set_the_option_gets_none(compilers: Compilers, flags: dict[str, str]) -> None:
     assert options({**compilers.environment, **flags}, amx=True) == ([], [])
 
 
-def test_a_compiler_that_knows_no_amx_needs_nothing(compilers: Compilers) -> None:
+def test_compiler_without_amx_gets_no_option(compilers: Compilers) -> None:
     for name in ("cc", "c++"):
         compilers.add(name, status=1)
     assert options(compilers.environment, amx=True) == ([], [])
 
 
-def test_without_a_compiler_nothing_is_asked_for(tmp_path: Path) -> None:
+def test_missing_compiler_gets_no_option(tmp_path: Path) -> None:
     assert options({"PATH": str(tmp_path)}, amx=True) == ([], [])
     assert options({"PATH": str(tmp_path), "CC": "no-such-cc", "CXX": "no-such-c++"}, amx=True) == ([], [])
     assert compiler("C", {"PATH": str(tmp_path)}) == []
 
 
 @pytest.mark.parametrize("names", ["llama-cpp-python", "numpy,llama_cpp_python", ":all:"])
-def test_a_prebuilt_wheel_is_not_touched(compilers: Compilers, names: str) -> None:
+def test_prebuilt_wheel_gets_no_option(compilers: Compilers, names: str) -> None:
     assert prebuilt_only({"PIP_ONLY_BINARY": names})
     assert options({**compilers.environment, "PIP_ONLY_BINARY": names}, amx=True) == ([], [])
     assert compilers.called == []
     assert not prebuilt_only({"PIP_ONLY_BINARY": "numpy"}) and not prebuilt_only({})
 
 
-def test_amx_is_read_from_the_processors_flags(tmp_path: Path) -> None:
+def test_amx_is_read_from_the_processor_flags(tmp_path: Path) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("model name\t: amx_tile\nflags\t\t: fpu avx2\n", encoding="utf-8")
     assert not has_amx(cpuinfo)
@@ -114,7 +114,7 @@ def test_amx_is_read_from_the_processors_flags(tmp_path: Path) -> None:
 
 
 @ON_X86
-def test_an_open_quote_is_told_in_one_line() -> None:
+def test_open_quote_is_reported_in_one_line() -> None:
     command = [sys.executable, compiler_options.__file__]
     ran = subprocess.run(command, env={"PATH": "/usr/bin:/bin", "CMAKE_ARGS": "'-DX"}, capture_output=True, text=True)
     assert ran.returncode == 1 and ran.stderr.startswith("setup: a quote is left open") and ran.stderr.count("\n") == 1
@@ -124,8 +124,8 @@ def test_an_open_quote_is_told_in_one_line() -> None:
 @ON_X86
 @NEEDS_GCC
 @pytest.mark.parametrize("language", ["c", "c++"])
-def test_the_probe_agrees_with_what_the_real_compiler_writes(tmp_path: Path, language: str) -> None:
-    """In assembly: sixteen bytes of rows and 32 of row lengths are stored before ldtilecfg, or they are not."""
+def test_probe_agrees_with_the_compiler_s_assembly(tmp_path: Path, language: str) -> None:
+    """The assembly shows whether 16 bytes of rows and 32 bytes of row lengths are stored before ldtilecfg."""
     source = tmp_path / "probe.s"
     found = {}
     for flag in ("-O0", "-O3", CURE):
@@ -140,16 +140,15 @@ def test_the_probe_agrees_with_what_the_real_compiler_writes(tmp_path: Path, lan
         if flag == "-O3":
             dropped = stores
         elif flag == CURE:
-            assert (found["-O3"] == 3) == (
-                dropped < stores
-            )  # the cure brings back what was dropped, or there was nothing
+            # either the option restored dropped stores, or none were dropped
+            assert (found["-O3"] == 3) == (dropped < stores)
     assert found["-O0"] == found[CURE] == 0
     assert found["-O3"] in (0, 3)
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("c++") is None, reason="cmake and a compiler")
-def test_the_cure_stands_behind_the_users_flags_in_every_folder_of_the_build(tmp_path: Path) -> None:
-    """Of a project of llama.cpp's name, as `CMAKE_PROJECT_llama.cpp_INCLUDE` is what brings the options in."""
+def test_option_follows_the_user_s_flags_in_every_folder(tmp_path: Path) -> None:
+    """In a project named like llama.cpp, since `CMAKE_PROJECT_llama.cpp_INCLUDE` adds the options."""
     include = Path(compiler_options.__file__).parents[1] / "backends" / "llama_cpp" / "build.cmake"
     (tmp_path / "ggml").mkdir()
     (tmp_path / "CMakeLists.txt").write_text(

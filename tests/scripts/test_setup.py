@@ -1,4 +1,4 @@
-"""scripts/setup in a copy of the tree, with a stand-in for the environment's Python: what it would install, and how."""
+"""scripts/setup in a copy of the tree, with a fake Python in .venv that records what would be installed."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 from tests.paths import ROOT
 
-STAND_IN = """#!/bin/sh
+FAKE = """#!/bin/sh
 echo "$*" >> calls
 case "$*" in
     *selfcheck*) [ ! -e check-fails ] || { echo "setup: it died" >&2; exit 1; } ;;
@@ -23,7 +23,7 @@ esac
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """With a .venv whose programs only note how they were called, and a finding in place of the compiler's trial."""
+    """A tree with a .venv whose programs only record their arguments, and a fake compiler_options.py."""
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "setup", tmp_path / "scripts")
     for name in ("requirements.txt", "pyproject.toml"):
@@ -31,14 +31,14 @@ def tree(tmp_path: Path) -> Path:
     for name in ("pip", "python"):
         program = tmp_path / ".venv" / "bin" / name
         program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(STAND_IN, encoding="utf-8")
+        program.write_text(FAKE, encoding="utf-8")
         program.chmod(0o755)
-    found(tree=tmp_path)
+    fake_options(tree=tmp_path)
     return tmp_path
 
 
-def found(tree: Path, cmake: str = "", pip: str = "") -> None:
-    """What the trial of the compiler comes to."""
+def fake_options(tree: Path, cmake: str = "", pip: str = "") -> None:
+    """Replace compiler_options.py by a program that prints these options."""
     text = f"print('cmake {cmake}'.strip())\nprint('pip {pip}'.strip())\n"
     (tree / "scripts" / "compiler_options.py").write_text(text, encoding="utf-8")
 
@@ -54,7 +54,7 @@ def calls(tree: Path) -> list[str]:
     return (tree / "calls").read_text(encoding="utf-8").splitlines()
 
 
-def test_a_sound_compiler_changes_nothing(tree: Path) -> None:
+def test_compiler_without_the_bug_needs_no_options(tree: Path) -> None:
     ran = set_up(tree)
     assert (ran.returncode, ran.stderr) == (0, "") and ran.stdout.splitlines()[-1] == "setup: done"
     assert calls(tree) == [
@@ -62,19 +62,19 @@ def test_a_sound_compiler_changes_nothing(tree: Path) -> None:
         "-m pip install --quiet --no-deps --editable .",
         "-m backends.llama_cpp.selfcheck",
     ]
-    assert set_up(tree).stdout == "" and len(calls(tree)) == 3  # a second run has nothing to do
+    assert set_up(tree).stdout == "" and len(calls(tree)) == 3  # a second run installs nothing
 
 
-def test_the_cure_stands_beside_what_the_user_put_into_cmake_args(tree: Path) -> None:
-    found(tree, "-DSPECPAIR_CXX_OPTIONS=-fno-dse")
+def test_option_is_combined_with_the_user_s_cmake_args(tree: Path) -> None:
+    fake_options(tree, "-DSPECPAIR_CXX_OPTIONS=-fno-dse")
     assert set_up(tree, CMAKE_ARGS="-DGGML_CUDA=on").returncode == 0
     words = (tree / "cmake_args").read_text(encoding="utf-8").split()
     assert words[0] == "-DLLAVA_BUILD=OFF" and words[-2:] == ["-DSPECPAIR_CXX_OPTIONS=-fno-dse", "-DGGML_CUDA=on"]
     assert calls(tree)[0] == "-m pip install -v -r requirements.txt"
 
 
-def test_only_llama_cpp_is_built_without_pips_cache(tree: Path) -> None:
-    found(tree, "-DSPECPAIR_CXX_OPTIONS=-fno-dse", "--no-cache-dir")
+def test_only_llama_cpp_is_built_without_pip_s_cache(tree: Path) -> None:
+    fake_options(tree, "-DSPECPAIR_CXX_OPTIONS=-fno-dse", "--no-cache-dir")
     assert set_up(tree).returncode == 0
     [pin] = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("llama-cpp-")]
     assert calls(tree)[:2] == [
@@ -83,7 +83,7 @@ def test_only_llama_cpp_is_built_without_pips_cache(tree: Path) -> None:
     ]
 
 
-def test_without_a_compiler_it_says_what_to_install(tree: Path) -> None:
+def test_missing_compiler_error_says_what_to_install(tree: Path) -> None:
     (tree / "build-fails").touch()
     ran = set_up(tree)
     assert ran.returncode == 1
@@ -91,7 +91,7 @@ def test_without_a_compiler_it_says_what_to_install(tree: Path) -> None:
     assert not any("selfcheck" in call for call in calls(tree))
 
 
-def test_an_engine_that_dies_fails_the_setup_until_it_is_mended(tree: Path) -> None:
+def test_failing_selfcheck_fails_the_setup(tree: Path) -> None:
     (tree / "check-fails").touch()
     ran = set_up(tree)
     assert (ran.returncode, ran.stderr) == (1, "setup: it died\n") and "setup: done" not in ran.stdout

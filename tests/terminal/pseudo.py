@@ -1,4 +1,4 @@
-"""A program in a pseudo-terminal, as a person has it before them: colours on, so many columns, Ctrl-C works."""
+"""Runs a program in a pseudo-terminal, as a user would: with colours, a given width, and Ctrl-C."""
 
 import contextlib
 import fcntl
@@ -17,19 +17,19 @@ from pathlib import Path
 
 from tests.paths import ROOT
 
-PATIENCE = 120.0  # seconds for what should take a few
+PATIENCE = 120.0  # seconds to wait for output that normally comes within a few
 _ROWS = 40
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_STATUS = re.compile(r"\x1bD\x1b\[A\x1b7.*?\x1b8", re.DOTALL)  # the line below a text, which is wiped again
+_STATUS = re.compile(r"\x1bD\x1b\[A\x1b7.*?\x1b8", re.DOTALL)  # the status line below a text, which is erased again
 _COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7]|38|1|2)[;\d]*m")
-# The terminal becomes the program's own by being opened by the leader of a new session; so Ctrl-C gets there.
+# The leader of a new session opens the terminal, which makes it the controlling terminal, so that Ctrl-C arrives.
 _IN_TERMINAL = "import os, sys; t = os.open(sys.argv[1], os.O_RDWR); [os.dup2(t, n) for n in (0, 1, 2)]; " + (
     "t > 2 and os.close(t); os.execvp(sys.argv[2], sys.argv[2:])"
 )
 
 
 class Terminal:
-    """A program that runs in a terminal, and what it has shown so far."""
+    """A program that runs in a terminal, and its output so far."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", master: int) -> None:
         self.process = process
@@ -38,17 +38,17 @@ class Terminal:
 
     @property
     def raw(self) -> str:
-        """All that came, escape sequences included."""
+        """All output, including escape sequences."""
         return self._shown.decode(errors="replace")
 
     @property
     def text(self) -> str:
-        """All that came without escape sequences and the line below a text, in lines that end as text files do."""
+        """All output without escape sequences and status lines. Lines end with a line feed."""
         return _ESCAPES.sub("", _STATUS.sub("", self.raw)).replace("\r\n", "\n")
 
     @property
     def lines(self) -> list[str]:
-        """What stood in one line at one time: a carriage return begins it anew."""
+        """The lines of the output; a carriage return begins a new entry."""
         return [part for line in self.text.split("\n") for part in line.split("\r")]
 
     @property
@@ -56,26 +56,26 @@ class Terminal:
         return _COLOUR.search(self.raw) is not None
 
     def wait_for(self, pattern: str) -> "re.Match[str]":
-        """Read on until `pattern` is in the text."""
+        """Read until `pattern` is in the text."""
         while True:
             if found := re.search(pattern, self.text):
                 return found
             if not self._read():
-                raise AssertionError(f"it ended without {pattern!r}:\n{self.text}")
+                raise AssertionError(f"the program ended without {pattern!r}:\n{self.text}")
 
     def type(self, text: str) -> None:
-        """As from the keyboard; "\\x03" is Ctrl-C."""
+        """Send text as from the keyboard; "\\x03" is Ctrl-C."""
         os.write(self._master, text.encode())
 
     def wait(self) -> int:
-        """Read to the end; the exit status as a shell tells it."""
+        """Read to the end. Returns the exit status as a shell reports it."""
         while self._read():
             pass
         status = self.process.wait(PATIENCE)
         return status if status >= 0 else 128 - status
 
     def wait_until_alone(self) -> None:
-        """Nothing of the program's session is left, or ends by itself within seconds."""
+        """Wait until no process of the program's session is left."""
         give_up = time.monotonic() + 20.0
         while left := session_of(self.process.pid):
             assert time.monotonic() < give_up, f"left behind: {left}"
@@ -85,10 +85,10 @@ class Terminal:
         give_up = time.monotonic() + PATIENCE
         ready, _, _ = select.select([self._master], [], [], max(0.0, give_up - time.monotonic()))
         if not ready:
-            raise AssertionError(f"nothing came for {PATIENCE:g} s behind:\n{self.text}")
+            raise AssertionError(f"no output for {PATIENCE:g} s after:\n{self.text}")
         try:
             more = os.read(self._master, 65536)
-        except OSError:  # how Linux says that nobody holds the other end any more
+        except OSError:  # on Linux, the other end is closed
             more = b""
         self._shown += more
         return bool(more)
@@ -96,7 +96,7 @@ class Terminal:
 
 @contextmanager
 def terminal(command: Sequence[str], columns: int = 100, **variables: str) -> Iterator[Terminal]:
-    """Run `command` in the repository's root, in a terminal so wide; its whole session is ended with the block."""
+    """Run `command` in the repository's root, in a terminal of `columns`. The end of the block kills its session."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, columns, 0, 0))
     unwanted = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "CI", "MAKEFLAGS", "MAKELEVEL")
@@ -116,7 +116,7 @@ def terminal(command: Sequence[str], columns: int = 100, **variables: str) -> It
         stack.callback(os.close, master)
         while process.poll() is None and not _has_terminal(process.pid):
             select.select([], [], [], 0.005)
-        os.close(slave)  # the program has it: its end is the end of what can be read
+        os.close(slave)  # the program holds it, so reading ends when the program ends
         try:
             yield shown
         finally:
@@ -126,7 +126,7 @@ def terminal(command: Sequence[str], columns: int = 100, **variables: str) -> It
 
 
 def _has_terminal(process: int) -> bool:
-    """Whether a process has opened its terminal: its standard error lies there."""
+    """Whether a process has opened its terminal: its standard error is the terminal."""
     try:
         return os.readlink(f"/proc/{process}/fd/2").startswith("/dev/pts/")
     except FileNotFoundError:
@@ -138,14 +138,14 @@ def python(*arguments: str) -> list[str]:
 
 
 def check(shown: Terminal, columns: int) -> None:
-    """What is wrong wherever it is seen: a traceback, a line that the terminal has no room for."""
+    """Check that there is no traceback and no line wider than the terminal."""
     assert "Traceback" not in shown.text, shown.text
     wide = [line for line in shown.lines if len(line) > columns]
     assert not wide, f"wider than {columns} columns: {wide}"
 
 
 def session_of(leader: int) -> list[int]:
-    """The processes that live in a session, by /proc."""
+    """The ids of the running processes of a session, from /proc."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

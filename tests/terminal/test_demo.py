@@ -1,4 +1,4 @@
-"""`make demo` before a person: its own programs and processes, with a cheap target so that it is quick."""
+"""`make demo` in a terminal, with a fast target."""
 
 import sys
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def long_demo() -> Iterator[Terminal]:
     yield from _demo("--max-tokens", "900")
 
 
-def test_it_shows_a_text_and_what_was_measured(demo: Terminal) -> None:
+def test_demo_shows_a_text_and_its_statistics(demo: Terminal) -> None:
     status = demo.wait()
     check(demo, COLUMNS)
     assert status == 0, demo.text
@@ -42,7 +42,7 @@ def test_it_shows_a_text_and_what_was_measured(demo: Terminal) -> None:
     demo.wait_until_alone()
 
 
-def test_ctrl_c_in_the_middle_of_the_text_leaves_nothing_behind(long_demo: Terminal) -> None:
+def test_ctrl_c_during_the_text_leaves_no_process(long_demo: Terminal) -> None:
     long_demo.wait_for(r"target-decoded\s+(\S+\s+){3}")  # words of the text
     long_demo.type("\x03")
     assert long_demo.wait() == 130, long_demo.text
@@ -50,7 +50,7 @@ def test_ctrl_c_in_the_middle_of_the_text_leaves_nothing_behind(long_demo: Termi
     long_demo.wait_until_alone()
 
 
-def test_ctrl_c_again_and_again_leaves_nothing_behind_either(long_demo: Terminal) -> None:
+def test_repeated_ctrl_c_leaves_no_process(long_demo: Terminal) -> None:
     long_demo.wait_for(r"target-decoded\s+(\S+\s+){3}")
     for _ in range(3):
         long_demo.type("\x03")
@@ -58,7 +58,7 @@ def test_ctrl_c_again_and_again_leaves_nothing_behind_either(long_demo: Terminal
     long_demo.wait_until_alone()
 
 
-def test_ctrl_c_while_it_looks_for_the_size_is_told_without_a_traceback(demo: Terminal) -> None:
+def test_ctrl_c_during_the_calibration_prints_no_traceback(demo: Terminal) -> None:
     demo.wait_for("looking for the size")
     demo.type("\x03")
     assert demo.wait() == 130, demo.text

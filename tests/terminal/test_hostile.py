@@ -1,4 +1,4 @@
-"""A verifier whose every string is meant for the terminal: none of it gets there as it is."""
+"""Control codes from a malicious verifier or in a report: none reaches the terminal unescaped."""
 
 import json
 import re
@@ -25,7 +25,7 @@ TEXT = ["--prompt", "x", "--max-tokens", "60", "--backend", "ngram"]
 
 
 class _Hostile(Vocabulary):
-    """Half of the tokens are orders to the terminal, parted in the middle."""
+    """A vocabulary in which half of the tokens are control codes, some split between two tokens."""
 
     def __init__(self) -> None:
         pieces = [b"\x1b]0;pw", b"ned\x07", b"\x9b31m", b"\r", b"\x08", b"a", b"\n", b"\t"] * 32 + [b"<s>", b"</s>"]
@@ -43,13 +43,13 @@ def verifier() -> Iterator[Verifier]:
         yield running
 
 
-def obeyed(screen: Terminal) -> list[str]:
-    """The control characters that the terminal got, without our own: colours, and lines that are drawn anew."""
-    return re.findall(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]", own_removed(screen.raw))
+def control_codes(screen: Terminal) -> list[str]:
+    """The control characters in the output, except those of the drafter: colours and redrawn lines."""
+    return re.findall(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]", without_drafter_codes(screen.raw))
 
 
-def own_removed(raw: str) -> str:
-    below = re.sub(r"\x1bD\x1b\[A\x1b7\r\x1b\[B(.*?)\x1b8", r"\1", raw, flags=re.DOTALL)  # the line below a text
+def without_drafter_codes(raw: str) -> str:
+    below = re.sub(r"\x1bD\x1b\[A\x1b7\r\x1b\[B(.*?)\x1b8", r"\1", raw, flags=re.DOTALL)  # the status line below a text
     return re.sub(r"\x1b\[[0-9;?]*[mKAhlJG]", "", below)
 
 
@@ -64,42 +64,42 @@ def own_removed(raw: str) -> str:
     ],
     ids=["target", "remote", "verbose", "at the end", "solo"],
 )
-def test_a_text_and_a_name_are_shown_and_not_obeyed(verifier: Verifier, arguments: list[str]) -> None:
+def test_control_codes_in_text_and_model_name_are_escaped(verifier: Verifier, arguments: list[str]) -> None:
     with terminal([*DRAFTER, *arguments, "--verifier", verifier.url], 200) as screen:
         assert screen.wait() == 0, screen.text
-    assert not obeyed(screen)
+    assert not control_codes(screen)
     assert "\\x1b]0;pw" in screen.text
     assert "model[bold]" in screen.text and "pwned" in screen.text
 
 
-def test_through_a_pipe_a_text_goes_as_it_is(verifier: Verifier) -> None:
+def test_piped_text_is_unchanged(verifier: Verifier) -> None:
     command = [*DRAFTER, *TEXT[:4], "--mode", "target", "--stats", "--verifier", verifier.url]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60)
     assert b"\x1b]0;pw" in ran.stdout and b"\r" in ran.stdout and b"\\x1b" not in ran.stdout
     assert b"\x1b" not in ran.stderr and WRITTEN.encode() in ran.stderr
 
 
-def test_many_texts(verifier: Verifier, tmp_path: Path) -> None:
+def test_control_codes_in_prompt_ids_are_escaped(verifier: Verifier, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"prompt": "x", "id": TITLE}) + "\n" + json.dumps({"prompt": "y"}) + "\n")
     arguments = ["--prompt-file", str(prompts), *TEXT[2:], "--verifier", verifier.url]
     with terminal([*DRAFTER, *arguments], 200) as screen:
         assert screen.wait() == 0, screen.text
-    assert not obeyed(screen)
+    assert not control_codes(screen)
     assert WRITTEN in screen.text
 
 
-def test_compare(verifier: Verifier, tmp_path: Path) -> None:
+def test_control_codes_in_a_comparison_are_escaped(verifier: Verifier, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("x\n")
     arguments = ["compare", "--prompt-file", str(prompts), "--runs", "1", "--no-png", "--verifier", verifier.url]
     with terminal([*DRAFTER, *arguments, "--max-tokens", "8", "--backend", "ngram"], 200) as screen:
         assert screen.wait() == 0, screen.text
-    assert not obeyed(screen)
+    assert not control_codes(screen)
     assert f"model[bold]{WRITTEN}[/nothing]" in screen.text
 
 
-def test_a_report_of_what_others_recorded(verifier: Verifier, tmp_path: Path) -> None:
+def test_control_codes_in_a_report_are_escaped(verifier: Verifier, tmp_path: Path) -> None:
     folder = tmp_path / "profile"
     arguments = [*TEXT, "--mode", "remote", "--verifier", verifier.url, "--profile", str(folder)]
     with terminal([*DRAFTER, *arguments], 200) as screen:
@@ -110,7 +110,7 @@ def test_a_report_of_what_others_recorded(verifier: Verifier, tmp_path: Path) ->
     runs.write_text(recorded.replace(WRITTEN, TITLE))
     with terminal([*DRAFTER, "report", str(folder), "--no-png"], 200) as screen:
         assert screen.wait() == 0, screen.text
-    assert not obeyed(screen)
+    assert not control_codes(screen)
     assert f"model[bold]{WRITTEN}" in screen.text
 
 
@@ -123,12 +123,12 @@ def test_a_report_of_what_others_recorded(verifier: Verifier, tmp_path: Path) ->
     ],
     ids=["error", "failed", "key"],
 )
-def test_an_error_is_shown_and_not_obeyed(status: str, body: object) -> None:
+def test_control_codes_in_errors_are_escaped(status: str, body: object) -> None:
     def refuse(peer: Peer) -> None:
         while peer.read() is not None:
             peer.reply(json.dumps(body).encode(), status)
 
     with answering(refuse) as server, terminal([*DRAFTER, *TEXT, "--verifier", server.url], 200) as screen:
         assert screen.wait() == 1
-    assert not obeyed(screen)
+    assert not control_codes(screen)
     assert WRITTEN in screen.text or status.startswith("401")

@@ -1,4 +1,4 @@
-"""The README's commands as a person sees them: in a terminal of 100 or 80 columns, with colours."""
+"""The README's commands in a terminal of 100 or 80 columns, with colours."""
 
 import re
 import sys
@@ -27,7 +27,7 @@ SERVERS = {
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[Verifier]:
-    """The target that ships, with a draft model beside it."""
+    """A verifier with the shipped target and a draft model."""
     draft = ROOT / "models" / "stdlib-draft-q8_0.gguf"
     with running(Settings(rows=4, context=512, threads=1, draft_model=draft, draft_threads=1)) as started:
         yield started
@@ -35,7 +35,7 @@ def verifier() -> Iterator[Verifier]:
 
 @contextmanager
 def shown(*arguments: str, columns: int = 100, **variables: str) -> Iterator[Terminal]:
-    """What a drafter's command has left on the screen at its end, if all is well."""
+    """Run a drafter command that must succeed. Yields the terminal with its output."""
     with terminal([*DRAFTER, *arguments], columns, **variables) as screen:
         status = screen.wait()
         check(screen, columns)
@@ -49,7 +49,7 @@ def _panel(screen: Terminal) -> list[str]:
 
 @pytest.mark.parametrize("columns", [100, 80])
 @pytest.mark.parametrize("mode", ["remote", "fused", "target", "auto"])
-def test_the_drafter_shows_the_text_and_its_panel(verifier: Verifier, mode: str, columns: int) -> None:
+def test_drafter_shows_the_text_and_its_panel(verifier: Verifier, mode: str, columns: int) -> None:
     arguments = ["--verifier", verifier.url, "--mode", mode, *TEXT, *["--baseline"] * (mode != "target")]
     with shown(*arguments, columns=columns) as screen:
         assert screen.coloured
@@ -61,19 +61,19 @@ def test_the_drafter_shows_the_text_and_its_panel(verifier: Verifier, mode: str,
         assert screen.text.partition("╭")[0].strip()  # the text
 
 
-def test_the_decision_on_each_token_is_shown_in_colour(verifier: Verifier) -> None:
+def test_verbose_shows_decisions_in_colour(verifier: Verifier) -> None:
     with shown("--verifier", verifier.url, *TEXT, "--verbose") as screen:
         assert screen.coloured and _panel(screen)
 
 
-def test_no_colours_where_they_are_not_wanted(verifier: Verifier) -> None:
+def test_no_color_turns_colours_off(verifier: Verifier) -> None:
     with shown("--verifier", verifier.url, *TEXT, NO_COLOR="1") as screen:
         assert not re.search(r"\x1b\[(?:\d+;)*3[0-7]m", screen.raw)
 
 
 @pytest.mark.parametrize("columns", [100, 80])
 @pytest.mark.parametrize("which", [[], ["draft"], ["server"]], ids=["target", "draft", "server"])
-def test_one_model_alone(verifier: Verifier, which: list[str], columns: int) -> None:
+def test_solo_shows_a_panel(verifier: Verifier, which: list[str], columns: int) -> None:
     more = ["--verifier", verifier.url] if which == ["server"] else ["--threads", "1"]
     arguments = ["solo", *which, *more, "--prompt", "import os", "--max-tokens", "20"]
     with shown(*arguments, columns=columns) as screen:
@@ -83,7 +83,7 @@ def test_one_model_alone(verifier: Verifier, which: list[str], columns: int) -> 
 
 
 @pytest.mark.parametrize("columns", [100, 80])
-def test_compare_says_which_way_is_the_fastest(verifier: Verifier, tmp_path: Path, columns: int) -> None:
+def test_compare_names_the_fastest_configuration(verifier: Verifier, tmp_path: Path, columns: int) -> None:
     case = tmp_path / "cases.txt"
     case.write_text("def main():\n", encoding="utf-8")
     arguments = ["--lengths", "2", "--runs", "1", "--max-tokens", "12", "--seed", "1", "--no-png", "--threads", "1"]
@@ -94,7 +94,7 @@ def test_compare_says_which_way_is_the_fastest(verifier: Verifier, tmp_path: Pat
 
 
 @pytest.mark.parametrize("columns", [100, 80])
-def test_a_report_of_what_happened(verifier: Verifier, tmp_path: Path, columns: int) -> None:
+def test_report_shows_acceptance_timeline_and_speed(verifier: Verifier, tmp_path: Path, columns: int) -> None:
     runs = str(tmp_path / "runs")
     with shown("--verifier", verifier.url, *TEXT, "--lockstep", "--draft-n", "3", "--profile", runs):
         pass
@@ -105,7 +105,7 @@ def test_a_report_of_what_happened(verifier: Verifier, tmp_path: Path, columns: 
         )
 
 
-def test_many_prompts_show_how_far_they_are(verifier: Verifier, tmp_path: Path) -> None:
+def test_prompt_file_shows_progress_and_writes_results(verifier: Verifier, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("def main():\nimport os\n", encoding="utf-8")
     arguments = ["--prompt-file", str(prompts), "--output", str(tmp_path / "results.jsonl"), "--max-tokens", "12"]
@@ -114,15 +114,15 @@ def test_many_prompts_show_how_far_they_are(verifier: Verifier, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("columns", [100, 80])
-def test_a_wrong_port_is_told_in_a_line(columns: int) -> None:
+def test_wrong_port_is_reported(columns: int) -> None:
     with terminal([*DRAFTER, "--verifier", "http://127.0.0.1:9", *TEXT], columns) as screen:
         assert screen.wait() == 1
         assert "no verifier answers at http://127.0.0.1:9" in screen.text and "Traceback" not in screen.text
 
 
 @pytest.mark.parametrize("command", SERVERS.values(), ids=SERVERS)
-def test_the_verifier_runs_until_ctrl_c(command: list[str]) -> None:
-    """And a drafter, in a terminal of its own, has a text from it."""
+def test_verifier_runs_until_ctrl_c(command: list[str]) -> None:
+    """A drafter in a second terminal generates a text with it."""
     with terminal(command, VERIFIER_CONTEXT="512", VERIFIER_THREADS="1", VERIFIER_ROWS="2") as server:
         url = server.wait_for(r"running on (http://127\.0\.0\.1:\d+)").group(1)
         with shown("--verifier", url, *TEXT) as screen:

@@ -1,4 +1,4 @@
-"""The drafter in a terminal, as a person sees it: the text, then the figures, and nothing that was to be wiped."""
+"""The drafter in a terminal: the text, then the statistics, without remains of the status line."""
 
 import re
 import shlex
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminal
 
 @pytest.fixture(scope="module")
 def exact() -> Iterator[Verifier]:
-    """One without near-ties, so that a text can be compared to the letter."""
+    """A deterministic verifier, so that texts can be compared exactly."""
     with running(Settings(rows=3, context=CONTEXT, threads=1, deterministic=True)) as started:
         yield started
 
@@ -36,14 +36,14 @@ def _piped(exact: Verifier, *more: str) -> "subprocess.CompletedProcess[str]":
 
 
 def _written(exact: Verifier, columns: int, *more: str, **variables: str) -> str:
-    """What went to the terminal."""
+    """The bytes written to the terminal, as text."""
     with terminal(_command(exact, *more), columns, **variables) as shown:
         assert shown.wait() == 0, shown.raw
         return shown.raw
 
 
 def _seen(exact: Verifier, columns: int, *more: str) -> tuple[list[str], str]:
-    """What is on the screen in the end, and what went there."""
+    """The lines on the screen at the end, and all that was written."""
     written = _written(exact, columns, *more)
     screen = Screen(columns)
     screen.feed(written)
@@ -52,7 +52,7 @@ def _seen(exact: Verifier, columns: int, *more: str) -> tuple[list[str], str]:
 
 @pytest.mark.parametrize("columns", [80, 100])
 @pytest.mark.parametrize("more", [[], ["--temperature", "0.8"], ["--lockstep"]], ids=["greedy", "drawn", "lockstep"])
-def test_the_screen_holds_the_text_and_the_main_figures(exact: Verifier, columns: int, more: list[str]) -> None:
+def test_screen_shows_the_text_and_the_main_statistics(exact: Verifier, columns: int, more: list[str]) -> None:
     (legend, *lines), written = _seen(exact, columns, *more)
     assert legend == "■ accepted   ■ recovered   ■ bonus   ■ target-decoded"
     top = next(at for at, line in enumerate(lines) if line.startswith("╭"))
@@ -63,12 +63,12 @@ def test_the_screen_holds_the_text_and_the_main_figures(exact: Verifier, columns
     assert re.fullmatch("╭─+ stdlib-draft-q8_0 drafts for stdlib-target-q8_0 ─+╮", panel[0])
     assert 3 <= len(panel) <= 5 and panel[-1].endswith("all: --stats ─╯")
     assert re.search(r"90 tokens   [0-9.]+ tokens/s   TTFT \d+ ms   acceptance rate", " ".join(panel))
-    assert "drafter: 90 tokens, " in written, "while it was written"
-    assert "drafter: " not in "\n".join(lines), "and no longer"
+    assert "drafter: 90 tokens, " in written, "the status line, during generation"
+    assert "drafter: " not in "\n".join(lines), "the status line is erased at the end"
 
 
 @pytest.mark.parametrize("columns", [80, 100])
-def test_with_a_baseline_the_speed_up_stands_there_and_with_stats_all(exact: Verifier, columns: int) -> None:
+def test_baseline_adds_the_speed_up_and_stats_all_statistics(exact: Verifier, columns: int) -> None:
     lines, written = _seen(exact, columns, "--baseline", "--no-stream")
     assert re.search(r"\d\.\d\dx the target", "\n".join(lines))
     assert "measuring the target alone" in written and "measuring" not in "\n".join(lines)
@@ -77,7 +77,7 @@ def test_with_a_baseline_the_speed_up_stands_there_and_with_stats_all(exact: Ver
     assert any("what the text waited for" in line for line in lines)
 
 
-def test_a_failure_before_the_first_token_leaves_one_line_alone() -> None:
+def test_failure_before_the_first_token_leaves_one_line() -> None:
     command = python("-m", "drafter_client", "solo", "draft", "--context", "16", "--prompt", "one, two, " * 20)
     with terminal(command, 80) as shown:
         assert shown.wait() == 1
@@ -87,7 +87,7 @@ def test_a_failure_before_the_first_token_leaves_one_line_alone() -> None:
     assert len([line for line in screen.lines if line.startswith("drafter: ")]) == 1
 
 
-def test_a_dumb_terminal_gets_no_control_codes_and_no_color_no_colours(exact: Verifier) -> None:
+def test_dumb_terminal_gets_no_control_codes(exact: Verifier) -> None:
     written = _written(exact, 80, TERM="dumb")
     assert CONTROL not in written and "drafts for" in written
     written = _written(exact, 80, NO_COLOR="1")
@@ -95,7 +95,7 @@ def test_a_dumb_terminal_gets_no_control_codes_and_no_color_no_colours(exact: Ve
     assert not {code for code in colours if code.isdecimal() and int(code) >= 30}
 
 
-def test_through_a_pipe_there_is_one_line_and_no_control_code(exact: Verifier) -> None:
+def test_piped_output_has_one_line_and_no_control_codes(exact: Verifier) -> None:
     ran = _piped(exact, "--baseline")
     assert CONTROL not in ran.stdout + ran.stderr
     assert re.fullmatch(
@@ -108,7 +108,7 @@ def test_through_a_pipe_there_is_one_line_and_no_control_code(exact: Verifier) -
 
 
 @pytest.mark.parametrize(("where", "drawn"), [("| cat", False), (">FILE", True), (">/dev/null", True)])
-def test_a_text_that_another_program_shows_has_no_line_below_it(
+def test_status_line_is_hidden_if_another_program_prints_the_text(
     exact: Verifier, tmp_path: Path, where: str, drawn: bool
 ) -> None:
     command = f"{shlex.join(_command(exact))} {where.replace('FILE', shlex.quote(str(tmp_path / 'text')))}"
@@ -123,7 +123,7 @@ def test_a_text_that_another_program_shows_has_no_line_below_it(
         assert "\n".join(screen.lines).startswith("\n".join(text.lines))
 
 
-def test_no_legend_where_one_model_writes_all(exact: Verifier) -> None:
+def test_no_legend_in_mode_target(exact: Verifier) -> None:
     command = python("-m", "drafter_client", "--verifier", exact.url, *PROMPT[:6], "--mode", "target")
     with terminal(command, 80) as shown:
         assert shown.wait() == 0, shown.raw
@@ -131,5 +131,5 @@ def test_no_legend_where_one_model_writes_all(exact: Verifier) -> None:
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["no colours", "dumb"])
-def test_no_legend_where_nothing_is_told_apart(exact: Verifier, variables: dict[str, str]) -> None:
+def test_no_legend_without_colours(exact: Verifier, variables: dict[str, str]) -> None:
     assert "■" not in _written(exact, 80, **variables)

@@ -1,4 +1,4 @@
-"""A verifier on a real socket, with the scripted model behind it."""
+"""Fixtures with a verifier on a real socket and the scripted model."""
 
 import socket
 import threading
@@ -20,7 +20,7 @@ SCRIPT = Script(seed=2)
 
 
 class LiveServer:
-    """One verifier in a thread. The port is bound before the thread starts, so that no request can come too early."""
+    """A verifier in a thread. Its port is bound before the thread starts, so that requests never come too early."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LiveServer:
         raise AssertionError("the model was never loaded")
 
     def post(self, path: str, body: Any, **options: Any) -> Any:
-        """A request that succeeds, and its reply."""
+        """Send a request that must succeed. Returns its JSON reply."""
         response = self.http.post(path, json=body, **options)
         assert response.status_code == 200, response.text
         return response.json()
@@ -75,7 +75,7 @@ def settings(**given: Any) -> Settings:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LiveServer]:
-    """One verifier for all tests of a file: two rows, so that sessions have to share."""
+    """One verifier for all tests of a file, with two KV cache slots, so that sessions have to share."""
     backend = ScriptedBackend(SCRIPT, rows=2, context_length=512, max_batch_tokens=128)
     live = LiveServer(settings(max_body_bytes=65536), backend)
     live.wait_until_ready()
@@ -85,7 +85,7 @@ def server() -> Iterator[LiveServer]:
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Start verifiers of a test's own: `serve(backend, max_sessions=1, …)`."""
+    """Starts verifiers for one test: `serve(backend, max_sessions=1, …)`."""
     running: list[LiveServer] = []
 
     def start(

@@ -1,4 +1,4 @@
-"""Who is let in, and in whose name: the rule itself, without HTTP."""
+"""Access control without HTTP: which requests are admitted, and as which caller."""
 
 import pytest
 
@@ -64,7 +64,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("address", SERVED)
-def test_without_a_key_this_machine_and_private_networks_are_served(address: str | None) -> None:
+def test_local_addresses_are_served_without_a_key(address: str | None) -> None:
     assert OPEN.admit(address, "").owner == ""
     assert INSECURE.admit(address, "").owner == ""
     with pytest.raises(Unauthorized):
@@ -72,7 +72,7 @@ def test_without_a_key_this_machine_and_private_networks_are_served(address: str
 
 
 @pytest.mark.parametrize("address", REFUSED)
-def test_without_a_key_everybody_else_is_told_what_to_set(address: str) -> None:
+def test_refusal_of_public_addresses_says_what_to_set(address: str) -> None:
     with pytest.raises(
         Forbidden, match=r"start it with VERIFIER_API_KEY=<key>.*or with VERIFIER_INSECURE=1"
     ) as refused:
@@ -93,7 +93,7 @@ def test_without_a_key_everybody_else_is_told_what_to_set(address: str) -> None:
         ['for=192.168.0.7;proto=http, FOR="[fd00::1]:4711"'],
     ],
 )
-def test_a_proxy_may_forward_for_private_networks(headers: list[str]) -> None:
+def test_requests_forwarded_for_private_networks_are_served(headers: list[str]) -> None:
     assert OPEN.admit("127.0.0.1", "", headers).owner == ""
 
 
@@ -114,19 +114,19 @@ def test_a_proxy_may_forward_for_private_networks(headers: list[str]) -> None:
     ],
 )
 @pytest.mark.parametrize("address", [None, "127.0.0.1", "10.0.0.1"])
-def test_what_a_proxy_forwards_from_elsewhere_is_refused(address: str | None, headers: list[str]) -> None:
+def test_requests_forwarded_for_public_addresses_are_refused(address: str | None, headers: list[str]) -> None:
     with pytest.raises(Forbidden):
         OPEN.admit(address, "", headers)
     assert INSECURE.admit(address, "", headers).owner == ""
     assert KEYED.admit(address, "Bearer s3cret", headers).owner == owner_of("s3cret")
 
 
-def test_what_is_forwarded_never_helps_who_is_far_away() -> None:
+def test_forwarded_header_does_not_admit_a_public_address() -> None:
     with pytest.raises(Forbidden):
         OPEN.admit("8.8.8.8", "", ["127.0.0.1"])
 
 
-def test_a_refusal_is_one_short_line_whatever_the_address() -> None:
+def test_refusal_is_one_short_line_for_any_address() -> None:
     with pytest.raises(Forbidden) as refused:
         OPEN.admit("127.0.0.1", "", ["\x1b[2J\n" + "x" * 5000])
     assert refused.value.message.isprintable()
@@ -136,19 +136,19 @@ def test_a_refusal_is_one_short_line_whatever_the_address() -> None:
 @pytest.mark.parametrize(
     "given", ["", "Bearer", "Bearer wrong", "s3cret", "Basic s3cret", "Bearer s3cret ext", "Bearer s\u00e9cret"]
 )
-def test_with_a_key_nothing_else_lets_in(given: str) -> None:
+def test_wrong_or_missing_key_is_refused(given: str) -> None:
     with pytest.raises(Unauthorized, match="send the header Authorization: Bearer <key>"):
         KEYED.admit("127.0.0.1", given)
 
 
 @pytest.mark.parametrize("given", ["Bearer s3cret", "bearer s3cret", "BEARER   s3cret "])
-def test_with_the_key_every_address_is_served_in_the_name_of_the_key(given: str) -> None:
+def test_every_address_with_the_key_has_the_same_owner(given: str) -> None:
     near, far = KEYED.admit("127.0.0.1", given), KEYED.admit("8.8.8.8", given)
     assert near.owner == near.client == far.owner == far.client != ""
-    assert near.name != far.name, "the latest session is of key and address"
+    assert near.name != far.name, "the latest session depends on key and address"
 
 
-def test_the_name_of_a_key_is_stable_and_does_not_hold_it() -> None:
+def test_owner_is_stable_and_does_not_reveal_the_key() -> None:
     assert owner_of("s3cret") == Access("s3cret", insecure=False).admit(None, "Bearer s3cret").owner
     assert owner_of("s3cret") != owner_of("s3cret2")
     assert "s3cret" not in owner_of("s3cret")
@@ -160,7 +160,7 @@ def test_the_name_of_a_key_is_stable_and_does_not_hold_it() -> None:
         ("10.0.0.1", "10.0.0.1", True),
         ("10.0.0.1", "10.0.0.2", False),
         ("10.0.0.1", "::ffff:10.0.0.1", True),
-        ("fd00::1", "fd00::ffff:ffff:ffff:ffff", True),  # one machine can have all of these
+        ("fd00::1", "fd00::ffff:ffff:ffff:ffff", True),  # one machine can have all these addresses
         ("fd00::1", "fd00:0:0:1::1", False),
         ("fe80::1", "fe80::2", False),
         ("127.0.0.1", "127.0.0.2", True),
@@ -170,19 +170,19 @@ def test_the_name_of_a_key_is_stable_and_does_not_hold_it() -> None:
         (None, None, True),
     ],
 )
-def test_whose_quota_counts_without_a_key(one: str | None, other: str | None, same: bool) -> None:
+def test_client_is_the_address_or_subnet_without_a_key(one: str | None, other: str | None, same: bool) -> None:
     assert (client_of(one) == client_of(other)) is same
     assert OPEN.admit(one, "").client == client_of(one)
     assert OPEN.admit(one, "a").name != OPEN.admit(one, "b").name
 
 
-def test_a_caller_s_name_does_not_grow_with_its_header() -> None:
+def test_caller_name_has_a_fixed_length() -> None:
     long, longer = OPEN.admit("127.0.0.1", "x" * 60_000).name, OPEN.admit("127.0.0.1", "x" * 60_001).name
     assert long != longer
     assert len(long) == len(longer) < 100
 
 
-def test_what_is_said_at_the_start() -> None:
+def test_warning_depends_on_key_and_insecure() -> None:
     assert KEYED.warning() is None
     assert "no VERIFIER_API_KEY is set" in str(OPEN.warning())
     assert "VERIFIER_INSECURE is set and there is no key" in str(INSECURE.warning())

@@ -1,4 +1,4 @@
-"""The verifier as a process: how it starts, refuses to start, and ends."""
+"""The verifier as a process: start, failures to start, and shutdown."""
 
 import os
 import re
@@ -33,39 +33,39 @@ def run(command: list[str], **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, timeout=60)
 
 
-def test_a_bad_flag_ends_it_with_one_line() -> None:
+def test_bad_flag_ends_the_process_with_one_line() -> None:
     done = run([*MODULE, "--rows", "nope"])
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("verifier: --rows: 'nope' is neither auto nor a whole number")
     assert done.stderr.count("\n") == 1
 
 
-def test_a_bad_variable_ends_uvicorn_with_one_line() -> None:
+def test_bad_variable_ends_uvicorn_with_one_line() -> None:
     done = run([*UVICORN, "--port", "0"], VERIFIER_ROWS="nope")
     assert done.returncode == 3
     assert done.stderr.startswith("verifier: VERIFIER_ROWS: 'nope' is neither auto")
     assert "Traceback" not in done.stderr
 
 
-def test_workers_end_uvicorn_instead_of_being_started_over_and_over() -> None:
+def test_several_workers_end_uvicorn_instead_of_restarting() -> None:
     done = run([*UVICORN, "--port", "0", "--workers", "2"], VERIFIER_BACKEND="scripted")
     assert "verifier: --workers 2: sessions and their KV caches live in one process" in done.stderr
     assert "failed to start, stopping the parent process" in done.stderr
 
 
-def test_a_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
+def test_model_that_cannot_be_loaded_ends_the_process(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF and nothing else")
     for command, status in (([*MODULE, "--model", str(path)], 1), (UVICORN, 3)):
         done = run([*command, "--port", "0"], VERIFIER_MODEL=str(path))
-        assert done.returncode == status, "none that a supervisor takes for an end in good order"
-        reason = f"for the model could not be loaded: llama.cpp could not load {path}"
+        assert done.returncode == status, "a status that supervisors see as a failure"
+        reason = f"because the model could not be loaded: llama.cpp could not load {path}"
         last = [line for line in done.stderr.splitlines() if "INFO" not in line][-1]
         assert reason in last
         assert "Traceback" not in done.stderr
 
 
-def test_a_port_in_use_ends_it_with_one_line_before_the_model_loads() -> None:
+def test_port_in_use_ends_the_process_before_the_model_loads() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run([*MODULE, "--port", str(port)])
@@ -73,13 +73,13 @@ def test_a_port_in_use_ends_it_with_one_line_before_the_model_loads() -> None:
     assert done.stderr == f"verifier: port {port} is in use: choose another with --port\n"
 
 
-def test_an_address_of_another_machine_ends_it_with_one_line() -> None:
+def test_address_of_another_machine_ends_the_process_with_one_line() -> None:
     done = run([*MODULE, "--host", "192.0.2.1", "--port", "0"])
     assert done.returncode == 1 and done.stderr.startswith("verifier: cannot listen on 192.0.2.1, port 0: ")
     assert done.stderr.endswith(": see --host and --port\n") and done.stderr.count("\n") == 1
 
 
-# A load that cannot be interrupted and never ends. {} stands for what else a test changes.
+# A verifier whose load never ends and cannot be interrupted. {} is replaced by further changes of a test.
 STUCK = """
 import signal, sys, threading, uvicorn
 import verifier_server.app, verifier_server.service
@@ -93,31 +93,31 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_a_load_that_never_ends_is_left_when_the_process_is_told_to_stop(ending: signal.Signals) -> None:
+def test_stop_signal_ends_the_process_during_an_endless_load(ending: signal.Signals) -> None:
     changed = "verifier_server.app.GRACE = 0.1"
     with serving([sys.executable, "-c", STUCK.format(changed)]) as (process, _):
         process.send_signal(ending)
         assert process.wait(20) == -ending
         assert process.stderr is not None
-        said = process.stderr.read()
-        assert "told to stop while the model loads" in said and "Traceback" not in said
+        output = process.stderr.read()
+        assert "told to stop while the model loads" in output and "Traceback" not in output
 
 
-def test_a_second_ctrl_c_does_not_wait_for_the_load() -> None:
+def test_second_ctrl_c_does_not_wait_for_the_load() -> None:
     changed = "verifier_server.app.GRACE = 1000.0"
     with serving([sys.executable, "-c", STUCK.format(changed)]) as (process, _):
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        said = ""
-        while "Waiting for application shutdown" not in said:
-            said += process.stderr.readline()
+        output = ""
+        while "Waiting for application shutdown" not in output:
+            output += process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == -signal.SIGINT
-        assert "Traceback" not in said + process.stderr.read()
+        assert "Traceback" not in output + process.stderr.read()
 
 
-def test_a_ctrl_c_before_the_application_starts_is_heard_too() -> None:
-    """uvicorn takes signals before it starts the application, and imports a good deal in between."""
+def test_ctrl_c_before_the_application_starts_ends_the_process() -> None:
+    """uvicorn installs its signal handlers before it starts the application, and imports much in between."""
     changed = """
 verifier_server.app.GRACE = 0.1
 load = uvicorn.Config.load
@@ -129,7 +129,7 @@ uvicorn.Config.load = lambda self: (load(self), signal.raise_signal(signal.SIGIN
 
 @contextmanager
 def serving(command: list[str], **more: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """A verifier process and a client for the port it took."""
+    """Start a verifier process. Yields it with a client for its port."""
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment(**more), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -141,7 +141,7 @@ def serving(command: list[str], **more: str) -> Iterator[tuple[subprocess.Popen[
                 with httpx.Client(base_url=found[1], timeout=30, trust_env=False) as http:
                     yield process, http
                 return
-        raise AssertionError(f"it never ran: {process.wait()}")
+        raise AssertionError(f"the verifier did not start: exit status {process.wait()}")
     finally:
         process.kill()
         process.communicate()
@@ -149,7 +149,7 @@ def serving(command: list[str], **more: str) -> Iterator[tuple[subprocess.Popen[
 
 @pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_told_to_stop(command: list[str], ending: signal.Signals) -> None:
+def test_verifier_serves_until_a_stop_signal(command: list[str], ending: signal.Signals) -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed)}
     with serving([*command, "--port", "0"], **settings) as (process, http):
         while http.get("/health").status_code == 503:
@@ -163,7 +163,7 @@ def test_it_serves_until_it_is_told_to_stop(command: list[str], ending: signal.S
 
 @pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_prints_no_traceback_though_a_stream_is_open(command: list[str], times: int) -> None:
+def test_ctrl_c_with_an_open_stream_prints_no_traceback(command: list[str], times: int) -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed)}
     with serving([*command, "--port", "0"], **settings) as (process, http):
         while http.get("/health").status_code == 503:
@@ -174,19 +174,19 @@ def test_ctrl_c_prints_no_traceback_though_a_stream_is_open(command: list[str], 
             assert next(lines) == "event: tokens"
             assert process.stderr is not None
             process.send_signal(signal.SIGINT)
-            said = ""
-            while "Shutting down" not in said:
-                said += process.stderr.readline()
+            output = ""
+            while "Shutting down" not in output:
+                output += process.stderr.readline()
             if times == 1:
                 assert '"code":"shutting_down"' in "".join(lines)
             else:
                 process.send_signal(signal.SIGINT)
             assert process.wait(20) in (0, -signal.SIGINT, 128 + signal.SIGINT)
-        said += process.stderr.read()
-        assert "Traceback" not in said and "Error" not in said
+        output += process.stderr.read()
+        assert "Traceback" not in output and "Error" not in output
 
 
-def test_a_text_under_way_ends_with_an_error_when_the_verifier_stops() -> None:
+def test_open_stream_ends_with_an_error_at_shutdown() -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}
     with serving([*UVICORN, "--port", "0"], **settings) as (process, http):
         while http.get("/health").status_code == 503:
@@ -200,7 +200,7 @@ def test_a_text_under_way_ends_with_an_error_when_the_verifier_stops() -> None:
         assert process.wait(20) in (0, -signal.SIGTERM)
 
 
-def test_replies_under_way_are_refusals_that_say_when_to_come_back() -> None:
+def test_open_requests_get_shutting_down_with_retry_after() -> None:
     settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_MODEL": str(SCRIPT.seed), "VERIFIER_CONTEXT": "1000000"}
     drafted = {"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_ROWS": "1"}
     with serving([*UVICORN, "--port", "0"], **settings, **drafted) as (process, http):
@@ -208,9 +208,9 @@ def test_replies_under_way_are_refusals_that_say_when_to_come_back() -> None:
             pass
 
         def write(number: int) -> httpx.Response:
-            with httpx.Client(base_url=http.base_url, timeout=60, trust_env=False) as own:
-                mode = "fused" if number else "target"  # the second of which waits for its turn
-                return own.post("/generate", json={"prompt_ids": [1, 2], "mode": mode, "session_id": f"s{number}"})
+            with httpx.Client(base_url=http.base_url, timeout=60, trust_env=False) as client:
+                mode = "fused" if number else "target"  # the second text of mode fused waits for the only draft slot
+                return client.post("/generate", json={"prompt_ids": [1, 2], "mode": mode, "session_id": f"s{number}"})
 
         with ThreadPoolExecutor(3) as threads:
             waiting = [threads.submit(write, number) for number in range(3)]
@@ -222,36 +222,36 @@ def test_replies_under_way_are_refusals_that_say_when_to_come_back() -> None:
                 assert response.headers["retry-after"] == "1"
         assert process.wait(20) in (0, -signal.SIGTERM)
         assert process.stderr is not None
-        said = process.stderr.read()
-        assert "Traceback" not in said and "ERROR" not in said
+        output = process.stderr.read()
+        assert "Traceback" not in output and "ERROR" not in output
 
 
 @pytest.mark.parametrize("command", [MODULE, UVICORN], ids=["python -m", "uvicorn"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_in_a_terminal_prints_no_traceback_while_the_model_loads_either(command: list[str], times: int) -> None:
+def test_ctrl_c_while_the_model_loads_prints_no_traceback(command: list[str], times: int) -> None:
     shown, terminal = os.openpty()
     settings = environment(VERIFIER_CONTEXT="256", VERIFIER_THREADS="1")
     process = subprocess.Popen(
         [*command, "--port", "0"], cwd=ROOT, env=settings, stdin=terminal, stdout=terminal, stderr=terminal
     )
     os.close(terminal)
-    said = b""
+    output = b""
     try:
-        while b"Waiting for application startup" not in said:
-            said += os.read(shown, 65536)
+        while b"Waiting for application startup" not in output:
+            output += os.read(shown, 65536)
         for _ in range(times):
             process.send_signal(signal.SIGINT)
-        with suppress(OSError):  # on Linux: the other end was closed
+        with suppress(OSError):  # on Linux, the error says that the other end is closed
             while part := os.read(shown, 65536):
-                said += part
+                output += part
         assert process.wait(30) in (0, -signal.SIGINT, 128 + signal.SIGINT)
     finally:
         process.kill()
         process.wait()
         os.close(shown)
-    assert b"Traceback" not in said
+    assert b"Traceback" not in output
 
 
-def test_x_forwarded_for_is_not_believed() -> None:
-    """Everybody on this machine could otherwise name any address as its own, and have a quota for each."""
+def test_x_forwarded_for_is_not_trusted() -> None:
+    """Otherwise, every process on this machine could claim many addresses and use a quota for each."""
     assert not _config(FastAPI()).proxy_headers

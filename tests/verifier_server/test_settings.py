@@ -1,4 +1,4 @@
-"""Settings from the environment and from flags; a bad one is refused in one line that names it."""
+"""Settings from the environment and from flags. A bad setting is refused in one line that names it."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +15,7 @@ def test_defaults_serve_the_shipped_target() -> None:
     assert options == LoadOptions(model=DEFAULT_TARGET, rows=None, context_length=None)
 
 
-def test_the_environment() -> None:
+def test_settings_are_read_from_the_environment() -> None:
     settings = from_environment(
         {
             "VERIFIER_BACKEND": "scripted",
@@ -31,7 +31,7 @@ def test_the_environment() -> None:
     assert settings.load_options() == LoadOptions(model=Path("7"), rows=3, mmap=False)
 
 
-def test_every_setting_that_an_engine_has_reaches_it(tmp_path: Path) -> None:
+def test_engine_settings_reach_the_load_options(tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
     model.touch()
     flags = ["--rows=2", "--context=99", "--batch-tokens=70", "--gpu-layers=5", "--threads=3", "--kv-type=q8_0"]
@@ -51,7 +51,7 @@ def test_every_setting_that_an_engine_has_reaches_it(tmp_path: Path) -> None:
     )
 
 
-def test_a_draft_model_is_loaded_like_the_target_where_the_engine_is_the_same() -> None:
+def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     flags = [f"--draft-model={DEFAULT_DRAFT}", "--kv-type=q8_0", "--mmap=no", "--threads=2", "--deterministic=yes"]
     settings, _ = from_flags(flags, {})
     assert settings.drafts and settings.draft_rows_beside(3) == 3 and settings.draft_rows_beside(16) == 8
@@ -62,7 +62,7 @@ def test_a_draft_model_is_loaded_like_the_target_where_the_engine_is_the_same() 
     assert (options.threads, options.rows, options.context_length) == (3, 20, None)
 
 
-def test_a_draft_model_on_another_engine_has_its_own_choices() -> None:
+def test_draft_model_on_another_engine_has_its_own_options() -> None:
     values = {"DRAFT_MODEL": "/models/draft", "DRAFT_BACKEND": "torch", "DRAFT_DEVICE": "cuda:1", "KV_TYPE": "q8_0"}
     settings = from_environment({PREFIX + name: value for name, value in values.items()})
     options = settings.draft_options(2, 512)
@@ -70,14 +70,14 @@ def test_a_draft_model_on_another_engine_has_its_own_choices() -> None:
     assert settings.load_options().device is None
 
 
-def test_a_lookup_needs_no_model_and_takes_none() -> None:
+def test_ngram_drafting_takes_no_model() -> None:
     assert from_environment({"VERIFIER_DRAFT_BACKEND": "ngram"}).drafts
-    with pytest.raises(SettingsError, match="VERIFIER_DRAFT_MODEL: ngram looks the text up and takes no model"):
+    with pytest.raises(SettingsError, match="VERIFIER_DRAFT_MODEL: ngram is a lookup in the text and takes no model"):
         from_environment({"VERIFIER_DRAFT_BACKEND": "ngram", "VERIFIER_DRAFT_MODEL": str(DEFAULT_DRAFT)})
     assert not from_environment({}).drafts
 
 
-def test_flags_come_before_the_environment() -> None:
+def test_flags_override_the_environment() -> None:
     environment = {"VERIFIER_ROWS": "3", "VERIFIER_THREADS": "2"}
     settings, options = from_flags(["--rows", "5", "--host", "0.0.0.0", "--port", "0"], environment)
     assert (settings.rows, settings.threads) == (5, 2)
@@ -121,7 +121,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("field", "value", "words"), BAD)
-def test_a_bad_value_names_its_key(field: str, value: str, words: str) -> None:
+def test_error_for_a_bad_value_names_its_key(field: str, value: str, words: str) -> None:
     variable = PREFIX + field.upper()
     with pytest.raises(SettingsError) as by_environment:
         from_environment({variable: value})
@@ -146,14 +146,14 @@ def test_a_bad_value_names_its_key(field: str, value: str, words: str) -> None:
         ("VERIFIER_PROT", "VERIFIER_PORT"),
     ],
 )
-def test_a_variable_that_is_close_to_a_known_one_is_refused_with_that(variable: str, meant: str) -> None:
+def test_misspelt_variable_is_refused_with_a_suggestion(variable: str, meant: str) -> None:
     for read in (from_environment, lambda environment: from_flags([], environment)):
         with pytest.raises(SettingsError) as caught:
             read({variable: "3"})  # type: ignore[operator]
         assert str(caught.value) == f"{variable}: no such variable; did you mean {meant}?"
 
 
-def test_what_kubernetes_sets_for_a_service_of_that_name_is_no_setting(caplog: pytest.LogCaptureFixture) -> None:
+def test_kubernetes_variables_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     injected = {
         "VERIFIER_SERVICE_HOST": "10.0.0.7",
         "VERIFIER_SERVICE_PORT": "8000",
@@ -163,7 +163,7 @@ def test_what_kubernetes_sets_for_a_service_of_that_name_is_no_setting(caplog: p
         "VERIFIER_PORT_8000_TCP_PROTO": "tcp",
         "VERIFIER_PORT_8000_TCP_PORT": "8000",
         "VERIFIER_PORT_8000_TCP_ADDR": "10.0.0.7",
-        "VERIFIER_MODEL_PORT": "tcp://10.0.0.8:8000",  # of a service verifier-model
+        "VERIFIER_MODEL_PORT": "tcp://10.0.0.8:8000",  # for a service named verifier-model
         "VERIFIER_MODEL_SERVICE_HOST": "10.0.0.8",
     }
     assert from_environment(injected) == from_environment({})
@@ -172,14 +172,14 @@ def test_what_kubernetes_sets_for_a_service_of_that_name_is_no_setting(caplog: p
     assert caplog.text == ""
 
 
-def test_a_variable_that_is_nothing_like_a_setting_is_told_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_variable_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     assert from_environment({"VERIFIER_IMAGE_URL": "x"}) == from_environment({})
     assert [record.getMessage() for record in caplog.records] == [
         "VERIFIER_IMAGE_URL: nothing reads this variable, and it is ignored"
     ]
 
 
-def test_the_address_may_come_from_the_environment() -> None:
+def test_address_is_read_from_the_environment() -> None:
     environment = {"VERIFIER_HOST": "0.0.0.0", "VERIFIER_PORT": "9001"}
     options = from_flags([], environment)[1]
     assert (options.host, options.port) == ("0.0.0.0", 9001)
@@ -189,9 +189,9 @@ def test_the_address_may_come_from_the_environment() -> None:
         from_flags([], {"VERIFIER_PORT": "99999"})
 
 
-def test_uvicorn_has_flags_of_its_own_for_the_address(caplog: pytest.LogCaptureFixture) -> None:
+def test_address_variables_are_ignored_under_uvicorn(caplog: pytest.LogCaptureFixture) -> None:
     assert from_environment({"VERIFIER_PORT": "9001"}) == from_environment({})
-    assert "VERIFIER_PORT: is read by the command 'verifier' only; uvicorn takes --port" in caplog.text
+    assert "VERIFIER_PORT: only the command 'verifier' reads this variable; uvicorn takes --port" in caplog.text
 
 
 @pytest.mark.parametrize("arguments", [["--rowz", "3"], ["--row", "3"], ["3"], ["--port", "x"]])
@@ -199,8 +199,8 @@ def test_unknown_flags_are_refused(arguments: list[str], capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as caught:
         from_flags(arguments, {})
     assert caught.value.code == 2
-    told = capsys.readouterr().err
-    assert arguments[0] in told and told.count("\n") == 2 and told.startswith("verifier: ")
+    error = capsys.readouterr().err
+    assert arguments[0] in error and error.count("\n") == 2 and error.startswith("verifier: ")
 
 
 def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +212,7 @@ def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_the_help_has_groups_and_examples_and_no_engine_of_tests(
+def test_help_has_groups_and_examples_but_no_test_engine(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -220,13 +220,13 @@ def test_the_help_has_groups_and_examples_and_no_engine_of_tests(
         from_flags(["--help"], {})
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= width
-    titles = ["server:", "model:", "engine:", "drafting here (mode fused):", "sessions and limits:", "examples:"]
+    titles = ["server:", "model:", "engine:", "server-side drafting (mode fused):", "sessions and limits:", "examples:"]
     assert [line for line in text.splitlines() if line in titles] == titles
     assert len(text.partition("examples:\n")[2].splitlines()) == 3 and "scripted" not in text
     assert from_flags(["--backend", "scripted", "--model", "1"], {})[0].backend == "scripted"
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_flag_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         from_flags(["--version"], {})
     assert caught.value.code == 0 and capsys.readouterr().out == f"verifier {version('specpair')}\n"
@@ -255,11 +255,11 @@ def test_several_workers_are_refused(arguments: list[str], environment: dict[str
     [
         (["uvicorn", "verifier_server.app:app"], {}),
         (["uvicorn", "--workers", "1"], {}),
-        (["uvicorn", "--workers=1"], {"WEB_CONCURRENCY": "4"}),  # the flag counts
-        (["uvicorn", "--workers"], {}),  # uvicorn's own error
+        (["uvicorn", "--workers=1"], {"WEB_CONCURRENCY": "4"}),  # the flag overrides the variable
+        (["uvicorn", "--workers"], {}),  # uvicorn reports this error itself
         (["uvicorn"], {"WEB_CONCURRENCY": "1"}),
         (["uvicorn"], {"WEB_CONCURRENCY": "x"}),
     ],
 )
-def test_one_worker_is_fine(arguments: list[str], environment: dict[str, str]) -> None:
+def test_one_worker_is_accepted(arguments: list[str], environment: dict[str, str]) -> None:
     refuse_workers(arguments, environment)

@@ -1,4 +1,4 @@
-"""`/docs`: the OpenAPI document as a page to read and to try. All of it is served from here, nothing from elsewhere."""
+"""`/docs`: the OpenAPI document as an interactive page, without files from other hosts."""
 
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -10,34 +10,34 @@ from starlette.responses import Response
 
 from speculation.errors import NotFound
 
-_ASSETS = {  # of Swagger UI, as the package fastapi-offline ships them
+_ASSETS = {  # files of Swagger UI in the package fastapi-offline
     "swagger-ui-bundle.js": "text/javascript",
     "swagger-ui.css": "text/css",
     "favicon.png": "image/png",
 }
-# The browser itself refuses whatever would come from, or go to, another host. Swagger UI writes scripts and styles into
-# the page, and draws with images that are data.
+# Makes the browser refuse every connection to another host. Swagger UI needs inline scripts, inline styles and images
+# as data URLs.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
 )
 
 
 def add_to(app: FastAPI) -> None:
-    """Register the page and its files. They need no key: they hold no secrets."""
+    """Register the page and its files. They need no key, since they hold no secrets."""
     app.add_api_route("/docs", page, methods=["GET"], include_in_schema=False)
     app.add_api_route("/docs/{name}", asset, methods=["GET"], include_in_schema=False)
 
 
 async def page(request: Request) -> Response:
-    """Swagger UI on the document."""
-    # Addresses are relative, so that the page works below a prefix that a proxy adds.
+    """Swagger UI with our OpenAPI document."""
+    # Relative addresses, so that the page works behind a proxy that adds a path prefix.
     html = get_swagger_ui_html(
         openapi_url="openapi.json",
         title=request.app.title,
         swagger_js_url="docs/swagger-ui-bundle.js",
         swagger_css_url="docs/swagger-ui.css",
         swagger_favicon_url="docs/favicon.png",
-        swagger_ui_parameters={"validatorUrl": None},  # else it asks a public service to check the document
+        swagger_ui_parameters={"validatorUrl": None},  # without this, the page sends the document to a public validator
     )
     html.headers["Content-Security-Policy"] = _POLICY
     return html

@@ -1,4 +1,4 @@
-"""What `/generate` says: the whole text in one reply, or its parts as they come."""
+"""Bodies of `/generate`: the whole text in one reply, or server-sent events with its parts."""
 
 import codecs
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -14,7 +14,7 @@ from verifier_server.sessions import Session
 
 
 def summary(text: GeneratedText, last: Answer) -> dict[str, Any]:
-    """The reply, and the last event of a stream."""
+    """The body of the reply, and of a stream's `end` event. `last`: the engine's last answer."""
     session, backend, counts = text.session, text.engine.backend, text.counts
     generated = session.tokens[session.prompt_len :]
     body = {
@@ -36,15 +36,17 @@ def summary(text: GeneratedText, last: Answer) -> dict[str, Any]:
 
 
 async def text_events(text: GeneratedText, answers: AsyncGenerator[Answer | None]) -> AsyncIterator[bytes]:
-    """The events of a stream: the session, tokens with their text, then the summary, or an error; where None comes, a
-    comment that keeps proxies from closing the connection. Closes `answers`."""
+    """The events of a stream: `open` (the session), `tokens` (with text), then `end` (the summary) or `error`.
+
+    A None among `answers` becomes a comment, which keeps proxies from closing the connection. Closes `answers`.
+    """
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     session, vocabulary = text.session, text.engine.backend.vocabulary
-    # A character whose first bytes are committed comes whole with the last of them.
+    # A character is sent with its last token, even if earlier tokens of it were committed before this stream.
     decoder.decode(vocabulary.decode(session.tokens[session.prompt_len : text.position]))
     last: Answer | None = None
     try:
-        async with aclosing(answers):  # a reader who leaves stops the decoding at once
+        async with aclosing(answers):  # stops decoding at once when the reader disconnects
             opened = {"session_id": session.id, "prompt_len": session.prompt_len, "position": text.position}
             yield event("open", opened | {"sampling": _sampling(session)})
             async for answer in answers:

@@ -1,4 +1,4 @@
-"""Reading a request's body within bounds of size and of time."""
+"""Reads a request's body, with limits on its size and on the time it takes."""
 
 import asyncio
 
@@ -6,13 +6,14 @@ from starlette.requests import Request
 
 from speculation.errors import BodyTooLarge, InvalidRequest, RequestTimeout
 
-SLOWEST = 32 * 1024  # bytes a second that a body may come at for longer than the patience
+SLOWEST = 32 * 1024  # bytes a second; a body that takes longer than the patience must be at least this fast
 
 
 async def read_body(request: Request, limit: int, patience: float, slowest: float = SLOWEST) -> bytes:
-    """The body: at most `limit` bytes, complete in `patience` seconds, and one more for each `slowest` bytes read.
+    """The body of a request.
 
-    Raises BodyTooLarge, RequestTimeout, and InvalidRequest where the connection was closed before it was complete.
+    It may have `limit` bytes, and take `patience` seconds plus one for each `slowest` bytes read. Raises BodyTooLarge,
+    RequestTimeout, and InvalidRequest if the connection was closed before the body was complete.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
@@ -24,7 +25,7 @@ async def read_body(request: Request, limit: int, patience: float, slowest: floa
         async with asyncio.timeout(patience) as deadline:
             while more:
                 message = await request.receive()
-                if message["type"] == "http.disconnect":  # nobody is left to read this, but nothing is wrong here
+                if message["type"] == "http.disconnect":  # a client's fault, so not logged
                     raise InvalidRequest("the connection was closed before the body was complete")
                 body += message.get("body", b"")
                 if len(body) > limit:

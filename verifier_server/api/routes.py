@@ -1,4 +1,4 @@
-"""The REST endpoints: HTTP in, HTTP out. Bodies are read and written by hand where a round trip counts."""
+"""The REST endpoints. Where latency counts, they read and write bodies without FastAPI's machinery."""
 
 import ipaddress
 
@@ -28,7 +28,7 @@ SESSION_HEADER = "X-Session-Id"
 
 
 def add_to(app: FastAPI) -> None:
-    """Register every endpoint, with and without the trailing slash. `openapi.OPERATIONS` describes them."""
+    """Register every endpoint, with and without the trailing slash. `openapi.operations` describes them."""
     for path, method, endpoint in (
         ("/prefill", "POST", prefill),
         ("/verify", "POST", verify),
@@ -73,7 +73,7 @@ async def prefill(request: Request) -> Response:
 
 
 async def verify(request: Request) -> Response:
-    """Compare a guess with what the target model says, and get the tokens that are now certain."""
+    """Verify draft tokens against the target model and get the tokens that are committed now."""
     service = _service(request)
     message = messages.parse(messages.VerifyRequest, await _body(request))
     session_id = _session_id(request, message.session_id)
@@ -83,33 +83,33 @@ async def verify(request: Request) -> Response:
     else:
         session = service.session(session_id, _caller(request))
     answer = await service.verifying.one(service.engine, message, session, request.receive)
-    return _json(_verdict(answer), session)
+    return _json(_verify_body(answer), session)
 
 
 async def verify_batch(request: Request) -> Response:
-    """`/verify` for several sessions at once: each item is answered, or refused, by itself, in order."""
+    """`/verify` for several sessions at once: one result or error for each item, in order."""
     service = _service(request)
     batch = messages.parse(messages.BatchRequest, await _body(request))
     items = [_item(batch, number) for number in range(len(batch.items))]
     results = await service.verifying.each(service.engine, items, _caller(request).owner, request.receive)
-    bodies = [_verdict(each) if isinstance(each, Answer) else encode(each.body()) for each in results]
+    bodies = [_verify_body(each) if isinstance(each, Answer) else encode(each.body()) for each in results]
     return Response(f'{{"results":[{",".join(bodies)}]}}'.encode(), media_type="application/json")
 
 
 async def generate(request: Request) -> Response:
-    """A whole text, by the target alone or drafted here, too: JSON, or server-sent events with `stream`."""
+    """Generate a whole text, with or without server-side drafting: JSON, or server-sent events with `stream`."""
     service = _service(request)
     message = messages.parse(messages.GenerateRequest, await _body(request))
     text = service.open_text(message, _session_id(request, message.session_id), _caller(request))
-    named = {SESSION_HEADER: text.session.id}
+    session_header = {SESSION_HEADER: text.session.id}
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)
-        return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=HEADERS | named)
-    return JSONResponse(summary(text, await service.texts.last(text, request.receive)), headers=named)
+        return StreamingResponse(text_events(text, answers), media_type=MEDIA_TYPE, headers=HEADERS | session_header)
+    return JSONResponse(summary(text, await service.texts.last(text, request.receive)), headers=session_header)
 
 
 async def stream(request: Request) -> Response:
-    """Committed tokens of a session from the position `from` on (the prompt's end), as server-sent events."""
+    """Committed tokens of a session from position `from` on (default: the prompt's end), as server-sent events."""
     service = _service(request)
     session = service.session(request.path_params["session_id"], _caller(request))
     position = _number(request, "from", "position")
@@ -122,7 +122,7 @@ async def stream(request: Request) -> Response:
 async def health(request: Request) -> Response:
     """Whether the model is ready; 503 while it loads, with its progress.
 
-    Needs no key. Who is served nothing else hears no more than that, and in `access` why.
+    Needs no key. A caller that other endpoints would refuse gets only this, and the reason for the refusal in `access`.
     """
     try:
         body = _service(request).health()
@@ -136,7 +136,7 @@ async def health(request: Request) -> Response:
 
 
 async def model(request: Request) -> Response:
-    """What is served: limits, costs, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
+    """The model: limits, costs, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
     service = _service(request)
     return JSONResponse(service.model(_number(request, "below", "number of token ids")))
 
@@ -147,14 +147,14 @@ async def vocabulary(request: Request) -> Response:
 
 
 async def tokenize(request: Request) -> Response:
-    """Token ids of a text, as the target reads it."""
+    """Token ids of a text by the target's tokenizer."""
     service = _service(request)
     message = messages.parse(messages.TokenizeRequest, await _body(request))
     return JSONResponse({"token_ids": service.tokenize(message)})
 
 
 async def list_sessions(request: Request) -> Response:
-    """The key's sessions. Without a key all that are held, but no ids: who knows one has the session."""
+    """The sessions of the caller's key. Without a key: all sessions, but no ids, since an id gives access."""
     service, caller = _service(request), _caller(request)
     keyed = service.access.keyed
     listed = [
@@ -172,7 +172,7 @@ async def list_sessions(request: Request) -> Response:
 
 
 async def delete_session(request: Request) -> Response:
-    """Forget a session and free its KV row."""
+    """Delete a session and free its KV cache slot."""
     sessions = _service(request).sessions
     session = sessions.remove(request.path_params["session_id"], _caller(request).owner)
     return JSONResponse({"session_id": session.id, "deleted": True})
@@ -185,8 +185,8 @@ def _item(batch: messages.BatchRequest, number: int) -> messages.VerifyRequest |
         return error
 
 
-def _verdict(answer: Answer) -> str:
-    """The reply to a guess."""
+def _verify_body(answer: Answer) -> str:
+    """The body of the reply to a verify request."""
     tokens = ",".join(map(str, answer.tokens))
     ended = "null" if answer.finish_reason is None else f'"{answer.finish_reason}"'
     decisions = "" if answer.decisions is None else f'"decisions":{encode(answer.decisions)},'
@@ -200,7 +200,7 @@ def _verdict(answer: Answer) -> str:
 
 
 def _number(request: Request, field: str, what: str) -> int | None:
-    """A whole number from the query; None when it is not there."""
+    """A whole number from the query, or None if it is missing. Raises InvalidRequest; `what`: what the number is."""
     given = request.query_params.get(field)
     if given is not None and not (given.isascii() and given.isdigit() and len(given) < 10):
         raise InvalidRequest(f"{field}: {given[:20]!r} is not a {what}", param=field)
@@ -208,7 +208,7 @@ def _number(request: Request, field: str, what: str) -> int | None:
 
 
 def _service(request: Request) -> Service:
-    """The service, for a caller who may use it. Raises Unauthorized and Forbidden."""
+    """The service. Raises Unauthorized and Forbidden for a caller who may not use it."""
     _caller(request)
     service: Service = request.app.state.service
     return service
@@ -229,7 +229,7 @@ def _session_id(request: Request, in_body: str | None) -> str | None:
 
 
 def _caller(request: Request) -> Caller:
-    """In whose name the request comes. Raises Unauthorized and Forbidden."""
+    """The caller of a request. Raises Unauthorized and Forbidden."""
     access: Access = request.app.state.service.access
     headers = request.headers
     forwarded = [*headers.getlist("x-forwarded-for"), *headers.getlist("forwarded")]
@@ -237,7 +237,10 @@ def _caller(request: Request) -> Caller:
 
 
 def _allow_implicit(request: Request) -> None:
-    """Behind a proxy or on a shared address, "the caller's latest session" may be somebody else's."""
+    """Refuse a request without a session id where callers share an address, as behind a proxy.
+
+    There, the caller's latest session could be another caller's. Raises ImplicitSessionRefused.
+    """
     if request.app.state.service.access.keyed:
         return
     host = (request.scope.get("server") or ("localhost",))[0]

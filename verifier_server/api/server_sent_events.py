@@ -1,4 +1,4 @@
-"""Server-sent events: how they are written, and the stream of a session's tokens as they are committed."""
+"""Server-sent events: their encoding, and the stream of a session's committed tokens."""
 
 import asyncio
 import json
@@ -14,23 +14,23 @@ from speculation.errors import SpecPairError, UnknownSession
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 
-HEARTBEAT = 3.0  # seconds of silence after which a comment says that the connection stands; clients give it up after 10
+HEARTBEAT = 3.0  # seconds of silence before a comment shows that the connection is alive; clients wait for 10
 COMMENT = b":\n\n"
-HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a proxy that collects would hold tokens back
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # a buffering proxy would delay tokens
 MEDIA_TYPE = "text/event-stream"
 encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def event(name: str, body: dict[str, Any]) -> bytes:
-    """One event on the wire."""
+    """The encoding of one event."""
     return f"event: {name}\ndata: {encode(body)}\n\n".encode()
 
 
 class CommittedStream(Response):
-    """Pushes what is committed from a position on, until the session ends or its reader leaves.
+    """Streams committed tokens from `position` on, until the session ends or the reader disconnects.
 
-    Written on ASGI itself: a token is on its socket one turn of the loop after the engine told of it. A slow reader
-    holds up nothing and piles up nothing: what was committed meanwhile goes out as one event.
+    Uses ASGI directly, so that a token reaches the socket one turn of the event loop after its commit. A slow reader
+    neither blocks the engine nor fills a queue: all tokens committed since the last event are sent as one event.
     """
 
     media_type = MEDIA_TYPE
@@ -39,7 +39,7 @@ class CommittedStream(Response):
         self.status_code, self.background = 200, None
         self.init_headers(HEADERS)
         self._service, self._session, self._sent = service, session, position
-        self._left = False
+        self._disconnected = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ class CommittedStream(Response):
         async def listen() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            self._left = True
+            self._disconnected = True
             news.set()
 
         listener = loop.create_task(listen())
@@ -56,7 +56,7 @@ class CommittedStream(Response):
             with self._service.sessions.in_use(self._session), self._watching(news):
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 more = True
-                while more and not self._left:
+                while more and not self._disconnected:
                     news.clear()
                     chunk, more = self._next()
                     if chunk or not more:
@@ -68,18 +68,18 @@ class CommittedStream(Response):
 
     @contextmanager
     def _watching(self, news: asyncio.Event) -> Iterator[None]:
-        """Have `news` set after commits; one wake-up is under way at most, however many passes the loop sleeps over."""
-        outbox, under_way = self._service.outbox, False
+        """Set `news` after commits. At most one wake-up is pending, however many passes end before the loop runs it."""
+        outbox, pending = self._service.outbox, False
 
         def wake() -> None:
-            nonlocal under_way
-            under_way = False
+            nonlocal pending
+            pending = False
             news.set()
 
         def watcher() -> None:
-            nonlocal under_way
-            if not under_way:
-                under_way = True
+            nonlocal pending
+            if not pending:
+                pending = True
                 outbox.put(wake)
 
         session = self._session
@@ -90,9 +90,9 @@ class CommittedStream(Response):
             session.watchers = tuple(other for other in session.watchers if other is not watcher)
 
     def _next(self) -> tuple[bytes, bool]:
-        """The events that are due now, and whether more may follow."""
+        """The events to send now, and whether more can follow."""
         session = self._session
-        # Read before the tokens, which the engine's thread appends first: an end that is seen has all its tokens here.
+        # The engine's thread appends tokens before it sets the end. So read the end first: all its tokens are there.
         finish_reason, gone, ended = session.finish_reason, session.gone, self._service.engine.ended
         events = b"".join(self._tokens())
         if finish_reason is not None:
@@ -105,15 +105,15 @@ class CommittedStream(Response):
         return (events, True) if error is None else (events + event("error", error.body()), False)
 
     def _tokens(self) -> Iterator[bytes]:
-        """What was committed since the last time, parted where the verifier's own steps begin or end."""
+        """Events with the tokens committed since the last call; target-decoded tokens have events of their own."""
         session, total = self._session, len(self._session.tokens)
         while self._sent < total:
-            passed = bisect_right(session.own_from, self._sent)
+            passed = bisect_right(session.own_from, self._sent)  # boundaries at or before the next token
             end = min(total, session.own_from[passed]) if passed < len(session.own_from) else total
             tokens = session.tokens[self._sent : end]
-            own = passed % 2 == 1
-            body = {"position": self._sent, "tokens": tokens, "own": own}
-            if own:
+            target_decoded = passed % 2 == 1  # `own_from` alternates between their beginnings and ends
+            body = {"position": self._sent, "tokens": tokens, "own": target_decoded}
+            if target_decoded:
                 body["forward_ms"] = round(session.own_ms, 3)
             if session.decisions is not None:
                 body["decisions"] = session.decided(self._sent, end)
@@ -122,7 +122,7 @@ class CommittedStream(Response):
 
 
 async def _set_within(news: asyncio.Event, seconds: float) -> bool:
-    """Whether `news` is set, or becomes so in time."""
+    """Whether `news` is set within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await news.wait()

@@ -1,1 +1,1 @@
-"""The process around the service: sockets, open files, signals, and the model files it maps."""
+"""The process around the service: sockets, open files, signals, and mapped model files."""

@@ -1,7 +1,7 @@
-"""Connections that send no complete request head in time are closed. For the server of the `verifier` command.
+"""Closes connections that send no complete request head in time. Used by the server of the `verifier` command.
 
-uvicorn bounds how long a connection may be idle between two requests, but neither how long the first may take to begin
-nor how long a head may take.
+uvicorn limits the idle time between two requests. It does not limit the time before the first request, nor the time
+that a request head takes.
 """
 
 import asyncio
@@ -16,53 +16,53 @@ from verifier_server.api.server_sent_events import encode
 def with_head_deadline(
     seconds: float, base: Any = AutoHTTPProtocol
 ) -> type[asyncio.Protocol]:  # `base`: any of uvicorn's HTTP/1 protocols, which have no type in common
-    """uvicorn's protocol, but that a connection is closed on which no head is complete after so many seconds.
+    """A subclass of uvicorn's protocol that closes a connection without a complete request head after `seconds`.
 
-    They count from the connection's beginning, and behind an answer from the next byte. A head that was begun is
-    answered with 408 first.
+    The time starts when the connection opens, and after a response with the next byte. An incomplete head is answered
+    with 408 before the connection is closed.
     """
 
-    class Prompt(base):  # type: ignore[misc]
+    class WithDeadline(base):  # type: ignore[misc]
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             self._began = False
-            self._head: asyncio.TimerHandle | None = None
-            self._await_head()
+            self._deadline: asyncio.TimerHandle | None = None
+            self._start_deadline()
 
         def data_received(self, data: bytes) -> None:
             self._began = True
             super().data_received(data)
             if self.cycle is not None and not self.cycle.response_complete:  # a request is being answered
-                self._head_over()
+                self._cancel_deadline()
                 self._began = False
             else:
-                self._await_head()
+                self._start_deadline()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._head_over()
+            self._cancel_deadline()
             super().connection_lost(exc)
 
-        def _await_head(self) -> None:
-            if self._head is None and not self.transport.is_closing():
-                self._head = self.loop.call_later(seconds, self._too_slow)
+        def _start_deadline(self) -> None:
+            if self._deadline is None and not self.transport.is_closing():
+                self._deadline = self.loop.call_later(seconds, self._too_slow)
 
-        def _head_over(self) -> None:
-            if self._head is not None:
-                self._head.cancel()
-                self._head = None
+        def _cancel_deadline(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
 
         def _too_slow(self) -> None:
-            self._head = None
+            self._deadline = None
             if self.transport.is_closing():
                 return
             if self._began and self.cycle is None:
-                self.transport.write(_answer(seconds))
+                self.transport.write(_timeout_response(seconds))
             self.transport.close()
 
-    return Prompt
+    return WithDeadline
 
 
-def _answer(seconds: float) -> bytes:
+def _timeout_response(seconds: float) -> bytes:
     error = RequestTimeout(f"the request's head was not complete after {seconds:g} s: send it at once")
     body = encode(error.body()).encode()
     head = (

@@ -1,4 +1,4 @@
-"""The sockets that the verifier listens on, taken before the model loads: a port in use is told at once."""
+"""The sockets that the verifier listens on. They are bound before the model loads, so a port in use fails at once."""
 
 import errno
 import logging
@@ -10,24 +10,24 @@ import uvicorn
 
 from verifier_server.settings import SettingsError
 
-_log = logging.getLogger("uvicorn.error")  # whose lines say where it listens
+_log = logging.getLogger("uvicorn.error")  # the logger on which uvicorn says where it listens
 
 
-def take(host: str, port: int) -> list[socket.socket]:
-    """A bound socket for each address of `host`; a port of 0 takes a free one. Raises SettingsError."""
+def bind_sockets(host: str, port: int) -> list[socket.socket]:
+    """A listening socket for each address of `host`; port 0 takes a free one. Raises SettingsError."""
     with ExitStack() as on_failure:
         sockets: list[socket.socket] = []
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             for family, kind, protocol, _, address in dict.fromkeys(found):
-                own = on_failure.enter_context(socket.socket(family, kind, protocol))
-                if os.name == "posix":  # elsewhere it would share the port with another process
-                    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                bound = on_failure.enter_context(socket.socket(family, kind, protocol))
+                if os.name == "posix":  # on Windows, the option would let two processes share the port
+                    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
-                    own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                own.bind(address)
-                own.listen()  # or two processes could have bound it
-                sockets.append(own)
+                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                bound.bind(address)
+                bound.listen()  # without it, a second process could bind the port, too
+                sockets.append(bound)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise SettingsError(f"port {port} is in use: choose another with --port") from None
@@ -38,11 +38,11 @@ def take(host: str, port: int) -> list[socket.socket]:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, on sockets that are bound; it says where it listens, which uvicorn leaves to whoever bound them."""
+    """uvicorn on sockets that are bound already. It logs where it listens, which uvicorn omits for such sockets."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        for own in sockets or ():
-            host, port = own.getsockname()[:2]
+        for bound in sockets or ():
+            host, port = bound.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             _log.info("Uvicorn running on http://%s:%d (Press CTRL+C to quit)", shown, port)

@@ -1,10 +1,9 @@
-"""The end of the process: what is under way is told so, and nothing of it looks like a fault.
+"""Shutdown of the process: open requests get an error, nothing is logged as a fault, and the process does end.
 
-A server that is to stop waits for its requests, and a stream of tokens may last for ever. So the service hears of the
-signal at once: what has not ended after a moment is answered with `shutting_down`. What a server cancels all the same
-(at a second Ctrl-C, or in a pass that takes longer than it waits) ends without a traceback.
-
-A process that was told to stop does stop: what cannot be interrupted, such as the load of a model, is left behind.
+A server that is told to stop waits for its open requests, but a stream of tokens may never end. Therefore the service
+is informed of the signal at once, and answers requests that do not finish in time with `shutting_down`. Requests that
+the server cancels nevertheless (after a second Ctrl-C, or during a forward pass that takes longer than the server
+waits) end without a traceback. Work that cannot be interrupted, such as loading a model, does not delay the end.
 """
 
 import asyncio
@@ -27,38 +26,38 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(slots=True)
 class StopSignals:
-    """The signals that told the process to stop, the first one first."""
+    """The stop signals that the process has received, in order."""
 
     numbers: list[int] = field(default_factory=list)
-    leaves: bool = False  # whether the application is ending, so that a further signal has the process end at once
+    app_ending: bool = False  # whether the application is shutting down; a further signal then ends the process at once
 
-    def leave(self) -> None:
-        """End the process now, as the first signal does to a process that does not handle it."""
+    def end_process(self) -> None:
+        """End the process now, as the first signal would without a handler."""
         number = self.numbers[0]
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-        os._exit(128 + number)  # process 1, as in a container, is spared by its own signals
+        os._exit(128 + number)  # process 1 (in a container) is not ended by its own signals
 
 
 @contextmanager
-def heard(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[StopSignals]:
-    """Have `stop` called in `loop` at a signal that ends the process, before whoever handles that signal.
+def stop_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[StopSignals]:
+    """Call `stop` in `loop` on SIGINT and SIGTERM, then the handler that was installed before.
 
-    Only in the main thread: elsewhere there are no signals.
+    Does nothing outside of the main thread, which alone receives signals.
     """
-    told = StopSignals()
+    received = StopSignals()
     if threading.current_thread() is not threading.main_thread():
-        yield told
+        yield received
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
     if any(getattr(getattr(handler, "__self__", None), "should_exit", False) for handler in before.values()):
-        told.numbers.append(signal.SIGINT)  # uvicorn heard one before we did; it does not say which
+        received.numbers.append(signal.SIGINT)  # uvicorn has received one already; it does not say which
         stop()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        told.numbers.append(number)
-        if told.leaves:
-            told.leave()
+        received.numbers.append(number)
+        if received.app_ending:
+            received.end_process()
         loop.call_soon_threadsafe(stop)
         handler: Any = before[signal.Signals(number)]
         handler(number, frame)
@@ -67,15 +66,15 @@ def heard(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator
     for number in chained:
         signal.signal(number, handle)
     try:
-        yield told
+        yield received
     finally:
         for number in chained:
             if signal.getsignal(number) is handle:
                 signal.signal(number, before[number])
 
 
-class EndsQuietly:
-    """Around the application: what is cancelled while it stops is answered, if it can be, and not logged as a fault."""
+class QuietShutdown:
+    """Middleware: a request cancelled during shutdown is answered if possible, and not logged as a fault."""
 
     def __init__(self, app: ASGIApp, stopping: Callable[[], bool]) -> None:
         self._app, self._stopping = app, stopping
@@ -86,13 +85,13 @@ class EndsQuietly:
             return
         begun = False
 
-        async def note(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal begun
             begun = True
             await send(message)
 
         try:
-            await self._app(scope, receive, note)
+            await self._app(scope, receive, send_noted)
         except asyncio.CancelledError:
             if not self._stopping():
                 raise
@@ -102,7 +101,7 @@ class EndsQuietly:
 
 
 def _until_cancelled(receive: Receive) -> Receive:
-    """A server that stops in a hurry cancels the application in place of telling it to end."""
+    """`receive`, but a cancellation becomes the shutdown event: on a forced stop, the server cancels the lifespan."""
 
     async def receive_or_end() -> Message:
         try:

@@ -1,4 +1,4 @@
-"""What callers see of each other and of the verifier, by key and by address."""
+"""Access over HTTP: which requests are refused, and which sessions a caller can use, by key and by address."""
 
 import logging
 from typing import Any
@@ -11,7 +11,9 @@ from tests.verifier_server.api.test_http_loading import REQUESTS
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.access import Access
 
-FAR = {"X-Forwarded-For": "203.0.113.7"}  # uvicorn takes this for the address, as it comes from loopback
+FAR = {
+    "X-Forwarded-For": "203.0.113.7"
+}  # uvicorn takes this as the client's address, since the connection comes from loopback
 NEAR = {"X-Forwarded-For": "10.9.8.7"}
 BODY: dict[str, Any] = {"session_id": "s", "prompt_ids": [256, 1, 2]}
 ALL = [*REQUESTS, ("GET", "/sessions", None), ("DELETE", "/sessions/s", None), ("GET", "/sessions/s/stream", None)]
@@ -21,8 +23,8 @@ def code(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
 
 
-def of_two_keys(live: LiveServer) -> None:
-    """Let the verifier have two keys, until there is a setting for that."""
+def accept_two_keys(live: LiveServer) -> None:
+    """Make the verifier accept two keys, which no setting allows yet."""
 
     class TwoKeys(Access):
         def admit(self, address: str | None, authorization: str, forwarded: Any = ()) -> Any:
@@ -32,7 +34,7 @@ def of_two_keys(live: LiveServer) -> None:
     live.service.access = TwoKeys("any", insecure=False)
 
 
-def test_addresses_from_elsewhere_are_refused_without_a_key(serve: Serve) -> None:
+def test_public_addresses_are_refused_without_a_key(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     for method, path, body in ALL:
         response = live.http.request(method, path, json=body, headers=FAR)
@@ -43,34 +45,34 @@ def test_addresses_from_elsewhere_are_refused_without_a_key(serve: Serve) -> Non
     assert len(live.service.sessions) == 1
 
 
-def test_insecure_serves_everybody(serve: Serve) -> None:
+def test_insecure_serves_every_address(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), insecure=True)
     assert live.post("/prefill", BODY, headers=FAR)["total_tokens"] == 4
 
 
-def test_a_refusal_for_want_of_the_key_names_the_scheme(serve: Serve) -> None:
+def test_unauthorized_names_the_scheme(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), wait=False, api_key="s3cret")
     response = live.http.get("/model")
     assert code(response) == (401, "unauthorized")
     assert response.headers["www-authenticate"] == 'Bearer realm="specpair"'
     response = live.http.post("/verify", json={"draft_tokens": []})
-    assert response.headers["www-authenticate"] == 'Bearer realm="specpair"', "past the router, too"
+    assert response.headers["www-authenticate"] == 'Bearer realm="specpair"', "also without the router"
 
 
-def test_health_needs_no_key_and_says_no_more_than_that(serve: Serve) -> None:
+def test_health_without_the_key_reports_the_status_only(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), api_key="s3cret")
     for headers in ({}, {"Authorization": "Bearer wrong"}):
         response = live.http.get("/health", headers=headers)
         assert (response.status_code, response.json()) == (200, {"status": "ready", "access": "unauthorized"})
     full = live.http.get("/health", headers={"Authorization": "Bearer s3cret"}).json()
     assert full == {"status": "ready", "model": "scripted-2", "sessions": 0}
-    live.service.failure = "cannot read /home/somebody/model.gguf"
+    live.service.failure = "cannot read /home/user/model.gguf"
     response = live.http.get("/health")
     failed = {"status": "failed", "access": "unauthorized", "reason": "its log says why"}
     assert (response.status_code, response.json()) == (503, failed)
 
 
-def test_the_list_holds_no_ids_without_a_key(serve: Serve) -> None:
+def test_session_list_has_no_ids_without_a_key(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", BODY)
     facts = {"prompt_len": 3, "total_tokens": 4, "finish_reason": None, "resident": True}
@@ -78,55 +80,59 @@ def test_the_list_holds_no_ids_without_a_key(serve: Serve) -> None:
         assert live.http.get("/sessions", headers=headers).json() == {"sessions": [facts]}
 
 
-def test_whoever_holds_the_id_has_the_session_without_a_key(serve: Serve) -> None:
+def test_session_id_gives_access_without_a_key(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", BODY)
     assert live.post("/verify", {"session_id": "s", "position": 4, "draft_tokens": []}, headers=NEAR)["tokens"]
     assert live.http.delete("/sessions/s", headers=NEAR).status_code == 200
 
 
-def test_a_session_of_another_key_is_unknown_in_every_way(serve: Serve) -> None:
+def test_session_of_another_key_is_unknown_to_every_endpoint(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
-    of_two_keys(live)
+    accept_two_keys(live)
     mine, theirs = ({"Authorization": f"Bearer {key}"} for key in ("mine", "theirs"))
     opened = live.post("/prefill", BODY, headers=mine)
     nowhere = {"session_id": "nowhere", "draft_tokens": []}
-    guess = {"session_id": "s", "position": 4, "draft_tokens": []}
+    request = {"session_id": "s", "position": 4, "draft_tokens": []}
 
-    def told(response: httpx.Response) -> str:
+    def message(response: httpx.Response) -> str:
         assert code(response) == (404, "unknown_session")
         return str(response.json()["error"]["message"])
 
-    unknown = told(live.http.post("/verify", json=nowhere, headers=theirs))
-    assert told(live.http.post("/verify", json=guess, headers=theirs)) == unknown.replace("nowhere", "s", 1)
-    assert told(live.http.delete("/sessions/s", headers=theirs)) == unknown.replace("nowhere", "s", 1)
-    assert told(live.http.get("/sessions/s/stream", headers=theirs)) == unknown.replace("nowhere", "s", 1)
-    [refused] = live.post("/verify/batch", {"items": [guess]}, headers=theirs)["results"]
+    unknown = message(live.http.post("/verify", json=nowhere, headers=theirs))
+    assert message(live.http.post("/verify", json=request, headers=theirs)) == unknown.replace("nowhere", "s", 1)
+    assert message(live.http.delete("/sessions/s", headers=theirs)) == unknown.replace("nowhere", "s", 1)
+    assert message(live.http.get("/sessions/s/stream", headers=theirs)) == unknown.replace("nowhere", "s", 1)
+    [refused] = live.post("/verify/batch", {"items": [request]}, headers=theirs)["results"]
     assert refused["error"]["code"] == "unknown_session"
-    told(live.http.post("/verify", json={"draft_tokens": []}, headers=theirs))
+    message(live.http.post("/verify", json={"draft_tokens": []}, headers=theirs))
     assert live.http.get("/sessions", headers=theirs).json() == {"sessions": []}
 
     texts = {"prompt_ids": [256, 1, 2], "max_tokens": 2, "session_id": "s"}
-    assert live.post("/generate", texts, headers=theirs)["prompt_tokens"] == 3, "nor has it a conflict"
+    assert live.post("/generate", texts, headers=theirs)["prompt_tokens"] == 3, (
+        "no conflict with the other key's session"
+    )
     assert live.http.delete("/sessions/s", headers=theirs).status_code == 200
     other = {"session_id": "s", "prompt_ids": [256, 9, 9, 9]}
-    assert live.post("/prefill", other, headers=theirs)["prompt_len"] == 4, "no conflict tells of the other one"
+    assert live.post("/prefill", other, headers=theirs)["prompt_len"] == 4, (
+        "no conflict reveals the other key's session"
+    )
     assert live.http.delete("/sessions/s", headers=theirs).status_code == 200
     [listed] = live.http.get("/sessions", headers=mine).json()["sessions"]
     assert (listed["session_id"], listed["total_tokens"]) == ("s", 4)
     assert live.post("/prefill", BODY, headers=mine) | {"timing": 0} == opened | {"timing": 0}
-    assert live.post("/verify", guess, headers=mine)["total_tokens"] == 5
+    assert live.post("/verify", request, headers=mine)["total_tokens"] == 5
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [({}, ["no VERIFIER_API_KEY is set"]), ({"insecure": True}, ["VERIFIER_INSECURE is set"]), ({"api_key": "k"}, [])],
 )
-def test_one_line_at_the_start_says_that_there_is_no_key(
+def test_start_without_a_key_logs_one_line(
     serve: Serve, caplog: pytest.LogCaptureFixture, given: dict[str, Any], words: list[str]
 ) -> None:
     with caplog.at_level(logging.WARNING):
         serve(ScriptedBackend(SCRIPT), wait=False, **given).http.get("/health")
-    said = [record.message for record in caplog.records]
-    assert len(said) == len(words)
-    assert all(word in line and "\n" not in line for word, line in zip(words, said, strict=True))
+    lines = [record.message for record in caplog.records]
+    assert len(lines) == len(words)
+    assert all(word in line and "\n" not in line for word, line in zip(words, lines, strict=True))

@@ -1,4 +1,4 @@
-"""Floods of prefills: they leave room for everybody else, and who has to wait is told for how long."""
+"""Admission under a flood of prefills: other clients are served, and refusals say when to retry."""
 
 import json
 import re
@@ -15,24 +15,26 @@ from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
 from tests.verifier_server.generation.test_disconnects import until
 
-OTHER = {"X-Forwarded-For": "10.9.8.7"}  # uvicorn takes this for the address, as it comes from loopback
+OTHER = {
+    "X-Forwarded-For": "10.9.8.7"
+}  # uvicorn takes this as the client's address, since the connection comes from loopback
 IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, IDS, 3)
 
 
 def prefill(number: int) -> bytes:
-    """The request of a prefill of a new session, as it is sent."""
+    """A raw HTTP request that opens a new session."""
     body = json.dumps({"session_id": f"flood-{number}", "prompt_ids": IDS}).encode()
     return b"POST /prefill HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 def statuses(connection: socket.socket, count: int) -> list[int]:
-    """Of the next `count` replies, which are all that come."""
+    """The statuses of the next `count` replies."""
     connection.settimeout(20)
-    heard, found = b"", list[bytes]()
+    received, found = b"", list[bytes]()
     while len(found) < count:
-        heard += connection.recv(1 << 20)
-        found = re.findall(rb"HTTP/1.1 (\d+) ", heard)
+        received += connection.recv(1 << 20)
+        found = re.findall(rb"HTTP/1.1 (\d+) ", received)
     return [int(status) for status in found]
 
 
@@ -40,7 +42,7 @@ def open_as(live: LiveServer, name: str, **options: dict[str, str]) -> httpx.Res
     return live.http.post("/prefill", json={"session_id": name, "prompt_ids": IDS}, **options)
 
 
-def test_a_thousand_prefills_of_one_client_leave_everybody_else_served_at_once(serve: Serve) -> None:
+def test_other_clients_are_served_during_a_flood_of_prefills(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     assert open_as(live, "before", headers=OTHER).status_code == 200
     with socket.create_connection(live.address) as connection:
@@ -58,7 +60,7 @@ def test_a_thousand_prefills_of_one_client_leave_everybody_else_served_at_once(s
     live.service.engine.check_integrity()
 
 
-def test_prefills_that_a_full_queue_refuses_leave_no_session(serve: Serve) -> None:
+def test_refused_prefill_leaves_no_session(serve: Serve) -> None:
     backend = Gated()
     live = serve(backend, max_queue=4, max_sessions=280)
     backend.close_gate()
@@ -72,25 +74,25 @@ def test_prefills_that_a_full_queue_refuses_leave_no_session(serve: Serve) -> No
         until(live, lambda: len(sessions) == 201)
         backend.gate.set()
         assert first.result(20).status_code == 200
-        said = [status for connection in flood for status in statuses(connection, 1)]
-    assert said.count(503) > 150
-    assert said.count(503) + said.count(200) == 200
-    assert len(sessions) == 1 + said.count(200)
+        replies = [status for connection in flood for status in statuses(connection, 1)]
+    assert replies.count(503) > 150
+    assert replies.count(503) + replies.count(200) == 200
+    assert len(sessions) == 1 + replies.count(200)
     assert open_as(live, "next", headers=OTHER).status_code == 200
 
 
-def test_a_session_that_is_read_or_asked_for_is_never_pushed_out(serve: Serve) -> None:
+def test_session_in_use_is_never_evicted(serve: Serve) -> None:
     backend = Gated()
     live = serve(backend, max_sessions=3)
     for name in ("read", "asked", "idle"):
         live.post("/prefill", {"session_id": name, "prompt_ids": IDS})
     backend.close_gate()
     with ThreadPoolExecutor(3) as threads, live.client() as reader, ExitStack() as reading:
-        guess = {"session_id": "asked", "position": 4, "draft_tokens": TEXT[1:2]}
-        asked = threads.submit(live.http.post, "/verify", json=guess)
+        request = {"session_id": "asked", "position": 4, "draft_tokens": TEXT[1:2]}
+        asked = threads.submit(live.http.post, "/verify", json=request)
         assert backend.entered.wait(20)
         response = reading.enter_context(reader.stream("GET", "/sessions/read/stream?from=3"))
-        lines = response.iter_lines()  # kept: to drop it is to leave
+        lines = response.iter_lines()  # kept in a variable, since dropping it disconnects
         assert next(lines) == "event: tokens"
         new = threads.submit(open_as, live, "new")
         held = live.service.sessions
@@ -104,7 +106,7 @@ def test_a_session_that_is_read_or_asked_for_is_never_pushed_out(serve: Serve) -
         assert new.result(20).json()["tokens"] == TEXT[:1]
 
 
-def test_a_client_with_its_quota_in_use_is_refused_and_others_are_served(serve: Serve) -> None:
+def test_client_over_its_quota_is_refused_and_others_are_served(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), max_sessions=4)
     with ExitStack() as reading:
         kept = []
@@ -112,7 +114,7 @@ def test_a_client_with_its_quota_in_use_is_refused_and_others_are_served(serve: 
             live.post("/prefill", {"session_id": name, "prompt_ids": IDS})
             reader = reading.enter_context(live.client())
             response = reading.enter_context(reader.stream("GET", f"/sessions/{name}/stream?from=3"))
-            kept.append(response.iter_lines())  # to drop it is to leave
+            kept.append(response.iter_lines())  # kept, since dropping it disconnects
             assert next(kept[-1]) == "event: tokens"
         refused = open_as(live, "d")
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
@@ -122,7 +124,7 @@ def test_a_client_with_its_quota_in_use_is_refused_and_others_are_served(serve: 
         assert {session.id for session in live.service.sessions.all()} == {*"abc", "g"}
 
 
-def test_texts_under_way_count_for_the_quota(serve: Serve) -> None:
+def test_running_texts_count_towards_the_quota(serve: Serve) -> None:
     backend = Gated()
     live = serve(backend, max_sessions=4)
     backend.close_gate()
@@ -140,7 +142,7 @@ def test_texts_under_way_count_for_the_quota(serve: Serve) -> None:
         assert [text.result(20).json()["token_ids"] for text in texts] == [TEXT[:2]] * 3
 
 
-def test_one_more_stream_than_the_quota_is_refused_in_words(serve: Serve) -> None:
+def test_stream_and_batch_item_over_the_quota_are_refused(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), max_sessions_per_client=1)
     for name in "ab":
         live.post("/prefill", {"session_id": name, "prompt_ids": IDS})
@@ -155,6 +157,6 @@ def test_one_more_stream_than_the_quota_is_refused_in_words(serve: Serve) -> Non
 
 
 @pytest.mark.parametrize(("given", "quota"), [({}, 768), ({"max_sessions": 1}, 1), ({"max_sessions": 3}, 3)])
-def test_the_quota_is_three_quarters_unless_set(given: dict[str, int], quota: int) -> None:
+def test_default_quota_is_three_quarters_of_the_sessions(given: dict[str, int], quota: int) -> None:
     assert settings(**given).quota == quota
     assert settings(**given, max_sessions_per_client=5).quota == 5

@@ -1,4 +1,4 @@
-"""Several guesses in one request: each is answered by itself, they share passes, and go together when nobody waits."""
+"""`POST /verify/batch`: items have results of their own, share passes, and are dropped when the client disconnects."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,7 +25,7 @@ def right(name: str, count: int = 2) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", ["/verify/batch", "/verify/batch/"])
-def test_all_are_answered_in_order_by_one_pass(serve: Serve, path: str) -> None:
+def test_batch_is_answered_in_order_by_one_pass(serve: Serve, path: str) -> None:
     backend = ScriptedBackend(SCRIPT)
     live = serve(backend)
     opened(live)
@@ -42,11 +42,11 @@ def test_all_are_answered_in_order_by_one_pass(serve: Serve, path: str) -> None:
     assert backend.passes == passes + 1
 
 
-def test_what_is_wrong_with_one_is_nothing_to_the_others(serve: Serve) -> None:
+def test_item_with_an_error_does_not_affect_the_others(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     opened(live)
     bad: list[tuple[Any, str, str]] = [
-        ({"session_id": "nobody", "draft_tokens": []}, "unknown_session", "no session nobody"),
+        ({"session_id": "missing", "draft_tokens": []}, "unknown_session", "no session missing"),
         ({"session_id": "b", "draft_tokens": [1.5]}, "invalid_request", "draft_tokens.0: Input should be"),
         ({"session_id": "b", "draft_tokens": [258]}, "token_out_of_range", "draft_tokens.0: token id 258"),
         ({"session_id": "b", "position": 99, "draft_tokens": []}, "position_beyond_committed", "position 99"),
@@ -65,8 +65,8 @@ def test_what_is_wrong_with_one_is_nothing_to_the_others(serve: Serve) -> None:
         assert result.keys() == {"error"}
         assert result["error"]["code"] == code
         assert result["error"]["message"].startswith(words)
-    assert results[4]["error"]["total_tokens"] == 3, "details are told, too"
-    assert live.post("/verify", right("b"))["tokens"] == TEXTS["b"][1:4], "and its session is as it was"
+    assert results[4]["error"]["total_tokens"] == 3, "details are included"
+    assert live.post("/verify", right("b"))["tokens"] == TEXTS["b"][1:4], "its session is unchanged"
     live.service.engine.check_integrity()
 
 
@@ -82,14 +82,14 @@ def test_what_is_wrong_with_one_is_nothing_to_the_others(serve: Serve) -> None:
     ],
     ids=["nothing", "empty", "too many", "no list", "more", "no object"],
 )
-def test_a_bad_envelope_is_refused_whole(server: LiveServer, body: Any, param: str | None) -> None:
+def test_malformed_batch_is_refused(server: LiveServer, body: Any, param: str | None) -> None:
     response = server.http.post("/verify/batch", json=body)
     assert response.status_code == 422
     assert response.json()["error"]["code"] == "invalid_request"
     assert response.json()["error"].get("param") == param
 
 
-def test_it_wants_the_key_and_posts_only(serve: Serve) -> None:
+def test_batch_needs_the_key_and_the_method_post(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), wait=False, api_key="secret")
     response = live.http.post("/verify/batch", json={"items": [right("a")]})
     assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized")
@@ -97,8 +97,8 @@ def test_it_wants_the_key_and_posts_only(serve: Serve) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (405, "method_not_allowed")
 
 
-def test_one_session_twice(serve: Serve) -> None:
-    """Guesses that may overlap do; of those that may not the second is refused."""
+def test_one_session_may_occur_twice_if_its_strategy_allows_overlap(serve: Serve) -> None:
+    """If the strategy does not allow overlap, another draft for the same session is refused."""
     live = serve(ScriptedBackend(SCRIPT))
     opened(live)
     results = live.post("/verify/batch", {"items": [right("a", 1), right("a", 3)]})["results"]
@@ -110,7 +110,7 @@ def test_one_session_twice(serve: Serve) -> None:
     assert second["error"]["code"] == "overlap_refused"
 
 
-def test_positions_move_along_where_they_are_left_out(serve: Serve) -> None:
+def test_omitted_positions_advance_from_batch_to_batch(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     opened(live)
     for at in (1, 2):
@@ -120,7 +120,7 @@ def test_positions_move_along_where_they_are_left_out(serve: Serve) -> None:
         assert [each["accepted_prefix_len"] for each in results] == [1, 1]
 
 
-def test_a_client_that_hangs_up_leaves_nothing_behind(serve: Serve) -> None:
+def test_disconnected_client_leaves_no_requests(serve: Serve) -> None:
     backend = Gated()
     live = serve(backend)
     opened(live)
@@ -136,7 +136,7 @@ def test_a_client_that_hangs_up_leaves_nothing_behind(serve: Serve) -> None:
         backend.gate.set()
         other.result(20)
     live.service.engine.check_integrity()
-    assert backend.passes <= passes + 1, "the other's, and none for whom nobody waits"
+    assert backend.passes <= passes + 1, "one pass of the other request, none of the disconnected one"
     assert all(len(sessions.get(name).tokens) == 3 for name in "abc")
     results = live.post("/verify/batch", body)["results"]
     assert [each["tokens"] for each in results] == [TEXTS[name][1:4] for name in "abc"]

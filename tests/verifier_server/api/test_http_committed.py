@@ -1,4 +1,4 @@
-"""`committed_ids`: a text goes on behind what its reader has, whether the verifier knows its session or not."""
+"""`committed_ids`: a text continues after the tokens its reader has, whether or not the verifier knows its session."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ CUTS = range(LENGTH + 1)
 
 
 class Slow(ScriptedBackend):
-    """Waits behind so many passes until it is let go on, and says when it does."""
+    """A backend that stops before a given pass, sets `stopped`, and waits for `gate`."""
 
     def __init__(self, **limits: Any) -> None:
         self.stops_at = -1
@@ -47,7 +47,7 @@ class Slow(ScriptedBackend):
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[LiveServer]:
-    """Two rows for all, so that sessions have to share."""
+    """A verifier with two KV cache slots, so that sessions have to share."""
     draft = ScriptedBackend(Script(seed=2, agreement=0.6, support=40), rows=2)
     live = LiveServer(settings(), ScriptedBackend(SCRIPT, rows=2, max_batch_tokens=64), draft=draft)
     live.wait_until_ready()
@@ -58,7 +58,7 @@ def live() -> Iterator[LiveServer]:
 
 
 def finish(live: LiveServer, session_id: str, position: int, prompt_len: int = len(PROMPT)) -> list[int]:
-    """The rest of a text, guess by guess; some of them right."""
+    """The rest of a text, verified in requests of which some have right draft tokens."""
     tokens: list[int] = []
     while True:
         at = position - prompt_len
@@ -72,7 +72,7 @@ def finish(live: LiveServer, session_id: str, position: int, prompt_len: int = l
 
 @pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy"])
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
-def test_a_prefill_goes_on_at_every_cut(live: LiveServer, strategy: str, known: bool) -> None:
+def test_prefill_continues_a_text_from_every_position(live: LiveServer, strategy: str, known: bool) -> None:
     text = TEXT if strategy == "coupled" else ARGMAX
     assert len(text) == LENGTH
     for cut in CUTS:
@@ -80,7 +80,7 @@ def test_a_prefill_goes_on_at_every_cut(live: LiveServer, strategy: str, known: 
         body = {**BODY, "strategy": strategy}
         if known:
             live.post("/prefill", body, headers={"X-Session-Id": name})
-            ahead = text[: max(1, cut - 1)]  # of what the reader has by then, of less, and of more
+            ahead = text[: max(1, cut - 1)]  # the session holds fewer, as many or more tokens than the reader
             live.post("/verify", {"session_id": name, "position": len(PROMPT), "draft_tokens": ahead})
         reply = live.post("/prefill", {**body, "session_id": name, "committed_ids": text[:cut]})
         assert (reply["prompt_len"], reply["position"]) == (len(PROMPT), len(PROMPT) + cut)
@@ -98,8 +98,8 @@ def test_a_prefill_goes_on_at_every_cut(live: LiveServer, strategy: str, known: 
 
 @pytest.mark.parametrize("mode", ["target", "fused"])
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
-def test_generate_goes_on_at_every_cut(live: LiveServer, mode: str, known: bool) -> None:
-    """What a session of /prefill began, /generate ends."""
+def test_generate_continues_a_text_from_every_position(live: LiveServer, mode: str, known: bool) -> None:
+    """/generate completes what /prefill began."""
     for cut in CUTS:
         name = f"{mode}-{known}-{cut}"
         if known:
@@ -109,16 +109,16 @@ def test_generate_goes_on_at_every_cut(live: LiveServer, mode: str, known: bool)
         assert (reply["prompt_tokens"], reply["generated_tokens"]) == (len(PROMPT), LENGTH)
         assert reply["finish_reason"] == "length"
         again = live.post("/prefill", {**BODY, "session_id": name, "committed_ids": TEXT})
-        assert (again["tokens"], again["finish_reason"]) == ([], "length"), "it is held behind its end"
+        assert (again["tokens"], again["finish_reason"]) == ([], "length"), "the session is kept after its end"
         assert live.http.delete(f"/sessions/{name}").status_code == 200
 
 
 @pytest.mark.parametrize("mode", ["target", "fused"])
-def test_a_stream_that_is_cut_goes_on(live: LiveServer, mode: str) -> None:
-    """Read a little, leave, ask for the rest by the id that the first event names."""
+def test_interrupted_stream_can_be_continued(live: LiveServer, mode: str) -> None:
+    """Read some events, disconnect, and request the rest with the session id from the first event."""
     for events in (1, 2, 4, 9):
         body = {**BODY, "mode": mode, "draft_n": 2 if mode == "fused" else None, "stream": True}
-        text, told = "", []
+        text, received = "", []
         with live.client() as client, client.stream("POST", "/generate", json=body) as response:
             stream = read(response)
             name, opened = next(stream)
@@ -127,18 +127,18 @@ def test_a_stream_that_is_cut_goes_on(live: LiveServer, mode: str) -> None:
             assert opened["sampling"]["seed"] == WARM.seed
             assert response.headers["x-session-id"] == opened["session_id"]
             for _, data in (next(stream) for _ in range(events)):
-                text, told = text + data["text"], told + data["tokens"]
-        body |= {"session_id": opened["session_id"], "committed_ids": told}
+                text, received = text + data["text"], received + data["tokens"]
+        body |= {"session_id": opened["session_id"], "committed_ids": received}
         with live.client() as client, client.stream("POST", "/generate", json=body) as response:
             (_, reopened), *parts, (last, summary) = read(response)
-        assert reopened == {**opened, "position": len(PROMPT) + len(told)}
+        assert reopened == {**opened, "position": len(PROMPT) + len(received)}
         assert parts[0][1]["position"] == reopened["position"]
-        assert told + [token for _, part in parts for token in part["tokens"]] == TEXT
+        assert received + [token for _, part in parts for token in part["tokens"]] == TEXT
         assert (last, summary["token_ids"], summary["generated_tokens"]) == ("end", TEXT, LENGTH)
         assert text + "".join(part["text"] for _, part in parts) == summary["text"]
 
 
-def test_characters_that_a_cut_parts_arrive_whole(serve: Serve) -> None:
+def test_character_split_by_an_interruption_arrives_whole(serve: Serve) -> None:
     script = Script(seed=11, support=256, sharpness=9.0)
     live = serve(ScriptedBackend(script))
     body = {"prompt_ids": [256, *"é".encode()], "max_tokens": 200, "seed": 1, "stream": True}
@@ -154,41 +154,43 @@ def test_characters_that_a_cut_parts_arrive_whole(serve: Serve) -> None:
     assert "".join(part["text"] for part in first + rest) == whole
 
 
-def test_modes_change_within_one_session(live: LiveServer) -> None:
+def test_mode_can_change_within_a_session(live: LiveServer) -> None:
     name = "changing"
-    told: list[int] = []
+    received: list[int] = []
     for turn, count in enumerate((4, 9, 5, 20)):
-        body = {**BODY, "session_id": name, "committed_ids": list(told)}
+        body = {**BODY, "session_id": name, "committed_ids": list(received)}
         if turn % 2:
             body |= {"mode": "fused", "stream": True, "draft_n": 2}
             with live.client() as client, client.stream("POST", "/generate", json=body) as response:
                 for event, data in read(response):
-                    told += data["tokens"] if event == "tokens" else []
-                    if len(told) > count:
+                    received += data["tokens"] if event == "tokens" else []
+                    if len(received) > count:
                         break
         else:
             reply = live.post("/prefill", {**body, "self_continue": turn == 0})
             assert reply["self_continue"] == (turn == 0)
-            assert reply["position"] == len(PROMPT) + len(told)
-            told += reply["tokens"]
+            assert reply["position"] == len(PROMPT) + len(received)
+            received += reply["tokens"]
             if reply["finish_reason"] is None:
-                position = len(PROMPT) + len(told)
-                told += live.post("/verify", {"session_id": name, "position": position, "draft_tokens": []})["tokens"]
-        assert told == TEXT[: len(told)]
-    told += finish(live, name, len(PROMPT) + len(told))
-    assert told == TEXT
+                position = len(PROMPT) + len(received)
+                received += live.post("/verify", {"session_id": name, "position": position, "draft_tokens": []})[
+                    "tokens"
+                ]
+        assert received == TEXT[: len(received)]
+    received += finish(live, name, len(PROMPT) + len(received))
+    assert received == TEXT
 
 
-def test_what_a_session_holds_is_not_computed_again(serve: Serve) -> None:
-    """In its own row, where the session goes on and where it is opened anew; by a copy where another begins alike."""
+def test_cached_tokens_are_not_computed_again(serve: Serve) -> None:
+    """A continued session uses its KV cache slot. Another session with the same prefix uses a copy."""
     backend = ScriptedBackend(SCRIPT, rows=2)
     live = serve(backend)
     body = {**BODY, "session_id": "s"}
     live.post("/prefill", body)
     live.post("/verify", {"session_id": "s", "position": len(PROMPT), "draft_tokens": TEXT[:10]})
     fed = backend.fed
-    goes_on = live.post("/prefill", {**body, "committed_ids": TEXT[:11]})
-    assert (goes_on["tokens"], backend.fed - fed) == (TEXT[11:12], 1)
+    continued = live.post("/prefill", {**body, "committed_ids": TEXT[:11]})
+    assert (continued["tokens"], backend.fed - fed) == (TEXT[11:12], 1)
     fed = backend.fed
     further = live.post("/prefill", {**body, "committed_ids": TEXT[:15]})
     assert (further["tokens"], backend.fed - fed) == (TEXT[15:16], 4)
@@ -198,8 +200,8 @@ def test_what_a_session_holds_is_not_computed_again(serve: Serve) -> None:
     live.service.engine.check_integrity()
 
 
-def test_what_the_reader_has_stands_where_the_session_holds_something_else(live: LiveServer) -> None:
-    """Near-ties may have parted them; the session goes on from the reader's text."""
+def test_committed_ids_replace_different_tokens_of_the_session(live: LiveServer) -> None:
+    """A near-tie can cause this. The session continues from the reader's text."""
     name = "parted"
     live.post("/prefill", {**BODY, "session_id": name})
     live.post("/verify", {"session_id": name, "position": len(PROMPT), "draft_tokens": TEXT[:10]})
@@ -211,7 +213,7 @@ def test_what_the_reader_has_stands_where_the_session_holds_something_else(live:
     assert rest["token_ids"] == seen + expected
 
 
-def test_a_text_that_ended_before_its_reader_knew(live: LiveServer) -> None:
+def test_text_that_has_ended_is_answered_with_its_end(live: LiveServer) -> None:
     script = Script(seed=2, end_bias=9.0)
     text = plain(script, PROMPT, 300)
     assert text[-1] == END
@@ -239,10 +241,10 @@ def test_a_text_that_ended_before_its_reader_knew(live: LiveServer) -> None:
         ({"committed_ids": [1, -1]}, "token_out_of_range", "committed_ids.1", "-1"),
         ({"committed_ids": [True]}, "invalid_request", "committed_ids.0", "valid integer"),
     ],
-    ids=["no seed", "behind the end", "too many", "too large", "negative", "no token"],
+    ids=["no seed", "after the end", "too many", "too large", "negative", "not a token"],
 )
 @pytest.mark.parametrize("path", ["/prefill", "/generate"])
-def test_what_cannot_have_been_committed_is_refused(
+def test_impossible_committed_ids_are_refused(
     live: LiveServer, path: str, change: dict[str, Any], code: str, param: str, words: str
 ) -> None:
     before = len(live.service.sessions)
@@ -255,7 +257,7 @@ def test_what_cannot_have_been_committed_is_refused(
 
 @pytest.mark.parametrize("path", ["/prefill", "/generate"])
 @pytest.mark.parametrize("change", [{"prompt_ids": [256, 9]}, {"seed": 6}, {"max_tokens": 29}, {"top_k": 3}], ids=str)
-def test_another_text_under_the_id_is_a_conflict(live: LiveServer, path: str, change: dict[str, Any]) -> None:
+def test_other_parameters_under_the_same_id_are_a_conflict(live: LiveServer, path: str, change: dict[str, Any]) -> None:
     live.post("/prefill", {**BODY, "session_id": "mine"})
     body = {**BODY, "session_id": "mine", **change}
     for committed in ([], TEXT[:1]):
@@ -264,7 +266,7 @@ def test_another_text_under_the_id_is_a_conflict(live: LiveServer, path: str, ch
     assert live.post("/prefill", {**BODY, "session_id": "mine"})["tokens"] == TEXT[:1]
 
 
-def test_a_deleted_session_is_made_again_and_its_first_stream_ends(live: LiveServer) -> None:
+def test_deleted_session_is_opened_again_from_committed_ids(live: LiveServer) -> None:
     name = "deleted"
     live.post("/prefill", {**BODY, "session_id": name})
     live.http.delete(f"/sessions/{name}")
@@ -273,23 +275,23 @@ def test_a_deleted_session_is_made_again_and_its_first_stream_ends(live: LiveSer
     assert finish(live, name, reply["total_tokens"]) == TEXT[8:]
 
 
-def test_decisions_are_of_the_tokens_that_a_reply_carries(live: LiveServer) -> None:
+def test_decisions_cover_the_tokens_of_the_reply(live: LiveServer) -> None:
     body = {**BODY, "session_id": "explained", "explain": True}
     whole = live.post("/generate", {**BODY, "explain": True})["decisions"]
     assert len(whole) == LENGTH
     live.post("/prefill", {**BODY, "session_id": "explained"})
     reply = live.post("/prefill", {**body, "committed_ids": TEXT[:7]})
-    assert reply["decisions"] == whole[7:8], "though the session was opened without"
-    guess = {"session_id": "explained", "position": len(PROMPT) + 8, "draft_tokens": []}
-    assert live.post("/verify", guess)["decisions"] == whole[8:9]
+    assert reply["decisions"] == whole[7:8], "though the session was opened without explain"
+    request = {"session_id": "explained", "position": len(PROMPT) + 8, "draft_tokens": []}
+    assert live.post("/verify", request)["decisions"] == whole[8:9]
     summary = live.post("/generate", {**body, "committed_ids": TEXT[:8]})
-    assert summary["decisions"] == [None] * 7 + whole[7:], "those of the request before are known"
+    assert summary["decisions"] == [None] * 7 + whole[7:], "the decisions of the previous request are known"
     assert "decisions" not in live.post("/prefill", {**BODY, "session_id": "explained", "committed_ids": TEXT[:3]})
 
 
 @pytest.mark.parametrize("mode", ["target", "fused"])
 @pytest.mark.parametrize("path", ["/prefill", "/generate"])
-def test_a_later_request_has_the_text_of_one_that_is_being_written(serve: Serve, mode: str, path: str) -> None:
+def test_later_request_takes_over_a_running_text(serve: Serve, mode: str, path: str) -> None:
     backend = Slow()
     draft = ScriptedBackend(Script(seed=2, agreement=0.6, support=40), rows=2)
     live = serve(backend, draft=draft)
@@ -301,8 +303,8 @@ def test_a_later_request_has_the_text_of_one_that_is_being_written(serve: Serve,
         _, first = next(stream)
         assert backend.stopped.wait(20)
         with ThreadPoolExecutor(1) as thread:
-            told = {**BODY, "session_id": "s", "committed_ids": first["tokens"]}
-            later = thread.submit(live.post, path, told)
+            again = {**BODY, "session_id": "s", "committed_ids": first["tokens"]}
+            later = thread.submit(live.post, path, again)
             *_, (name, last) = stream
             assert (name, last["error"]["code"]) == ("error", "session_conflict")
             assert not later.done()
@@ -313,11 +315,11 @@ def test_a_later_request_has_the_text_of_one_that_is_being_written(serve: Serve,
     until(live, lambda: live.service.texts.under_way == 0)
     assert finish(live, "s", len(PROMPT) + len(known)) == TEXT[len(known) :]
     live.service.engine.check_integrity()
-    assert [draft.length(row) for row in range(2)] == [0, 0], "nothing drafts for it any more"
+    assert [draft.length(row) for row in range(2)] == [0, 0], "no draft slot is in use any more"
 
 
-def test_requests_that_race_for_one_session(live: LiveServer) -> None:
-    """Whoever comes last has it; each reply, and the session in the end, is the text."""
+def test_racing_requests_for_one_session_all_return_its_text(live: LiveServer) -> None:
+    """The last request takes the session over. Each reply, and finally the session, has the text."""
 
     def ask(number: int) -> list[int]:
         path = ("/prefill", "/generate")[number % 2]
@@ -336,21 +338,23 @@ def test_requests_that_race_for_one_session(live: LiveServer) -> None:
     live.service.engine.check_integrity()
 
 
-def test_a_session_of_generate_is_held_under_the_id_that_its_client_gave(live: LiveServer) -> None:
+def test_generate_keeps_a_session_only_under_a_given_id(live: LiveServer) -> None:
     before = [session.id for session in live.service.sessions.all()]
     live.post("/generate", BODY)
-    assert [session.id for session in live.service.sessions.all()] == before, "without an id it is gone with its reply"
+    assert [session.id for session in live.service.sessions.all()] == before, (
+        "without an id, the session is deleted with the reply"
+    )
     reply = live.post("/generate", BODY, headers={"X-Session-Id": "given"})
     assert reply["session_id"] == "given"
     held = live.service.sessions.all()[-1]
     assert (held.id, len(held.tokens)) == ("given", len(PROMPT) + LENGTH)
-    assert live.post("/generate", {**BODY, "session_id": "given"})["token_ids"] == TEXT, "and answered from the record"
+    assert live.post("/generate", {**BODY, "session_id": "given"})["token_ids"] == TEXT, "answered from the record"
     response = live.http.post("/generate", json={**BODY, "session_id": "given"}, headers={"X-Session-Id": "other"})
     assert response.json()["error"]["code"] == "session_mismatch"
     assert live.http.delete("/sessions/given").status_code == 200
 
 
-def test_deleting_a_session_ends_the_text_that_is_written_in_it(serve: Serve) -> None:
+def test_deleting_a_session_ends_its_running_text(serve: Serve) -> None:
     backend = Slow()
     live = serve(backend)
     backend.stop_in(3)
@@ -365,7 +369,7 @@ def test_deleting_a_session_ends_the_text_that_is_written_in_it(serve: Serve) ->
     assert (name, last["error"]["code"]) == ("error", "unknown_session")
 
 
-def test_generate_is_nobody_s_latest_session(serve: Serve) -> None:
+def test_generate_does_not_change_the_latest_session(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", BODY)
     live.post("/generate", {**BODY, "session_id": "other", "max_tokens": 3})

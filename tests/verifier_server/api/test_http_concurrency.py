@@ -1,4 +1,4 @@
-"""Many clients at once, lost replies, and sessions that vanish under a request."""
+"""Concurrent clients, lost replies, and sessions deleted during a request."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ LENGTH = 40
 
 
 def drafting_client(live: LiveServer, number: int) -> tuple[list[int], list[int]]:
-    """A session of its own with drafts that are sometimes right; its text, and what it should have been."""
+    """Generate in a new session with drafts that are sometimes right. Returns the text and the expected text."""
     ids = [256, *f"client {number}".encode()]
     sampling = Sampling(number, 0.7 if number % 2 else 0.0)
     expected = plain(SCRIPT, ids, LENGTH, sampling)
@@ -35,32 +35,32 @@ def drafting_client(live: LiveServer, number: int) -> tuple[list[int], list[int]
     return text, expected
 
 
-def test_every_client_gets_its_own_text(serve: Serve) -> None:
+def test_concurrent_clients_get_their_own_texts(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT, rows=3, max_batch_tokens=32), max_drafts=8)
     with ThreadPoolExecutor(8) as threads:
         for text, expected in threads.map(lambda number: drafting_client(live, number), range(8)):
             assert text == expected
 
 
-def test_several_guesses_of_one_session_on_the_way_at_once(serve: Serve) -> None:
+def test_one_session_can_have_several_drafts_in_flight(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     ids = [256, 1, 2]
     text = plain(SCRIPT, ids, 40)
     live.post("/prefill", {"session_id": "s", "prompt_ids": ids})
 
-    def guess(count: int) -> list[int]:
+    def verify(count: int) -> list[int]:
         tokens: list[int] = live.post("/verify", {"session_id": "s", "position": 3, "draft_tokens": text[:count]})[
             "tokens"
         ]
         return tokens
 
     with ThreadPoolExecutor(8) as threads:
-        for count, tokens in enumerate(threads.map(guess, range(20))):
+        for count, tokens in enumerate(threads.map(verify, range(20))):
             assert len(tokens) > count
             assert tokens == text[: len(tokens)]
 
 
-def test_prompts_are_read_in_chunks_of_the_size_that_is_set(serve: Serve) -> None:
+def test_prompts_are_prefilled_in_chunks_of_the_set_size(serve: Serve) -> None:
     backend = ScriptedBackend(SCRIPT)
     live = serve(backend, prefill_chunk=16)
     live.post("/prefill", {"prompt_ids": [256, 1]})
@@ -69,12 +69,12 @@ def test_prompts_are_read_in_chunks_of_the_size_that_is_set(serve: Serve) -> Non
     assert backend.passes - passes == 4
 
 
-def test_a_served_engine_holds_passes_open(serve: Serve) -> None:
+def test_served_engine_has_a_batching_window(serve: Serve) -> None:
     assert serve().service.engine._scheduler._hold == LONGEST
 
 
 class Gated(ScriptedBackend):
-    """Waits in its passes while the gate is closed, and says that it does."""
+    """A backend that waits in its passes while `gate` is closed. Each pass sets `entered` first."""
 
     def __init__(self) -> None:
         super().__init__(SCRIPT)
@@ -91,7 +91,7 @@ class Gated(ScriptedBackend):
         self.entered.clear()
 
 
-def test_a_retry_after_a_lost_reply(serve: Serve) -> None:
+def test_retry_after_a_lost_reply_is_answered_from_the_record(serve: Serve) -> None:
     backend = Gated()
     live = serve(backend)
     ids = [256, 1, 2]
@@ -109,7 +109,7 @@ def test_a_retry_after_a_lost_reply(serve: Serve) -> None:
     assert backend.passes == passes + 1
 
 
-def test_a_session_deleted_while_its_guess_is_judged(serve: Serve) -> None:
+def test_session_deleted_during_a_verify_still_gets_its_reply(serve: Serve) -> None:
     backend = Gated()
     live = serve(backend)
     ids = [256, 1, 2]
@@ -124,7 +124,7 @@ def test_a_session_deleted_while_its_guess_is_judged(serve: Serve) -> None:
         backend.gate.set()
         assert judged.result(20).json()["tokens"] == plain(SCRIPT, ids, 2)[1:]
     assert live.http.post("/verify", json={"session_id": "s", "draft_tokens": []}).status_code == 404
-    assert live.post("/prefill", body)["tokens"] == plain(SCRIPT, ids, 1), "the id is free again"
+    assert live.post("/prefill", body)["tokens"] == plain(SCRIPT, ids, 1), "the id can be used again"
 
 
 def test_health_is_answered_while_the_engine_is_busy(serve: Serve) -> None:
@@ -147,14 +147,14 @@ def test_health_is_answered_while_the_engine_is_busy(serve: Serve) -> None:
         ("192.0.2.1", None, "implicit_session_refused"),
         ("[2001:db8::1]", None, "implicit_session_refused"),
         ("example.org", None, "implicit_session_refused"),
-        ("192.0.2.1", "key", "model_loading"),  # past that check: nothing is loaded here
+        ("192.0.2.1", "key", "model_loading"),  # the check is passed; no model is loaded in this test
         ("127.0.0.1", None, "model_loading"),
         ("127.8.8.8", None, "model_loading"),
         ("[::1]", None, "model_loading"),
         ("localhost", None, "model_loading"),
     ],
 )
-def test_sessions_are_implicit_only_on_loopback_or_with_a_key(address: str, key: str | None, code: str) -> None:
+def test_implicit_sessions_need_loopback_or_a_key(address: str, key: str | None, code: str) -> None:
     app = create_app(settings(api_key=key))
 
     async def ask() -> httpx.Response:

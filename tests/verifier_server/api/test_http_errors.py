@@ -1,4 +1,4 @@
-"""Whatever is wrong with a request: one shape of error, and the verifier goes on serving everybody."""
+"""Invalid requests: all errors have one shape, and the verifier keeps serving."""
 
 import json
 import socket
@@ -18,7 +18,7 @@ S = {"session_id": "steady"}  # a session with 5 tokens, 4 of them the prompt
 
 @dataclass
 class Case:
-    """A request, and how it is answered."""
+    """An invalid request and the expected error."""
 
     name: str
     status: int
@@ -68,7 +68,7 @@ CASES = [
     verify("inside", 422, "position_inside_prompt", "position 3", [1], position=3, details={"total_tokens": 5}),
     verify("negative position", 422, "invalid_request", "position: Input should be greater", [], position=-1),
     verify("float position", 422, "invalid_request", "position: Input should be a valid integer", [], position=5.0),
-    verify("unknown session", 404, "unknown_session", "no session nobody", [1], session_id="nobody"),
+    verify("unknown session", 404, "unknown_session", "no session missing", [1], session_id="missing"),
     verify("unknown key", 422, "invalid_request", "tokens: Extra inputs", [1], tokens=[1]),
     Case("no drafts key", 422, "invalid_request", "draft_tokens: Field required", body=S),
     Case("no body", 422, "invalid_request", "Invalid JSON: EOF"),
@@ -106,7 +106,7 @@ CASES = [
     prefill("seed too large", 422, "invalid_request", "seed: Input should be less", prompt="x", seed=2**53),
     prefill("bad temperature", 422, "invalid_request", "temperature: Input", prompt="x", temperature=-1),
     prefill("temperature as text", 422, "invalid_request", "temperature: Input", prompt="x", temperature="0.5"),
-    prefill("unknown strategy", 422, "invalid_request", "strategy: Input", prompt="x", strategy="guessing"),
+    prefill("unknown strategy", 422, "invalid_request", "strategy: Input", prompt="x", strategy="unknown"),
     prefill("misspelt option", 422, "invalid_request", "temprature: Extra", prompt="x", temprature=1),
     Case("generate from nothing", 422, "empty_prompt", "the prompt is empty", path="/generate", body={"prompt": ""}),
     Case("unknown path", 404, "not_found", "there is nothing at /prefil:", path="/prefil", body={"prompt": "x"}),
@@ -126,7 +126,7 @@ def steady(server: LiveServer) -> LiveServer:
 
 
 def check_still_serving(server: LiveServer) -> None:
-    """The session is as it was, and a new one works from its prompt to its text."""
+    """Check that the session is unchanged and that a new session works."""
     assert server.post("/verify", {**S, "position": 4, "draft_tokens": []})["total_tokens"] == 5
     server.post("/prefill", {"session_id": "fresh", "prompt_ids": PROMPT_IDS})
     reply = server.post("/verify", {"session_id": "fresh", "position": 4, "draft_tokens": TEXT[:4]})
@@ -135,7 +135,7 @@ def check_still_serving(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_errors(steady: LiveServer, case: Case) -> None:
+def test_error_has_its_status_code_and_words(steady: LiveServer, case: Case) -> None:
     response = steady.http.request(
         case.method, case.path, content=case.content(), headers={"Content-Type": "application/json", **case.headers}
     )
@@ -150,7 +150,7 @@ def test_errors(steady: LiveServer, case: Case) -> None:
     check_still_serving(steady)
 
 
-def test_a_body_too_large_that_did_not_say_so(steady: LiveServer) -> None:
+def test_too_large_body_without_content_length_is_refused(steady: LiveServer) -> None:
     chunks = (b" " * 1000 for _ in range(66))
     response = steady.http.post("/verify", content=chunks)
     assert response.status_code == 413
@@ -158,32 +158,32 @@ def test_a_body_too_large_that_did_not_say_so(steady: LiveServer) -> None:
     check_still_serving(steady)
 
 
-def test_a_body_of_many_times_the_limit(steady: LiveServer) -> None:
+def test_body_many_times_the_limit_is_refused(steady: LiveServer) -> None:
     with steady.client() as client:
         assert client.post("/prefill", content=b"x" * 30_000_000).status_code == 413
     check_still_serving(steady)
 
 
-def test_a_client_that_leaves_in_the_middle_of_its_body(steady: LiveServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_disconnect_within_the_body_logs_no_traceback(steady: LiveServer, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_connection(steady.address) as connection:
         connection.sendall(b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
     check_still_serving(steady)
     assert "Traceback" not in caplog.text
 
 
-def test_what_is_no_http(steady: LiveServer) -> None:
+def test_bytes_that_are_not_http_are_refused(steady: LiveServer) -> None:
     with socket.create_connection(steady.address) as connection:
         connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
     check_still_serving(steady)
 
 
-def test_a_prompt_that_just_fits(server: LiveServer) -> None:
+def test_longest_possible_prompt_is_accepted(server: LiveServer) -> None:
     reply = server.post("/prefill", {"prompt_ids": [1] * 511})
     assert (reply["tokens"], reply["finish_reason"]) == (plain(SCRIPT, [1] * 511, 1), "length")
 
 
-def test_a_fault_of_our_own_has_the_same_shape(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_has_the_same_shape(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     live = serve()
 
     def broken(*_arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""Plain decoding on the server: as one reply, and as a stream."""
+"""`POST /generate` in mode target: as one reply, and as a stream."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ PROMPT_IDS = [256, *PROMPT.encode()]
 
 
 def events(live: LiveServer, body: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The events of a stream behind the first, which names the session, read to its end."""
+    """All events of a stream except the first, `open`."""
     with live.http.stream("POST", "/generate", json={**body, "stream": True}) as response:
         assert response.status_code == 200, response.read()
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -39,7 +39,7 @@ def events(live: LiveServer, body: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def without_times(summary: dict[str, Any]) -> dict[str, Any]:
-    """Without what differs between two requests for one text."""
+    """The summary without the fields that differ between two requests for the same text."""
     assert summary["timing"].keys() == {"queue_ms", "forward_ms", "sessions"}
     assert len(summary["session_id"]) == 32
     return {**summary, "timing": None, "session_id": None}
@@ -53,7 +53,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize("body", BODIES, ids=["greedy", "sampled", "one token"])
-def test_the_stream_says_what_the_reply_says(server: LiveServer, body: dict[str, Any]) -> None:
+def test_stream_and_reply_have_the_same_text(server: LiveServer, body: dict[str, Any]) -> None:
     reply = server.post("/generate", body)
     sampling = Sampling(body["seed"], body.get("temperature", 0.0), body.get("top_k", 0), body.get("top_p", 1.0))
     expected = plain(SCRIPT, PROMPT_IDS, body["max_tokens"], sampling)
@@ -70,25 +70,27 @@ def test_the_stream_says_what_the_reply_says(server: LiveServer, body: dict[str,
     assert "".join(part["text"] for _, part in parts) == reply["text"]
 
 
-def test_characters_that_span_tokens_arrive_whole(serve: Serve) -> None:
-    """Bytes of the toy model seldom make valid UTF-8: parts are joined before they are read as text."""
+def test_character_of_several_tokens_arrives_whole(serve: Serve) -> None:
+    """The bytes of the scripted model are seldom valid UTF-8, so parts must be joined before they are decoded."""
     live = serve(ScriptedBackend(Script(seed=11, support=256, sharpness=9.0)))
     prompt = [256, *"é".encode()]
     body = {"prompt_ids": prompt, "max_tokens": 200}
     reply = live.post("/generate", body)
     *parts, _ = events(live, body)
     whole = bytes(token for token in reply["token_ids"]).decode(errors="replace")
-    assert any(ord(character) > 127 and character != "\ufffd" for character in whole), "some do span several"
+    assert any(ord(character) > 127 and character != "\ufffd" for character in whole), (
+        "some characters span several tokens"
+    )
     assert reply["text"] == "".join(part["text"] for _, part in parts) == whole
 
 
-def test_an_end_token_has_no_text(serve: Serve) -> None:
+def test_end_token_has_no_text(serve: Serve) -> None:
     live = serve(ScriptedBackend(Script(seed=2, end_bias=100.0)))
     reply = live.post("/generate", {"prompt": PROMPT})
     assert (reply["token_ids"], reply["text"], reply["finish_reason"]) == ([END], "", "stop")
 
 
-def test_silence_is_filled_with_comments(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_stream_sends_comments(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "HEARTBEAT", 0.01)
     backend = Gated()
     live = serve(backend)
@@ -102,13 +104,13 @@ def test_silence_is_filled_with_comments(serve: Serve, monkeypatch: pytest.Monke
         assert json.loads(list(lines)[-2].removeprefix("data: "))["generated_tokens"] == 30
 
 
-def test_errors_before_the_stream_are_replies(server: LiveServer) -> None:
+def test_error_before_the_stream_is_a_json_reply(server: LiveServer) -> None:
     response = server.http.post("/generate", json={"prompt": "", "stream": True})
     assert (response.status_code, response.json()["error"]["code"]) == (422, "empty_prompt")
 
 
 class Watched(ScriptedBackend):
-    """Says when a row was released, and never runs out of context within a test."""
+    """A backend with one slot that sets `released` when the slot is released. Its context is longer than any test."""
 
     def __init__(self) -> None:
         self.began, self.released = threading.Event(), threading.Event()
@@ -123,12 +125,12 @@ class Watched(ScriptedBackend):
         self.released.set()
 
     def forget(self) -> None:
-        """What the start of the server did."""
+        """Clear the events that the start of the server has set."""
         self.began.clear()
         self.released.clear()
 
 
-def test_leaving_a_stream_early_stops_the_decoding_and_keeps_the_session_for_a_while(
+def test_closing_a_stream_stops_decoding_and_keeps_the_session_briefly(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generator, "GRACE", 0.0)
@@ -138,18 +140,18 @@ def test_leaving_a_stream_early_stops_the_decoding_and_keeps_the_session_for_a_w
     with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
         lines = response.iter_lines()
         assert "event: tokens" in [next(lines) for _ in range(30)]
-        assert [session.requests for session in live.service.sessions.all()] == [1], "it is no idle one meanwhile"
+        assert [session.requests for session in live.service.sessions.all()] == [1], "the session is in use"
     until(live, lambda: live.service.texts.under_way == 0)
     assert not backend.released.is_set()
-    assert live.http.get("/sessions").json() == {"sessions": []}, "the time that it was kept for is over"
-    assert backend.released.wait(20), "the row was never given back"
+    assert live.http.get("/sessions").json() == {"sessions": []}, "the grace period is over"
+    assert backend.released.wait(20), "the slot was never released"
     passes = backend.passes
     assert passes < 100_000
     live.post("/prefill", {"prompt": "x"})
-    assert backend.passes == passes + 1, "nothing else runs any more"
+    assert backend.passes == passes + 1, "no other request is running"
 
 
-def test_leaving_a_plain_reply_early_stops_the_decoding_too(serve: Serve) -> None:
+def test_disconnecting_before_the_reply_stops_decoding(serve: Serve) -> None:
     backend = Watched()
     live = serve(backend)
     backend.forget()
@@ -157,34 +159,34 @@ def test_leaving_a_plain_reply_early_stops_the_decoding_too(serve: Serve) -> Non
     with socket.create_connection(live.address) as connection:
         connection.sendall(request)
         assert backend.began.wait(20)
-    assert backend.released.wait(20), "the row was never given back"
+    assert backend.released.wait(20), "the slot was never released"
 
 
-def test_a_guess_is_answered_while_a_text_is_streamed(serve: Serve) -> None:
-    """One row, and somebody who never stops: others still get their turn, and their own text."""
+def test_verify_is_answered_while_a_text_is_streamed(serve: Serve) -> None:
+    """With one KV cache slot and an endless text, another client still gets its own text."""
     backend = Watched()
     live = serve(backend)
     ids = [256, *b"other"]
     text = plain(SCRIPT, ids, 5)
     with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
-        lines = response.iter_lines()  # kept: to drop it is to leave
+        lines = response.iter_lines()  # kept in a variable, since dropping it disconnects
         next(lines)
         session = live.post("/prefill", {"prompt": "other"})["session_id"]
         reply = live.post("/verify", {"session_id": session, "position": 6, "draft_tokens": text[:4]})
         assert reply["tokens"] == text
 
 
-def test_texts_under_way_count_as_sessions(serve: Serve) -> None:
+def test_running_texts_count_as_sessions(serve: Serve) -> None:
     live = serve(Watched(), max_sessions=1)
     with live.client() as client, client.stream("POST", "/generate", json={"prompt": "x", "stream": True}) as response:
-        lines = response.iter_lines()  # kept: to drop it is to leave
+        lines = response.iter_lines()  # kept in a variable, since dropping it disconnects
         next(lines)
         refused = live.http.post("/generate", json={"prompt": "x"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
         assert refused.headers["retry-after"] == "1"
 
 
-def test_a_stream_that_fails_says_so_in_an_event(serve: Serve) -> None:
+def test_failing_stream_ends_with_an_error_event(serve: Serve) -> None:
     class Failing(ScriptedBackend):
         last_pass = -1
 

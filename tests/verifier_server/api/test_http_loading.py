@@ -1,4 +1,4 @@
-"""Before there is a model, when there will be none, and who may ask at all."""
+"""Requests while the model loads, after a failure, and without the right key."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ REQUESTS: list[tuple[str, str, Any]] = [
 
 
 class SlowLoad:
-    """In place of the registry: a load that goes on when it is told to."""
+    """Replaces the registry's `load`: stops halfway until `go_on` is set."""
 
     def __init__(self) -> None:
         self.halfway, self.go_on = threading.Event(), threading.Event()
@@ -57,13 +57,13 @@ def assert_all_refused(live: LiveServer, code: str) -> list[httpx.Response]:
     return responses
 
 
-def test_while_the_model_loads(serve: Serve, slow: SlowLoad) -> None:
+def test_requests_are_refused_while_the_model_loads(serve: Serve, slow: SlowLoad) -> None:
     live = serve(wait=False)
     assert slow.halfway.wait(20)
     health = live.http.get("/health")
     assert (health.status_code, health.json()) == (503, {"status": "loading", "progress": 0.432})
     for response in assert_all_refused(live, "model_loading"):
-        assert response.headers["retry-after"] == "1", "it has been loading for less than a second"
+        assert response.headers["retry-after"] == "1", "the load began less than a second ago"
         assert response.json()["error"]["message"] == "the model is loading (43%): wait and ask again"
         assert response.json()["error"]["progress"] == 0.4321
     assert live.http.get("/sessions").json() == {"sessions": []}
@@ -84,7 +84,7 @@ def test_while_the_model_loads(serve: Serve, slow: SlowLoad) -> None:
         (9.0, 1.0, 1),
     ],
 )
-def test_while_the_model_loads_retry_after_goes_by_its_progress(seconds: float, progress: float, expected: int) -> None:
+def test_retry_after_follows_the_loading_progress(seconds: float, progress: float, expected: int) -> None:
     assert loading_wait(seconds, progress) == expected
 
 
@@ -92,11 +92,11 @@ def test_while_the_model_loads_retry_after_goes_by_its_progress(seconds: float, 
     ("failure", "reason"),
     [
         (ModelLoadError("no such model file: x.gguf"), "no such model file: x.gguf"),
-        (ValueError("of the engine's own"), "ValueError: of the engine's own"),
+        (ValueError("an engine's error"), "ValueError: an engine's error"),
     ],
     ids=["expected", "unexpected"],
 )
-def test_a_model_that_cannot_be_loaded(serve: Serve, slow: SlowLoad, failure: Exception, reason: str) -> None:
+def test_model_that_cannot_be_loaded_is_reported(serve: Serve, slow: SlowLoad, failure: Exception, reason: str) -> None:
     slow.failure = failure
     slow.go_on.set()
     live = serve()
@@ -107,8 +107,8 @@ def test_a_model_that_cannot_be_loaded(serve: Serve, slow: SlowLoad, failure: Ex
         assert "retry-after" not in response.headers
 
 
-def test_stopping_while_the_model_loads(serve: Serve, slow: SlowLoad) -> None:
-    """The load is waited for, and what it loaded is freed: a library must not be torn away in the middle."""
+def test_stop_waits_for_the_load_and_frees_the_model(serve: Serve, slow: SlowLoad) -> None:
+    """Interrupting a library during the load would be unsafe, so the stop waits and frees the model."""
     live = serve(wait=False)
     assert slow.halfway.wait(20)
     closer = threading.Thread(target=live.close)
@@ -120,7 +120,7 @@ def test_stopping_while_the_model_loads(serve: Serve, slow: SlowLoad) -> None:
 
 
 class Dying(ScriptedBackend):
-    """A backend whose next pass fails once it has a `fault`: one that the contract foresees, or a bug."""
+    """A backend whose next pass raises `fault` if it is set: an EngineFailure or an unexpected exception."""
 
     fault: Exception | None = None
 
@@ -132,7 +132,7 @@ class Dying(ScriptedBackend):
         return logits
 
 
-def test_an_engine_that_fails_when_tried_is_not_served() -> None:
+def test_engine_that_fails_its_first_passes_is_not_served() -> None:
     backend = Dying(SCRIPT)
     backend.fault = EngineFailure("out of memory")
     service = Service(Settings(backend="scripted"), backend)
@@ -141,7 +141,7 @@ def test_an_engine_that_fails_when_tried_is_not_served() -> None:
     assert service.health() == {"status": "failed", "reason": "out of memory"}
 
 
-def test_a_failed_pass_is_an_error_and_the_same_request_works_afterwards(serve: Serve) -> None:
+def test_failed_pass_is_an_error_and_a_retry_succeeds(serve: Serve) -> None:
     backend = Dying(SCRIPT)
     live = serve(backend)
     backend.fault = EngineFailure("out of memory")
@@ -157,7 +157,7 @@ def test_a_failed_pass_is_an_error_and_the_same_request_works_afterwards(serve: 
     assert live.http.get("/health").json()["status"] == "ready"
 
 
-def test_an_engine_that_died_is_seen_from_outside(serve: Serve) -> None:
+def test_health_reports_a_dead_engine(serve: Serve) -> None:
     backend = Dying(SCRIPT)
     live = serve(backend)
     backend.fault = RuntimeError("a bug")
@@ -170,7 +170,7 @@ def test_an_engine_that_died_is_seen_from_outside(serve: Serve) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (500, "engine_error")
 
 
-def test_the_key_opens_every_endpoint_but_health_and_nothing_else_does(serve: Serve) -> None:
+def test_every_endpoint_but_health_needs_the_key(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), api_key="s3cret", wait=False)
     paths = [*REQUESTS, ("GET", "/sessions", None), ("DELETE", "/sessions/x", None)]
     for given in ("", "Bearer", "Bearer wrong", "s3cret", "Basic s3cret", "Bearer s3cret ext", "Bearer s\u00e9cret"):
@@ -181,12 +181,12 @@ def test_the_key_opens_every_endpoint_but_health_and_nothing_else_does(serve: Se
     live.http.headers["Authorization"] = "Bearer s3cret"
     live.wait_until_ready()
     assert live.post("/prefill", {"prompt": "x"})["tokens"]
-    assert live.post("/verify", {"draft_tokens": []})["tokens"], "without a session id, too"
-    live.http.headers["Authorization"] = "bearer s3cret"  # RFC 9110: schemes in any case
+    assert live.post("/verify", {"draft_tokens": []})["tokens"], "also without a session id"
+    live.http.headers["Authorization"] = "bearer s3cret"  # RFC 9110: the case of the scheme does not matter
     assert live.post("/prefill", {"prompt": "x"})["tokens"]
 
 
-def test_callers_with_different_keys_or_addresses_do_not_share_a_latest_session(serve: Serve) -> None:
+def test_latest_session_is_kept_for_each_caller(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", {"session_id": "a", "prompt": "a"}, headers={"Authorization": "Bearer a"})
     live.post("/prefill", {"session_id": "b", "prompt": "b"}, headers={"Authorization": "Bearer b"})

@@ -1,4 +1,4 @@
-"""The protocol as a client meets it: every endpoint, its fields, and the rules about sessions."""
+"""The protocol over HTTP: every endpoint, its fields, and the rules for sessions."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ def wrong(token: int) -> int:
     return (token + 1) % 256
 
 
-def test_health(server: LiveServer) -> None:
+def test_health_names_status_and_model(server: LiveServer) -> None:
     body = server.http.get("/health").json()
     assert body["status"] == "ready"
     assert body["model"] == "scripted-2"
 
 
-def test_model(server: LiveServer) -> None:
+def test_model_lists_limits_and_fingerprints(server: LiveServer) -> None:
     body = server.http.get("/model").json()
     fingerprint = body.pop("vocabulary")
     template = body.pop("chat_template")
@@ -58,14 +58,14 @@ def test_model(server: LiveServer) -> None:
     assert below["ordinary"] != fingerprint["ordinary"]
 
 
-def test_the_vocabulary(server: LiveServer) -> None:
+def test_vocabulary_lists_every_token(server: LiveServer) -> None:
     body = server.http.get("/vocabulary").json()
     assert (body["size"], body["begin"], body["ends"]) == (258, 256, [257])
     assert body["kinds"] == "0" * 256 + "11"
     assert body["pieces"] == [chr(byte) for byte in range(256)] + ["<begin>", "<end>"]
 
 
-def test_tokenize(server: LiveServer) -> None:
+def test_tokenize_returns_token_ids(server: LiveServer) -> None:
     def ids(**body: Any) -> list[int]:
         return list(server.http.post("/tokenize/", json=body).raise_for_status().json()["token_ids"])
 
@@ -83,18 +83,18 @@ def test_tokenize(server: LiveServer) -> None:
         (b'{"text": "a", "bos": true}', "bos: Extra inputs are not permitted"),
     ],
 )
-def test_what_is_no_text_is_refused(server: LiveServer, body: bytes, words: str) -> None:
+def test_tokenize_refuses_malformed_requests(server: LiveServer, body: bytes, words: str) -> None:
     reply = server.http.post("/tokenize", content=body, headers={"Content-Type": "application/json"})
     assert reply.status_code == 422
     assert words in reply.json()["error"]["message"]
 
 
-def test_the_model_says_how_many_drafts_it_takes(serve: Serve) -> None:
+def test_model_states_the_limit_of_draft_tokens(serve: Serve) -> None:
     live = serve(ScriptedBackend(max_batch_tokens=16))
     assert live.http.get("/model").json()["max_draft_tokens"] == 15
 
 
-def test_prefill(server: LiveServer) -> None:
+def test_prefill_reply_has_all_fields(server: LiveServer) -> None:
     response = server.http.post("/prefill", json={"prompt": PROMPT, "seed": 5, "temperature": 0.5, "top_k": 40})
     body = response.json()
     session_id, timing = body.pop("session_id"), body.pop("timing")
@@ -122,7 +122,7 @@ def test_prefill(server: LiveServer) -> None:
     }
 
 
-def test_verify(server: LiveServer) -> None:
+def test_verify_reply_has_all_fields(server: LiveServer) -> None:
     session = server.post("/prefill", {"prompt_ids": PROMPT_IDS})["session_id"]
     drafts = [*TEXT[1:4], wrong(TEXT[4]), 7]
     response = server.http.post("/verify", json={"session_id": session, "position": 13, "draft_tokens": drafts})
@@ -141,7 +141,7 @@ def test_verify(server: LiveServer) -> None:
     }
 
 
-def test_an_omitted_seed_is_drawn_and_reported(server: LiveServer) -> None:
+def test_omitted_seed_is_drawn_and_reported(server: LiveServer) -> None:
     replies = [server.post("/prefill", {"prompt": PROMPT, "temperature": 1.0, "max_tokens": 20}) for _ in range(2)]
     seeds = [reply["sampling"]["seed"] for reply in replies]
     assert seeds[0] != seeds[1]
@@ -151,7 +151,7 @@ def test_an_omitted_seed_is_drawn_and_reported(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_both_spellings(server: LiveServer, slash: str) -> None:
+def test_paths_work_with_and_without_trailing_slash(server: LiveServer, slash: str) -> None:
     session = server.post(f"/prefill{slash}", {"prompt": PROMPT})["session_id"]
     assert server.post(f"/verify{slash}", {"session_id": session, "draft_tokens": []})["tokens"]
     assert server.post(f"/generate{slash}", {"prompt": PROMPT, "max_tokens": 2})["token_ids"] == TEXT[:2]
@@ -160,12 +160,12 @@ def test_both_spellings(server: LiveServer, slash: str) -> None:
     assert server.http.delete(f"/sessions/{session}{slash}").json() == {"session_id": session, "deleted": True}
 
 
-def simple_client(http: httpx.Client, prompt: str, guess: Any) -> list[int]:
-    """The loop of a client that knows neither sessions nor positions."""
+def simple_client(http: httpx.Client, prompt: str, draft: Any) -> list[int]:
+    """The loop of a client that sends neither session ids nor positions. `draft`: text to draft tokens."""
     http.post("/prefill/", json={"prompt": prompt})
     text: list[int] = []
     for _ in range(len(TEXT)):
-        drafts = guess(text)
+        drafts = draft(text)
         reply = http.post("/verify/", json={"draft_tokens": drafts}).json()
         accepted = reply["accepted_prefix_len"]
         text += drafts[:accepted] or reply["preds"][:1]
@@ -175,7 +175,7 @@ def simple_client(http: httpx.Client, prompt: str, guess: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "guess",
+    "draft",
     [
         lambda text: [],
         lambda text: [0, 0],
@@ -185,19 +185,19 @@ def simple_client(http: httpx.Client, prompt: str, guess: Any) -> list[int]:
     ],
     ids=["none", "wrong", "right, then wrong", "right", "varying"],
 )
-def test_a_simple_client_gets_the_target_s_text(serve: Serve, guess: Any) -> None:
+def test_simple_client_gets_the_text_of_the_target(serve: Serve, draft: Any) -> None:
     live = serve(ScriptedBackend(SCRIPT, context_length=12 + len(TEXT)))
-    assert simple_client(live.http, PROMPT, guess) == TEXT
+    assert simple_client(live.http, PROMPT, draft) == TEXT
 
 
-def test_the_simple_client_means_its_latest_session(server: LiveServer) -> None:
+def test_simple_client_uses_its_latest_session(server: LiveServer) -> None:
     server.post("/prefill", {"prompt": "another"})
     server.post("/prefill", {"prompt": PROMPT})
     assert server.post("/verify", {"draft_tokens": TEXT[:2]})["tokens"] == TEXT[:3]
     assert server.post("/verify", {"draft_tokens": []})["tokens"] == TEXT[2:3]
 
 
-def test_a_repeated_prefill_is_answered_from_the_record(serve: Serve) -> None:
+def test_repeated_prefill_is_answered_from_the_record(serve: Serve) -> None:
     backend = ScriptedBackend(SCRIPT)
     live = serve(backend)
     body = {"session_id": "mine", "prompt": PROMPT, "temperature": 1.0}
@@ -205,21 +205,21 @@ def test_a_repeated_prefill_is_answered_from_the_record(serve: Serve) -> None:
     passes = backend.passes
     again = live.post("/prefill", body)
     assert backend.passes == passes
-    assert {**again, "timing": None} == {**first, "timing": None}, "the drawn seed too"
+    assert {**again, "timing": None} == {**first, "timing": None}, "including the drawn seed"
     live.post("/verify", {"session_id": "mine", "position": 12, "draft_tokens": first["tokens"]})
     later = live.post("/prefill", body)
     assert later["tokens"][:1] == first["tokens"]
     assert later["total_tokens"] == 14
 
 
-def test_a_prefill_is_the_same_whether_header_or_body_names_the_session(server: LiveServer) -> None:
+def test_session_id_in_header_and_in_body_are_equal(server: LiveServer) -> None:
     first = server.post("/prefill", {"prompt": PROMPT}, headers={"X-Session-Id": "either"})
     again = server.post("/prefill", {"session_id": "either", "prompt": PROMPT})
     assert {**again, "timing": None} == {**first, "timing": None}
 
 
 @pytest.mark.parametrize("change", [{"prompt": "other"}, {"seed": 1}, {"max_tokens": 5}, {"top_k": 3}], ids=str)
-def test_another_prefill_under_the_same_id_is_a_conflict(server: LiveServer, change: dict[str, Any]) -> None:
+def test_different_prefill_under_the_same_id_is_a_conflict(server: LiveServer, change: dict[str, Any]) -> None:
     body = {"session_id": "taken", "prompt": PROMPT}
     server.post("/prefill", body)
     response = server.http.post("/prefill", json={**body, **change})
@@ -229,7 +229,7 @@ def test_another_prefill_under_the_same_id_is_a_conflict(server: LiveServer, cha
 
 
 @pytest.mark.parametrize("where", ["header", "body", "both"])
-def test_the_client_may_name_its_session(server: LiveServer, where: str) -> None:
+def test_client_may_choose_the_session_id(server: LiveServer, where: str) -> None:
     name = f"named-by-{where}"
     headers = {} if where == "body" else {"X-Session-Id": name}
     extra = {} if where == "header" else {"session_id": name}
@@ -239,7 +239,7 @@ def test_the_client_may_name_its_session(server: LiveServer, where: str) -> None
     assert reply["tokens"] == TEXT[:2]
 
 
-def test_sessions_are_listed_and_forgotten(serve: Serve) -> None:
+def test_sessions_are_listed_and_deleted(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT, rows=1), wait=False, api_key="s3cret")
     live.http.headers["Authorization"] = "Bearer s3cret"
     live.wait_until_ready()
@@ -257,10 +257,10 @@ def test_sessions_are_listed_and_forgotten(serve: Serve) -> None:
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_session")
     live.http.delete("/sessions/b")
     gone = live.http.post("/verify", json={"draft_tokens": []})
-    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_session"), "no latest session is left"
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_session"), "the latest session is deleted"
 
 
-def test_an_end_token_stops_the_text(serve: Serve) -> None:
+def test_end_token_stops_the_text(serve: Serve) -> None:
     script = Script(seed=2, end_bias=9.0)
     text = plain(script, PROMPT_IDS, 300)
     assert text[-1] == END
@@ -273,7 +273,7 @@ def test_an_end_token_stops_the_text(serve: Serve) -> None:
     assert live.post("/generate", {"prompt": PROMPT})["finish_reason"] == "stop"
 
 
-def test_the_openapi_document_describes_the_bodies(server: LiveServer) -> None:
+def test_openapi_document_describes_the_bodies(server: LiveServer) -> None:
     document = server.http.get("/openapi.json").json()
     assert set(document["paths"]) == {
         "/prefill",

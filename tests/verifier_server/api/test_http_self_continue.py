@@ -1,4 +1,4 @@
-"""Sessions that go on by themselves, as their clients see them."""
+"""Self-continuation over HTTP."""
 
 import threading
 from collections.abc import Sequence
@@ -21,27 +21,27 @@ PREFILL = {"session_id": "s", "prompt_ids": PROMPT_IDS, "self_continue": True}
 
 
 class Stepping(ScriptedBackend):
-    """Takes as many passes as it is let take, once it is told to mind."""
+    """A backend that waits in each pass for `step` while `stepping` is set."""
 
     def __init__(self) -> None:
         super().__init__(SCRIPT)
-        self.minds, self.entered, self.allowed = False, threading.Semaphore(0), threading.Semaphore(0)
+        self.stepping, self.entered, self.allowed = False, threading.Semaphore(0), threading.Semaphore(0)
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        if self.minds:
+        if self.stepping:
             self.entered.release()
             assert self.allowed.acquire(timeout=20)
         return super()._forward(batch)
 
     def step(self, count: int) -> None:
-        """Let `count` passes end, each after it has begun."""
+        """Wait for `count` passes to begin, and let each end."""
         for _ in range(count):
             assert self.entered.acquire(timeout=20)
             self.allowed.release()
 
 
-def come_to_rest(live: LiveServer) -> int:
-    """Tokens of the session when two looks between passes find the same."""
+def settled_length(live: LiveServer) -> int:
+    """The number of tokens of the session once it no longer grows."""
     session, seen = live.service.sessions.get("s"), -1
     while seen != len(session.tokens):
         seen = len(session.tokens)
@@ -50,7 +50,7 @@ def come_to_rest(live: LiveServer) -> int:
     return seen
 
 
-def test_it_writes_the_target_s_text_as_far_as_its_client_may_follow(serve: Serve) -> None:
+def test_self_continuation_decodes_a_bounded_lead_of_the_target_s_text(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
     reply = live.post("/prefill", PREFILL)
     assert (reply["self_continue"], reply["tokens"][:1]) == (True, TEXT[:1])
@@ -60,60 +60,60 @@ def test_it_writes_the_target_s_text_as_far_as_its_client_may_follow(serve: Serv
             found.append(next(stream))
     assert tokens_of(found, 3) == TEXT[:LEAD]
     assert [data["own"] for _, data in found] == [False] + [True] * (len(found) - 1)
-    assert come_to_rest(live) == 3 + LEAD
+    assert settled_length(live) == 3 + LEAD
     body = {"session_id": "s", "position": 20, "draft_tokens": [*TEXT[17:19], 0], "next_in_ms": 1e6}
     reply = live.post("/verify", body)
     assert (reply["accepted_prefix_len"], reply["judged"]) == (2, 0)
     assert reply["tokens"] == TEXT[17 : 17 + len(reply["tokens"])]
-    assert come_to_rest(live) == 20 + LEAD
+    assert settled_length(live) == 20 + LEAD
 
 
-def test_it_stops_after_two_silent_seconds_and_goes_on_when_something_is_heard(serve: Serve) -> None:
+def test_self_continuation_pauses_after_two_silent_seconds(serve: Serve) -> None:
     now, backend = [0.0], Stepping()
     live = serve(backend, clock=lambda: now[0])
     live.post("/prefill", {**PREFILL, "self_continue": False, "session_id": "other"})
-    backend.minds = True
+    backend.stepping = True
     opened: list[Any] = []
     opener = threading.Thread(target=lambda: opened.append(live.post("/prefill", PREFILL)))
     opener.start()
-    backend.step(6)  # the prompt's, and five of its own
+    backend.step(6)  # the pass of the prompt and five of self-continuation
     opener.join(20)
     assert backend.entered.acquire(timeout=20)
     now[0] = 2.1
     backend.allowed.release()
-    assert come_to_rest(live) == 3 + 7
-    backend.minds = False
+    assert settled_length(live) == 3 + 7
+    backend.stepping = False
     assert (
         live.post("/verify", {"session_id": "s", "position": 4, "draft_tokens": [], "next_in_ms": 1e6})["judged"] == 0
     )
-    assert come_to_rest(live) == 4 + LEAD
+    assert settled_length(live) == 4 + LEAD
 
 
-def test_who_does_not_ask_for_it_does_not_get_it(serve: Serve) -> None:
+def test_session_without_self_continue_does_not_advance(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
     assert live.post("/prefill", {**PREFILL, "self_continue": False})["self_continue"] is False
-    assert come_to_rest(live) == 4
+    assert settled_length(live) == 4
     conflict = live.http.post("/prefill", json=PREFILL)
     assert (conflict.status_code, conflict.json()["error"]["code"]) == (409, "session_conflict")
 
 
-def test_a_guess_has_it_wait_and_another_lets_it_go_on_again(serve: Serve) -> None:
+def test_verify_requests_can_pause_and_resume_self_continuation(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
     live.post("/prefill", PREFILL)
-    assert come_to_rest(live) == 4 + LEAD - 1
-    waits = {"session_id": "s", "position": 20, "draft_tokens": [], "next_in_ms": 1e6, "self_continue": False}
-    assert live.post("/verify", waits)["judged"] == 0
-    assert come_to_rest(live) == 3 + LEAD
-    assert live.post("/verify", {**waits, "position": 3 + LEAD})["total_tokens"] == 4 + LEAD
-    assert come_to_rest(live) == 4 + LEAD
-    late = {**waits, "self_continue": True}  # from before the one that has it wait
+    assert settled_length(live) == 4 + LEAD - 1
+    pausing = {"session_id": "s", "position": 20, "draft_tokens": [], "next_in_ms": 1e6, "self_continue": False}
+    assert live.post("/verify", pausing)["judged"] == 0
+    assert settled_length(live) == 3 + LEAD
+    assert live.post("/verify", {**pausing, "position": 3 + LEAD})["total_tokens"] == 4 + LEAD
+    assert settled_length(live) == 4 + LEAD
+    late = {**pausing, "self_continue": True}  # sent before the pausing request, arrives after it
     assert live.post("/verify", late)["position"] == 20
-    assert come_to_rest(live) == 4 + LEAD
-    live.post("/verify", {**waits, "position": 4 + LEAD, "self_continue": True})
-    assert come_to_rest(live) == 4 + 2 * LEAD
+    assert settled_length(live) == 4 + LEAD
+    live.post("/verify", {**pausing, "position": 4 + LEAD, "self_continue": True})
+    assert settled_length(live) == 4 + 2 * LEAD
 
 
-def test_a_guess_asks_for_it_only_where_the_prefill_did(serve: Serve) -> None:
+def test_verify_needs_self_continue_of_the_prefill(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
     live.post("/prefill", {**PREFILL, "self_continue": False})
     for asked in (True, False):
@@ -124,7 +124,7 @@ def test_a_guess_asks_for_it_only_where_the_prefill_did(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("missing", ["session_id", "position"])
-def test_it_must_be_said_what_is_meant(serve: Serve, missing: str) -> None:
+def test_self_continuation_needs_session_id_and_position(serve: Serve, missing: str) -> None:
     live = serve(ScriptedBackend(SCRIPT), clock=lambda: 0.0)
     live.post("/prefill", PREFILL)
     body: dict[str, Any] = {"session_id": "s", "position": 4, "draft_tokens": []}
@@ -138,7 +138,7 @@ def test_it_must_be_said_what_is_meant(serve: Serve, missing: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy"])
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_a_drafting_client_gets_the_text_whatever_the_verifier_has_done_meanwhile(
+def test_drafting_client_gets_the_text_despite_self_continuation(
     serve: Serve, strategy: str, temperature: float
 ) -> None:
     live = serve(ScriptedBackend(SCRIPT))
@@ -149,8 +149,8 @@ def test_a_drafting_client_gets_the_text_whatever_the_verifier_has_done_meanwhil
     while len(text) < 60:
         drafts = [*expected[len(text) : len(text) + 3], 0]
         reply = live.post("/verify", {"session_id": "s", "position": 3 + len(text), "draft_tokens": drafts})
-        stood = 0 if strategy == "greedy" else common_prefix(reply["tokens"], drafts)
-        assert reply["accepted_prefix_len"] == stood
+        accepted = 0 if strategy == "greedy" else common_prefix(reply["tokens"], drafts)
+        assert reply["accepted_prefix_len"] == accepted
         text += reply["tokens"]
     assert text == expected
     live.service.engine.check_integrity()

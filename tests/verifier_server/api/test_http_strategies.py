@@ -1,4 +1,4 @@
-"""Strategies over HTTP: what has to be sent with which, what is refused and why, and what is told of each token."""
+"""Strategies over HTTP: required and refused fields, and the decisions that `explain` returns."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ KEYS = {"token", "p", "draft", "draft_p", "q", "drawn", "verdict"}
 
 @pytest.fixture
 def opened(server: LiveServer) -> Any:
-    """Open a session: `opened("probabilistic", …)` gives its id. No other is active: all its drafts are judged."""
+    """Opens a session: `opened("probabilistic", …)` returns its id. Deletes others, so that all drafts are judged."""
     for session in server.service.sessions.all():
         server.http.delete(f"/sessions/{session.id}")
 
@@ -44,39 +44,39 @@ def refused(live: LiveServer, path: str, body: Any) -> tuple[int, str, str, str 
     return response.status_code, error["code"], error["message"], error.get("param")
 
 
-def test_probabilities_go_with_drafts_that_were_drawn(server: LiveServer, opened: Any) -> None:
-    guess = {"session_id": opened("probabilistic"), "position": 4, "draft_tokens": [7, 8]}
-    status, code, message, param = refused(server, "/verify", guess)
+def test_strategy_probabilistic_needs_draft_probs(server: LiveServer, opened: Any) -> None:
+    request = {"session_id": opened("probabilistic"), "position": 4, "draft_tokens": [7, 8]}
+    status, code, message, param = refused(server, "/verify", request)
     assert (status, code, param) == (422, "invalid_request", "draft_probs")
     assert message.startswith("draft_probs: Field required with the strategy probabilistic")
-    huge = {"7": 1e308, "8": 1e308, "9": 1e308}  # whose sum is no number any more
+    huge = {"7": 1e308, "8": 1e308, "9": 1e308}  # the sum overflows
     wrong = (([{"7": 1.0}], "draft_probs"), ([{"7": 1.0}, {"9": 1.0}], "draft_probs.1"), ([huge] * 2, "draft_probs.0"))
     for bad, where in wrong:
-        assert refused(server, "/verify", {**guess, "draft_probs": bad})[1::2] == ("invalid_request", where)
-    reply = server.post("/verify", {**guess, "draft_probs": [{"7": 0.5, "9": 0.5}, {"8": 1.0}]})
+        assert refused(server, "/verify", {**request, "draft_probs": bad})[1::2] == ("invalid_request", where)
+    reply = server.post("/verify", {**request, "draft_probs": [{"7": 0.5, "9": 0.5}, {"8": 1.0}]})
     assert 1 <= len(reply["tokens"]) <= 3
-    empty = {**guess, "position": reply["total_tokens"], "draft_tokens": []}
+    empty = {**request, "position": reply["total_tokens"], "draft_tokens": []}
     assert len(server.post("/verify", empty)["tokens"]) == 1
     assert len(server.post("/verify", {**empty, "position": reply["total_tokens"] + 1, "draft_probs": []})["tokens"])
 
 
-def test_drafts_are_counted_before_their_probabilities_are_read(server: LiveServer, opened: Any) -> None:
-    guess = {"session_id": opened("probabilistic"), "position": 4, "draft_tokens": [7] * 65}
-    status, code, message, _ = refused(server, "/verify", {**guess, "draft_probs": [{"nonsense": 1.0}] * 65})
+def test_too_many_drafts_is_checked_before_draft_probs(server: LiveServer, opened: Any) -> None:
+    request = {"session_id": opened("probabilistic"), "position": 4, "draft_tokens": [7] * 65}
+    status, code, message, _ = refused(server, "/verify", {**request, "draft_probs": [{"nonsense": 1.0}] * 65})
     assert (status, code) == (422, "too_many_drafts")
     assert message == "65 new draft tokens: this verifier judges at most 64 at once"
 
 
 @pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy", "threshold"])
-def test_and_with_no_others(server: LiveServer, opened: Any, strategy: str) -> None:
-    guess = {"session_id": opened(strategy), "position": 4, "draft_tokens": [7], "draft_probs": [{"7": 1.0}]}
-    status, code, message, param = refused(server, "/verify", guess)
+def test_other_strategies_refuse_draft_probs(server: LiveServer, opened: Any, strategy: str) -> None:
+    request = {"session_id": opened(strategy), "position": 4, "draft_tokens": [7], "draft_probs": [{"7": 1.0}]}
+    status, code, message, param = refused(server, "/verify", request)
     assert (status, code, param) == (422, "invalid_request", "draft_probs")
     assert f"the strategy {strategy} makes no use of them" in message
 
 
 @pytest.mark.parametrize("path", ["/prefill", "/generate"])
-def test_a_threshold_is_named_where_it_is_wanted_and_nowhere_else(server: LiveServer, path: str) -> None:
+def test_threshold_goes_with_the_strategy_threshold_only(server: LiveServer, path: str) -> None:
     for body in ({"strategy": "threshold"}, {"threshold": 0.5}, {"strategy": "greedy", "threshold": 0.5}):
         status, code, message, _ = refused(server, path, {"prompt": "x", **body})
         assert (status, code) == (422, "invalid_request")
@@ -84,7 +84,7 @@ def test_a_threshold_is_named_where_it_is_wanted_and_nowhere_else(server: LiveSe
     assert refused(server, path, {"prompt": "x", "strategy": "threshold", "threshold": 1.0})[3] == "threshold"
 
 
-def test_plain_decoding_is_the_targets_own_by_every_strategy(server: LiveServer) -> None:
+def test_plain_decoding_is_the_target_s_text_with_every_strategy(server: LiveServer) -> None:
     for strategy in ("coupled", "probabilistic", "threshold"):
         threshold = {"threshold": 0.3} if strategy == "threshold" else {}
         reply = server.post("/generate", {**PREFILL, "strategy": strategy, **threshold})
@@ -95,32 +95,32 @@ def test_plain_decoding_is_the_targets_own_by_every_strategy(server: LiveServer)
 
 
 @pytest.mark.parametrize("strategy", ["coupled", "deterministic", "greedy", "probabilistic", "threshold"])
-def test_every_token_is_explained_where_that_was_asked_for(server: LiveServer, opened: Any, strategy: str) -> None:
+def test_explain_returns_a_decision_for_every_token(server: LiveServer, opened: Any, strategy: str) -> None:
     session_id = opened(strategy, explain=True)
     prefill = {**PREFILL, "session_id": session_id, "strategy": strategy, "explain": True}
     prefill |= {"threshold": 0.3} if strategy == "threshold" else {}
-    position, told = 4, []
+    position, decisions = 4, []
     for draft in range(60, 66):
-        guess = {"session_id": session_id, "position": position, "draft_tokens": [draft, 9]}
+        request = {"session_id": session_id, "position": position, "draft_tokens": [draft, 9]}
         if strategy == "probabilistic":
-            guess["draft_probs"] = [{str(draft): 0.25, "200": 0.75}, {"9": 1.0}]
-        reply, again = server.post("/verify", guess), server.post("/verify", guess)
+            request["draft_probs"] = [{str(draft): 0.25, "200": 0.75}, {"9": 1.0}]
+        reply, again = server.post("/verify", request), server.post("/verify", request)
         assert [each["token"] for each in reply["decisions"]] == reply["tokens"]
         assert again["decisions"] == reply["decisions"]
         first = reply["decisions"][0]
         assert first.keys() == KEYS
         assert (first["draft"], first["verdict"]) in {(draft, "accepted"), (draft, "rejected")}
         assert first["q"] == (0.25 if strategy == "probabilistic" else None)
-        told += reply["decisions"]
+        decisions += reply["decisions"]
         position = reply["total_tokens"]
     with server.http.stream("GET", f"/sessions/{session_id}/stream?from=4") as pushed:
         lines = pushed.iter_lines()
         line = next(line for line in lines if line.startswith("data: "))
     assert '"decisions":[{"token":' in line
-    assert all(0.0 <= each["p"] <= 1.0 for each in told)
+    assert all(0.0 <= each["p"] <= 1.0 for each in decisions)
 
 
-def test_and_in_plain_decoding(server: LiveServer) -> None:
+def test_explain_returns_decisions_in_plain_decoding(server: LiveServer) -> None:
     body = {**PREFILL, "explain": True}
     reply = server.post("/generate", body)
     model, tokens = ScriptedBackend(SCRIPT), reply["token_ids"]
@@ -133,7 +133,7 @@ def test_and_in_plain_decoding(server: LiveServer) -> None:
     assert [each for _, part in parts for each in part["decisions"]] == reply["decisions"] == summary["decisions"]
 
 
-def test_nothing_is_told_unasked(server: LiveServer, opened: Any) -> None:
+def test_replies_have_no_decisions_without_explain(server: LiveServer, opened: Any) -> None:
     session_id = opened("coupled")
     assert "decisions" not in server.post("/verify", {"session_id": session_id, "position": 4, "draft_tokens": [1]})
     assert "decisions" not in server.post("/generate", PREFILL)
@@ -141,22 +141,22 @@ def test_nothing_is_told_unasked(server: LiveServer, opened: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["probabilistic", "threshold"])
-def test_one_guess_at_a_time(serve: Serve, strategy: str) -> None:
+def test_overlapping_drafts_are_refused(serve: Serve, strategy: str) -> None:
     backend = Gated()
     live = serve(backend)
     threshold = {"threshold": 0.3} if strategy == "threshold" else {}
     live.post("/prefill", {**PREFILL, "session_id": "s", "strategy": strategy, **threshold})
-    guess: dict[str, Any] = {"session_id": "s", "position": 4, "draft_tokens": [60, 61]}
+    request: dict[str, Any] = {"session_id": "s", "position": 4, "draft_tokens": [60, 61]}
     if strategy == "probabilistic":
-        guess["draft_probs"] = [{"60": 1.0}, {"61": 1.0}]
+        request["draft_probs"] = [{"60": 1.0}, {"61": 1.0}]
     session = live.service.sessions.get("s")
     backend.close_gate()
     with ThreadPoolExecutor(4) as threads:
         prefill = threads.submit(live.post, "/prefill", {"prompt_ids": [256, 9]})
         assert backend.entered.wait(20)
-        first = threads.submit(live.post, "/verify", guess)
+        first = threads.submit(live.post, "/verify", request)
         until(live, lambda: session.requests == 1)
-        same = threads.submit(live.post, "/verify", guess)
+        same = threads.submit(live.post, "/verify", request)
         until(live, lambda: session.requests == 2)
         other = threads.submit(refused, live, "/verify", {"session_id": "s", "position": 4, "draft_tokens": []})
         until(live, lambda: session.requests == 3)
@@ -169,8 +169,8 @@ def test_one_guess_at_a_time(serve: Serve, strategy: str) -> None:
     assert "would depend on timing" in message
 
 
-def test_the_text_of_many_sessions_is_a_sample_of_the_target(serve: Serve) -> None:
-    """Four hundred sessions drafted for over HTTP: their first two tokens behind the prompt."""
+def test_texts_of_many_sessions_are_samples_of_the_target(serve: Serve) -> None:
+    """The first two tokens after the prompt, in four hundred sessions, follow the target's distribution."""
     script = Script(seed=3, sharpness=1.0, support=4)
     live = serve(ScriptedBackend(script, rows=4))
     target = ScriptedBackend(script)
@@ -182,9 +182,9 @@ def test_the_text_of_many_sessions_is_a_sample_of_the_target(serve: Serve) -> No
         opened = live.post("/prefill", {**body, "session_id": f"s{seed}", "strategy": "probabilistic"})
         first = opened["tokens"][0]
         weights = propose(drafter.logits_after([*PROMPT_IDS, first]), sampling)
-        guess = {"session_id": f"s{seed}", "position": 4, "draft_tokens": [drawn_from(weights, seed, 4)]}
-        guess["draft_probs"] = [{str(token): weight for token, weight in weights.items()}]
-        second = live.post("/verify", guess)["tokens"][0]
+        request = {"session_id": f"s{seed}", "position": 4, "draft_tokens": [drawn_from(weights, seed, 4)]}
+        request["draft_probs"] = [{str(token): weight for token, weight in weights.items()}]
+        second = live.post("/verify", request)["tokens"][0]
         found[4 * first + second] += 1
     one = probabilities(target.logits_after(PROMPT_IDS), Sampling(0, 1.0, 3))
     two = [probabilities(target.logits_after([*PROMPT_IDS, first]), Sampling(0, 1.0, 3)) for first in range(4)]

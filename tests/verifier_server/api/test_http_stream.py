@@ -1,4 +1,4 @@
-"""`GET /sessions/{id}/stream`: what is committed, as it comes, to any number of readers."""
+"""`GET /sessions/{id}/stream`: committed tokens as server-sent events for any number of readers."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ Event = tuple[str, Any]
 
 
 def read(response: httpx.Response) -> Iterator[Event]:
-    """Events one by one, as they come; comments as events named `:`."""
+    """Yields events as they arrive; comments are events named `:`."""
     name = ""
     for line in response.iter_lines():
         if line.startswith(":"):
@@ -33,7 +33,7 @@ def read(response: httpx.Response) -> Iterator[Event]:
 
 
 def tokens_of(found: Sequence[Event], start: int) -> list[int]:
-    """What the events say from `start` on, which must be without a gap."""
+    """The tokens of the events, which must begin at `start` and leave no gap."""
     tokens: list[int] = []
     for name, data in found:
         assert name == "tokens"
@@ -60,40 +60,42 @@ def watchers(live: LiveServer) -> int:
 
 
 def wait_until_watched(live: LiveServer, count: int) -> None:
-    """Some requests later, at the latest, so many read."""
+    """Wait until the session has `count` watchers."""
     for _ in range(2000):
         if watchers(live) == count:
             return
         live.http.get("/health")
-    raise AssertionError(f"{watchers(live)} watch, not {count}")
+    raise AssertionError(f"{watchers(live)} watchers, not {count}")
 
 
-def test_from_the_start_to_the_end(live: LiveServer) -> None:
+def test_stream_sends_every_commit_until_the_end(live: LiveServer) -> None:
     with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
         assert (response.headers["cache-control"], response.headers["x-accel-buffering"]) == ("no-cache", "no")
         assert "content-length" not in response.headers
         stream = read(response)
-        assert next(stream) == ("tokens", {"position": 3, "tokens": TEXT[:1], "own": False}), "what is there already"
+        assert next(stream) == ("tokens", {"position": 3, "tokens": TEXT[:1], "own": False}), (
+            "the tokens committed before"
+        )
         verify(live, 4, TEXT[1:4])
         assert next(stream) == ("tokens", {"position": 4, "tokens": TEXT[1:5], "own": False})
         verify(live, 8, [0])
         assert next(stream) == ("tokens", {"position": 8, "tokens": TEXT[5:6], "own": False})
         verify(live, 9, TEXT[6:40])
         assert next(stream) == ("tokens", {"position": 9, "tokens": TEXT[6:20], "own": False})
-        assert list(stream) == [("end", {"total_tokens": 23, "finish_reason": "length"})], "and it is closed"
+        assert list(stream) == [("end", {"total_tokens": 23, "finish_reason": "length"})], "then the stream is closed"
 
 
 @pytest.mark.parametrize("start", [3, 5, 8])
-def test_from_a_position(live: LiveServer, start: int) -> None:
-    verify(live, 4, TEXT[1:5])  # 9 are committed
+def test_stream_starts_at_the_given_position(live: LiveServer, start: int) -> None:
+    verify(live, 4, TEXT[1:5])  # 9 tokens are committed
     with live.client() as client, client.stream("GET", f"/sessions/s/stream/?from={start}") as response:
         stream = read(response)
         assert next(stream) == ("tokens", {"position": start, "tokens": TEXT[start - 3 : 6], "own": False})
 
 
-def test_from_what_is_committed_there_is_nothing_until_something_is(live: LiveServer) -> None:
+def test_stream_from_the_end_waits_for_the_next_commit(live: LiveServer) -> None:
     with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
         wait_until_watched(live, 1)
         verify(live, 4, [])
@@ -101,7 +103,7 @@ def test_from_what_is_committed_there_is_nothing_until_something_is(live: LiveSe
 
 
 @pytest.mark.parametrize("position", [3, 23])
-def test_a_text_that_has_ended(live: LiveServer, position: int) -> None:
+def test_stream_of_an_ended_text_ends_at_once(live: LiveServer, position: int) -> None:
     verify(live, 4, TEXT[1:40])
     with live.client() as client, client.stream("GET", f"/sessions/s/stream?from={position}") as response:
         *parts, last = read(response)
@@ -119,10 +121,12 @@ def test_a_text_that_has_ended(live: LiveServer, position: int) -> None:
         ("s/stream?from=", 422, "invalid_request", {"param": "from"}),
         ("s/stream?from=%C2%B2", 422, "invalid_request", {"param": "from"}),
         ("s/stream?from=" + "9" * 5000, 422, "invalid_request", {"param": "from"}),
-        ("nobody/stream", 404, "unknown_session", {}),
+        ("missing/stream", 404, "unknown_session", {}),
     ],
 )
-def test_errors_are_replies(live: LiveServer, path: str, status: int, code: str, more: dict[str, Any]) -> None:
+def test_error_of_a_stream_request_is_a_json_reply(
+    live: LiveServer, path: str, status: int, code: str, more: dict[str, Any]
+) -> None:
     response = live.http.get(f"/sessions/{path}")
     error = response.json()["error"]
     assert (response.status_code, error["code"]) == (status, code)
@@ -130,7 +134,7 @@ def test_errors_are_replies(live: LiveServer, path: str, status: int, code: str,
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_a_session_that_is_deleted(live: LiveServer, slash: str) -> None:
+def test_stream_of_a_deleted_session_ends_with_an_error(live: LiveServer, slash: str) -> None:
     with live.client() as client, client.stream("GET", f"/sessions/s/stream{slash}") as response:
         stream = read(response)
         assert next(stream)[0] == "tokens"
@@ -139,7 +143,7 @@ def test_a_session_that_is_deleted(live: LiveServer, slash: str) -> None:
     assert (name, body["error"]["code"]) == ("error", "unknown_session")
 
 
-def test_an_engine_that_dies(serve: Serve) -> None:
+def test_stream_ends_with_an_error_when_the_engine_dies(serve: Serve) -> None:
     class Dying(ScriptedBackend):
         dead = False
 
@@ -160,9 +164,9 @@ def test_an_engine_that_dies(serve: Serve) -> None:
     assert (name, body["error"]["code"]) == ("error", "engine_error")
 
 
-def test_several_readers_and_one_that_leaves(live: LiveServer) -> None:
-    with live.client() as stays, stays.stream("GET", "/sessions/s/stream?from=4") as response:
-        with live.client() as leaves, leaves.stream("GET", "/sessions/s/stream?from=4") as other:
+def test_several_readers_are_independent(live: LiveServer) -> None:
+    with live.client() as remaining, remaining.stream("GET", "/sessions/s/stream?from=4") as response:
+        with live.client() as leaving, leaving.stream("GET", "/sessions/s/stream?from=4") as other:
             wait_until_watched(live, 2)
             verify(live, 4, TEXT[1:3])
             first = ("tokens", {"position": 4, "tokens": TEXT[1:4], "own": False})
@@ -175,7 +179,7 @@ def test_several_readers_and_one_that_leaves(live: LiveServer) -> None:
     wait_until_watched(live, 0)
 
 
-def test_a_reader_who_leaves_in_silence_is_noticed(live: LiveServer) -> None:
+def test_disconnect_during_silence_is_noticed(live: LiveServer) -> None:
     with socket.create_connection(live.address) as connection:
         connection.sendall(b"GET /sessions/s/stream HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in connection.recv(100)
@@ -183,7 +187,7 @@ def test_a_reader_who_leaves_in_silence_is_noticed(live: LiveServer) -> None:
     wait_until_watched(live, 0)
 
 
-def test_silence_is_filled_with_comments(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_stream_sends_comments(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_sent_events, "HEARTBEAT", 0.01)
     with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
         stream = read(response)
@@ -194,13 +198,13 @@ def test_silence_is_filled_with_comments(live: LiveServer, monkeypatch: pytest.M
         assert found[1]["tokens"] == TEXT[1:2]
 
 
-def test_a_session_that_is_read_does_not_expire(serve: Serve) -> None:
+def test_session_with_a_reader_does_not_expire(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT), session_ttl=60.0)
     now = [0.0]
     live.service.sessions.clock = lambda: now[0]
     live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
     with live.client() as client, client.stream("GET", "/sessions/s/stream") as response:
-        stream = read(response)  # kept: to drop it is to leave
+        stream = read(response)  # kept in a variable, since dropping it disconnects
         assert next(stream)[0] == "tokens"
         now[0] = 1000.0
         assert len(live.http.get("/sessions").json()["sessions"]) == 1
@@ -212,8 +216,8 @@ def test_a_session_that_is_read_does_not_expire(serve: Serve) -> None:
     assert live.http.get("/sessions").json()["sessions"] == []
 
 
-def test_a_reader_that_does_not_read_holds_nobody_up(serve: Serve) -> None:
-    """Nothing waits for it but the record: when it reads on, what was committed meanwhile comes in one piece."""
+def test_slow_reader_blocks_nothing_and_gets_merged_events(serve: Serve) -> None:
+    """The engine does not wait for the reader. Tokens committed meanwhile arrive in one event."""
     commits, width = 60, 200_000  # 24 MB on the wire: more than sockets hold
     live = serve(ScriptedBackend(SCRIPT, context_length=commits * width + 10))
     live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
@@ -235,8 +239,8 @@ def test_a_reader_that_does_not_read_holds_nobody_up(serve: Serve) -> None:
     assert received.count(b"event: tokens") < commits / 2
 
 
-def test_one_wake_up_is_under_way_at_most(live: LiveServer) -> None:
-    """However many passes end while the event loop is busy with something else."""
+def test_at_most_one_wake_up_is_pending(live: LiveServer) -> None:
+    """However many passes end while the event loop is busy."""
     with live.client() as client, client.stream("GET", "/sessions/s/stream?from=4") as response:
         wait_until_watched(live, 1)
         outbox, (watcher,) = live.service.outbox, live.service.sessions.get("s").watchers
@@ -248,8 +252,8 @@ def test_one_wake_up_is_under_way_at_most(live: LiveServer) -> None:
         assert next(read(response))[1]["tokens"] == TEXT[1:2]
 
 
-def test_own_steps_are_told_apart(serve: Serve) -> None:
-    """One event for each stretch, even where they are read at once."""
+def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
+    """One event for each run of tokens from the same kind of step, even if they are read at once."""
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
     session = live.service.sessions.get("s")
@@ -269,5 +273,5 @@ def test_own_steps_are_told_apart(serve: Serve) -> None:
         assert [(event["position"], len(event["tokens"]), event["own"]) for event in found] == expected
 
 
-def test_a_client_hears_of_the_verifier_several_times_before_it_gives_a_stream_up() -> None:
+def test_client_timeout_spans_several_heartbeats() -> None:
     assert 3 * server_sent_events.HEARTBEAT < client._SILENCE

@@ -1,4 +1,4 @@
-"""Requests that do not come to an end: slow bodies, slow heads, connections on which nothing is said."""
+"""Slow requests: slow bodies, slow heads and silent connections."""
 
 import json
 import socket
@@ -21,15 +21,15 @@ HEAD = b"POST /verify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def answer(connection: socket.socket) -> bytes:
-    """All that comes until the connection is closed at the other end."""
+def all_received(connection: socket.socket) -> bytes:
+    """All bytes until the server closes the connection."""
     connection.settimeout(20)
     parts = list(iter(lambda: connection.recv(65536), b""))
     return b"".join(parts)
 
 
-def one_answer(connection: socket.socket) -> bytes:
-    """An answer with a Content-Length."""
+def one_response(connection: socket.socket) -> bytes:
+    """Read one response with a Content-Length. Returns its head."""
     connection.settimeout(20)
     read = b""
     while b"\r\n\r\n" not in read:
@@ -43,12 +43,12 @@ def one_answer(connection: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("sent", [b"", b"{", b'{"draft_tokens"'])
 @pytest.mark.parametrize("length", [b"Content-Length: 100\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
-def test_a_body_that_does_not_come_is_cut_off(serve: Serve, sent: bytes, length: bytes) -> None:
+def test_incomplete_body_times_out(serve: Serve, sent: bytes, length: bytes) -> None:
     live = serve(body_timeout=0.05)
     with socket.create_connection(live.address) as connection:
         chunked = b"%x\r\n%s\r\n" % (len(sent), sent) if sent and length.startswith(b"T") else sent
         connection.sendall(HEAD + length + chunked)
-        head, _, body = answer(connection).partition(b"\r\n\r\n")
+        head, _, body = all_received(connection).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 408")
     error = json.loads(body)["error"]
     assert (error["code"], error["type"]) == ("request_timeout", "invalid_request_error")
@@ -56,7 +56,7 @@ def test_a_body_that_does_not_come_is_cut_off(serve: Serve, sent: bytes, length:
     assert live.http.get("/health").status_code == 200
 
 
-def test_bodies_that_drip_do_not_gain_time(serve: Serve) -> None:
+def test_slow_body_gains_no_time(serve: Serve) -> None:
     live = serve(body_timeout=0.2)
     over = threading.Event()
     with socket.create_connection(live.address) as connection:
@@ -79,17 +79,17 @@ def test_bodies_that_drip_do_not_gain_time(serve: Serve) -> None:
             dripping.join()
 
 
-def test_the_path_past_the_router_and_the_others_are_alike(serve: Serve) -> None:
+def test_every_path_times_out_alike(serve: Serve) -> None:
     live = serve(body_timeout=0.05)
     for path in (b"/verify", b"/prefill", b"/generate", b"/tokenize", b"/verify/batch"):
         with socket.create_connection(live.address) as connection:
             connection.sendall(HEAD.replace(b"/verify", path) + b"Content-Length: 9\r\n\r\n{")
-            assert answer(connection).startswith(b"HTTP/1.1 408")
+            assert all_received(connection).startswith(b"HTTP/1.1 408")
 
 
 @contextmanager
 def heads_within(seconds: float, base: type) -> Iterator[tuple[str, int]]:
-    """The address of a verifier that closes connections on which no head is complete in time."""
+    """A verifier that closes connections without a complete head in time. Yields its address."""
     app = create_app(Settings(backend="scripted"), ScriptedBackend(SCRIPT))
     http = with_head_deadline(seconds, base)
     server = uvicorn.Server(uvicorn.Config(app, http=http, log_config=None, access_log=False, ws="none"))
@@ -108,36 +108,36 @@ PROTOCOLS = pytest.mark.parametrize("base", [HttpToolsProtocol, H11Protocol], id
 
 @PROTOCOLS
 @pytest.mark.parametrize("sent", [b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: "])
-def test_a_head_that_is_not_completed_is_cut_off(base: type, sent: bytes) -> None:
+def test_incomplete_head_times_out(base: type, sent: bytes) -> None:
     with heads_within(0.05, base) as address, socket.create_connection(address) as connection:
         connection.sendall(sent)
-        head, _, body = answer(connection).partition(b"\r\n\r\n")
+        head, _, body = all_received(connection).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 408 Request Timeout")
         assert json.loads(body)["error"]["code"] == "request_timeout"
 
 
 @PROTOCOLS
-def test_a_connection_on_which_nothing_is_said_is_closed(base: type) -> None:
+def test_silent_connection_is_closed(base: type) -> None:
     with heads_within(0.05, base) as address, socket.create_connection(address) as connection:
-        assert answer(connection) == b""
+        assert all_received(connection) == b""
 
 
 @PROTOCOLS
-def test_the_second_head_has_as_long_as_the_first_and_silence_between_them_is_fine(base: type) -> None:
+def test_head_timeout_restarts_after_each_response(base: type) -> None:
     with heads_within(0.3, base) as address, socket.create_connection(address) as connection:
         silent = threading.Event()
         for _ in range(2):
             connection.sendall(HEALTH)
-            assert one_answer(connection).startswith((b"HTTP/1.1 200", b"HTTP/1.1 503"))
+            assert one_response(connection).startswith((b"HTTP/1.1 200", b"HTTP/1.1 503"))
             silent.wait(0.4)  # longer than a head may take
         connection.sendall(b"GET /hea")
-        assert answer(connection) == b""
+        assert all_received(connection) == b""
 
 
 @PROTOCOLS
-def test_a_request_that_takes_long_is_not_cut_off(base: type) -> None:
+def test_slow_request_with_a_complete_head_is_served(base: type) -> None:
     with heads_within(0.05, base) as address, socket.create_connection(address) as connection:
         connection.sendall(HEAD + b"Content-Length: 20\r\n\r\n{")
-        threading.Event().wait(0.15)  # the head is there: the rest is the application's affair
+        threading.Event().wait(0.15)  # the head is complete, so the head's deadline no longer applies
         connection.sendall(b" " * 19)
-        assert one_answer(connection).startswith((b"HTTP/1.1 422", b"HTTP/1.1 503"))
+        assert one_response(connection).startswith((b"HTTP/1.1 422", b"HTTP/1.1 503"))

@@ -1,4 +1,4 @@
-"""Model files that change under a running verifier."""
+"""Detection of changes to the model files of a running verifier."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from verifier_server.settings import Settings
 
 
 class Clock:
-    """Moves on by a minute whenever it is asked."""
+    """A clock that advances by a minute with each call."""
 
     now = 0.0
 
@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_that_is_left_alone(file: Path) -> None:
+def test_unchanged_file_is_no_change(file: Path) -> None:
     files = MappedFiles([file], Clock())
     assert files.change() is None
     files.close()
@@ -41,7 +41,7 @@ def test_a_file_that_is_left_alone(file: Path) -> None:
     ("bytes_now", "lost", "words"),
     [(7000, False, "was written to"), (7001, False, "was written to"), (6999, True, "was cut from 7000 to 6999 bytes")],
 )
-def test_a_file_that_is_written_over(file: Path, bytes_now: int, lost: bool, words: str) -> None:
+def test_overwritten_file_is_a_change(file: Path, bytes_now: int, lost: bool, words: str) -> None:
     files = MappedFiles([file], Clock())
     file.write_bytes(b"x" * bytes_now)
     change = files.change()
@@ -52,7 +52,7 @@ def test_a_file_that_is_written_over(file: Path, bytes_now: int, lost: bool, wor
     files.close()
 
 
-def test_a_file_that_is_replaced_or_removed_is_still_the_one_in_use(file: Path) -> None:
+def test_replaced_or_removed_file_is_no_change(file: Path) -> None:
     files = MappedFiles([file], Clock())
     other = file.with_name("other.gguf")
     other.write_bytes(b"short")
@@ -63,7 +63,7 @@ def test_a_file_that_is_replaced_or_removed_is_still_the_one_in_use(file: Path) 
     files.close()
 
 
-def test_it_looks_once_a_second_at_most(file: Path) -> None:
+def test_files_are_checked_once_a_second_at_most(file: Path) -> None:
     now = 0.0
     files = MappedFiles([file], lambda: now)
     assert files.change() is None
@@ -76,13 +76,13 @@ def test_it_looks_once_a_second_at_most(file: Path) -> None:
     files.close()
 
 
-def test_all_parts_of_a_split_file_are_looked_at(tmp_path: Path) -> None:
+def test_all_parts_of_a_split_file_are_watched(tmp_path: Path) -> None:
     assert parts(tmp_path / "m.gguf") == [tmp_path / "m.gguf"]
     named = [tmp_path / f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     assert parts(named[0]) == named
 
 
-def test_which_files_are_mapped(file: Path) -> None:
+def test_mapped_files_follow_the_settings(file: Path) -> None:
     assert Settings(model=file).mapped_files == [file]
     assert Settings(model=file, mmap=False).mapped_files == []
     assert Settings(model=file, draft_model=file).mapped_files == [file, file]
@@ -91,7 +91,7 @@ def test_which_files_are_mapped(file: Path) -> None:
 
 @pytest.fixture
 def copies(tmp_path: Path) -> Iterator[tuple[LiveServer, Path]]:
-    """A verifier whose models are copies, and the draft model's file."""
+    """A verifier whose model files are copies, and the path of its draft model."""
     model, draft = tmp_path / "model.gguf", tmp_path / "draft.gguf"
     for path in (model, draft):
         shutil.copyfile(DEFAULT_DRAFT, path)
@@ -103,12 +103,12 @@ def copies(tmp_path: Path) -> Iterator[tuple[LiveServer, Path]]:
     live.close()
 
 
-def test_health_says_so(copies: tuple[LiveServer, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_reports_a_changed_file(copies: tuple[LiveServer, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("verifier_server.process.model_files._EVERY", 0.0)
     live, draft = copies
     assert live.post("/generate", {"prompt": "def", "max_tokens": 4, "mode": "fused"})["generated_tokens"] == 4
     assert "warning" not in live.http.get("/health").json()
-    with draft.open("r+b") as weights:  # with what is there already: so the text is what it was
+    with draft.open("r+b") as weights:  # the same bytes, so the texts stay correct
         weights.write(DEFAULT_DRAFT.read_bytes()[:100])
     health = live.http.get("/health")
     assert (health.status_code, health.json()["status"]) == (200, "ready")

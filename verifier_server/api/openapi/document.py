@@ -1,7 +1,7 @@
-"""The OpenAPI document: every endpoint with its replies, errors, parameters and examples.
+"""Builds the OpenAPI document: every endpoint with its replies, errors, parameters and examples.
 
-It is made here and not by FastAPI, since the endpoints read and write bodies by hand. Tests hold it against the routes
-and against what the endpoints answer.
+FastAPI cannot build it, since the endpoints read and write bodies without FastAPI. Tests compare the document with the
+routes and with the replies of the endpoints.
 """
 
 from functools import cache
@@ -19,42 +19,42 @@ TITLE = "specpair verifier"
 _DESCRIPTION = """Verifies draft tokens against the target model; only token ids travel.
 
 Every path works with and without a trailing slash. An unknown path is a 404 (`not_found`), another method a 405
-(`method_not_allowed`, with the header Allow). Errors have one shape, and a stable `code` each."""
+(`method_not_allowed`, with the header Allow). All errors have one shape, and each has a stable `code`."""
 
 _PARAMETERS: dict[str, Json] = {
     "session_id": {
         "name": "session_id",
         "in": "path",
         "required": True,
-        "description": "Id of a session, as the reply to its prefill told it.",
+        "description": "Id of a session, from the reply to its prefill.",
         "schema": {"type": "string", "pattern": messages.SESSION_ID},
         "example": "demo",
     },
     "X-Session-Id": {
         "name": "X-Session-Id",
         "in": "header",
-        "description": "The session's id, for routers that hash on a header. It may stand in for `session_id` in the "
+        "description": "The session's id, for routers that hash on a header. It can replace `session_id` in the "
         "body, and must not contradict it.",
         "schema": {"type": "string", "pattern": messages.SESSION_ID},
     },
     "from": {
         "name": "from",
         "in": "query",
-        "description": "The position of the first token to be sent; left out, the end of the prompt.",
+        "description": "Position of the first token to send. Default: the end of the prompt.",
         "schema": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**9},
         "example": 5,
     },
     "below": {
         "name": "below",
         "in": "query",
-        "description": "Fingerprints over the first so many token ids; left out, over all.",
+        "description": "How many token ids, from the first on, the fingerprints cover. Default: all.",
         "schema": {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**9},
         "example": 4096,
     },
 }
 
 _SESSION = "$response.body#/session_id"
-_LINKS: Json = {  # what comes after a prefill
+_LINKS: Json = {  # requests that can follow a prefill
     "verify": {
         "operationId": "verify",
         "requestBody": {"session_id": _SESSION, "position": "$response.body#/total_tokens", "draft_tokens": []},
@@ -66,7 +66,7 @@ _LINKS: Json = {  # what comes after a prefill
 
 @cache
 def document(keyed: bool = False) -> Json:
-    """The document of a verifier, which asks for a key or does not. The same each time, and not to be changed."""
+    """The document of a verifier with or without an API key. Cached: do not change the result."""
     paths: dict[str, Json] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _operation(operation)
@@ -82,7 +82,7 @@ def document(keyed: bool = False) -> Json:
                 "bearer": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "The key of VERIFIER_API_KEY. A verifier that has none asks for none.",
+                    "description": "The value of VERIFIER_API_KEY. Not needed if the verifier has no key.",
                 }
             },
         },
@@ -113,11 +113,11 @@ def _success(operation: Operation) -> Json:
     if operation.events:
         written = "".join(f"event: {name}\ndata: {data}\n\n" for name, data in EVENTS[operation.path])
         description = (
-            "Server-sent events; the last one is `end` or `error`. In silence a comment (`:`) comes now and then.\n\n"
+            "Server-sent events; the last one is `end` or `error`. During silence, comments (`:`) are sent.\n\n"
             f"```\n{written}```"
         )
         if operation.response is not None:
-            description = f"JSON; with `stream` the same text as it is written.\n\n{description}"
+            description = f"JSON; with `stream`, the same text as a stream.\n\n{description}"
         name, data = EVENTS[operation.path][0]
         content["text/event-stream"] = {
             "schema": {"description": "One event.", "oneOf": [_event(*each) for each in operation.events]},
@@ -175,7 +175,7 @@ def _refusal(status: int, kinds: list[type[SpecPairError]]) -> Json:
     if status == 503:
         described["headers"] = {
             "Retry-After": {
-                "description": "Seconds until it is worth asking again; not with model_failed.",
+                "description": "Seconds to wait before a retry. Absent with model_failed.",
                 "schema": {"type": "integer", "minimum": 0},
             }
         }
@@ -183,7 +183,7 @@ def _refusal(status: int, kinds: list[type[SpecPairError]]) -> Json:
 
 
 def _models() -> set[type[BaseModel]]:
-    """All that are referred to."""
+    """The models that operations and the document refer to."""
     models = {model for operation in OPERATIONS for model in (operation.request, operation.response) if model}
     return models | {data for operation in OPERATIONS for _, data in operation.events} | {responses.ErrorResponse}
 

@@ -1,4 +1,4 @@
-"""Examples for the OpenAPI document. They are of the small model that ships; a test reads each with its own model."""
+"""Examples for the OpenAPI document, made with the small model that ships. A test parses each with its message type."""
 
 import json
 from typing import Any
@@ -52,7 +52,7 @@ REQUESTS: dict[str, dict[str, Example]] = {  # by schema, then by name
     "VerifyRequest": {
         "draft": {"session_id": "demo", "position": 5, "draft_tokens": [13, 222, 99]},
         "one step of plain decoding": {"session_id": "demo", "position": 5, "draft_tokens": []},
-        "of the strategy probabilistic": {
+        "with the strategy probabilistic": {
             "session_id": "coins",
             "position": 5,
             "draft_tokens": [13, 222],
@@ -69,7 +69,7 @@ REQUESTS: dict[str, dict[str, Example]] = {  # by schema, then by name
     },
     "GenerateRequest": {
         "target": {"prompt": "def main(", "max_tokens": 6, "temperature": 0.8, "seed": 7},
-        "a text that was cut, continued": {
+        "continuation of an interrupted text": {
             "session_id": "text-1",
             "prompt": "def main(",
             "max_tokens": 6,
@@ -137,7 +137,7 @@ RESPONSES: dict[str, Example] = {  # by schema
 LOADING = {"status": "loading", "progress": 0.4}  # `/health` with status 503
 FAILED = {"status": "failed", "reason": "there is no file models/none.gguf"}
 
-EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # a stream each, by path: names and data
+EVENTS: dict[str, tuple[tuple[str, str], ...]] = {  # by path: event names and data of one stream
     "/generate": (
         ("open", json.dumps(_OPENED, separators=(",", ":"))),
         ("tokens", '{"position":4,"tokens":[798,13,774],"text":"string, text"}'),
@@ -187,8 +187,8 @@ _RAISED: tuple[errors.SpecPairError, ...] = (
     ),
     errors.FusedUnavailable("mode fused: this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL"),
     errors.OverlapRefused(
-        "another guess of session demo was under way: with the strategy probabilistic the text depends on the guesses, "
-        "and would depend on timing, too: send one at a time"
+        "another verify of session demo is under way: with the strategy probabilistic the text would depend on timing: "
+        "send one at a time"
     ),
     errors.PositionInsidePrompt("position 3 lies inside the prompt of 4 tokens", total_tokens=5),
     errors.PositionBeyondCommitted("position 9 lies beyond the 5 committed tokens", total_tokens=5),

@@ -1,4 +1,4 @@
-"""The endpoints as the OpenAPI document lists them: what each takes, what it answers, and which errors it gives."""
+"""The endpoints as the OpenAPI document lists them: request, response and errors of each."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from speculation.protocol import messages, responses
 
 Errors = tuple[type[SpecPairError], ...]
 
-_MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # until the model is there
+_MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # while there is no model
 _ALWAYS: Errors = (errors.Unauthorized, errors.Forbidden, errors.InternalError, errors.ShuttingDown)
 _BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout)
 _PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
@@ -19,7 +19,7 @@ _ENGINE: Errors = (errors.EngineError, errors.Overloaded)
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One endpoint as the document describes it."""
+    """One endpoint in the document."""
 
     method: str
     path: str
@@ -30,9 +30,9 @@ class Operation:
     errors: Errors
     request: type[BaseModel] | None = None
     parameters: tuple[str, ...] = ()
-    events: tuple[tuple[str, type[BaseModel]], ...] = ()  # of a stream, with their data
+    events: tuple[tuple[str, type[BaseModel]], ...] = ()  # events of a stream, with the models of their data
     names_session: bool = False  # whether the reply carries X-Session-Id
-    needs_key: bool = True  # where there is one
+    needs_key: bool = True  # if the verifier has a key
 
 
 OPERATIONS = (
@@ -56,7 +56,7 @@ OPERATIONS = (
         "/verify",
         "verify",
         "speculation",
-        "Compare a draft with what the target model says, and get the tokens that are committed now",
+        "Verify draft tokens against the target model and get the tokens that are committed now",
         responses.VerifyResponse,
         (
             *(*_ALWAYS, *_BODY, *_MODEL, *_ENGINE, errors.SessionMismatch, errors.UnknownSession),
@@ -72,7 +72,7 @@ OPERATIONS = (
         "/verify/batch",
         "verify_batch",
         "speculation",
-        "The same for several sessions: each item is answered, or refused, by itself, in order",
+        "Verify drafts of several sessions: one result or error for each item, in order",
         responses.BatchResponse,
         (*_ALWAYS, *_BODY, *_MODEL),
         request=messages.BatchRequest,
@@ -82,7 +82,7 @@ OPERATIONS = (
         "/sessions/{session_id}/stream",
         "stream_session",
         "sessions",
-        "Committed tokens of a session as they come, as server-sent events",
+        "Stream the committed tokens of a session as server-sent events",
         None,
         (
             *(*_ALWAYS, *_MODEL, errors.Overloaded, errors.InvalidRequest, errors.UnknownSession),
@@ -100,7 +100,7 @@ OPERATIONS = (
         "/generate",
         "generate",
         "texts",
-        "A whole text by the target alone, or drafted on the server, too",
+        "Generate a whole text, with or without server-side drafting",
         responses.GenerateResponse,
         (
             *(*_ALWAYS, *_BODY, *_PROMPT, *_MODEL, *_ENGINE, errors.FusedUnavailable),
@@ -121,7 +121,7 @@ OPERATIONS = (
         "/tokenize",
         "tokenize",
         "model",
-        "Token ids of a text, as the target reads it",
+        "Token ids of a text by the target's tokenizer",
         responses.TokenizeResponse,
         (*_ALWAYS, *_BODY, *_MODEL, errors.PromptTooLong),
         request=messages.TokenizeRequest,
@@ -131,7 +131,7 @@ OPERATIONS = (
         "/model",
         "get_model",
         "model",
-        "What is served: limits, costs, vocabulary fingerprints, chat template",
+        "The model: limits, costs, vocabulary fingerprints, chat template",
         responses.ModelResponse,
         (*_ALWAYS, *_MODEL, errors.InvalidRequest),
         parameters=("below",),
@@ -160,7 +160,7 @@ OPERATIONS = (
         "/sessions",
         "list_sessions",
         "sessions",
-        "The sessions of the key; without a key all that are held, but not their ids",
+        "The sessions of the key; without a key, all sessions, but not their ids",
         responses.SessionsResponse,
         _ALWAYS,
     ),
@@ -169,7 +169,7 @@ OPERATIONS = (
         "/sessions/{session_id}",
         "delete_session",
         "sessions",
-        "Forget a session and free its KV cache",
+        "Delete a session and free its KV cache",
         responses.DeletedResponse,
         (*_ALWAYS, errors.UnknownSession),
         parameters=("session_id",),

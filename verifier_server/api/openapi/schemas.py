@@ -1,4 +1,4 @@
-"""The schemas of the OpenAPI document: made from the models, with what these check in code written as JSON Schema."""
+"""The schemas of the OpenAPI document, from the message models. Checks made in code are added as JSON Schema."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,37 +11,38 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 Json = dict[str, Any]
 
 PREFIX = "#/components/schemas/"
-_FIELDS = {  # of requests
-    "session_id": "The session's id, of the client's choice; left out, one is made.",
-    "prompt": "Text to be continued. Either this or `prompt_ids`.",
-    "prompt_ids": "The same as token ids.",
-    "max_tokens": "Tokens to generate at most; left out, as many as the context holds.",
+_FIELDS = {  # descriptions of the fields of requests
+    "session_id": "The session's id, chosen by the client. Default: the server makes one.",
+    "prompt": "Text to continue. Either this or `prompt_ids`.",
+    "prompt_ids": "The prompt as token ids.",
+    "max_tokens": "The most tokens to generate. Default: as many as the context holds.",
     "temperature": "0 takes the most likely token.",
-    "top_k": "Keep so many of the most likely tokens; 0 keeps all.",
-    "top_p": "Keep the most likely tokens that have this probability together.",
-    "seed": "The text depends on it alone; left out, one is drawn and reported.",
-    "committed_ids": "The tokens that earlier requests for this text brought, with its prompt, max_tokens and seed: "
-    "they stand, and the reply begins behind them.",
-    "strategy": "Which draft tokens are accepted.",
-    "threshold": "With the strategy threshold: a draft token is accepted above this probability of the target.",
-    "explain": "Replies tell the decision on each token.",
-    "self_continue": "Whether the verifier decodes the session by itself while it waits for drafts.",
+    "top_k": "Keep this many of the most likely tokens; 0 keeps all.",
+    "top_p": "Keep the fewest most likely tokens whose probabilities add up to this.",
+    "seed": "Determines all random choices. Default: one is drawn and reported.",
+    "committed_ids": "Tokens that earlier requests for this text returned, with its prompt, max_tokens and seed. They "
+    "are kept, and the reply begins after them.",
+    "strategy": "The rule by which draft tokens are accepted.",
+    "threshold": "With the strategy threshold: a draft token is accepted if its target probability is above this.",
+    "explain": "Whether replies contain the decision on each token.",
+    "self_continue": "Self-continuation: whether the verifier decodes on by itself while it waits for drafts.",
     "next_in_ms": "Milliseconds from the reply until the next draft arrives, should this one be rejected.",
     "position": "How many tokens, the prompt's included, the client knows to be committed. The draft starts there.",
-    "draft_tokens": "The whole draft from `position` on; empty: one step of plain decoding.",
-    "draft_probs": "With the strategy probabilistic: what each draft token was drawn from, as token id and weight.",
-    "items": "Drafts, each of a session that it names.",
-    "text": "Text to be read.",
-    "add_begin": "Whether the token that texts begin with comes first.",
-    "parse_control": "Whether control tokens that are spelled out become their ids.",
-    "mode": "target: by the target alone; fused: drafted on the server, too.",
-    "draft_n": "With mode fused: draft tokens a round; left out, as many as pay.",
-    "stream": "Server-sent events in place of one reply.",
+    "draft_tokens": "All draft tokens from `position` on; empty: one step of plain decoding.",
+    "draft_probs": "With the strategy probabilistic: the distribution that each draft token was drawn from, as "
+    "token ids with weights.",
+    "items": "Verify requests, each of which names its session.",
+    "text": "Text to tokenize.",
+    "add_begin": "Whether to put the begin token first.",
+    "parse_control": "Whether to parse control tokens in the text.",
+    "mode": "target: the target alone; fused: server-side drafting.",
+    "draft_n": "With mode fused: draft tokens in a round. Default: chosen for speed.",
+    "stream": "Whether to reply with server-sent events instead of one JSON body.",
 }
 
 
 def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
-    """Of `models` and all that they refer to, by name."""
+    """The schemas of `models` and of all models that they refer to, by name."""
     ordered = sorted(models, key=lambda model: model.__name__)
     _, made = models_json_schema([(model, "validation") for model in ordered], ref_template=PREFIX + "{model}")
     found: dict[str, Json] = made["$defs"]
@@ -61,7 +62,7 @@ def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
 
 
 def _given(field: str, kind: str, **more: object) -> Json:
-    """That a field is there, and not null."""
+    """A schema that requires a field, not null."""
     return {"required": [field], "properties": {field: {"type": kind, **more}}}
 
 
@@ -70,7 +71,7 @@ def _if(condition: Json, then: Json, otherwise: Json | None = None) -> Json:
 
 
 def _is(field: str, *values: object) -> Json:
-    """That a field is given, as one of these."""
+    """A schema that requires a field with one of these values."""
     return {"required": [field], "properties": {field: {"enum": [*values]}}}
 
 

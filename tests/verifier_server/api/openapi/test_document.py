@@ -1,4 +1,4 @@
-"""The OpenAPI document is valid, covers every route, and says what the endpoints answer."""
+"""The OpenAPI document is valid, covers every route, and matches the replies of the endpoints."""
 
 import json
 import re
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[LiveServer]:
-    """A verifier that drafts, too."""
+    """A verifier with server-side drafting."""
     backend, draft = ScriptedBackend(SCRIPT, rows=2), ScriptedBackend(Script(seed=2, agreement=0.7), rows=2)
     server = LiveServer(Settings(backend="scripted"), backend, draft=draft)
     server.wait_until_ready()
@@ -38,12 +38,12 @@ def live() -> Iterator[LiveServer]:
     server.close()
 
 
-def test_the_document_is_valid() -> None:
+def test_document_is_valid() -> None:
     OpenAPIV31SpecValidator(document()).validate()
     OpenAPIV31SpecValidator(document(keyed=True)).validate()
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_resolves() -> None:
     text = json.dumps(document())
     references = set(re.findall(r'"\$ref": "([^"]*)"', text))
     assert len(references) > 20
@@ -54,7 +54,7 @@ def test_every_reference_leads_somewhere() -> None:
     assert "$defs" not in text
 
 
-def test_the_document_lists_every_route_and_no_other() -> None:
+def test_document_lists_exactly_the_routes() -> None:
     app = create_app(Settings(backend="scripted"))
     served = {
         (method.lower(), route.path)
@@ -94,45 +94,45 @@ def _parameters(operation: Json) -> dict[str, Json]:
     return {name: document()["components"]["parameters"][name] for name in found}
 
 
-def test_the_key_is_a_bearer_token() -> None:
+def test_api_key_is_a_bearer_token() -> None:
     scheme = document()["components"]["securitySchemes"]["bearer"]
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
     assert document(keyed=True)["security"] == [{"bearer": []}]
     assert document(keyed=False)["security"] == []
 
 
-def test_every_error_is_told_of_somewhere() -> None:
-    told = {error for operation in OPERATIONS for error in operation.errors}
+def test_every_error_occurs_in_an_operation() -> None:
+    described = {error for operation in OPERATIONS for error in operation.errors}
     raised = {cls for base in (errors.RequestError, errors.ServerError) for cls in base.__subclasses__()}
-    assert raised - told == {errors.NotFound, errors.MethodNotAllowed}  # which no operation gives
+    assert raised - described == {errors.NotFound, errors.MethodNotAllowed}  # not errors of an operation
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_request_examples_are_requests(name: str) -> None:
+def test_request_examples_are_valid(name: str) -> None:
     schema = getattr(messages, name)
     for example in REQUESTS[name].values():
         messages.parse(schema, json.dumps(example).encode())
 
 
 @pytest.mark.parametrize("name", RESPONSES)
-def test_response_examples_are_responses(name: str) -> None:
+def test_response_examples_are_valid(name: str) -> None:
     checked(getattr(responses, name), RESPONSES[name])
 
 
 @pytest.mark.parametrize("path", EVENTS)
-def test_event_examples_are_events(path: str) -> None:
+def test_event_examples_are_valid(path: str) -> None:
     models = dict(_operation(path).events)
     for name, data in EVENTS[path]:
         checked(models[name], json.loads(data))
 
 
 @pytest.mark.parametrize("example", [LOADING, FAILED], ids=["loading", "failed"])
-def test_health_examples(example: Json) -> None:
+def test_health_examples_are_valid(example: Json) -> None:
     checked(responses.HealthResponse, example)
 
 
 def checked(model: type[BaseModel], body: Any) -> Any:
-    """`body`, which is of this model to the letter: no other keys, no number for a text."""
+    """`body`, validated strictly: no other keys, no conversion of types."""
     model.model_validate_json(json.dumps(body), strict=True)
     return body
 
@@ -144,7 +144,7 @@ def reply(response: httpx.Response, model: type[BaseModel], status: int = 200) -
 
 
 @pytest.mark.parametrize("explain", [False, True])
-def test_replies_are_as_described(live: LiveServer, explain: bool) -> None:
+def test_replies_match_the_document(live: LiveServer, explain: bool) -> None:
     http = live.http
     for body in ({"prompt": "x"}, {"prompt_ids": PROMPT_IDS, "temperature": 0.5, "seed": 3}):
         opened = http.post("/prefill", json={**body, "max_tokens": 40, "explain": explain})
@@ -160,36 +160,36 @@ def test_replies_are_as_described(live: LiveServer, explain: bool) -> None:
         reply(http.post("/verify/batch", json={"items": items}), responses.BatchResponse)
 
 
-def test_the_strategies_are_as_described(live: LiveServer) -> None:
-    """Each of them explained, with what it alone tells."""
-    for own in (
+def test_replies_of_every_strategy_match_the_document(live: LiveServer) -> None:
+    """With `explain`, including the fields that only one strategy has."""
+    for options in (
         {"strategy": "probabilistic", "temperature": 0.7},
         {"strategy": "threshold", "threshold": 0.2},
         {"strategy": "greedy"},
     ):
-        opened = live.post("/prefill", {"prompt": "x", "explain": True, **own})
+        opened = live.post("/prefill", {"prompt": "x", "explain": True, **options})
         checked(responses.PrefillResponse, opened)
         body = {"session_id": opened["session_id"], "position": opened["total_tokens"], "draft_tokens": [5]}
-        if own["strategy"] == "probabilistic":
+        if options["strategy"] == "probabilistic":
             body["draft_probs"] = [{"5": 1.0}]
         checked(responses.VerifyResponse, live.post("/verify", body))
 
 
 @pytest.mark.parametrize("mode", ["target", "fused"])
 @pytest.mark.parametrize("explain", [False, True])
-def test_texts_are_as_described(live: LiveServer, mode: str, explain: bool) -> None:
+def test_texts_match_the_document(live: LiveServer, mode: str, explain: bool) -> None:
     body = {"prompt": "x", "max_tokens": 12, "mode": mode, "explain": explain}
     reply(live.http.post("/generate", json=body), responses.GenerateResponse)
     events = dict(_operation("/generate").events)
     with live.http.stream("POST", "/generate", json={**body, "stream": True}) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
-        told = list(_events(response))
-    assert [name for name, _ in told][-1] == "end" and len(told) > 2
-    for name, data in told:
+        found = list(_events(response))
+    assert [name for name, _ in found][-1] == "end" and len(found) > 2
+    for name, data in found:
         checked(events[name], data)
 
 
-def test_a_draft_model_that_fails_is_as_described(serve: Serve) -> None:
+def test_replies_with_a_failed_draft_model_match_the_document(serve: Serve) -> None:
     class Failing(ScriptedBackend):
         ready = False
 
@@ -207,14 +207,14 @@ def test_a_draft_model_that_fails_is_as_described(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("explain", [False, True])
-def test_session_streams_are_as_described(live: LiveServer, explain: bool) -> None:
+def test_session_streams_match_the_document(live: LiveServer, explain: bool) -> None:
     body = {"prompt_ids": PROMPT_IDS, "max_tokens": 5, "self_continue": True, "explain": explain}
     session = live.post("/prefill", body)["session_id"]
     events = dict(_operation("/sessions/{session_id}/stream").events)
     with live.http.stream("GET", f"/sessions/{session}/stream") as response:
-        told = list(_events(response))
-    assert [name for name, _ in told][-1] == "end" and len(told) >= 2
-    for name, data in told:
+        found = list(_events(response))
+    assert [name for name, _ in found][-1] == "end" and len(found) >= 2
+    for name, data in found:
         checked(events[name], data)
 
 
@@ -232,7 +232,7 @@ def _events(response: httpx.Response) -> Iterator[tuple[str, Any]]:
             yield name, json.loads(value)
 
 
-def test_the_rest_is_as_described(live: LiveServer) -> None:
+def test_other_endpoints_match_the_document(live: LiveServer) -> None:
     http = live.http
     session = live.post("/prefill", {"prompt": "x"})["session_id"]
     reply(http.get("/health"), responses.HealthResponse)
@@ -245,7 +245,7 @@ def test_the_rest_is_as_described(live: LiveServer) -> None:
     reply(http.delete(f"/sessions/{session}"), responses.ErrorResponse, 404)
 
 
-def test_a_verifier_without_its_model_is_as_described(serve: Serve) -> None:
+def test_replies_without_a_model_match_the_document(serve: Serve) -> None:
     live = serve()
     live.service.failure = "no such file"
     reply(live.http.get("/health"), responses.HealthResponse, 503)
@@ -270,7 +270,7 @@ def test_document_and_page_need_no_key_and_no_other_host(serve: Serve, key: str 
 
 
 class _Addresses(HTMLParser):
-    """What a page loads."""
+    """Collects the addresses that a page loads."""
 
     def __init__(self) -> None:
         super().__init__()

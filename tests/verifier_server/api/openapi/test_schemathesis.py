@@ -1,7 +1,7 @@
-"""What a machine makes up from the OpenAPI document, sent to a verifier: no check of schemathesis finds a fault.
+"""Runs schemathesis, which sends requests generated from the OpenAPI document to a verifier.
 
-It runs as a program of its own: so all of its phases run, and warnings of its libraries are not ours. The same requests
-come on every run. `schemathesis.toml` names what is left out, with the reasons.
+It runs as a process of its own, so that all its phases run and warnings of its libraries do not fail our tests. It
+sends the same requests in every run. `schemathesis.toml` lists the disabled checks with the reasons.
 """
 
 import os
@@ -25,13 +25,13 @@ STREAM = "stream_session"
 @pytest.mark.parametrize(
     ("script", "operations"),
     [
-        (SCRIPT, ["--exclude-operation-id", STREAM]),  # as a stream of a text that goes on has no end
-        # Of texts that end at once. Opening, deleting and listing go with it, so that its links lead to sessions.
+        (SCRIPT, ["--exclude-operation-id", STREAM]),  # the stream of an unfinished text has no end
+        # Texts that end at once. Opening, deleting and listing sessions are included, so that links lead to sessions.
         (Script(seed=2, end_bias=100.0), ["--include-operation-id-regex", f"{STREAM}|prefill|delete|list"]),
     ],
     ids=["all but the stream", "streams that end"],
 )
-def test_no_check_fails(serve: Serve, tmp_path: Path, script: Script, operations: list[str]) -> None:
+def test_no_schemathesis_check_fails(serve: Serve, tmp_path: Path, script: Script, operations: list[str]) -> None:
     draft = ScriptedBackend(Script(seed=2, agreement=0.7), rows=4)
     live = serve(ScriptedBackend(script, rows=4), wait=False, draft=draft, api_key=KEY, max_body_bytes=65536)
     live.http.headers["Authorization"] = f"Bearer {KEY}"
@@ -51,7 +51,7 @@ def test_no_check_fails(serve: Serve, tmp_path: Path, script: Script, operations
         [*command, *operations], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    told = re.search(r"(\d+) generated, (\d+) passed", ran.stdout)
-    assert told is not None, ran.stdout
-    assert int(told[1]) == int(told[2]) > 100
+    counts = re.search(r"(\d+) generated, (\d+) passed", ran.stdout)
+    assert counts is not None, ran.stdout
+    assert int(counts[1]) == int(counts[2]) > 100
     assert live.http.get("/health").json()["status"] == "ready"
