@@ -53,7 +53,7 @@ def speculate(
     strategy = Strategy(options.get("strategy", Strategy.COUPLED))
     if strategy not in DRAFTER_INVARIANT and mechanisms != LOCKSTEP:
         raise StrategyRefused(
-            f"the strategy {strategy} works in lockstep only: its committed tokens depend on the draft tokens, and with "
+            f"the strategy {strategy} works in lockstep only: the committed tokens depend on the draft tokens; with "
             "several drafts in flight, or with self-continuation, they would depend on timing"
         )
     explained = bool(options.get("explain"))
