@@ -1,4 +1,4 @@
-"""The partition of a text's time: no part is negative, and the parts add up to the total, however activities overlap."""
+"""The partition of a text's time: no part is negative, and the parts add up to the total."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Mode `auto`: the fastest mode generates the text, no token is lost or doubled, and a changed link changes the mode."""
+"""Mode `auto`: the fastest mode generates the text, no token is lost or doubled, a changed link changes the mode."""
 
 import threading
 from collections.abc import Callable, Sequence
