@@ -100,7 +100,7 @@ class Options:
         return Sampling(self.seed or 0, self.temperature, self.top_k, self.top_p)
 
     @property
-    def in_turns(self) -> bool:
+    def lockstep_only(self) -> bool:
         """Whether this text is generated in lockstep, as requested or as the strategy requires."""
         return self.lockstep or self.strategy not in DRAFTER_INVARIANT
 

@@ -253,7 +253,7 @@ class Pair:
         finally:
             # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
             failed = isinstance(drafter, FallbackDrafter) and drafter.failure is not None
-            if not options.in_turns and options.draft_n is None and not failed:
+            if not options.lockstep_only and options.draft_n is None and not failed:
                 self._selection.keep()
 
     def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:
@@ -278,7 +278,7 @@ class Pair:
             stats,
             self._clock,
             length=options.draft_n,
-            mechanisms=LOCKSTEP if options.in_turns else Mechanisms(self_continue=self.target.self_continue),
+            mechanisms=LOCKSTEP if options.lockstep_only else Mechanisms(self_continue=self.target.self_continue),
             lookup=options.lookup and not self._drafting.looks_up,
             observer=observer,
         )

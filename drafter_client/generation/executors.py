@@ -222,11 +222,11 @@ class ThreadedExecutor:
                 work()
             except BaseException as error:  # whatever the error is, the caller's thread must not wait for ever
                 self._opened.wait()
-                self._tell(Failed(error))
+                self._report(Failed(error))
 
         return run
 
-    def _tell(self, event: Event) -> None:
+    def _report(self, event: Event) -> None:
         if not self._closed and self._react(event):
             self._wake_ups.put(None)
 
@@ -263,7 +263,7 @@ class ThreadedExecutor:
     def _react_to_steps(self) -> None:
         with self._reacting:
             while self._drafted:
-                self._tell(self._drafted.popleft())
+                self._report(self._drafted.popleft())
 
     def _receive(self, lane: _Lane) -> Callable[[], None]:
         def work() -> None:
@@ -277,7 +277,7 @@ class ThreadedExecutor:
                         response = read_response()
                     finally:
                         self._idle.put(lane)
-                    self._tell(Answered(in_flight_draft, response))
+                    self._report(Answered(in_flight_draft, response))
 
         return work
 
@@ -301,10 +301,10 @@ class ThreadedExecutor:
         try:
             for event in client.stream(self._session_id, self._position):
                 if isinstance(event, StreamEnd):
-                    self._tell(Streamed(self._position, [], False, event.finish_reason))
+                    self._report(Streamed(self._position, [], False, event.finish_reason))
                     return True
                 self._position = event.position + len(event.tokens)
-                self._tell(Streamed(event.position, event.tokens, event.own, None, event.forward_ms, event.decisions))
+                self._report(Streamed(event.position, event.tokens, event.own, None, event.forward_ms, event.decisions))
         except ConnectionLost:
             if self._position == began:
                 raise

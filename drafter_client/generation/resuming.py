@@ -38,11 +38,11 @@ def resuming(
     outage = None
     reconnected = False
     while True:
-        brought = False
+        got_tokens = False
         try:
             with closing(attempt()) as run:
                 for committed in run:
-                    brought = True
+                    got_tokens = True
                     if outage is not None and text.tokens:
                         stats.resumed.append(len(text.tokens))
                     outage = None
@@ -56,7 +56,7 @@ def resuming(
         stats.finish_reason = stats.finish_reason or (bounds.finish_reason(text.known) if text.tokens else None)
         if stats.finish_reason is not None:  # the text is complete: only the end of the response was lost
             return
-        if isinstance(failure, ConnectionLost) and outage is None and not (brought or reconnected):
+        if isinstance(failure, ConnectionLost) and outage is None and not (got_tokens or reconnected):
             reconnected = True  # the verifier may have closed an idle connection: that is no outage
             continue
         lost, text.opened = clock(), False  # a lost verifier cannot release the session

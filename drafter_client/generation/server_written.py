@@ -47,7 +47,7 @@ def served(
         for name, data in client.generate(text, request):
             event, now = client.fields(_PATH, data), clock()
             if summary is not None:
-                raise BadReply(f"{client.url}{_PATH} goes on behind its summary")
+                raise BadReply(f"{client.url}{_PATH} continues after its summary")
             position = len(text.prompt_ids) + len(tokens)
             if name == "open":  # the session id in it is the one that was sent
                 event.expect("position", position)

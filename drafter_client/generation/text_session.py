@@ -35,19 +35,19 @@ class Stop:
             self._event.wait(seconds)
 
     @contextmanager
-    def breaking(self, off: Callable[[], None]) -> Iterator[None]:
-        """Within the block, setting the flag calls `off`, in the thread that sets it; at once if it is set already."""
-        with nullcontext() if self._above is None else self._above.breaking(off):
+    def breaking(self, abort: Callable[[], None]) -> Iterator[None]:
+        """Within the block, setting the flag calls `abort` in the thread that sets it; at once if it is already set."""
+        with nullcontext() if self._above is None else self._above.breaking(abort):
             with self._lock:
-                self._breaks.append(off)
-                late = self._event.is_set()
-            if late:
-                off()
+                self._breaks.append(abort)
+                already_set = self._event.is_set()
+            if already_set:
+                abort()
             try:
                 yield
             finally:
                 with self._lock:
-                    self._breaks.remove(off)
+                    self._breaks.remove(abort)
 
 
 @dataclass(slots=True)

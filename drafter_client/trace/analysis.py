@@ -29,9 +29,9 @@ def acceptance_by_depth(rounds: Iterable[Row]) -> list[Depth]:
     """
     judged: list[int] = []
     accepted: list[int] = []
-    for row in rounds:
-        judged.append(_whole(row["judged"]))
-        accepted.append(_whole(row["accepted"]))
+    for record in rounds:
+        judged.append(_whole(record["judged"]))
+        accepted.append(_whole(record["accepted"]))
     return [
         Depth(depth, sum(count >= depth for count in judged), sum(count >= depth for count in accepted))
         for depth in range(1, max(judged, default=0) + 1)
@@ -63,9 +63,9 @@ def timeline(run: RunTrace) -> list[Span]:
     when the drafter heard of it.
     """
     exchanges = list(run.prefills)
-    for row in run.rounds:
-        if row["arrived_ms"] is not None:
-            exchanges.append(Exchange(*(_number(row[name]) for name in Exchange._fields)))
+    for record in run.rounds:
+        if record["arrived_ms"] is not None:
+            exchanges.append(Exchange(*(_number(record[name]) for name in Exchange._fields)))
     spans = [Span(Lane.DRAFTING, began, ended) for began, ended in run.steps]
     spans += [Span(Lane.VERIFY, arrived - took, arrived) for took, arrived in run.own_passes]
     for exchange in exchanges:
@@ -132,7 +132,7 @@ class Rate(NamedTuple):
 
 def speed_over_time(tokens: Iterable[Row], total_ms: float, most: int) -> list[Rate]:
     """Cut the run into `most` equal intervals, or into fewer so that they hold at least four tokens on average."""
-    times = [_number(row["committed_ms"]) for row in tokens]
+    times = [_number(record["committed_ms"]) for record in tokens]
     total = max([total_ms, *times])
     intervals = max(1, min(most, len(times) // 4))
     if total <= 0.0:

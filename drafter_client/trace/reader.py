@@ -47,22 +47,22 @@ def read_run(folder: Path, number: int | None = None) -> RunTrace:
     Raises TraceError if there is no such run, or if a file cannot be read.
     """
     runs = read_table(folder, RUNS)
-    numbers = [row["run"] for row in runs]
+    numbers = [each["run"] for each in runs]
     if not runs:
         raise TraceError(f"no run has been written to {folder} yet: give --profile {folder} to a run")
-    figures: Row | None
+    record: Row | None
     if number is None:
-        figures = next((row for row in reversed(runs) if row["drafted"]), runs[-1])
+        record = next((each for each in reversed(runs) if each["drafted"]), runs[-1])
     else:
-        figures = next((row for row in runs if row["run"] == number), None)
-    if figures is None:
+        record = next((each for each in runs if each["run"] == number), None)
+    if record is None:
         existing = ", ".join(map(str, numbers))
         raise TraceError(f"there is no run {number} in {folder / RUNS.file}: it has {existing}")
-    number = int(figures["run"] or 0)
+    number = int(record["run"] or 0)
     detail = _Detail(run_file(folder, number))
     return RunTrace(
         of=len(runs),
-        figures=figures,
+        figures=record,
         rounds=read_table(folder, ROUNDS, number),
         tokens=read_table(folder, TOKENS, number),
         prefills=[Exchange(*entry) for entry in detail.each("prefills", Exchange._fields)],
@@ -78,16 +78,16 @@ def read_table(folder: Path, table: TraceTable, run: int | None = None) -> list[
     """
     path = folder / table.file
     lines = csv.reader(_text(path).splitlines(keepends=True), strict=True)
-    rows = []
+    records = []
     try:
         if next(lines, None) != table.names:
             raise ValueError("these are not the columns that this version writes")
         for cells in lines:
             if cells and run in (None, _number(cells[0])):
-                rows.append(table.row(cells))
+                records.append(table.row(cells))
     except (ValueError, csv.Error) as error:
         raise TraceError(f"{path}, line {max(1, lines.line_num)}: {error}: is it a trace?") from None
-    return rows
+    return records
 
 
 def _number(cell: str) -> int | None:

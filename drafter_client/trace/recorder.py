@@ -82,7 +82,7 @@ class Recorder:
     def _round(self, number: int, request: _VerifyRequest) -> dict[str, Any]:
         in_flight_draft, response = request.in_flight_draft, request.response
         count = len(in_flight_draft.drafts)
-        row: dict[str, Any] = {
+        record: dict[str, Any] = {
             "round": number,
             "schedule": request.schedule.value,
             "position": in_flight_draft.position,
@@ -97,9 +97,9 @@ class Recorder:
         }
         of_response = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms")
         if response is None:
-            return row | dict.fromkeys((*of_response, "arrived_ms", "committed"))
+            return record | dict.fromkeys((*of_response, "arrived_ms", "committed"))
         rtt = request.arrived - in_flight_draft.sent_at
-        return row | {
+        return record | {
             "judged": response.judged,
             "accepted": response.stood(count),
             "ran": response.ran,

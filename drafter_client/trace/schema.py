@@ -65,9 +65,9 @@ class TraceTable:
         """The first line."""
         return _lines([self.names])
 
-    def lines(self, rows: Iterable[Mapping[str, object]]) -> str:
+    def lines(self, records: Iterable[Mapping[str, object]]) -> str:
         """Format records; other keys than the columns are ignored. Raises KeyError if a column is missing."""
-        return _lines([column.cell(row[column.name]) for column in self.columns] for row in rows)
+        return _lines([column.cell(record[column.name]) for column in self.columns] for record in records)
 
     def row(self, cells: Sequence[str]) -> Row:
         """Parse the cells of one line. Raises ValueError that says what is wrong."""

@@ -50,25 +50,25 @@ def show(run: RunTrace, console: Console) -> None:
 
 def title(run: RunTrace) -> str:
     """One line that identifies the run."""
-    figures = run.figures
-    draft = f"{figures['draft_model']} drafts for " if figures["draft_model"] else ""
-    started = f"{figures['started']}"[:19].replace("T", " ")
-    which = f"run {figures['run']}" if run.of == 1 else f"run {figures['run']}, one of {run.of}"
+    record = run.figures
+    draft = f"{record['draft_model']} drafts for " if record["draft_model"] else ""
+    started = f"{record['started']}"[:19].replace("T", " ")
+    which = f"run {record['run']}" if run.of == 1 else f"run {record['run']}, one of {run.of}"
     # In mode target nothing is drafted, so that the strategy has no effect.
-    by_threshold = figures["strategy"] == Strategy.THRESHOLD and figures["mode"] != Mode.TARGET
-    lossy = f", lossy: threshold {figures['threshold']}" if by_threshold else ""
-    return f"{which}, {started} UTC, {figures['mode']}: {draft}{figures['model'] or 'a model'}{lossy}"
+    by_threshold = record["strategy"] == Strategy.THRESHOLD and record["mode"] != Mode.TARGET
+    lossy = f", lossy: threshold {record['threshold']}" if by_threshold else ""
+    return f"{which}, {started} UTC, {record['mode']}: {draft}{record['model'] or 'a model'}{lossy}"
 
 
-def summary(figures: Row) -> str:
+def summary(record: Row) -> str:
     """The main statistics of the run in one line."""
-    parts = [f"{figures['generated_tokens']} tokens in {_ms(figures['total_ms'])}"]
-    if figures["tokens_per_second"] is not None:
-        parts.append(f"{figures['tokens_per_second']:.1f} tokens/s")
-    parts.append(f"TTFT {_ms(figures['ttft_ms'])}")
-    if figures["acceptance_rate"] is not None:
-        parts.append(f"{figures['accepted']} of {figures['drafted']} drafts accepted")
-    ended_early = figures["error"] or ("interrupted" if figures["finish_reason"] is None else None)
+    parts = [f"{record['generated_tokens']} tokens in {_ms(record['total_ms'])}"]
+    if record["tokens_per_second"] is not None:
+        parts.append(f"{record['tokens_per_second']:.1f} tokens/s")
+    parts.append(f"TTFT {_ms(record['ttft_ms'])}")
+    if record["acceptance_rate"] is not None:
+        parts.append(f"{record['accepted']} of {record['drafted']} drafts accepted")
+    ended_early = record["error"] or ("interrupted" if record["finish_reason"] is None else None)
     return ", ".join([*parts, *([f"ended early: {ended_early}"] if ended_early else [])])
 
 

@@ -75,8 +75,8 @@ class TraceFolder:
         self._append(TOKENS, number, tokens)
         self._append(RUNS, number, [head | _flat(metrics)])
 
-    def _append(self, table: TraceTable, number: int, rows: list[dict[str, Any]]) -> None:
-        append(self._folder / table.file, table.header, table.lines({"run": number, **row} for row in rows))
+    def _append(self, table: TraceTable, number: int, records: list[dict[str, Any]]) -> None:
+        append(self._folder / table.file, table.header, table.lines({"run": number, **record} for record in records))
 
     def _take_number(self) -> int:
         """Take the next free number by creating its file: only one writer can create it."""
@@ -103,12 +103,12 @@ def _flat(metrics: dict[str, Any]) -> dict[str, Any]:
     return metrics | asked | times
 
 
-def _of_the_text(rows: list[dict[str, Any]], stats: Stats) -> list[dict[str, Any]]:
+def _of_the_text(records: list[dict[str, Any]], stats: Stats) -> list[dict[str, Any]]:
     """One record for each token of the text, in order. In mode `auto` more tokens may have been recorded than were
     taken."""
     known: dict[int, dict[str, Any]] = {}
-    for row in rows:
-        at = row["position"] - stats.prompt_tokens
-        if 0 <= at < len(stats.token_ids) and row["token"] == stats.token_ids[at]:
-            known.setdefault(at, row)
+    for record in records:
+        at = record["position"] - stats.prompt_tokens
+        if 0 <= at < len(stats.token_ids) and record["token"] == stats.token_ids[at]:
+            known.setdefault(at, record)
     return [known[at] for at in sorted(known)]

@@ -154,7 +154,7 @@ def test_one_connection_serves_several_texts(verifier: Verifier) -> None:
 
 def test_stream_that_continues_after_its_summary_is_refused() -> None:
     events: list[tuple[float, str, Any]] = [(0.1, "tokens", SOME), (0.1, "tokens", SOME), (0.1, "end", END)]
-    with pytest.raises(BadReply, match="goes on behind its summary"):
+    with pytest.raises(BadReply, match="continues after its summary"):
         _read(Streaming([*events, (0.1, "tokens", SOME)]))
 
 

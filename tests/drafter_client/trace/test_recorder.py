@@ -1,4 +1,4 @@
-"""The recorder by itself: whatever answers come, its rows add up with the counters of the run."""
+"""Recorder: its records add up with the statistics of the run, for any responses."""
 
 import pytest
 from hypothesis import given
