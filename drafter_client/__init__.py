@@ -1,4 +1,4 @@
-"""The drafter: a small model on this machine guesses ahead, a verifier elsewhere says which guesses stand.
+"""The drafter: a small model on this machine drafts tokens, and a verifier on another machine accepts or rejects them.
 
     from drafter_client import Options, Pair, Tokens
 
@@ -7,10 +7,11 @@
             if isinstance(event, Tokens):
                 print(event.text, end="", flush=True)
 
-`AsyncPair` is the same for asyncio. What goes wrong is a `DrafterError` (by kind in `drafter_client.errors`), what the
-verifier refuses a `SpecPairError` (in `speculation.errors`), and a failing engine here a `BackendError`.
+`AsyncPair` is the same for asyncio. Errors on this machine are `DrafterError`s (`drafter_client.errors` lists them), a
+request that the verifier refuses raises a `SpecPairError` (`speculation.errors`), and a failing engine on this machine
+raises a `BackendError`.
 
-What drafts is a `DraftModel`, a `Lookup`, or a program's own `Drafter`, brought in with `Custom`.
+The source of drafts is a `DraftModel`, a `Lookup`, or a `Drafter` of your own, wrapped in `Custom`.
 """
 
 from importlib import import_module
@@ -68,7 +69,7 @@ __all__ = [
     "memory_file",
 ]
 
-# Each comes when it is asked for: so a command that is part of this package begins before the rest is imported.
+# Each name is imported on first use, so that a command of this package starts before the rest is imported.
 _HOMES = {
     "AsyncGeneration": "drafter_client.async_pair",
     "AsyncPair": "drafter_client.async_pair",

@@ -6,7 +6,7 @@ from command_line import start
 
 
 def main() -> int:
-    """Exit status."""
+    """Run the command line and return its exit status."""
     return start.run("drafter_client.cli.program")
 
 

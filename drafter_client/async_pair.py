@@ -1,4 +1,4 @@
-"""The pair for programs on asyncio: the same events, awaited."""
+"""The pair for asyncio programs: the same events, awaited."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class AsyncPair:
-    """A `Pair`, in an `async with` block. The event loop is free meanwhile: drafting has threads of its own."""
+    """A `Pair` for `async with`. Drafting and verifying run in separate threads, so the event loop stays free."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class AsyncPair:
         patience: float = PATIENCE,
         on_outage: Callable[[Outage], None] | None = None,
     ) -> None:
-        """As for `Pair`, but that what stands in the way is raised where the block begins. `on_outage` is called by a
-        thread that is not the event loop's."""
+        """The arguments of `Pair`; errors are raised when the block is entered. `on_outage` is called in a thread other
+        than the event loop's."""
         self._make = partial(
             Pair,
             verifier,
@@ -51,7 +51,8 @@ class AsyncPair:
             patience=patience,
             on_outage=on_outage,
         )
-        self._threads = ThreadPoolExecutor(max(1, texts), thread_name_prefix="pair")  # of our own: texts take long
+        # Not the event loop's default pool, which long texts would block.
+        self._threads = ThreadPoolExecutor(max(1, texts), thread_name_prefix="pair")
         self._pair: Pair | None = None
         self._why_none = "this pair is not open yet: use it in an `async with` block"
         self._works: WeakSet[_Work] = WeakSet()
@@ -61,7 +62,7 @@ class AsyncPair:
         try:
             self._pair = await asyncio.shield(asyncio.wrap_future(making))
         except BaseException:
-            making.add_done_callback(_close_if_made)  # of a cancelled task, it goes on to be made
+            making.add_done_callback(_close_if_made)  # if the task was cancelled, the thread still makes the pair
             self._threads.shutdown(wait=False)
             raise
         return self
@@ -71,7 +72,7 @@ class AsyncPair:
     ) -> None:
         pair = self._opened()
         self._pair, self._why_none = None, "this pair is closed"
-        pair.wait_no_more()  # at once: the threads may be busy waiting
+        pair.wait_no_more()  # directly, since all threads may be busy waiting for a verifier
         try:
             await asyncio.shield(self._run(lambda: self._close(pair)))
         finally:
@@ -89,22 +90,22 @@ class AsyncPair:
 
     @property
     def target(self) -> ModelInfo:
-        """What the verifier serves."""
+        """The model that the verifier serves."""
         return self._opened().target
 
     async def encode(self, prompt: str) -> list[int]:
-        """Token ids of a prompt, as the target reads it."""
+        """Encode a prompt with the target's vocabulary."""
         pair = self._opened()
         return await self._run(lambda: pair.encode(prompt))
 
     async def chat(self, message: str, system: str | None = None) -> list[int]:
-        """Token ids of a message to the target, by its own chat template. Raises NoChatTemplate."""
+        """Encode a message with the target's chat template. Raises NoChatTemplate."""
         pair = self._opened()
         return await self._run(lambda: pair.chat(message, system))
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> "AsyncGeneration":
-        """Begin to continue `prompt`, text or token ids: an asynchronous iterator of events, which raises what
-        `Pair.generate` does, too."""
+        """Begin to continue `prompt`, text or token ids. Returns an asynchronous iterator of events, which also raises
+        the errors of `Pair.generate`."""
         pair = self._opened()
         work = _Work(lambda: pair.generate(prompt, options))
         self._works.add(work)
@@ -120,7 +121,7 @@ def _close_if_made(making: "Future[Pair]") -> None:
 
 
 class _Work:
-    """A `Generation` that is begun, carried on and closed by threads, one at a time."""
+    """A `Generation` that threads begin, continue and close, one thread at a time."""
 
     def __init__(self, begin: Callable[[], Generation]) -> None:
         self._begin = begin
@@ -129,7 +130,7 @@ class _Work:
         self.generation: Generation | None = None
 
     def step(self) -> Event | None:
-        """The next event, None behind the last."""
+        """The next event; None after the last."""
         with self._lock:
             if self.closed:
                 return None
@@ -138,12 +139,12 @@ class _Work:
             return next(self.generation, None)
 
     def wait_no_more(self) -> None:
-        """As `Generation` has it. At once."""
+        """As `Generation.wait_no_more`; returns at once."""
         if self.generation is not None:
             self.generation.wait_no_more()
 
     def close(self) -> None:
-        """Wait for the step under way, and end the generation."""
+        """Wait for the step that is running, then end the generation."""
         with self._lock:
             self.closed = True
             if self.generation is not None:
@@ -151,15 +152,15 @@ class _Work:
 
 
 class AsyncGeneration:
-    """A `Generation`, awaited event by event; for one task at a time.
+    """A `Generation` whose events are awaited, by one task at a time.
 
-    It ends early when it is closed, or its `async with` block left, or the task that awaits an event is cancelled; also
-    when nothing refers to it any more. To end it takes as long as the exchange under way with the verifier; one that
-    went away is waited for no more.
+    The text ends early when the generation is closed, when its `async with` block is left, when the task that awaits an
+    event is cancelled, or when nothing refers to the generation any more. The end waits for the request that is under
+    way, but not for a lost verifier.
     """
 
     def __init__(self, work: "_Work", threads: ThreadPoolExecutor) -> None:
-        """The work is done in the `threads`, from when the first event is asked for."""
+        """`threads` run the work, which begins when the first event is requested."""
         self._work = work
         self._events = _follow(work, threads)  # does not refer to this object: see `Generation`
 
@@ -178,12 +179,12 @@ class AsyncGeneration:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End it: nothing more is drafted or asked for, and the verifier forgets its session."""
+        """End the text: nothing more is drafted or requested, and the verifier releases the session."""
         self._work.wait_no_more()
         await self._events.aclose()
 
     async def read(self) -> Finished:
-        """Wait for the end of the text."""
+        """Read all events and return the last one. Raises RuntimeError if they were read before."""
         async for event in self:
             if isinstance(event, Finished):
                 return event
@@ -191,7 +192,7 @@ class AsyncGeneration:
 
     @property
     def stats(self) -> Stats:
-        """Filled on the way, complete when the text ends, however it ends. Empty before the first event."""
+        """Filled during the run, complete at its end, also if it ends early or fails. Empty before the first event."""
         return Stats() if self._work.generation is None else self._work.generation.stats
 
     @property
@@ -201,11 +202,11 @@ class AsyncGeneration:
 
 
 async def _follow(work: _Work, threads: ThreadPoolExecutor) -> AsyncGenerator[Event, None]:
-    """Its end, for whatever reason, is the end of the work."""
+    """Yield the events; when this generator ends, for whatever reason, close the work."""
     try:
         while not work.closed and (event := await asyncio.wrap_future(threads.submit(work.step))) is not None:
             yield event
     finally:
-        work.wait_no_more()  # at once: the thread that would close it may be busy waiting
-        if not work.closed:  # as it is where the pair was closed before
+        work.wait_no_more()  # directly, since the thread that would close the work may be busy waiting
+        if not work.closed:  # it is closed already if the pair was closed first
             await asyncio.shield(asyncio.wrap_future(threads.submit(work.close)))

@@ -1,4 +1,4 @@
-"""What can go wrong on the drafter's side. Errors that the verifier reports are `speculation.errors`."""
+"""Errors on the drafter's side. Errors that the verifier reports are in `speculation.errors`."""
 
 from drafters.errors import BadDrafter as BadDrafter
 from drafters.errors import DrafterError as DrafterError
@@ -6,76 +6,76 @@ from drafters.errors import StrategyRefused as StrategyRefused
 
 
 class BadUrl(DrafterError):
-    """The verifier's address cannot be one."""
+    """The verifier's address is not a valid URL."""
 
 
 class BadKey(DrafterError):
-    """The API key cannot be sent, or is not the verifier's."""
+    """The API key cannot be sent, or the verifier does not accept it."""
 
 
 class VerifierUnreachable(DrafterError):
-    """Nothing answers at the address."""
+    """No server answers at the verifier's address."""
 
 
 class ConnectionLost(DrafterError):
-    """The connection broke within an exchange; sending the same request again is safe."""
+    """The connection broke during a request; the same request can safely be sent again."""
 
 
 class VerifierTimeout(DrafterError):
-    """No answer in time."""
+    """The response did not come in time."""
 
 
 class BadReply(DrafterError):
-    """What answered does not speak the protocol."""
+    """The response does not follow the protocol."""
 
 
 class ModelChanged(DrafterError):
-    """A verifier that went away in the middle of a text came back with another model."""
+    """After an outage in the middle of a text the verifier serves another model."""
 
 
 class VocabularyMismatch(DrafterError):
-    """A token id would mean one thing here and another there."""
+    """A token id has different meanings in the vocabularies of drafter and verifier."""
 
 
 class BadOption(DrafterError):
-    """A choice about a text makes no sense."""
+    """An option has an invalid value."""
 
 
 class PairBusy(DrafterError):
-    """A pair is asked for more texts at a time than it was made for."""
+    """More texts are generated at once than the pair was made for."""
 
 
 class BadPrompt(DrafterError):
-    """The prompt is missing, unreadable or not text."""
+    """The prompt is missing, unreadable, too long, or not text."""
 
 
 class BadPromptFile(BadPrompt):
-    """A file of prompts is none; the message names the file and the line."""
+    """A file is not a valid file of prompts; the message names the file and the line."""
 
 
 class BadOutput(DrafterError):
-    """Results cannot be written there."""
+    """Results cannot be written to the given file."""
 
 
 class OutputBusy(BadOutput):
-    """Another run writes its results there."""
+    """Another run is writing its results to the same file."""
 
 
 class ForeignOutput(BadOutput):
-    """The file holds something else than results, and is left as it is."""
+    """The file holds something other than results; it is left unchanged."""
 
 
 class OtherResults(BadOutput):
-    """The file holds results of other prompts, or made with other settings."""
+    """The file holds results of other prompts or of other settings."""
 
 
 class NoChatTemplate(DrafterError):
-    """`--chat` with a model that has no chat template, or one that cannot be rendered."""
+    """The target model has no chat template, or its template cannot be rendered."""
 
 
 class TraceError(DrafterError):
-    """A profile cannot be written, or what was to be read is none."""
+    """A trace cannot be written or read."""
 
 
 class NoPicture(DrafterError):
-    """A picture cannot be drawn or written."""
+    """A plot cannot be drawn or written."""

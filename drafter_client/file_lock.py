@@ -1,4 +1,4 @@
-"""A file for one writer at a time, among all processes. On Windows for whoever asks: one process there, please."""
+"""Lock a file against other processes. On Windows there is no lock: use one process at a time there."""
 
 import sys
 
@@ -7,9 +7,10 @@ if sys.platform != "win32":
 
 
 def take(descriptor: int, *, wait: bool) -> bool:
-    """Whether the open file is this descriptor's alone, until it is closed or the process dies.
+    """Lock an open file until its descriptor is closed or the process ends. Returns whether it was locked.
 
-    `wait`: until the one before has given it back. Raises OSError where the file system has no locks.
+    `wait`: wait until another lock on the file is released; otherwise return False. Raises OSError if the file system
+    has no locks. Windows: always True, without a lock.
     """
     if sys.platform != "win32":
         try:

@@ -1,4 +1,4 @@
-"""What may be chosen about one text."""
+"""The options of one text."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -23,28 +23,32 @@ _NUMBERS: dict[str, tuple[type, ...]] = {
 
 
 class Mode(StrEnum):
-    """Who drafts. Under the strategies in `DRAFTER_INVARIANT` the text is the same in each."""
+    """Where drafting takes place. Under the strategies in `DRAFTER_INVARIANT` the text is the same in every mode."""
 
-    REMOTE = "remote"  # this machine
-    FUSED = "fused"  # the verifier, with a draft model of its own
-    TARGET = "target"  # nobody: the target alone
-    AUTO = "auto"  # whichever of these is the fastest here, as measured on the way
+    REMOTE = "remote"  # on this machine
+    FUSED = "fused"  # on the verifier, with the server's draft model
+    TARGET = "target"  # nowhere: the target decodes alone
+    AUTO = "auto"  # in the fastest of these modes, as measured during generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a text is to be continued. Raises BadOption for values that make no sense.
+    """How to continue a text. Raises BadOption for invalid values.
 
-    Without drafting here `draft_n`, `lookup` and `lockstep` mean nothing, but that `draft_n` counts in mode fused, too.
+    `draft_n`, `lookup` and `lockstep` apply to drafting on this machine; `draft_n` also applies to mode `fused`.
 
-    `mode`          who drafts
-    `strategy`      rule by which drafts are accepted
-    `threshold`     for the strategy of that name: a draft stands that the target gives more
-    `explain`       have each token come with the decision on it
-    `seed`          the same seed gives the same text; None: drawn, and reported
-    `draft_n`       fixed drafts a guess; None: as many as pay
-    `lookup`        draft what followed in the text before, too, where that is likelier to stand than the model's draft
-    `lockstep`      draft, send, wait: nothing side by side. Some strategies allow nothing else
+    `max_tokens`    maximum number of tokens to generate
+    `temperature`   0: greedy
+    `top_k`         0: off
+    `top_p`         1: off
+    `mode`          where drafting takes place
+    `strategy`      the rule that decides which draft tokens are accepted
+    `threshold`     for the strategy `threshold`: a draft token is accepted if the target's probability of it is greater
+    `explain`       attach to each token the decision why it was committed
+    `seed`          the same seed gives the same text; None: a random seed, which is reported
+    `draft_n`       fixed number of draft tokens in each verify request; None: as many as pay off
+    `lookup`        also draft by prompt lookup, where that is likelier to be accepted than the model's draft
+    `lockstep`      draft, send, wait: no overlap. Some strategies work in lockstep only
     """
 
     max_tokens: int = 128
@@ -62,20 +66,23 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, types in _NUMBERS.items():
-            if type(getattr(self, name)) not in types:  # compared: True is no number here
-                raise BadOption(f"{name} is no number that it can be: {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if type(value) not in types:  # isinstance would take True for a number
+                allowed = " or ".join("None" if each is NoneType else each.__name__ for each in types)
+                raise BadOption(f"{name} must be of type {allowed}, got {value!r}")
         if self.max_tokens < 1:
             raise BadOption(f"max_tokens must be at least 1, got {self.max_tokens}")
         if self.draft_n is not None and self.draft_n < 0:
             raise BadOption(f"draft_n must be None or at least 0, got {self.draft_n}")
         for name, known in (("strategy", Strategy), ("mode", Mode)):
             try:
-                object.__setattr__(self, name, known(getattr(self, name)))  # a plain "target" will do
+                object.__setattr__(self, name, known(getattr(self, name)))  # accepts a plain string such as "target"
             except ValueError:
                 raise BadOption(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}") from None
         lossy = self.strategy is Strategy.THRESHOLD
         if lossy != (self.threshold is not None):
-            raise BadOption("threshold: the strategy threshold needs one, and no other has any")
+            need = "needs a threshold" if lossy else "takes no threshold: set it to None"
+            raise BadOption(f"the strategy {self.strategy} {need}, got {self.threshold}")
         if self.threshold is not None and not 0.0 <= self.threshold < 1.0:
             raise BadOption(f"threshold must be at least 0 and below 1, got {self.threshold}")
         try:
@@ -84,21 +91,21 @@ class Options:
             raise BadOption(str(error)) from None
 
     def settled(self) -> "Options":
-        """The same with a seed, drawn where none was given."""
+        """The same options with a seed; a random one if none was given."""
         return self if self.seed is not None else replace(self, seed=secrets.randbelow(gumbel.SEED_LIMIT))
 
     @property
     def sampling(self) -> Sampling:
-        """How tokens are drawn; the seed is 0 until `settled`."""
+        """How tokens are sampled; the seed is 0 if none was given, see `settled`."""
         return Sampling(self.seed or 0, self.temperature, self.top_k, self.top_p)
 
     @property
-    def in_turns(self) -> bool:
-        """Whether draft, send, wait is all that there is."""
+    def lockstep_only(self) -> bool:
+        """Whether this text is generated in lockstep, as requested or as the strategy requires."""
         return self.lockstep or self.strategy not in DRAFTER_INVARIANT
 
     def described(self) -> dict[str, Any]:
-        """How tokens are drawn, as the verifier reports it (`speculation.protocol.messages.sampling_body`)."""
+        """How tokens are sampled, in the form the verifier reports (`speculation.protocol.messages.sampling_body`)."""
         names = ("seed", "temperature", "top_k", "top_p")
         body = {name: getattr(self, name) for name in names} | {"strategy": str(self.strategy), "noise": gumbel.NAME}
         return body if self.threshold is None else body | {"threshold": self.threshold}

@@ -1,4 +1,4 @@
-"""A verifier and what drafts for it, as one language model: the library beneath the command line."""
+"""A verifier and its drafter as one language model: the library that the command line and programs use."""
 
 import threading
 import time
@@ -38,25 +38,25 @@ from speculation.sampling.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
-_PINGS = 2  # at the start, beside that of the handshake
+_PINGS = 2  # at the start, in addition to the one of the handshake
 _MISSING = {
     Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
     "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode",
-    Mode.REMOTE: "there is nothing here that drafts: make the pair with something, or choose fused or target",
+    Mode.REMOTE: "this pair has no drafter: make it with a draft source, or choose the mode fused or target",
 }
 
 
 class _TextPlace(NamedTuple):
-    """What one text needs for itself."""
+    """The client and the drafter of one text at a time."""
 
     client: VerifierClient
     drafter: Callable[[Sampling, Strategy], Drafter]
 
 
 class Pair:
-    """A verifier, and what drafts for it here. Close it, or use it in a `with` block.
+    """A verifier and the drafter on this machine. Close the pair, or use it in a `with` block.
 
-    Texts are written one at a time, or `texts` at a time by as many threads.
+    It generates up to `texts` texts at a time, each read by a separate thread.
     """
 
     def __init__(
@@ -74,16 +74,18 @@ class Pair:
         on_outage: Callable[[Outage], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Load what drafts, wait until the verifier is ready, and make sure that ids mean the same to both.
+        """Wait until the verifier is ready, load the draft model, and check that both use the same vocabulary.
 
-        `draft`: None leaves the drafting to the verifier. `branches`: continuations that may be followed at once, to
-        be ready for corrections. `profile`: a folder in which each text leaves what happened while it was written
-        (docs/profile.md). `memory`: a file in which mode `auto` remembers what each mode came to (`memory_file()` is
-        that of the command line); None: nothing is remembered. `patience`: seconds to wait, from here on, for a
-        verifier that went away; texts go on when it is back, and else raise what showed that it is gone. `on_wait`
-        hears the progress of a verifier that loads its model, 0 to 1; `on_outage` hears about once a second that it is
-        waited for. `clock` is in seconds.
-        Raises SpecPairError, DrafterError or BackendError with what stands in the way.
+        `verifier`: its URL. `draft`: the source of drafts; None: nothing is drafted on this machine. `api_key`: the
+        verifier's, if it needs one. `branches`: continuations that are drafted at once, so that drafts are ready for
+        likely recovered tokens. `texts`: texts that may be generated at a time. `profile`: a folder to which a trace of
+        each text is written (docs/profile.md). `memory`: a file in which mode `auto` keeps its measurements of each
+        mode; `memory_file()` is the command line's; None: nothing is kept. `patience`: seconds to wait for a lost
+        verifier; a text resumes when the verifier is back, and otherwise raises the error that showed the loss.
+        `on_wait`: called with the progress (0 to 1, or None) of a verifier that loads its model. `on_outage`: called
+        about once a second while a lost verifier is waited for. `clock`: in seconds.
+
+        Raises SpecPairError, DrafterError or BackendError if the verifier or the draft model cannot be used.
         """
         for name, count in (("branches", branches), ("texts", texts)):
             if count < 1:
@@ -92,8 +94,8 @@ class Pair:
             raise BadOption(f"patience must be at least 0 seconds, got {patience!r}")
         self._clock = clock
         self._free: SimpleQueue[_TextPlace] = SimpleQueue()
-        self._encoding = threading.Lock()  # the verifier may do it, over one connection
-        self._profile = None if profile is None else TraceFolder(profile)
+        self._encoding = threading.Lock()  # the verifier may have to encode, over a single connection
+        self._trace = None if profile is None else TraceFolder(profile)
         self._generations: WeakSet[Generation] = WeakSet()
         self._closed = False
         self._outages = Outages(patience, on_outage)
@@ -102,13 +104,14 @@ class Pair:
             client.wait_until_ready(on_wait=on_wait)
             self._drafting: Drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
             for drafter in self._drafting.drafters:
-                own = stack.enter_context(closing(client.another()))  # prompts are encoded while texts are written
-                own.round_trip_ms = client.round_trip_ms
-                own.transport.connect()
-                self._free.put(_TextPlace(own, drafter))
+                # Not `client` itself, which may encode prompts while texts are generated.
+                text_client = stack.enter_context(closing(client.another()))
+                text_client.round_trip_ms = client.round_trip_ms
+                text_client.transport.connect()
+                self._free.put(_TextPlace(text_client, drafter))
             self._texts = self._free.qsize()
             self._link_ms = min(client.round_trip_ms, client.least_round_trip_ms(_PINGS))
-            self._chooser = ModeSelection(
+            self._selection = ModeSelection(
                 self.modes,
                 self.target,
                 self._drafting.name,
@@ -116,7 +119,7 @@ class Pair:
                 clock(),
                 None if memory is None else ModeMemory(memory),
             )
-            self._look = stack.enter_context(closing(LatencyProbe(client.another(), self._chooser, clock)))
+            self._probe = stack.enter_context(closing(LatencyProbe(client.another(), self._selection, clock)))
             self._open = stack.pop_all()
 
     def __enter__(self) -> "Pair":
@@ -128,10 +131,10 @@ class Pair:
         self.close()
 
     def close(self) -> None:
-        """End generations, close connections and free the draft model, whatever goes wrong with one of these.
+        """End all generations, close the connections and free the draft model, even if one of these fails.
 
-        Waits for the steps that other threads are at, but not for a verifier that went away. Not to be called by what
-        such a step waits for, as a drafter is.
+        Waits for the steps that other threads are running, but not for a lost verifier. Must not be called from within
+        such a step, for example by a drafter.
         """
         self._closed = True
         self.wait_no_more()
@@ -141,52 +144,55 @@ class Pair:
                 stack.callback(generation.close)
 
     def wait_no_more(self) -> None:
-        """Wait no more for a verifier that went away: texts that do end as they are. From any thread, and at once."""
+        """Wait no longer for a lost verifier, now or later: texts that do, end where they are. May be called from any
+        thread; returns at once."""
         self._outages.stop.set()
 
     @property
     def round_trip_ms(self) -> float:
-        """The way to the verifier and back, as measured at the start."""
+        """Round trip to the verifier, milliseconds, as measured at the start."""
         return self._link_ms
 
     @property
     def target(self) -> ModelInfo:
-        """What the verifier serves."""
+        """The model that the verifier serves."""
         return self._drafting.info
 
     @property
     def draft_model(self) -> str | None:
-        """What drafts here; None: nothing does."""
+        """Name of the drafter on this machine; None: there is none."""
         return self._drafting.name
 
     def encode(self, prompt: str) -> list[int]:
-        """Token ids of a prompt, as the target reads it. From any thread."""
+        """Encode a prompt with the target's vocabulary. May be called from any thread."""
         with self._encoding:
             return self._drafting.vocabulary.encode(prompt)
 
     def chat(self, message: str, system: str | None = None) -> list[int]:
-        """Token ids of a message to the target, by its own chat template. From any thread. Raises NoChatTemplate."""
+        """Encode a message with the target's chat template. May be called from any thread. Raises NoChatTemplate."""
         with self._encoding:
             return chat_ids(self.target.chat_template, self._drafting.vocabulary, message, system)
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
-        """Begin to continue `prompt`, text or token ids: an iterator of events.
+        """Begin to continue `prompt`, text or token ids. Returns an iterator of events.
 
-        Raises BadPrompt, BadOption; RuntimeError when the pair is closed. What comes up on the way is raised by the
-        iterator, PairBusy by its first step.
+        Raises BadPrompt, BadOption; RuntimeError when the pair is closed. Later errors are raised by the iterator,
+        PairBusy by its first step.
         """
         if self._closed:
             raise RuntimeError("this pair is closed")
         prompt_ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        if not prompt_ids:  # a vocabulary without a begin token that drops spaces leaves nothing of a prompt of spaces
+        if not prompt_ids:  # some vocabularies have no begin token and drop spaces: a prompt of spaces becomes empty
             raise BadPrompt("the prompt is empty, as the model reads it: give at least one character that is no space")
         size = self.target.vocabulary.size
         for token in prompt_ids:
-            if not 0 <= token < size:  # an engine here would read it before the verifier could refuse it
-                raise BadPrompt(f"the prompt holds {token}, which is no token id of the target: it has {size}")
+            if not 0 <= token < size:  # the draft engine may read the prompt before the verifier can refuse it
+                raise BadPrompt(
+                    f"the prompt holds {token}, which is no token id of the target: its ids are 0 to {size - 1}"
+                )
         options = options.settled()
         if options.mode not in (*self.modes, Mode.AUTO):
-            raise BadOption(f"mode {options.mode}: {_MISSING.get(options.mode, 'there is none such')}")
+            raise BadOption(f"mode {options.mode}: {_MISSING.get(options.mode, 'the verifier does not offer it')}")
         stats = Stats(model=self.target.name, mode=options.mode, sampling=options.described())
         if len(prompt_ids) + options.max_tokens > self.target.context_length:
             stats.context = self.target.context_length
@@ -198,17 +204,17 @@ class Pair:
 
     @property
     def modes(self) -> list[Mode]:
-        """What there is to choose from, but for `auto`."""
-        here = [] if self._drafting.name is None else [Mode.REMOTE]
-        return here + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in self.target.modes]
+        """The available modes other than `auto`."""
+        local = [] if self._drafting.name is None else [Mode.REMOTE]
+        return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in self.target.modes]
 
     @property
     def fastest(self) -> Mode | None:
-        """The mode that `auto` holds for the fastest; None while that one was not measured."""
-        return self._chooser.settled
+        """The mode that `auto` expects to be the fastest; None until that mode was measured."""
+        return self._selection.settled
 
     def _write(self, text: TextSession, options: Options, stats: Stats) -> Run:
-        with self._seat() as place, self._observed(options, stats) as observer:
+        with self._place() as place, self._observed(options, stats) as observer:
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
             drafter = place.drafter(options.sampling, options.strategy) if may_draft else None
             bounds = self._bounds(place.client, text.prompt_ids, options)
@@ -241,17 +247,17 @@ class Pair:
         stats: Stats,
     ) -> Run:
         if drafter is not None:
-            self._chooser.know(drafter, text.prompt_ids, self._clock)
+            self._selection.time_draft_steps(drafter, text.prompt_ids, self._clock)
         try:
-            yield from automatic(client, begin, self._chooser, self._look, bounds, text, options, stats, self._clock)
+            yield from automatic(client, begin, self._selection, self._probe, bounds, text, options, stats, self._clock)
         finally:
-            # Other ways of drafting, and a draft model that fails, are no measure for what is usual.
+            # Lockstep, a fixed draft length or a failed draft model would distort the rates for later runs.
             failed = isinstance(drafter, FallbackDrafter) and drafter.failure is not None
-            if not options.in_turns and options.draft_n is None and not failed:
-                self._chooser.keep()
+            if not options.lockstep_only and options.draft_n is None and not failed:
+                self._selection.keep()
 
     def _observed(self, options: Options, stats: Stats) -> AbstractContextManager[Observer | None]:
-        return nullcontext() if self._profile is None else self._profile.run(stats, asdict(options))
+        return nullcontext() if self._trace is None else self._trace.run(stats, asdict(options))
 
     def _remote(
         self,
@@ -272,7 +278,7 @@ class Pair:
             stats,
             self._clock,
             length=options.draft_n,
-            mechanisms=LOCKSTEP if options.in_turns else Mechanisms(self_continue=self.target.self_continue),
+            mechanisms=LOCKSTEP if options.lockstep_only else Mechanisms(self_continue=self.target.self_continue),
             lookup=options.lookup and not self._drafting.looks_up,
             observer=observer,
         )
@@ -299,7 +305,7 @@ class Pair:
         return ResponseBounds(client.url, vocabulary.size, most, frozenset(vocabulary.ends))
 
     @contextmanager
-    def _seat(self) -> Generator[_TextPlace, None, None]:
+    def _place(self) -> Generator[_TextPlace, None, None]:
         try:
             place = self._free.get_nowait()
         except Empty:

@@ -1,4 +1,4 @@
-"""What drafts for a verifier: a model of its vocabulary or of another, a lookup in the text, a program's own idea."""
+"""Sources of drafts: a draft model with the target's vocabulary or another one, prompt lookup, or a custom drafter."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
@@ -29,22 +29,21 @@ from speculation.sampling.sampling import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """Drafters to be, what they draft for, and the vocabulary in which the text is read and shown."""
+    """An opened source: makers of drafters, the target's info, and the vocabulary that encodes and decodes the text."""
 
-    name: str | None  # None: nothing drafts here
+    name: str | None  # None: nothing is drafted on this machine
     info: ModelInfo
     vocabulary: Vocabulary
-    drafters: list[
-        Callable[[Sampling, Strategy], Drafter]
-    ]  # one for each text at a time: a new drafter for every next text
-    looks_up: bool = False  # it is a lookup already
+    # One maker for each text at a time; it makes a new drafter for every text.
+    drafters: list[Callable[[Sampling, Strategy], Drafter]]
+    looks_up: bool = False  # the drafters do prompt lookup themselves
 
 
 class Source(Protocol):
-    """What a `Pair` can draft with."""
+    """A source of drafts for a `Pair`."""
 
     def open(self, client: VerifierClient, branches: int, texts: int) -> AbstractContextManager[Drafting]:
-        """Ready to draft for the verifier that `client` asks: so many texts, along so many continuations, at once.
+        """Prepare to draft for the verifier of `client`: `texts` texts at a time, with `branches` continuations each.
 
         Raises ModelLoadError, VocabularyMismatch, and what the client raises.
         """
@@ -52,13 +51,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """A small model on this machine. `engine`: settings of its engine; its model and rows are chosen here."""
+    """A draft model on this machine. `engine`: settings of its engine; the model and the slots in it are overridden."""
 
     path: Path = DEFAULT_DRAFT
     backend: str = "llama_cpp"
     engine: LoadOptions = field(default_factory=LoadOptions)
-    translate: bool = False  # where its vocabulary is another one, draft through text
-    progress: Telling = unsaid  # who is told how far loading is
+    translate: bool = False  # if its vocabulary differs from the target's, translate drafts through text
+    progress: Telling = unsaid  # reports the progress of loading
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
@@ -94,16 +93,17 @@ def _translating(engine: Backend, target: Vocabulary, sampling: Sampling, strate
 
 
 def _emptied(engine: Backend) -> Backend:
-    """For the next text: what the last one left would take room beside it."""
-    for row in range(engine.rows):
-        if engine.length(row):  # each waits for the pass under way
-            engine.release(row)
+    """The engine with its slots released: the last text would take memory from the next one."""
+    for slot in range(engine.rows):
+        if engine.length(slot):  # a release may have to wait for a pass under way
+            engine.release(slot)
     return engine
 
 
 @contextmanager
 def _lent(backend: Backend, texts: int) -> Iterator[list[Backend]]:
-    """The engine itself for one text; for several, an equal part of its rows for each. Closes it in the end."""
+    """The engine itself for one text; for several, a view of an equal part of its slots for each. Closes it in the
+    end."""
     with ExitStack() as stack:
         if texts == 1:
             yield [stack.enter_context(closing(backend))]
@@ -114,24 +114,25 @@ def _lent(backend: Backend, texts: int) -> Iterator[list[Backend]]:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """No model: what the last tokens were followed by when they stood in the text before."""
+    """Prompt lookup without a model: if the last tokens occurred earlier in the text, what followed them is drafted."""
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info, vocabulary = _told_by(client)
+        info, vocabulary = _remote_vocabulary(client)
         yield Drafting(NAME, info, vocabulary, [lambda *_: NgramDrafter(branches)] * texts, looks_up=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """A drafter of a program's own. `make`: a new one for each text, given the target's vocabulary and the sampling."""
+    """A custom drafter. `make(vocabulary, sampling)` is called for each text with the target's vocabulary and returns a
+    new drafter."""
 
     make: Callable[[Vocabulary, Sampling], Drafter]
     name: str = "custom drafter"
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info, vocabulary = _told_by(client)
+        info, vocabulary = _remote_vocabulary(client)
         drafter = partial(self._drafter, vocabulary)
         yield Drafting(self.name, info, vocabulary, [drafter] * texts)
 
@@ -141,20 +142,20 @@ class Custom:
 
 @dataclass(frozen=True, slots=True)
 class Undrafted:
-    """Nothing drafts here."""
+    """No drafting on this machine."""
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info, vocabulary = _told_by(client)
+        info, vocabulary = _remote_vocabulary(client)
         yield Drafting(None, info, vocabulary, [_refuse] * texts)
 
 
 def _refuse(*_: object) -> Drafter:
-    raise BadOption("there is nothing here that drafts")
+    raise BadOption("this pair has no drafter: make it with a draft source")
 
 
-def _told_by(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
-    """What there is without a model here: all that is known of the target, its verifier says."""
+def _remote_vocabulary(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
+    """The target's info, and its vocabulary as served by the verifier, for pairs without a local model."""
     info = client.model()
     vocabulary = RemoteVocabulary(client, info)
     client.ping()
@@ -164,9 +165,9 @@ def _told_by(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
 def load_model(
     backend: str, engine: LoadOptions, model: Path, branches: int = 1, texts: int = 1, progress: Telling = unsaid
 ) -> Backend:
-    """A model with a row for each of so many branches of so many texts. Raises ModelLoadError.
+    """Load a model with a slot for each of `branches` branches of each of `texts` texts. Raises ModelLoadError.
 
-    Each text has a context of its own, as if it were alone; branches of a text share it.
+    Each text has a full context; the branches of a text share it.
     """
     beyond = BRANCH_CELLS * texts * (branches - 1)
     chosen = replace(engine, model=model, rows=branches * texts, contexts=texts, shared_cells=beyond)
@@ -176,5 +177,5 @@ def load_model(
     except ModelLoadError as error:
         if texts == 1:
             raise
-        told = f"rows are for {texts} texts at a time (--concurrency), {branches} for each (--branches)"
-        raise ModelLoadError(f"{error}; {told}") from None
+        reason = f"rows are for {texts} texts at a time (--concurrency), {branches} for each (--branches)"
+        raise ModelLoadError(f"{error}; {reason}") from None

@@ -1,1 +1,1 @@
-"""Chat prompts: the target's chat template, rendered within bounds of time and memory."""
+"""Chat prompts: the target's chat template, rendered within limits of time and memory."""

@@ -1,17 +1,17 @@
-"""Chat prompts: the target's own template rendered over the messages, and control tokens kept out of user text."""
+"""Chat prompts: render the target's chat template, and keep control tokens out of the messages."""
 
 from backends.vocabulary import Kind, Vocabulary
 from drafter_client.chat.template import render
 from drafter_client.errors import NoChatTemplate
 
-_MARK = "\ue000{}\ue001"  # private-use characters: stand in for a message while the template is rendered
+_MARK = "\ue000{}\ue001"  # private-use characters that replace a message while the template is rendered
 
 
 def chat_ids(template: str | None, vocabulary: Vocabulary, user: str, system: str | None = None) -> list[int]:
-    """Token ids of a conversation of one user message, ready for the assistant's answer.
+    """Token ids of a conversation with one user message, up to where the assistant's answer begins.
 
-    A message that spells out a control token is encoded by itself, as plain text, so that it cannot forge one.
-    Raises NoChatTemplate.
+    If a message spells out a control token, the messages are encoded separately, as plain text, so that they cannot
+    forge one. Raises NoChatTemplate if there is no template, or if it cannot be rendered.
     """
     if not template:
         raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")

@@ -1,4 +1,4 @@
-"""A chat template that somebody else wrote, rendered within bounds of time, memory and size."""
+"""Render an untrusted chat template within limits of time, memory and size."""
 
 import json
 import signal
@@ -10,22 +10,22 @@ from typing import Any
 from drafter_client.errors import NoChatTemplate
 from speculation.terminal_text import one_line
 
-MOST_TEMPLATE = 2**20  # characters; those in use have some thousands
-MOST_AROUND = 2**20  # characters that a template may write around the messages
-DEADLINE = 10.0  # seconds, of which the child's start takes some 0.2
+MOST_TEMPLATE = 2**20  # characters; common templates have a few thousand
+MOST_AROUND = 2**20  # characters that a template may add to the messages
+DEADLINE = 10.0  # seconds, including about 0.2 for the start of the child process
 _CHILD = Path(__file__).with_name("template_child.py")
 
 
 def render(template: str, variables: dict[str, Any]) -> str:
-    """The text of a Jinja template. It runs in a child process, which is killed when it takes too long.
+    """Render a Jinja template in a child process, which is killed after `DEADLINE`.
 
-    Raises NoChatTemplate.
+    Raises NoChatTemplate if the template exceeds a limit or fails.
     """
     if len(template) > MOST_TEMPLATE:
         raise _failed(f"it has {len(template)} characters, at most {MOST_TEMPLATE} are taken")
     given = json.dumps(variables)
     request = json.dumps({"template": template, "variables": variables, "most": MOST_AROUND + 4 * len(given)})
-    command = [sys.executable, "-P", str(_CHILD)]  # -P: modules of this folder stand in nobody's way
+    command = [sys.executable, "-P", str(_CHILD)]  # -P: modules in this folder must not shadow others
     try:
         ran = subprocess.run(command, input=request.encode(), capture_output=True, timeout=DEADLINE)
     except subprocess.TimeoutExpired:

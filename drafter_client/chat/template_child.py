@@ -1,7 +1,8 @@
-"""Renders one chat template and ends. A program of its own, since nothing within a program can end a template for sure.
+"""The program that renders one chat template and exits; only as a separate process can a template be ended for sure.
 
-Standard input has one JSON object: `template`, `variables`, and `most`, the characters that may come of it. Standard
-output gets one: `text`, or `error`. It imports nothing of this package: it runs by its path.
+Standard input is one JSON object: `template`, `variables`, and `most`, the maximum length of the result in characters.
+Standard output is one JSON object: `text`, or `error`. The program runs by its path and imports nothing of this
+package.
 """
 
 import json
@@ -14,11 +15,11 @@ _MEMORY = 2**30  # bytes of address space, where the system can limit it
 
 
 class Refused(Exception):
-    """The template says that it cannot be rendered."""
+    """The template called `raise_exception`."""
 
 
 def rendered(template: str, variables: dict[str, object], most: int) -> dict[str, str]:
-    """What goes to standard output."""
+    """The object for standard output."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
@@ -30,7 +31,7 @@ def rendered(template: str, variables: dict[str, object], most: int) -> dict[str
             length += len(part)
             if length > most:
                 return {"error": f"it makes more than {most} characters of the messages"}
-    except Exception as error:  # a template is a program: it can fail in any way
+    except Exception as error:  # a template is a program, so any error can occur
         return {"error": str(error) or type(error).__name__}
     return {"text": "".join(parts)}
 
@@ -44,7 +45,7 @@ def _limit_memory() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    except (ImportError, OSError, ValueError):  # not on this system: the parent's deadline is left
+    except (ImportError, OSError, ValueError):  # not possible on this system: the parent's deadline remains
         pass
 
 

@@ -1,4 +1,4 @@
-"""Tokens to text as they come: a character split over tokens appears once, with its last token."""
+"""Incremental detokenization: a character that is split over several tokens appears once, with the last of them."""
 
 import codecs
 
@@ -6,17 +6,17 @@ from backends.vocabulary import Vocabulary
 
 
 class TextStream:
-    """Incremental decoder over one vocabulary. Bytes that are no valid UTF-8 become U+FFFD, as do unknown ids."""
+    """Incremental decoder over one vocabulary. Invalid UTF-8 and unknown token ids become U+FFFD."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, token: int) -> str:
-        """The text that `token` completes; may be empty."""
-        known = token < self._vocabulary.size  # the target may have more ids
+        """Return the text that `token` completes; it may be empty."""
+        known = token < self._vocabulary.size  # the target's vocabulary may be larger
         return self._decoder.decode(self._vocabulary.decode([token]) if known else b"\xff")
 
     def rest(self) -> str:
-        """What would be left of an unfinished character if nothing more came."""
+        """Return U+FFFD for an unfinished character at the end of the text, else an empty string."""
         return self._decoder.getstate()[0].decode(errors="replace")

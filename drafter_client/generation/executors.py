@@ -1,7 +1,7 @@
 """Run the actions that the controller decides on: draft steps, verify requests, the event stream.
 
-`ThreadedExecutor` gives each of them a thread. The thread in which an event happens reacts to it at once: to hand it to
-another thread would take as long as the decision. In lockstep no two actions run at the same time, and
+`ThreadedExecutor` gives each of them a thread. The thread in which an event happens reacts to it at once: a hand-over
+to another thread would take as long as the decision. In lockstep no two actions run at the same time, and
 `SerialExecutor` runs all of them in the caller's thread.
 """
 
@@ -21,13 +21,13 @@ from speculation.acceptance.decisions import Decision
 from speculation.drafts.node_selection import DraftStep
 from speculation.policy.verifier_timeline import InFlightDraft
 
-_JOIN = 10.0  # seconds; a draft step or a broken-off exchange is over long before
-_PIECE = 512  # tokens of a prompt that are read before looking whether all is over
+_JOIN_TIMEOUT = 10.0  # seconds; a draft step or an aborted exchange ends much earlier
+_READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor is closed
 
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A draft step ended. `onward`: the next one has begun, as the step said."""
+    """A draft step ended. `onward`: the next step has begun without a new order, as `DraftStep.onward` allows."""
 
     expansion: Expansion
     onward: bool = False
@@ -35,7 +35,7 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer to a guess came."""
+    """The response to a verify request arrived."""
 
     in_flight_draft: InFlightDraft
     response: VerifyResponse
@@ -43,56 +43,55 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """The verifier says what it has committed. `own`: by itself, no guess being there."""
+    """The event stream reported committed tokens, from `position` on, or the end of the text."""
 
     position: int
     tokens: list[int]
-    own: bool
+    target_decoded: bool  # whether the tokens come from self-continuation
     finish_reason: str | None
-    forward_ms: float | None = None  # of the pass that brought the last of them, where it was its own
-    decisions: list[Decision] | None = None  # on each of them, where asked for
+    forward_ms: float | None = None  # of the pass that decoded the last token, if that was self-continuation
+    decisions: list[Decision] | None = None  # one for each token, if requested
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Something cannot go on."""
+    """A thread of the executor failed."""
 
     error: BaseException
 
 
 Event = Drafted | Answered | Streamed | Failed
-
-
-React = Callable[[Event], bool]  # says whether whoever waits should look
+React = Callable[[Event], bool]  # returns whether the thread in `Executor.wait` has to wake up
 
 
 class Executor(Protocol):
-    """Carries out steps and guesses, and reacts to what comes of them."""
+    """Runs draft steps and verify requests, and passes the events that they cause to `react`."""
 
     def read(self, text: list[int], held: int) -> None:
-        """Have the drafter read the text so far, of which it may hold so many tokens, while the verifier does."""
+        """Have the drafter read `text` while the verifier reads it; the drafter may hold its first `held` tokens."""
 
     def open(self, session_id: str, position: int, react: React) -> None:
-        """The session to work for, from where on its stream is wanted, and what to do about events, in any thread."""
+        """Begin to work for a session. Its event stream is read from `position` on; `react` may be called in any
+        thread."""
 
     def draft(self, step: DraftStep, text: list[int]) -> None:
         """Begin a draft step; `text` is the committed text, which is only appended to."""
 
     def send(self, in_flight_draft: InFlightDraft) -> None:
-        """Send a guess."""
+        """Send a verify request."""
 
     def wait(self, timeout: float | None) -> bool:
-        """Return when a reaction says so, with False when none did within `timeout` seconds."""
+        """Wait until `react` returns True, at most `timeout` seconds. Returns whether it did."""
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes sent and received so far, beyond the client's own."""
+        """Return the bytes sent and received so far, without those of the caller's client."""
 
     def close(self) -> None:
-        """End whatever is under way."""
+        """Abort all actions under way."""
 
 
 class SerialExecutor:
-    """One thing after the other, on the client's own connection."""
+    """Runs one action after the other, on the client's own connection."""
 
     def __init__(self, client: VerifierClient, drafter: Drafter) -> None:
         self._client, self._drafter = client, drafter
@@ -101,7 +100,7 @@ class SerialExecutor:
         self._react: React
 
     def read(self, text: list[int], held: int) -> None:
-        pass  # it will with the first step
+        pass  # the first draft step reads it
 
     def open(self, session_id: str, position: int, react: React) -> None:
         self._session_id, self._react = session_id, react
@@ -119,34 +118,38 @@ class SerialExecutor:
         if not self._events:
             return False
         self._react(self._events.popleft())
-        return True  # if only to go on with the next event
+        return True  # the caller has to handle the next event, if nothing else
 
     def traffic(self) -> tuple[int, int]:
         return 0, 0
 
     def close(self) -> None:
-        pass  # nothing is ever under way
+        pass  # no action outlives its call
 
 
 class _Lane:
-    """A connection for one guess at a time."""
+    """A connection that carries one verify request at a time."""
 
     def __init__(self, client: VerifierClient) -> None:
         self.client = client
-        self.drafts: SimpleQueue[tuple[InFlightDraft, Callable[[], VerifyResponse]] | None] = SimpleQueue()
+        self.sent: SimpleQueue[tuple[InFlightDraft, Callable[[], VerifyResponse]] | None] = SimpleQueue()
 
 
 class ThreadedExecutor:
-    """A thread for the draft model, one for what it finds while it goes on, one for each guess that may be under way,
-    and one for the event stream."""
+    """Runs all actions in threads.
+
+    One thread runs the draft model. One reacts to a finished draft step while the next one runs. Each verify request
+    that may be in flight has a thread, and so has the event stream.
+    """
 
     def __init__(self, client: VerifierClient, drafter: Drafter, lanes: int, stream: bool) -> None:
+        """`lanes`: verify requests that may be in flight at once. `stream`: whether to read the event stream."""
         self._drafter = drafter
-        self._happened: SimpleQueue[None] = SimpleQueue()
+        self._wake_ups: SimpleQueue[None] = SimpleQueue()
         self._steps: SimpleQueue[tuple[DraftStep | None, list[int]] | None] = SimpleQueue()  # no step: read only
-        self._drafted: deque[Drafted] = deque()  # and not yet reacted to
-        self._reacting = threading.Lock()  # to those, in their order
-        self._going_on: SimpleQueue[bool] = SimpleQueue()  # True: there is one, and the next step is under way
+        self._drafted: deque[Drafted] = deque()  # finished steps that nothing has reacted to yet
+        self._reacting = threading.Lock()  # keeps the reactions to finished steps in order
+        self._step_continues: SimpleQueue[bool] = SimpleQueue()  # True: a step ended and the next has begun; False: end
         self._lanes = [_Lane(client.another()) for _ in range(lanes)]
         self._idle: SimpleQueue[_Lane] = SimpleQueue()
         self._session_id, self._position = "", 0
@@ -155,8 +158,8 @@ class ThreadedExecutor:
         self._opened = threading.Event()
         self._closed = False
         self._clients = [lane.client for lane in self._lanes]
-        work: list[Callable[[], None]] = [self._draft, self._take_in_meanwhile]
-        work += [self._carry(lane) for lane in self._lanes]
+        work: list[Callable[[], None]] = [self._draft, self._react_while_drafting]
+        work += [self._receive(lane) for lane in self._lanes]
         if stream:
             self._clients.append(client.another())
             work.append(self._listen(self._clients[-1]))
@@ -177,24 +180,24 @@ class ThreadedExecutor:
 
     def send(self, in_flight_draft: InFlightDraft) -> None:
         lane = self._idle.get()
-        # Sent from here and now: to wake the lane's thread first takes as long as the rest of it.
-        answer = lane.client.guess(
+        # Sent in this thread: waking the lane's thread takes as long as sending does.
+        response = lane.client.guess(
             self._session_id,
             in_flight_draft.position,
             in_flight_draft.drafts,
             in_flight_draft.next_in_ms,
             in_flight_draft.goes_on,
         )
-        lane.drafts.put((in_flight_draft, answer))
+        lane.sent.put((in_flight_draft, response))
 
     def wait(self, timeout: float | None) -> bool:
         try:
-            self._happened.get(timeout=timeout)
+            self._wake_ups.get(timeout=timeout)
         except Empty:
             return False
         with suppress(Empty):
             while True:
-                self._happened.get_nowait()
+                self._wake_ups.get_nowait()
         return True
 
     def traffic(self) -> tuple[int, int]:
@@ -205,30 +208,30 @@ class ThreadedExecutor:
         self._closed = True
         self._opened.set()
         self._steps.put(None)
-        self._going_on.put(False)
+        self._step_continues.put(False)
         for lane in self._lanes:
-            lane.drafts.put(None)
+            lane.sent.put(None)
         for client in self._clients:
             client.abort()
         for thread in self._threads:
-            thread.join(_JOIN)
+            thread.join(_JOIN_TIMEOUT)
 
     def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
             try:
                 work()
-            except BaseException as error:  # whatever it is, the main thread must not wait for ever
+            except BaseException as error:  # whatever the error is, the caller's thread must not wait for ever
                 self._opened.wait()
-                self._tell(Failed(error))
+                self._report(Failed(error))
 
         return run
 
-    def _tell(self, event: Event) -> None:
+    def _report(self, event: Event) -> None:
         if not self._closed and self._react(event):
-            self._happened.put(None)
+            self._wake_ups.put(None)
 
     def _draft(self) -> None:
-        before = 0  # tokens of the prompt that the first step may have had to wait for
+        before = 0  # prompt tokens whose reading the first step may have had to wait for
         while (order := self._steps.get()) is not None:
             step, known = order
             if step is None:
@@ -242,38 +245,39 @@ class ThreadedExecutor:
                 self._drafted.append(Drafted(expansion, onward is not None))
                 tails = [onward] if onward is not None and not self._closed else []
                 if tails:
-                    self._going_on.put(True)
+                    self._step_continues.put(True)
                 else:
-                    self._take_in()
+                    self._react_to_steps()
 
     def _read(self, text: list[int]) -> Iterator[int]:
-        """Tokens read, piece by piece: nobody waits for the rest of a prompt that is of no use any more."""
-        for end in (*range(self._held + _PIECE, len(text), _PIECE), len(text)):
+        """Have the drafter read `text` in chunks, so that `close` need not wait for a long prompt. Yields the tokens
+        read for each chunk."""
+        for end in (*range(self._held + _READ_CHUNK, len(text), _READ_CHUNK), len(text)):
             if not self._closed:
                 yield self._drafter.expand(text[:end], [[]], False).read
 
-    def _take_in_meanwhile(self) -> None:
-        while self._going_on.get():
-            self._take_in()
+    def _react_while_drafting(self) -> None:
+        while self._step_continues.get():
+            self._react_to_steps()
 
-    def _take_in(self) -> None:
+    def _react_to_steps(self) -> None:
         with self._reacting:
             while self._drafted:
-                self._tell(self._drafted.popleft())
+                self._report(self._drafted.popleft())
 
-    def _carry(self, lane: _Lane) -> Callable[[], None]:
+    def _receive(self, lane: _Lane) -> Callable[[], None]:
         def work() -> None:
             with closing(lane.client):
-                with suppress(DrafterError):  # the first guess will meet it again, and say so
+                with suppress(DrafterError):  # the first verify request raises the same error
                     lane.client.transport.connect()
                 self._idle.put(lane)
-                while (guess := lane.drafts.get()) is not None:
-                    in_flight_draft, answer = guess
+                while (sent := lane.sent.get()) is not None:
+                    in_flight_draft, read_response = sent
                     try:
-                        response = answer()
+                        response = read_response()
                     finally:
                         self._idle.put(lane)
-                    self._tell(Answered(in_flight_draft, response))
+                    self._report(Answered(in_flight_draft, response))
 
         return work
 
@@ -284,20 +288,23 @@ class ThreadedExecutor:
                     client.transport.connect()
                 self._opened.wait()
                 while not self._closed and not client.persist(lambda: self._follow(client)):
-                    pass  # it broke after some news: the next attempt is a first one again
+                    pass  # the stream broke after it had brought tokens: the retries are counted anew
 
         return work
 
     def _follow(self, client: VerifierClient) -> bool:
-        """Read the stream from where it was read last; whether the text has ended."""
+        """Read the stream from `_position` on; return whether the text has ended.
+
+        Raises ConnectionLost if the stream breaks before it brings tokens.
+        """
         began = self._position
         try:
-            for told in client.stream(self._session_id, self._position):
-                if isinstance(told, StreamEnd):
-                    self._tell(Streamed(self._position, [], False, told.finish_reason))
+            for event in client.stream(self._session_id, self._position):
+                if isinstance(event, StreamEnd):
+                    self._report(Streamed(self._position, [], False, event.finish_reason))
                     return True
-                self._position = told.position + len(told.tokens)
-                self._tell(Streamed(told.position, told.tokens, told.own, None, told.forward_ms, told.decisions))
+                self._position = event.position + len(event.tokens)
+                self._report(Streamed(event.position, event.tokens, event.own, None, event.forward_ms, event.decisions))
         except ConnectionLost:
             if self._position == began:
                 raise

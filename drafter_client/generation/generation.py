@@ -1,4 +1,4 @@
-"""A text in the making: what is known of it, as events."""
+"""The events of one text: tokens as they are committed, then the end."""
 
 import threading
 from collections.abc import Generator
@@ -18,10 +18,10 @@ from speculation.acceptance.decisions import Decision
 
 
 class Token(NamedTuple):
-    """A token of the text. `text` is what it completes: nothing, while a character is spread over several.
+    """A token of the text. `text` is what the token completes: empty while a character is spread over several tokens.
 
-    `source`: as far as it could be told at once; `Stats.sources` counts what turned out. `decision`: why it is there,
-    of a text that is to be explained.
+    `source`: as known when the token was committed; `Stats.sources` counts the final sources. `decision`: why the token
+    was committed, with `Options.explain`.
     """
 
     id: int
@@ -32,7 +32,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens that are certain now: the `position`-th of the text, its prompt included, and those behind it."""
+    """Newly committed tokens. `position`: index of the first one in the text, counted from the prompt's first token."""
 
     position: int
     tokens: list[Token]
@@ -56,14 +56,14 @@ Event = Tokens | Finished
 
 
 class _Text:
-    """What there is of a text so far."""
+    """The generated text so far."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._decoder = TextStream(vocabulary)
         self._pieces: list[str] = []
 
     def add(self, token: int) -> str:
-        """The text that one more token completes."""
+        """Append a token and return the text that it completes."""
         self._pieces.append(self._decoder.feed(token))
         return self._pieces[-1]
 
@@ -72,13 +72,14 @@ class _Text:
 
 
 class Generation:
-    """Events of one text, the last of them `Finished`; read by one thread, and closed by any.
+    """Iterator of the events of one text, the last of them `Finished`. One thread reads it; any thread may close it.
 
-    It ends early when it is closed, or its `with` block left, or nothing refers to it any more.
+    The text ends early when the generation is closed, when its `with` block is left, or when nothing refers to it any
+    more.
 
-    `options`    with the seed that was drawn, where none was given
+    `options`    with the drawn seed, if none was given
     `prompt_ids` the prompt as the target reads it
-    `stats`      filled on the way, complete when it ends, however it ends
+    `stats`      filled during the run, complete at its end, also if it ends early or fails
     """
 
     def __init__(
@@ -90,11 +91,11 @@ class Generation:
         stats: Stats,
         stop: Stop | None = None,
     ) -> None:
-        """`stop`: ends the waiting of `run` for a verifier that went away, and with it the text."""
+        """`stop`: ends the waiting of `run` for a lost verifier, and with it the text."""
         self._stop = stop or Stop()
         self.options, self.prompt_ids, self.stats = options, prompt_ids, stats
         self._text, self._vocabulary = _Text(vocabulary), vocabulary
-        # Must not refer to this object: in a circle, neither would end before the garbage collector comes.
+        # The generator must not refer to this object: a reference cycle would live until the garbage collector runs.
         self._events = _follow(run, self._text, len(prompt_ids), stats, self._stop)
         self._stepping = threading.RLock()
 
@@ -114,42 +115,45 @@ class Generation:
         self.close()
 
     def close(self) -> None:
-        """End it: nothing more is drafted or asked for, and the verifier forgets its session.
+        """End the text: nothing more is drafted or requested, and the verifier releases the session.
 
-        Waits for the step that another thread is at, but not for a verifier that went away.
+        Waits for the step that another thread is running, but not for a lost verifier.
         """
         self.wait_no_more()
         with self._stepping:
             self._events.close()
 
     def wait_no_more(self) -> None:
-        """If it waits for a verifier that went away, now or later, it ends. From any thread, and at once."""
+        """End the text if it waits for a lost verifier, now or later. May be called from any thread; returns at
+        once."""
         self._stop.set()
 
     def read(self) -> Finished:
-        """Wait for the end of the text."""
+        """Read all events and return the last one. Raises RuntimeError if they were read before."""
         for event in self:
             if isinstance(event, Finished):
                 return event
         raise RuntimeError("this generation has ended already, and its events were read")
 
     def piece(self, token: int) -> str:
-        """The text of a token by itself; of part of a character, U+FFFD."""
+        """The text of one token alone; U+FFFD for a part of a character."""
         return self._vocabulary.decode([token]).decode(errors="replace")
 
     @property
     def text(self) -> str:
-        """All of the text so far; a character that it breaks off in is U+FFFD."""
+        """All of the text so far; an unfinished character at its end is U+FFFD."""
         return str(self._text)
 
 
 def _follow(
     run: Generator[Committed, None, None], text: _Text, position: int, stats: Stats, stop: Stop
 ) -> Generator[Event, None, None]:
-    with closing(run):  # releases the session, whatever happens
+    with closing(run):  # releases the session in every case
         for committed in run:
-            why = iter(committed.decisions or ())
-            tokens = [Token(token, text.add(token), source, next(why, None)) for token, source in committed.tokens]
+            decisions = iter(committed.decisions or ())
+            tokens = [
+                Token(token, text.add(token), source, next(decisions, None)) for token, source in committed.tokens
+            ]
             yield Tokens(position, tokens)
             position += len(committed.tokens)
     if stats.finish_reason is None and stop.is_set():

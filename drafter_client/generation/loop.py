@@ -1,4 +1,4 @@
-"""The pilot and its crew at work on one text: what happens is told to the one, what is due is had done by the other."""
+"""The loop of one text: feeds events to the controller and runs the actions it returns."""
 
 import threading
 from collections import deque
@@ -14,11 +14,14 @@ from speculation.acceptance.decisions import Decision
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.controller import SpeculationController
 
-_LAST_ANSWERS = 2.0  # seconds; they come with the end of the text, but from a link that fails
+_LAST_RESPONSES = 2.0  # seconds; they arrive with the end of the text unless the link fails
 
 
 class GenerationLoop:
-    """The pilot and its crew at work on one text. `react` may be called from any thread."""
+    """Feeds the events of one text to the controller, and has the executor run what the controller decides.
+
+    `turn`, `news` and `settle` belong to the caller's thread; `react` may be called from any thread.
+    """
 
     def __init__(
         self,
@@ -43,17 +46,17 @@ class GenerationLoop:
         )
         self._observer = observer
         self._sources = TokenSources(controller.known, accepts=strategy is not Strategy.GREEDY)
-        self._odds: dict[tuple[int, int | None], float] = {}  # of drafts at their places, if tokens are explained
-        self._lock = threading.Lock()  # over all of this
+        self._confidence: dict[tuple[int, int | None], float] = {}  # by position and draft token, if explained
+        self._lock = threading.Lock()  # guards all of this object
         self._news: deque[Committed] = deque()
         self._failure: BaseException | None = None
-        self._over = False  # whether what comes now is of no use any more
-        self._in_time = False  # whether all was ordered that is due by now
-        self._wakes_at: float | None = None  # when the caller's thread will look by itself, as far as the others know
+        self._over = False  # later events are ignored
+        self._acted = False  # whether the last event's thread has run the actions that were due
+        self._wakes_at: float | None = None  # when the caller's thread wakes up by itself, milliseconds
 
     def turn(self) -> None:
-        """Wait for something to happen, by which something may have become known. Raises what failed; nothing more
-        becomes known then."""
+        """Run the due actions and wait for the next event, which may have brought tokens. Raises the error of any
+        thread; no further tokens are taken then."""
         try:
             self._turn()
         except BaseException as error:
@@ -65,30 +68,31 @@ class GenerationLoop:
         if self._failure is not None:
             raise self._failure
         with self._lock:
-            if not self._in_time:
-                self._order()
+            if not self._acted:
+                self._act()
             if self._controller.reflect():
-                self._order()
+                self._act()
             now = 1e3 * self._clock()
             wake = self._wakes_at = self._controller.wake_at(now)
-        self._in_time = self._executor.wait(None if wake is None else max(0.0, wake - now) / 1e3)
+        self._acted = self._executor.wait(None if wake is None else max(0.0, wake - now) / 1e3)
 
     def news(self) -> Iterator[Committed]:
-        """What became known since the last time, one by one: what is not taken stays."""
+        """Yield the newly committed tokens. Those that the caller does not take stay for the next call."""
         while self._news:
             yield self._news.popleft()
 
     @property
     def known(self) -> int:
-        """Tokens of the text that are known, prompt included."""
+        """Length of the committed text, prompt included."""
         return len(self._controller.known)
 
     def settle(self) -> None:
-        """The text has ended: wait for the answers that left together with its end, which say what came of what.
+        """After the end of the text, wait for the responses that decide the source of its last tokens.
 
-        Answers that can say nothing new are not waited for, nor any for long: the text is here.
+        Responses that decide no source are not waited for. The wait is short, since the text is complete. Raises an
+        earlier error of any thread.
         """
-        while self._failure is None and self._awaits_answers() and self._executor.wait(_LAST_ANSWERS):
+        while self._failure is None and self._awaits_responses() and self._executor.wait(_LAST_RESPONSES):
             pass
         with self._lock:
             self._over = True
@@ -97,43 +101,44 @@ class GenerationLoop:
         if self._failure is not None:
             raise self._failure
 
-    def _awaits_answers(self) -> bool:
+    def _awaits_responses(self) -> bool:
         with self._lock:
-            return not self._over and self._sources.waits
+            return not self._over and self._sources.awaits_responses
 
     def react(self, event: Event) -> bool:
-        """Take in what happened, and do what is due then; whether the caller's thread has something to do, too.
+        """Handle an event and run the actions that are due after it. Returns whether to wake the caller's thread.
 
-        Most draft steps change nothing for it, and to wake it takes time from the thread that drafts.
+        Most draft steps bring nothing for that thread, and a wake-up takes time from the thread that drafts.
         """
         with self._lock:
             if self._failure is None and not self._over:
                 try:
                     now = 1e3 * self._clock()
                     if self.finish_reason is not None:
-                        self._take_in_late(event, now)
+                        self._handle_late(event, now)
                         return True
-                    self._take_in(event, now)
+                    self._handle(event, now)
                     if self.finish_reason is None:
-                        self._order()
+                        self._act()
                         return not isinstance(event, Drafted) or self._wakes_too_late(now)
-                except BaseException as error:  # whatever it is, it belongs to the caller's thread
+                except BaseException as error:  # `turn` raises it in the caller's thread
                     self._failure = error
         return True
 
     def _wakes_too_late(self, now: float) -> bool:
-        """Whether the caller's thread would look later than something is due."""
+        """Whether the next action is due before the caller's thread wakes up by itself."""
         due = self._controller.wake_at(now)
         return due is not None and (self._wakes_at is None or due < self._wakes_at)
 
-    def _order(self) -> None:
+    def _act(self) -> None:
+        """Send the verify requests and begin the draft step that are due."""
         now = 1e3 * self._clock()
         while (in_flight_draft := self._controller.next_guess(now)) is not None:
             self._sources.sent(in_flight_draft)
             if self._observer is not None:
                 self._observer.sent(in_flight_draft, self._controller.schedule)
             if self._explained:
-                self._odds |= dict(
+                self._confidence |= dict(
                     zip(
                         enumerate(in_flight_draft.drafts, in_flight_draft.position),
                         in_flight_draft.confidence,
@@ -145,7 +150,7 @@ class GenerationLoop:
         if step is not None:
             self._executor.draft(step, self._controller.known)
 
-    def _take_in(self, event: Event, now: float) -> None:
+    def _handle(self, event: Event, now: float) -> None:
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, Drafted):
@@ -162,37 +167,37 @@ class GenerationLoop:
             )
             self._bounds.check_explained("/verify", self._explained, response.decisions)
             self._count(event, now)
-            brought = self._commit(
+            new = self._commit(
                 in_flight_draft.position, response.tokens, response.finish_reason, response.decisions, now
             )
             if self._observer is not None:
-                self._observer.answered(in_flight_draft, response, brought, now)
+                self._observer.answered(in_flight_draft, response, new, now)
         else:
             self._bounds.check(STREAM, event.position, event.tokens)
             if event.forward_ms is not None:
                 self._controller.went_on(event.forward_ms)
                 self._stats.target_decoded(event.forward_ms, now)
                 if self._observer is not None:
-                    self._observer.went_on(event.forward_ms, now)
+                    self._observer.target_decoded(event.forward_ms, now)
             self._bounds.check_explained(STREAM, self._explained and bool(event.tokens), event.decisions)
-            if event.own:
-                self._amend(self._sources.went_on(event.position, len(event.tokens)))
+            if event.target_decoded:
+                self._amend(self._sources.target_decoded(event.position, len(event.tokens)))
             self._commit(event.position, event.tokens, event.finish_reason, event.decisions, now)
 
-    def _take_in_late(self, event: Event, now: float) -> None:
-        """The text has ended: nothing is news but what came of what, and nothing can fail that is of use."""
+    def _handle_late(self, event: Event, now: float) -> None:
+        """Handle an event after the end of the text: it can only decide token sources, and errors no longer matter."""
         if isinstance(event, Failed):
             self._over = True
         elif isinstance(event, Answered):
             self._count(event, now)
             if self._observer is not None:
                 self._observer.answered(event.in_flight_draft, event.response, 0, now)
-        elif isinstance(event, Streamed) and event.own:
-            self._amend(self._sources.went_on(event.position, len(event.tokens)))
+        elif isinstance(event, Streamed) and event.target_decoded:
+            self._amend(self._sources.target_decoded(event.position, len(event.tokens)))
 
-    def _count(self, answer: Answered, now: float) -> None:
-        """What a guess came to."""
-        response, in_flight_draft = answer.response, answer.in_flight_draft
+    def _count(self, event: Answered, now: float) -> None:
+        """Count a response, and decide the sources of the tokens that its pass brought."""
+        response, in_flight_draft = event.response, event.in_flight_draft
         self._stats.round(response, in_flight_draft, now)
         drafts, end = len(in_flight_draft.drafts), in_flight_draft.position + len(response.tokens)
         recorded = in_flight_draft.position + response.recorded(drafts)
@@ -203,9 +208,10 @@ class GenerationLoop:
         if self._observer is not None and changes:
             self._observer.settled(changes)
 
-    def _with_odds(self, start: int, decisions: list[Decision]) -> list[Decision]:
-        """The decisions on tokens from `start` on, with the drafter's own odds of drafts that went without."""
-        known = self._odds
+    def _with_confidence(self, start: int, decisions: list[Decision]) -> list[Decision]:
+        """The decisions on tokens from `start` on. A missing draft probability is filled in with the drafter's
+        confidence."""
+        known = self._confidence
         return [
             each if each.q is not None else replace(each, q=known.get((place, each.draft)))
             for place, each in enumerate(decisions, start)
@@ -219,17 +225,17 @@ class GenerationLoop:
         decisions: list[Decision] | None,
         now: float,
     ) -> int:
-        """Take in committed tokens from `position` on; returns how many of them are news."""
+        """Add committed tokens from `position` on to the text; return how many of them are new."""
         start, text = len(self._controller.known), self._controller.text
         mispredicted, next_draft_ready = text.mispredicted, text.next_draft_ready
         new = self._controller.committed(position, tokens, finish_reason is not None, now)
         if new:
-            why = self._with_odds(start, decisions[-len(new) :]) if decisions is not None else None
-            told = list(zip(new, self._sources.tell(start, len(new)), strict=True))
-            self._stats.committed(told, self._controller.schedule, why or ())
+            explained = self._with_confidence(start, decisions[-len(new) :]) if decisions is not None else None
+            tokens_with_sources = list(zip(new, self._sources.provisional(start, len(new)), strict=True))
+            self._stats.committed(tokens_with_sources, self._controller.schedule, explained or ())
             self._stats.mispredicted += text.mispredicted - mispredicted
             self._stats.next_draft_ready += text.next_draft_ready - next_draft_ready
-            committed = Committed(told, why)
+            committed = Committed(tokens_with_sources, explained)
             self._news.append(committed)
             if self._observer is not None:
                 self._observer.committed(start, committed, now)

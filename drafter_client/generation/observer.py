@@ -1,4 +1,4 @@
-"""What a run tells while it is under way: the tokens to whoever reads them, and all that happens to an observer."""
+"""What a run reports while it generates: committed tokens for its reader, and every event for an observer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,38 +14,38 @@ from speculation.policy.verifier_timeline import InFlightDraft
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Tokens that are certain, in order, each with its origin, and why it is there, where that was asked for."""
+    """Committed tokens in order, each with its source. `decisions`: one for each token, if requested."""
 
     tokens: list[tuple[int, TokenSource]]
     decisions: list[Decision] | None = None
 
 
 class Observer(Protocol):
-    """Is told what happens in a run, as it happens: from several threads, never from two at once.
+    """Receives the events of a run as they happen, from several threads, but never from two at once.
 
-    Times are milliseconds on the run's clock. Whoever calls waits, and so does the pair: keep it short.
+    Times are milliseconds on the run's clock. The run waits for each call, so the methods have to be fast.
     """
 
     def began(self, now: float) -> None:
         """The run began."""
 
     def opened(self, opened: PrefillResponse, asked: float, now: float) -> None:
-        """The answer to the prompt came, which was sent at `asked`."""
+        """The response to the prefill came, which was sent at `asked`."""
 
     def drafted(self, expansion: Expansion, took: float, now: float) -> None:
-        """A draft step ended."""
+        """A draft step ended, which took `took` milliseconds."""
 
     def sent(self, in_flight_draft: InFlightDraft, schedule: Schedule) -> None:
-        """A guess leaves."""
+        """A verify request is about to be sent."""
 
-    def answered(self, in_flight_draft: InFlightDraft, response: VerifyResponse, brought: int, now: float) -> None:
-        """Its answer came, and with it the first news of `brought` tokens."""
+    def answered(self, in_flight_draft: InFlightDraft, response: VerifyResponse, new: int, now: float) -> None:
+        """The response to a verify request came; `new` of its tokens were not known before."""
 
-    def went_on(self, forward_ms: float, now: float) -> None:
-        """The verifier has told of a pass of its own."""
+    def target_decoded(self, forward_ms: float, now: float) -> None:
+        """The event stream reported a forward pass of the verifier's self-continuation."""
 
     def committed(self, position: int, committed: Committed, now: float) -> None:
-        """Tokens from `position` on became known."""
+        """Tokens from `position` on were committed."""
 
     def settled(self, changes: Sequence[SourceChange]) -> None:
-        """Tokens turned out to be of another origin than was told when they became known."""
+        """The final sources of these tokens differ from those reported when they were committed."""

@@ -1,4 +1,4 @@
-"""A text outlives its verifier: when that goes away, it is waited for, and goes on behind the tokens that are known."""
+"""Resume a text after an outage: wait until the verifier is back, then continue after the committed tokens."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -26,22 +26,23 @@ def resuming(
     outages: Outages,
     clock: Callable[[], float],
 ) -> Run:
-    """What attempts at a text yield, the next one begun when the last one has lost the verifier and it is back.
+    """Yield what attempts at a text yield; after an outage begin a new attempt as soon as the verifier is ready again.
 
-    `attempt()` begins to write what follows `text.tokens`; all of them fill `stats`. `bounds`: of the text. `client`:
-    a connection to the verifier, of which further ones are made to see how it is. `target`: what it has to serve when
-    it is back. Where `text.stop` ends the waiting,
-    this ends without an end of the text. Raises what the attempts raise, if it is no outage or the patience is over:
-    by then all that is known of the text has been yielded.
+    `attempt()` begins to generate what follows `text.tokens`; all attempts fill `stats`. `bounds`: those of the text.
+    `client`: a connection to the verifier; further ones for health checks are made from it. `target`: the model that
+    the verifier has to serve when it is back. If `text.stop` ends the waiting, the run ends without a finish reason.
+
+    Raises the error of an attempt if that is no outage, or if the outage lasts longer than the patience. All committed
+    tokens that are known have been yielded by then.
     """
     outage = None
     reconnected = False
     while True:
-        brought = False
+        got_tokens = False
         try:
             with closing(attempt()) as run:
                 for committed in run:
-                    brought = True
+                    got_tokens = True
                     if outage is not None and text.tokens:
                         stats.resumed.append(len(text.tokens))
                     outage = None
@@ -53,16 +54,16 @@ def resuming(
                 raise
             failure = error
         stats.finish_reason = stats.finish_reason or (bounds.finish_reason(text.known) if text.tokens else None)
-        if stats.finish_reason is not None:  # only the end of the answer was lost
+        if stats.finish_reason is not None:  # the text is complete: only the end of the response was lost
             return
-        if isinstance(failure, ConnectionLost) and outage is None and not (brought or reconnected):
-            reconnected = True  # an idle connection may have ended long ago: that is no outage
+        if isinstance(failure, ConnectionLost) and outage is None and not (got_tokens or reconnected):
+            reconnected = True  # the verifier may have closed an idle connection: that is no outage
             continue
-        lost, text.opened = clock(), False  # nobody is there to release it
+        lost, text.opened = clock(), False  # a lost verifier cannot release the session
         outage = outage or outages.begin(text.stop, unbegun=isinstance(failure, Overloaded) and not text.tokens)
         try:
-            with closing(client.another()) as looking, text.stop.breaking(looking.abort):
-                ready = outage.until_ready(failure, partial(looking.health, target))
+            with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
+                ready = outage.until_ready(failure, partial(health_client.health, target))
         finally:  # a wait that ends with an error counts, too
             stats.total_ms += 1e3 * (clock() - lost)
         if not ready:
@@ -71,9 +72,9 @@ def resuming(
 
 @contextmanager
 def released(client: VerifierClient, text: TextSession) -> Iterator[TextSession]:
-    """The text, whose session the verifier is told to forget when the block is left, if it may hold it.
+    """Yield `text`; when the block is left, release its session if the verifier may hold it.
 
-    It expires by itself where that fails.
+    Errors of the release are ignored: the session expires on the verifier.
     """
     try:
         yield text

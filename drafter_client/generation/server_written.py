@@ -1,4 +1,4 @@
-"""A text that the verifier writes by itself, streamed: by the target alone, or fused with a draft model of its own."""
+"""A text generated on the verifier and streamed: by the target alone, or with server-side drafting (mode `fused`)."""
 
 from collections.abc import Callable, Generator
 from typing import Any
@@ -24,14 +24,14 @@ def served(
     clock: Callable[[], float],
     observer: Observer | None = None,
 ) -> Generator[Committed, None, None]:
-    """Yield the tokens behind those that `text` has, as they come; fills `stats`. Closing it stops the verifier.
+    """Yield the tokens after those in `text` as they arrive; fill `stats`. Closing the generator stops the verifier.
 
-    What the verifier says of its part comes in the end: of a request that broke it stays unknown, which counts its time
-    as `network`, and leaves out what it looked up.
+    The verifier reports its own times and its looked-up drafts in a summary at the end. If the request breaks, they are
+    unknown: all of its time counts as `network`, and no looked-up drafts are counted.
 
-    `request`: fields of `/generate` beside those of the text. `clock` in seconds. `observer`: is told when it begins
-    and what is committed; there is nothing else to see from here. Raises BadReply for a stream that does not
-    add up, and what the client raises.
+    `request`: the fields of `/generate` other than those of the text. `clock`: in seconds. `observer`: receives `began`
+    and `committed`; nothing else can be observed from the drafter. Raises BadReply for an inconsistent stream, and what
+    the client raises.
     """
     began = clock()
     text.since = before = began if text.since is None else text.since
@@ -47,15 +47,15 @@ def served(
         for name, data in client.generate(text, request):
             event, now = client.fields(_PATH, data), clock()
             if summary is not None:
-                raise BadReply(f"{client.url}{_PATH} goes on behind its summary")
+                raise BadReply(f"{client.url}{_PATH} continues after its summary")
             position = len(text.prompt_ids) + len(tokens)
-            if name == "open":  # it names the session, which it was told
+            if name == "open":  # the session id in it is the one that was sent
                 event.expect("position", position)
                 continue
             if name == "end":
                 summary = GenerateResponse.read(event, tokens)
                 stats.served(summary)
-                continue  # to the end of the answer: the connection is good for another only when that was read
+                continue  # the connection can be used again only after the response was read to its end
             new = event.ids("tokens")
             if not new:
                 continue
@@ -63,7 +63,7 @@ def served(
             bounds.check(_PATH, position, new)
             decisions = decisions_on(event, new)
             bounds.check_explained(_PATH, explained, decisions)
-            committed = Committed(_by_origin(event, new), decisions)
+            committed = Committed(_with_sources(event, new), decisions)
             if event.has("judged"):
                 stats.judged(event.count("judged"), event.count("accepted"), first=position == known)
             stats.wrote(committed.tokens, 1e3 * (now - before), decisions or ())
@@ -73,7 +73,8 @@ def served(
                 observer.committed(position, committed, 1e3 * now)
             yield committed
         if summary is None:
-            raise ConnectionLost(f"{client.url}{_PATH} ended its stream without a summary")  # cut off by a proxy, say
+            # A proxy may cut a stream off, for example.
+            raise ConnectionLost(f"{client.url}{_PATH} ended its stream without a summary")
     finally:
         took = 1e3 * (clock() - began)
         stats.exchanged(took, summary)
@@ -82,8 +83,8 @@ def served(
         stats.bytes_received += client.transport.received - received_before
 
 
-def _by_origin(event: Fields, tokens: list[int]) -> list[tuple[int, TokenSource]]:
-    """Of the tokens of a pass: the drafts that stood, then one that took the place of a draft, or that was free."""
+def _with_sources(event: Fields, tokens: list[int]) -> list[tuple[int, TokenSource]]:
+    """The tokens of a pass with their sources: the accepted draft tokens, then a recovered or a bonus token."""
     if not event.has("accepted"):  # nothing was drafted
         return [(token, TokenSource.BONUS) for token in tokens]
     accepted = event.count("accepted", most=len(tokens))

@@ -1,4 +1,4 @@
-"""One model by itself: plain decoding, token by token, with the sampling of the pair and no server."""
+"""Plain decoding with one local model, without a server; the sampling is the same as the pair's."""
 
 from collections.abc import Callable, Generator
 
@@ -18,7 +18,10 @@ def run_solo(
     stats: Stats,
     clock: Callable[[], float],
 ) -> Generator[Committed, None, None]:
-    """Yield tokens as they are chosen; fills `stats`. Raises BadPrompt when the prompt exceeds the context."""
+    """Yield each token as it is sampled; fill `stats`. `clock`: in seconds.
+
+    Raises BadPrompt when the prompt leaves no room in the context.
+    """
     if len(prompt_ids) >= backend.context_length:
         raise BadPrompt(
             f"the prompt has {len(prompt_ids)} tokens, the context holds {backend.context_length} with the answer: "

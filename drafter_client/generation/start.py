@@ -1,4 +1,4 @@
-"""The draft loop: what the pilot decides, done; as a generator of what was committed."""
+"""Start the generation of one text by drafter and verifier, and yield its committed tokens."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -36,24 +36,25 @@ def speculate(
     lookup: bool = False,
     observer: Observer | None = None,
 ) -> Generator[Committed, None, None]:
-    """Generate what follows the tokens that `text` has, in its session, which is left to whoever has the text.
+    """Generate what follows the tokens in `text`, within its session. The caller releases the session.
 
-    What became known and was not yielded any more is left in `text.held_back`, unless something failed: then it is
-    yielded before that is raised.
+    If the caller closes the generator early, committed tokens that were not yielded are left in `text.held_back`. If
+    something fails, they are yielded before the error is raised.
 
-    `options` are the prefill's (max_tokens, strategy, …). `clock` is in seconds. `stats` is filled on the way.
-    `length`: fixed drafts a guess; None: as many as pay. `lookup`: draft what followed in the text before, where that
-    is likelier than what the model says. `observer`: is told what happens; None: nobody is.
+    `options`: those of the prefill (max_tokens, strategy, …). `clock`: in seconds. `stats`: filled during the run.
+    `length`: a fixed number of draft tokens in each verify request; None: the controller chooses it. `lookup`: also
+    draft by prompt lookup, where that is likelier to be accepted than the model's draft. `observer`: receives the
+    events of the run.
 
-    For the strategy probabilistic the drafter is to draw its drafts from what it sends (`ModelDrafter(…, draws=True)`);
-    one whose choices come of anything else is taken to be sure of them. Raises StrategyRefused for mechanisms with
-    which the text would depend on timing.
+    For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
+    (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises
+    StrategyRefused for mechanisms under which the text would depend on timing.
     """
     strategy = Strategy(options.get("strategy", Strategy.COUPLED))
     if strategy not in DRAFTER_INVARIANT and mechanisms != LOCKSTEP:
         raise StrategyRefused(
-            f"the strategy {strategy} goes in lockstep only: what is committed depends on what was guessed, and with "
-            "several guesses under way, or a verifier that goes on by itself, it would depend on timing"
+            f"the strategy {strategy} works in lockstep only: the committed tokens depend on the draft tokens; with "
+            "several drafts in flight, or with self-continuation, they would depend on timing"
         )
     explained = bool(options.get("explain"))
     began = clock()
@@ -69,9 +70,9 @@ def speculate(
         times = LatencyModel(info.pass_ms)
         if client.round_trip_ms:
             times.exchanged(client.round_trip_ms, 0.0, 0.0)
-        told = times.link
+        next_in_ms = times.link
         if mechanisms.self_continue:
-            options = {**options, "self_continue": True, "next_in_ms": told}
+            options = {**options, "self_continue": True, "next_in_ms": next_in_ms}
         known, at = text.known, len(text.known)
         executor.read(known, text.read)
         text.read = max(text.read, at)
@@ -79,7 +80,7 @@ def speculate(
         indexing: threading.Thread | None = None
         if index is not None:
             indexing = threading.Thread(target=index.extend, args=(known,), daemon=True)
-            indexing.start()  # while the verifier reads the prompt
+            indexing.start()  # runs while the verifier reads the prompt
         asked = clock()
         opened = _open(client, text, options)
         if indexing is not None:
@@ -102,7 +103,7 @@ def speculate(
             width=drafter.width,
             length=length,
             mechanisms=mechanisms,
-            next_in_ms=told,
+            next_in_ms=next_in_ms,
             lookup=index,
             always_send=strategy.draws,
             now=1e3 * now,
@@ -146,9 +147,9 @@ def speculate(
 def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> PrefillResponse:
     try:
         opened = client.prefill(text, options)
-    except SpecPairError:  # refused
+    except SpecPairError:  # the verifier refused the request: there is no session
         raise
-    except BaseException:  # Ctrl-C, say: a long prompt is when one changes one's mind
+    except BaseException:  # Ctrl-C during a long prefill, for example: the verifier may hold the session
         text.opened = True
         raise
     text.opened = True

@@ -1,4 +1,4 @@
-"""How evenly the tokens of a text came: milliseconds from the token before, in three figures and in one line."""
+"""Inter-token latencies of a text: three statistics, and a sparkline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,10 @@ class Pace:
 
     @classmethod
     def of(cls, token_ms: Sequence[float]) -> "Pace | None":
-        """`token_ms`: of each token since the one before; the first's is no ITL. None where there is no other."""
+        """`token_ms`: for each token the time since the one before; the first token's is no ITL and is left out.
+
+        None if there are fewer than two tokens.
+        """
         latencies = token_ms[1:]
         if not latencies:
             return None
@@ -28,13 +31,13 @@ class Pace:
 
 
 def means(values: Sequence[float], most: int) -> list[float]:
-    """`values` in order, in at most `most` bins of nearly equal size: the mean of each."""
+    """Split `values`, in order, into at most `most` bins of nearly equal size; return the mean of each bin."""
     bins = min(len(values), most)
     edges = [len(values) * at // bins for at in range(bins + 1)] if bins else []
     return [fmean(values[low:high]) for low, high in pairwise(edges)]
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """A sign for each of `values`, none of them negative, as high as its share of the greatest."""
+    """One block character for each of `values`, its height proportional to the value. No value may be negative."""
     greatest = max(values, default=0.0) or 1.0
     return "".join(_LEVELS[min(len(_LEVELS) - 1, int(len(_LEVELS) * value / greatest))] for value in values)

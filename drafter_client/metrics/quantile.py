@@ -1,13 +1,13 @@
-"""What share of some values lies below: the one definition of median, quartile and percentile for all figures."""
+"""The definition of quantile (median, quartile, percentile) that all statistics use."""
 
 from collections.abc import Sequence
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Of at least one value, in any order: the one that `share` (0 to 1) of the others lie below.
+    """The value that a `share` (0 to 1) of the others lie below. `values`: at least one, in any order.
 
-    Between two of them along a line, as `statistics.quantiles` with method "inclusive" (type 7 of Hyndman and Fan,
-    "Sample quantiles in statistical packages", 1996).
+    Interpolates linearly between two values, like `statistics.quantiles` with method "inclusive" (type 7 of Hyndman and
+    Fan, "Sample quantiles in statistical packages", 1996).
     """
     ordered = sorted(values)
     place = share * (len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""What a run came to: counted as it goes, reported as one flat object."""
+"""The statistics of a run: counted while it generates, reported as one flat object."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,9 +16,10 @@ from speculation.policy.verifier_timeline import InFlightDraft
 
 @dataclass(slots=True)
 class WaitTimes:
-    """Where the time went, milliseconds. `network` is what exchanges took beyond the verifier's own times.
+    """Time by activity, milliseconds. `network` is the time of requests that the verifier does not account for.
 
-    What happens side by side counts for each, so that the sum may exceed the whole: `Stats.waits` adds up to it.
+    Activities that overlap count in full, so their sum may exceed the total time. The parts of `Stats.waits` add up to
+    the total time.
     """
 
     prefill: float = 0.0
@@ -30,23 +31,23 @@ class WaitTimes:
 
 @dataclass(slots=True)
 class Baseline:
-    """The same prompt decoded by the target alone through the same server, in the same run."""
+    """The same prompt decoded by the target alone, on the same server and in the same run of the program."""
 
     tokens_per_second: float
     ttft_ms: float
     generated_tokens: int
-    same_tokens: bool | None  # whether it is the very text; None: it is another sample, or none, by its strategy
+    same_tokens: bool | None  # whether the texts are equal; None: under this strategy they need not be
 
     @classmethod
     def of(cls, alone: "Stats", expected: list[int] | None) -> "Baseline":
-        """From a run of the target alone; `expected`: the text to compare it with."""
+        """`alone`: a run of the target alone. `expected`: the text to compare with; None: texts are not compared."""
         rate = round(alone.tokens_per_second or 0.0, 2)
         same = None if expected is None else alone.token_ids == expected
         return cls(rate, round(alone.ttft_ms, 2), alone.generated_tokens, same)
 
 
 class Turn(NamedTuple):
-    """A stretch of a text that was written in one mode."""
+    """A stretch of a text in mode `auto` that was generated in one mode."""
 
     mode: str
     tokens: int
@@ -54,50 +55,49 @@ class Turn(NamedTuple):
 
 @dataclass(slots=True)
 class Stats:
-    """Counters of one run."""
+    """Counters and times of one run."""
 
     model: str = ""
     draft_model: str = ""
-    mode: str = "remote"  # a `Mode`, or "solo": a model of this machine by itself
+    mode: str = "remote"  # a `Mode`, or "solo": one local model without a verifier
     prompt_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)  # on each of these, where asked for
-    rounds: int = 0  # guesses that the verifier ran its model for, each with a pass of its own
-    drafts_sent: int = 0  # sent, those included that were out of date when they came
-    drafted: int = 0
-    accepted: int = 0
-    looked_up: int = 0  # of those drafted, looked up in the text in place of asking a model
+    decisions: list[Decision] = field(default_factory=list)  # one for each token, if requested
+    rounds: int = 0  # verify requests that the verifier ran its model for, each with a pass of its own
+    drafts_sent: int = 0  # verify requests, including those that were stale when they arrived
+    drafted: int = 0  # draft tokens that the target judged
+    accepted: int = 0  # of these, the accepted ones
+    looked_up: int = 0  # of the drafted tokens, those from prompt lookup
     looked_up_accepted: int = 0
-    looks_up: bool = False  # whether all are
-    sources: Counter[TokenSource] = field(default_factory=Counter)  # tokens of the text, by where they came from
-    mispredicted: int = 0  # committed tokens that were not the drafter's choice
-    next_draft_ready: int = 0  # of them, those behind which drafts were ready at once
-    schedules: Counter[Schedule] = field(default_factory=Counter)  # tokens committed under each
-    token_ms: list[float] = field(default_factory=list)  # from the token before; empty where two models write
+    looks_up: bool = False  # whether all draft tokens come from prompt lookup
+    sources: Counter[TokenSource] = field(default_factory=Counter)  # tokens of the text by source
+    mispredicted: int = 0  # committed tokens that the drafter had not predicted
+    next_draft_ready: int = 0  # of these, tokens after which the next draft was ready at once
+    schedules: Counter[Schedule] = field(default_factory=Counter)  # committed tokens by schedule
+    token_ms: list[float] = field(default_factory=list)  # since the token before; empty in modes remote and auto
     ttft_ms: float = 0.0
     total_ms: float = 0.0
     times: WaitTimes = field(default_factory=WaitTimes)
     began_ms: float = 0.0  # on the clock of `spans`
-    spans: list[Span] = field(default_factory=list)  # of a text by two machines: who was at work when
-    stretches: list[dict[str, float]] = field(default_factory=list)  # in mode auto: what each waited for
+    spans: list[Span] = field(default_factory=list)  # in mode remote: activities over time
+    stretches: list[dict[str, float]] = field(default_factory=list)  # in mode auto: `waits` of each stretch
     bytes_sent: int = 0
     bytes_received: int = 0
     finish_reason: str | None = None
-    context: int | None = None  # tokens that the context holds, where that is less than was asked for
+    context: int | None = None  # the context length, if it is too short for prompt and max_tokens
     sampling: dict[str, Any] = field(default_factory=dict)
     baseline: Baseline | None = None
-    turns: list[Turn] = field(default_factory=list)  # in mode auto: who wrote what
-    why: str = ""  # and what the choice was made by
-    resumed: list[int] = field(default_factory=list)  # tokens known when the text was taken up again
+    turns: list[Turn] = field(default_factory=list)  # in mode auto: the mode of each stretch
+    why: str = ""  # in mode auto: what the mode selection is based on
+    resumed: list[int] = field(default_factory=list)  # for each resumption after an outage: tokens generated by then
     failed: bool = False  # whether an error ended the text
-    draft_failure: str | None = None  # why drafting ended before the text did: what the draft model's engine said
+    draft_failure: str | None = None  # why drafting ended before the text did: the draft engine's error
 
     def opened(self, opened: PrefillResponse, began_ms: float, now: float) -> None:
-        """Count the prefill, from `began_ms` until `now`, milliseconds: the first of the text, or one that takes it up
-        again."""
+        """Count a prefill, from `began_ms` to `now`, milliseconds: the first, or one that resumes the text."""
         self.prompt_tokens = len(opened.prompt_ids)
         if not self.spans:
-            self.began_ms = began_ms - self.total_ms  # which earlier, vain tries may have taken
+            self.began_ms = began_ms - self.total_ms  # earlier attempts that failed count, too
         if not self.token_ids:
             self.ttft_ms = self.total_ms + now - began_ms
         self.token_ids += opened.tokens
@@ -110,32 +110,33 @@ class Stats:
         self.spans += exchange(PREFILL, began_ms, now, opened.queue_ms, opened.forward_ms)
 
     def drafted_for(self, milliseconds: float, now: float) -> None:
-        """Count a draft step, which ended `now`."""
+        """Count a draft step that ended `now`."""
         self.times.drafting += milliseconds
         self.spans.append((DRAFTING, now - milliseconds, now))
 
     def target_decoded(self, milliseconds: float, now: float) -> None:
-        """Count a pass that the verifier made by itself, which was told of `now`."""
+        """Count a pass of the verifier's self-continuation that was reported `now`."""
         self.spans.append((VERIFY, now - milliseconds, now))
 
     def round(self, response: VerifyResponse, in_flight_draft: InFlightDraft, now: float) -> None:
-        """Count the answer to a guess."""
+        """Count the response to a verify request."""
         self.drafts_sent += 1
         self.rounds += response.ran
         if response.judged:
-            first, stood = response.recorded(len(in_flight_draft.drafts)), response.stood(len(in_flight_draft.drafts))
+            count = len(in_flight_draft.drafts)
+            first, accepted = response.recorded(count), response.stood(count)
             self.drafted += response.judged
-            self.accepted += stood
-            found = [True] * len(in_flight_draft.drafts) if self.looks_up else in_flight_draft.found
+            self.accepted += accepted
+            found = [True] * count if self.looks_up else in_flight_draft.found
             self.looked_up += sum(found[first : first + response.judged])
-            self.looked_up_accepted += sum(found[first : first + stood])
+            self.looked_up_accepted += sum(found[first : first + accepted])
         self.times.queue += response.queue_ms
         self.times.verify += response.forward_ms
         self.times.network += max(0.0, now - in_flight_draft.sent_at - response.queue_ms - response.forward_ms)
         self.spans += exchange(VERIFY, in_flight_draft.sent_at, now, response.queue_ms, response.forward_ms)
 
     def served(self, summary: GenerateResponse) -> None:
-        """Take over what the verifier says of a request for a text that it wrote by itself."""
+        """Take over the verifier's summary of a text that was generated on the verifier."""
         self.finish_reason, self.sampling = summary.finish_reason, summary.sampling
         self.times.queue += summary.queue_ms
         self.times.verify += summary.forward_ms
@@ -148,16 +149,17 @@ class Stats:
             self.times.drafting += speculation.drafting_ms
 
     def exchanged(self, milliseconds: float, summary: GenerateResponse | None) -> None:
-        """Such a request is over, after so long: what the verifier does not account for is the way to it and back."""
-        told = 0.0 if summary is None else summary.milliseconds
-        self.times.network += max(0.0, milliseconds - told)
+        """Count the network time of a request that took `milliseconds`: all that the summary does not account for."""
+        accounted = 0.0 if summary is None else summary.milliseconds
+        self.times.network += max(0.0, milliseconds - accounted)
 
     def add(self, part: "Stats", tokens: int) -> None:
-        """Count a stretch of the text, of which so many tokens are part of it; these and the whole time aside."""
+        """Count a stretch of the text, of which `tokens` became part of it; not the tokens themselves nor the total
+        time, which the caller counts."""
         self.turns.append(Turn(part.mode, tokens))
         self.draft_model = self.draft_model or part.draft_model
         self.draft_failure = self.draft_failure or part.draft_failure
-        self.sampling = part.sampling or self.sampling  # which the verifier has told
+        self.sampling = part.sampling or self.sampling  # as the verifier reported it
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(part, name))
         for each in fields(WaitTimes):
@@ -172,20 +174,20 @@ class Stats:
         schedule: Schedule,
         decisions: Sequence[Decision] = (),
     ) -> None:
-        """Count tokens that became known; `decisions` on them, where asked for."""
+        """Count committed tokens; `decisions`: one for each of them, if requested."""
         self.token_ids += [token for token, _ in tokens]
         self.decisions += decisions
         self.sources.update(source for _, source in tokens)
         self.schedules[schedule] += len(tokens)
 
     def amend(self, changes: Iterable[SourceChange]) -> None:
-        """Count tokens elsewhere than was thought when they became known."""
+        """Move tokens from their provisional source to their final one."""
         for change in changes:
-            self.sources[change.thought] -= 1
+            self.sources[change.provisional] -= 1
             self.sources[change.source] += 1
 
     def judged(self, judged: int, accepted: int, first: bool) -> None:
-        """Count a pass over drafts that were made on the verifier's side; the `first` read the prompt."""
+        """Count a pass over draft tokens of server-side drafting; the `first` pass reads the prompt."""
         self.rounds += not first
         self.drafts_sent += not first
         self.drafted += judged
@@ -194,7 +196,8 @@ class Stats:
     def wrote(
         self, tokens: list[tuple[int, TokenSource]], milliseconds: float, decisions: Sequence[Decision] = ()
     ) -> None:
-        """Count tokens of a model by itself, that came at once, so long after the one before or the beginning."""
+        """Count tokens of a text that is not drafted here. They came at once, `milliseconds` after the token before, or
+        after the beginning."""
         self.decisions += decisions
         if not self.token_ids:
             self.ttft_ms = milliseconds
@@ -204,7 +207,7 @@ class Stats:
 
     @property
     def ended_by(self) -> str | None:
-        """ "stop", "max_tokens" or "context"; None while the text goes on, and when it was interrupted or failed."""
+        """ "stop", "max_tokens" or "context"; None while the text is generated, or if it was interrupted or failed."""
         if self.finish_reason != "length":
             return self.finish_reason
         return "max_tokens" if self.context is None else "context"
@@ -219,7 +222,7 @@ class Stats:
 
     @property
     def mean_acceptance_length(self) -> float | None:
-        """Tokens a round brings: 1 + accepted / rounds."""
+        """Tokens per round: 1 + accepted / rounds."""
         return 1 + self.accepted / self.rounds if self.rounds else None
 
     @property
@@ -229,14 +232,14 @@ class Stats:
 
     @property
     def speed_up(self) -> float | None:
-        """Against the measured baseline; None when none was run."""
+        """`tokens_per_second` divided by the baseline's; None without a baseline."""
         rate = self.tokens_per_second
         if self.baseline is None or rate is None or self.baseline.tokens_per_second <= 0:
             return None
         return rate / self.baseline.tokens_per_second
 
     def waits(self) -> dict[str, float]:
-        """What the text waited for, milliseconds that add up to `total_ms`: see `drafter_client.metrics.waits`."""
+        """Milliseconds by what the text waited for; they add up to `total_ms`. See `drafter_client.metrics.waits`."""
         if self.stretches:
             return fitted(
                 {part: sum(each[part] for each in self.stretches) for part in self.stretches[0]}, self.total_ms
@@ -247,16 +250,16 @@ class Stats:
         measured = {PREFILL: times.prefill, VERIFY: times.verify, QUEUE: times.queue, NETWORK: times.network}
         measured[DRAFTING] = times.drafting
         if self.mode in ("target", "fused") and self.finish_reason is None:
-            # What the verifier says of a text that it writes comes with its end; this one was left before.
+            # The verifier reports its times at the end of a text that it generates. This one was left before its end.
             measured[VERIFY] += max(0.0, self.total_ms - sum(measured.values()))
         return fitted(measured, self.total_ms)
 
     def report(self, text: str) -> dict[str, Any]:
-        """The object that `--json` prints; docs/readout.md says what is what."""
-        return {"text": text, **self.figures()}
+        """The object that `--json` prints; docs/readout.md explains its keys."""
+        return {"text": text, **self.metrics()}
 
-    def figures(self) -> dict[str, Any]:
-        """All that was counted, rounded for printing. None: not known."""
+    def metrics(self) -> dict[str, Any]:
+        """All statistics, rounded for printing. None: not known."""
         pace = Pace.of(self.token_ms)
         return {
             "token_ids": self.token_ids,
@@ -299,19 +302,18 @@ class Stats:
         }
 
 
-# What adds up over the stretches of a text.
+# Counters that add up over the stretches of a text.
 _COUNTED = (
-    *(
-        "rounds",
-        "drafts_sent",
-        "drafted",
-        "accepted",
-        "looked_up",
-        "looked_up_accepted",
-        "mispredicted",
-        "next_draft_ready",
-    ),
-    *("bytes_sent", "bytes_received"),
+    "rounds",
+    "drafts_sent",
+    "drafted",
+    "accepted",
+    "looked_up",
+    "looked_up_accepted",
+    "mispredicted",
+    "next_draft_ready",
+    "bytes_sent",
+    "bytes_received",
 )
 
 

@@ -1,8 +1,9 @@
-"""Where committed tokens came from, as far as the drafter can tell.
+"""The token source of each committed token, as far as the drafter can tell.
 
-A token may be told of by the event stream, by the answer to the guess that brought it, or by that to another guess,
-in any order. So what is said at once is not the last word: that has the answer to the guess whose pass it came of, of
-which there is one for each pass, or the stream, which knows the verifier's own steps.
+A committed token may be reported by the event stream, by the response to the verify request whose pass committed it, or
+by the response to another verify request, in any order. So its first source is provisional. The final source comes from
+the response of the pass that committed the token (each pass has exactly one), or from the event stream, which reports
+self-continuation.
 """
 
 from collections.abc import Sequence
@@ -14,93 +15,99 @@ from speculation.policy.verifier_timeline import InFlightDraft
 
 
 class TokenSource(Enum):
-    """Every token of a text has one of these, so that they add up to it."""
+    """Every generated token has exactly one of these sources."""
 
-    ACCEPTED = "accepted"  # drafted here, and the target agreed
-    RECOVERED = "recovered"  # the target's own, in place of a draft that fell
-    BONUS = "bonus"  # the target's own, where no draft was in the way
-    TARGET_DECODED = "target_decoded"  # the verifier's, which went on by itself before a guess came
+    ACCEPTED = "accepted"  # a draft token that was accepted
+    RECOVERED = "recovered"  # the target's token in place of a rejected draft token
+    BONUS = "bonus"  # the target's token after a fully accepted draft, or without a draft
+    TARGET_DECODED = "target_decoded"  # decoded by self-continuation before a draft for its position arrived
 
 
 class SourceChange(NamedTuple):
-    """What a token turned out to be, where that is not what was thought."""
+    """The final source of a token, where it differs from the provisional one. `position` counts the prompt, too."""
 
     position: int
-    thought: TokenSource
+    provisional: TokenSource
     source: TokenSource
 
 
 def first_sources(count: int) -> list[TokenSource]:
-    """Of the tokens that came with the prompt: one, and what the verifier added before the request was repeated."""
+    """The sources of `count` tokens that came with the prefill: the prefill's own token, and what self-continuation
+    added before a repeated request."""
     return [TokenSource.BONUS] + [TokenSource.TARGET_DECODED] * (count - 1)
 
 
 class TokenSources:
-    """The guesses under way for one text, and what is said of its tokens. Positions count the prompt's, too."""
+    """Determines the sources of one text's tokens from its drafts in flight. Positions count the prompt, too."""
 
     def __init__(self, text: Sequence[int], accepts: bool = True) -> None:
-        """`text`: what is known of it, prompt included; it grows. `accepts`: whether drafts can stand at all."""
+        """`text`: the committed text, prompt included; it grows. `accepts`: whether the strategy ever accepts."""
         self._text, self._accepts = text, accepts
-        self._under_way: list[InFlightDraft] = []
-        self._thought: dict[int, TokenSource] = {}  # of tokens told of, until it is settled
-        self._settled: dict[int, TokenSource] = {}  # of tokens not told of yet
+        self._in_flight: list[InFlightDraft] = []
+        self._provisional: dict[int, TokenSource] = {}  # by position: reported to the caller and not final
+        self._final: dict[int, TokenSource] = {}  # by position: final, but the token is not in the text yet
 
-    def sent(self, guess: InFlightDraft) -> None:
-        """A guess is under way."""
-        self._under_way.append(guess)
+    def sent(self, draft: InFlightDraft) -> None:
+        """A draft was sent."""
+        self._in_flight.append(draft)
 
     def answered(
-        self, guess: InFlightDraft, recorded: int, stood: int, end: int, unjudged: int = 0
+        self, draft: InFlightDraft, recorded: int, accepted: int, end: int, unjudged: int = 0
     ) -> list[SourceChange]:
-        """Its answer came. Its pass brought the tokens from `recorded` up to `end` (none: they are equal), of which the
-        first `stood` are drafts. `unjudged`: drafts at its end that the pass left out."""
-        self._under_way.remove(guess)
-        fell = TokenSource.RECOVERED if recorded + stood < guess.end - unjudged else TokenSource.BONUS
-        sources = {at: TokenSource.ACCEPTED if at < recorded + stood else fell for at in range(recorded, end)}
-        return self._settle(sources)
+        """The response to a draft came. Its pass committed the tokens from `recorded` up to `end` (none if these are
+        equal), of which the first `accepted` are draft tokens. `unjudged`: draft tokens at the end of the draft that
+        the pass left out. Returns the changed sources."""
+        self._in_flight.remove(draft)
+        rejected = recorded + accepted < draft.end - unjudged
+        last = TokenSource.RECOVERED if rejected else TokenSource.BONUS
+        sources = {at: TokenSource.ACCEPTED if at < recorded + accepted else last for at in range(recorded, end)}
+        return self._finalize(sources)
 
-    def went_on(self, position: int, count: int) -> list[SourceChange]:
-        """The verifier says that it came to `count` tokens from `position` on by itself."""
-        return self._settle(dict.fromkeys(range(position, position + count), TokenSource.TARGET_DECODED))
+    def target_decoded(self, position: int, count: int) -> list[SourceChange]:
+        """Self-continuation decoded `count` tokens from `position` on. Returns the changed sources."""
+        return self._finalize(dict.fromkeys(range(position, position + count), TokenSource.TARGET_DECODED))
 
-    def tell(self, position: int, count: int) -> list[TokenSource]:
-        """Of the last `count` tokens of the text, from `position` on: as well as can be told by now."""
-        reaches = [(guess, self._reach(guess)) for guess in self._under_way]
-        return [self._tell(at, reaches) for at in range(position, position + count)]
+    def provisional(self, position: int, count: int) -> list[TokenSource]:
+        """The sources, as far as known by now, of the last `count` tokens of the text, from `position` on."""
+        reaches = [(draft, self._reach(draft)) for draft in self._in_flight]
+        return [self._provisional_at(at, reaches) for at in range(position, position + count)]
 
     @property
-    def waits(self) -> bool:
-        """Whether an answer under way will settle what is not yet."""
-        reaches = [(guess.position, self._reach(guess)) for guess in self._under_way]
-        return any(first <= at <= last for at in self._thought for first, last in reaches)
+    def awaits_responses(self) -> bool:
+        """Whether a response that is still to come will decide a provisional source."""
+        reaches = [(draft.position, self._reach(draft)) for draft in self._in_flight]
+        return any(first <= at <= last for at in self._provisional for first, last in reaches)
 
     def close(self) -> list[SourceChange]:
-        """No more answers are waited for: what none accounts for, no guess has brought."""
-        return self._settle(dict.fromkeys(self._thought, TokenSource.TARGET_DECODED))
+        """No more responses are awaited: tokens that no response accounts for count as target-decoded. Returns the
+        changed sources."""
+        return self._finalize(dict.fromkeys(self._provisional, TokenSource.TARGET_DECODED))
 
-    def _settle(self, sources: dict[int, TokenSource]) -> list[SourceChange]:
+    def _finalize(self, sources: dict[int, TokenSource]) -> list[SourceChange]:
         known = len(self._text)
-        self._settled |= {at: source for at, source in sources.items() if at >= known}
+        self._final |= {at: source for at, source in sources.items() if at >= known}
         changes = [
-            SourceChange(at, self._thought.pop(at), source) for at, source in sources.items() if at in self._thought
+            SourceChange(at, self._provisional.pop(at), source)
+            for at, source in sources.items()
+            if at in self._provisional
         ]
-        return [change for change in changes if change.thought is not change.source]
+        return [change for change in changes if change.provisional is not change.source]
 
-    def _tell(self, at: int, reaches: list[tuple[InFlightDraft, int]]) -> TokenSource:
-        if at in self._settled:
-            return self._settled.pop(at)
+    def _provisional_at(self, at: int, reaches: list[tuple[InFlightDraft, int]]) -> TokenSource:
+        if at in self._final:
+            return self._final.pop(at)
         source = next(
             (self._of(at, *each) for each in reaches if each[0].position <= at <= each[1]), TokenSource.TARGET_DECODED
         )
-        self._thought[at] = source
+        self._provisional[at] = source
         return source
 
-    def _of(self, at: int, guess: InFlightDraft, reach: int) -> TokenSource:
-        """What a token is if it came of this guess."""
+    def _of(self, at: int, draft: InFlightDraft, reach: int) -> TokenSource:
+        """The source of a token if the pass over this draft committed it."""
         if at < reach and self._accepts:
             return TokenSource.ACCEPTED
-        return TokenSource.RECOVERED if at < guess.end else TokenSource.BONUS
+        return TokenSource.RECOVERED if at < draft.end else TokenSource.BONUS
 
-    def _reach(self, guess: InFlightDraft) -> int:
-        """The last place that the guess can have brought a token for."""
-        return guess.position + common_prefix(self._text[guess.position : guess.end], guess.drafts)
+    def _reach(self, draft: InFlightDraft) -> int:
+        """The last position that the pass over this draft can have committed a token for."""
+        return draft.position + common_prefix(self._text[draft.position : draft.end], draft.drafts)

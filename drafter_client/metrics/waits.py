@@ -1,8 +1,8 @@
-"""What a text waited for: a partition of its time, so that the parts add up to the whole.
+"""What a text waited for: a partition of its time, whose parts add up to the total.
 
-Drafting, the network and the verifier are at work side by side, and several drafts may be under way at once, so that
-their times add up to more than has passed (or to less: nobody sends for what the verifier decodes by itself). Here each
-moment counts once, for the first of `PARTS` that was under way, and for `OTHER` where nothing was.
+Drafting, the network and the verifier work concurrently, and several drafts may be in flight. So their times may add up
+to more than the total, or to less, since no request covers self-continuation. In the partition each moment counts once:
+for the first of `PARTS` that was under way, or for `OTHER` if none was.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,13 +11,14 @@ from math import floor
 PREFILL, VERIFY, QUEUE, NETWORK, DRAFTING, OTHER = "prefill", "verify", "queue", "network", "drafting", "other"
 PARTS = (PREFILL, VERIFY, QUEUE, NETWORK, DRAFTING)
 
-Span = tuple[str, float, float]  # one of PARTS, from when to when, milliseconds
+Span = tuple[str, float, float]  # one of PARTS, its begin and its end, milliseconds
 
 
 def exchange(part: str, sent: float, came: float, queue_ms: float, model_ms: float) -> list[Span]:
-    """The spans of a request: its way there, the verifier's queue, its model (`part`), and the way back.
+    """The spans of a request: the way to the verifier, its queue, its model (`part`), and the way back.
 
-    Both ways are taken to be equally long. The verifier says how long it took, and cannot have taken longer than all.
+    Both ways are assumed to take the same time. The verifier reports its own times; they are cut to the time of the
+    whole request.
     """
     way = max(0.0, came - sent - queue_ms - model_ms) / 2
     back = came - way
@@ -27,7 +28,8 @@ def exchange(part: str, sent: float, came: float, queue_ms: float, model_ms: flo
 
 
 def partition(spans: Iterable[Span], begin: float, end: float) -> dict[str, float]:
-    """Milliseconds from `begin` to `end` by part, all of PARTS and OTHER; none is negative, and they add up."""
+    """Milliseconds between `begin` and `end` by part, with all of PARTS and OTHER. None is negative, and their sum is
+    `end - begin`."""
     order = {part: at for at, part in enumerate(PARTS)}
     changes: list[tuple[float, int, int]] = []
     for part, first, last in spans:
@@ -50,8 +52,11 @@ def _first(under_way: list[int]) -> str:
 
 
 def fitted(times: Mapping[str, float], total: float) -> dict[str, float]:
-    """Times that were measured one after the other, as a partition of `total`: what is missing is OTHER, and where
-    they come to more (two clocks measured them), each is shortened alike."""
+    """Make a partition of `total` from times of activities that did not overlap.
+
+    Time that is missing is OTHER. If the sum exceeds the total, as it may with times of two clocks, all parts are
+    scaled down.
+    """
     measured = sum(times.values())
     scale = min(1.0, total / measured) if measured > 0 else 1.0
     parts = {part: scale * value for part, value in times.items()}
@@ -59,8 +64,8 @@ def fitted(times: Mapping[str, float], total: float) -> dict[str, float]:
 
 
 def percentages(parts: Iterable[float]) -> list[int]:
-    """Whole per cents of the sum, that add up to 100 (to 0 where there is nothing): those nearest to the next are
-    rounded up."""
+    """Whole percentages of the sum. They add up to 100, or to 0 if the sum is 0: the values with the largest fractions
+    are rounded up."""
     values = list(parts)
     total = sum(values)
     if total <= 0:

@@ -1,12 +1,14 @@
-"""Mode `auto`: the mode that should be the fastest writes the text, until another should be; and again when the link
-has changed (`speculation.policy.mode_selector`).
+"""Mode `auto`: generate a text in the mode that is expected to be the fastest, and change the mode when another is.
 
-Nothing is written twice. Under the strategies in `DRAFTER_INVARIANT` the text is that of every
-mode. Under the others it is another in each, and where one follows on another is a matter of timing, so that the same
-seed may give another text: under `probabilistic` still a sample of the target; under `threshold` it leans to whichever
-model drafted, and not at all where none did.
+The selection begins anew when the link has changed (`speculation.policy.mode_selector`).
 
-A stretch takes over the session of the last one, and goes on where that ended: nothing is computed again.
+No token is generated twice. Under the strategies in `DRAFTER_INVARIANT` the text is the same in every mode. Under the
+others each mode gives a different text, and timing decides where the mode changes, so the same seed may give different
+texts. Under `probabilistic` each of them is a sample of the target. Under `threshold` the text leans towards the model
+that drafted, and in mode `target`, where nothing drafts, it is a sample of the target.
+
+A stretch is the part of a text that is generated in one mode without a change. It takes over the session of the stretch
+before and continues where that ended, so nothing is computed again.
 """
 
 from collections.abc import Callable, Generator
@@ -32,7 +34,7 @@ Begin = Callable[[VerifierClient, Options, Stats], Run]
 
 @dataclass(slots=True)
 class _Stretch:
-    """A part of a text, in one mode."""
+    """A part of a text, generated in one mode."""
 
     run: Run
     stats: Stats
@@ -41,52 +43,52 @@ class _Stretch:
     _compared: int = 0
 
     def compared(self) -> tuple[int, int]:
-        """Draft tokens accepted, and compared with the target's choice, since the last time."""
-        if self.stats.mode == Mode.REMOTE:  # where all that is committed was foreseen, or was not
+        """Draft tokens accepted, and draft tokens compared with the target's choice, since the last call."""
+        if self.stats.mode == Mode.REMOTE:  # the drafter predicts every committed token, sent or not
             compared = len(self.stats.token_ids)
             accepted = compared - self.stats.mispredicted
         else:
             accepted = self.stats.sources[TokenSource.ACCEPTED]
             compared = accepted + self.stats.sources[TokenSource.RECOVERED]
-        news = max(0, accepted - self._accepted), max(0, compared - self._compared)
+        new = max(0, accepted - self._accepted), max(0, compared - self._compared)
         self._accepted, self._compared = max(accepted, self._accepted), max(compared, self._compared)
-        return min(news), news[1]
+        return min(new), new[1]
 
 
 def automatic(
     client: VerifierClient,
     begin: Begin,
-    chooser: ModeSelection,
-    look: Callable[[], None],
+    selection: ModeSelection,
+    probe: Callable[[], None],
     bounds: ResponseBounds,
     text: TextSession,
     options: Options,
     stats: Stats,
     clock: Callable[[], float],
 ) -> Run:
-    """Write a text; fills `stats`. `begin(client, options, stats)` begins to continue `text` in a mode.
+    """Generate a text; fill `stats`. `begin(client, options, stats)` begins a stretch of `text` in `options.mode`.
 
-    `look` is called between tokens, to see to the link where that is due; it should not wait. `bounds`: of the text,
-    its prompt included. `clock` in seconds.
+    `probe`: called between tokens to measure the link when that is due; it must not wait. `bounds`: those of the text,
+    prompt included. `clock`: in seconds.
     """
     began = clock()
     stats.prompt_tokens = len(text.prompt_ids)
     stretches: list[_Stretch] = []
     with ExitStack() as stack:
-        stack.callback(lambda: _conclude(stats, stretches, 1e3 * (clock() - began), chooser.why()))
-        # By turns, since a stretch that is left may leave its connection in the middle of an answer.
+        stack.callback(lambda: _conclude(stats, stretches, 1e3 * (clock() - began), selection.why()))
+        # Two connections in turn: a stretch that is left early may leave its connection in the middle of a response.
         clients = cycle([client, stack.enter_context(closing(client.another()))])
         connecting = stack.enter_context(_Connecting())
-        look()
-        following = chooser.next(options.max_tokens)
-        own = next(clients)
+        probe()
+        next_mode = selection.next(options.max_tokens)
+        current = next(clients)
         while stats.finish_reason is None and not text.stop.is_set():
-            mode, spare = following, next(clients)
-            if chooser.settled is None:
+            mode, spare = next_mode, next(clients)
+            if selection.settled is None:
                 connecting.begin(spare)
             part = Stats(mode=mode)
-            own.round_trip_ms = chooser.link_ms
-            stretch = _Stretch(begin(own, replace(options, mode=mode), part), part)
+            current.round_trip_ms = selection.link_ms
+            stretch = _Stretch(begin(current, replace(options, mode=mode), part), part)
             stretches.append(stretch)
             with closing(stretch.run):
                 asked, resumed = clock(), 0
@@ -96,16 +98,16 @@ def automatic(
                     if not stats.token_ids:
                         stats.ttft_ms = 1e3 * (now - began)
                     _take(committed, stretch, stats)
-                    timed = warm and len(part.resumed) == resumed  # an outage is not the mode's
-                    chooser.measured(mode, len(committed.tokens), now - asked if timed else 0.0, *stretch.compared())
+                    timed = warm and len(part.resumed) == resumed  # an outage does not count against the mode
+                    selection.measured(mode, len(committed.tokens), now - asked if timed else 0.0, *stretch.compared())
                     warm, resumed = stretch.tokens >= WARM_UP, len(part.resumed)
                     yield committed
-                    look()
-                    # Asked once: other texts may make it another at any time.
-                    following = chooser.next(options.max_tokens - len(stats.token_ids), mode, stretch.tokens)
-                    if following is not mode and bounds.finish_reason(text.known) is None:
+                    probe()
+                    # Called once: other texts may change the answer at any time.
+                    next_mode = selection.next(options.max_tokens - len(stats.token_ids), mode, stretch.tokens)
+                    if next_mode is not mode and bounds.finish_reason(text.known) is None:
                         break
-                    asked = clock()  # whatever the reader did meanwhile, it did not wait for tokens
+                    asked = clock()  # the reader's own time before this does not count
                 else:
                     stats.finish_reason = part.finish_reason
             while text.held_back:
@@ -114,12 +116,12 @@ def automatic(
                 _take(committed, stretch, stats)
                 yield committed
                 stats.finish_reason = bounds.finish_reason(text.known)
-            own = spare
+            current = spare
             connecting.wait()
 
 
 def _take(committed: Committed, stretch: _Stretch, stats: Stats) -> None:
-    """Count tokens of a stretch."""
+    """Count the committed tokens of a stretch."""
     stats.token_ids += [token for token, _ in committed.tokens]
     stats.decisions += committed.decisions or ()
     stats.sources.update(source for _, source in committed.tokens)
@@ -127,7 +129,7 @@ def _take(committed: Committed, stretch: _Stretch, stats: Stats) -> None:
 
 
 class _Connecting:
-    """Connects beside what is written, one connection at a time, so that the next stretch need not wait for it."""
+    """Connects a client in a thread while a stretch runs, so that the next stretch need not wait for it."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="connecting")
@@ -143,18 +145,18 @@ class _Connecting:
         self._under_way = self._thread.submit(self._connect, client)
 
     def wait(self) -> None:
-        """Return when that is over."""
+        """Return when the connection attempt is over."""
         if self._under_way is not None:
             self._under_way.result()
 
     @staticmethod
     def _connect(client: VerifierClient) -> None:
-        with suppress(DrafterError):  # whoever writes over it meets it, too, and says so
+        with suppress(DrafterError):  # the stretch that uses the connection raises the same error
             client.transport.connect()
 
 
 def _conclude(stats: Stats, stretches: list[_Stretch], milliseconds: float, why: str) -> None:
-    """All runs are closed, and what they counted is complete."""
+    """Add up the stretches, whose runs are closed by now, so that their statistics are complete."""
     stats.total_ms, stats.why = milliseconds, why
     for stretch in stretches:
         stats.add(stretch.stats, stretch.tokens)

@@ -1,4 +1,4 @@
-"""Looks at the link while texts are written: in a thread and over a connection of their own, so that nobody waits."""
+"""Measure the link while texts are generated, in a separate thread and over a separate connection."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,32 +9,32 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.modes.selection import ModeSelection
 from speculation.errors import SpecPairError
 
-_PINGS = 2  # of a look: one may meet a hiccup
+_PINGS = 2  # in each probe: a single one may be delayed
 
 
 class LatencyProbe:
-    """Begins one when it is called and one is due. From any thread."""
+    """A call starts a probe of the link if one is due. It may come from any thread and does not wait."""
 
-    def __init__(self, client: VerifierClient, chooser: ModeSelection, clock: Callable[[], float]) -> None:
-        """`client`: a connection that nobody else uses; it is closed with this."""
-        self._client, self._chooser, self._clock = client, chooser, clock
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="looking")
+    def __init__(self, client: VerifierClient, selection: ModeSelection, clock: Callable[[], float]) -> None:
+        """`client`: a connection for the probes alone; `close` closes it. `clock`: in seconds."""
+        self._client, self._selection, self._clock = client, selection, clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="latency-probe")
 
     def __call__(self) -> None:
-        if self._chooser.look_is_due(self._clock()):
-            self._thread.submit(self._look)
+        if self._selection.probe_is_due(self._clock()):
+            self._thread.submit(self._probe)
 
     def close(self) -> None:
-        """Break off the one under way."""
+        """Abort the probe under way."""
         self._client.abort()
         self._thread.shutdown()
         self._client.close()
 
-    def _look(self) -> None:
-        found: float | None = None
+    def _probe(self) -> None:
+        round_trip_ms: float | None = None
         try:
-            with suppress(DrafterError, SpecPairError):  # whoever writes meets it, too, and says so
-                self._client.transport.connect()  # where it is not there, it takes a round trip of its own
-                found = self._client.least_round_trip_ms(_PINGS)
+            with suppress(DrafterError, SpecPairError):  # the text that is being generated raises the same error
+                self._client.transport.connect()  # a new connection takes a round trip, which must not be measured
+                round_trip_ms = self._client.least_round_trip_ms(_PINGS)
         finally:
-            self._chooser.looked(found, self._clock())
+            self._selection.probed(round_trip_ms, self._clock())

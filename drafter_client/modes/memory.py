@@ -1,8 +1,8 @@
-"""What each mode came to on earlier runs, on disk: by verifier, models, link and the speed of the target's host.
+"""What was measured of each mode in earlier runs, on disk: by models, link and the speed of the target's host.
 
-The file holds names of models, times and counts: no prompt, no token, no address, no key and no session. It keeps the
-`_MOST` entries that were used last. Two processes that write at the same moment may lose what one of them measured,
-never the file. What is no such file is left aside with one line in the log, and replaced when something was measured.
+The file holds names of models, times and counts, but no prompt, token, address, key or session. It keeps the `_MOST`
+entries that were used last. If two processes write at the same moment, the measurements of one may be lost, but never
+the file. A file of another format is ignored with one line in the log, and replaced with the next measurement.
 """
 
 import json
@@ -24,70 +24,72 @@ from speculation.policy.mode_selector import links_differ
 
 _VERSION = 1
 _MOST = 64  # entries
-_LONGEST_NAME = 200  # signs of a model's name that are kept
-_LARGEST = 1 << 20  # bytes of a file that is read
-_ALIKE = 0.4  # share by which the target's pass may differ between two looks at one host
+_LONGEST_NAME = 200  # characters of a model's name that are kept
+_LARGEST = 1 << 20  # bytes; a larger file is not read
+_ALIKE = 0.4  # share by which two measurements of the target's pass on one host may differ
 _log = logging.getLogger("specpair.drafter")
 
 
 def memory_file(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Path | None:
-    """Where the command line remembers: in the user's cache folder; None without a home. `home`: in place of the
-    user's."""
+    """The file that the command line uses, in the user's cache folder; None if there is no home folder.
+
+    `home`: used in place of the user's home folder.
+    """
     folder = cache_folder(environment, home)
     return None if folder is None else folder / "modes.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What rates belong to, beside the link."""
+    """The models and the host that measured rates belong to; with the link they identify an entry."""
 
-    target: str  # names, as the two ends tell them
-    engine: str | None  # of the target
-    pass_ms: float  # of the target's pass over one token, which tells hosts apart; 0: not known
-    draft: str | None  # what drafts here
-    served_draft: str | None  # what drafts on the verifier's side
+    target: str  # the target model's name, as the verifier reports it
+    engine: str | None  # the target's engine
+    pass_ms: float  # the target's pass over one token, which tells hosts apart; 0: not known
+    draft: str | None  # the drafter on this machine
+    served_draft: str | None  # the drafter on the verifier, for mode `fused`
 
     @property
     def shortened(self) -> "Setting":
-        """As it is kept."""
+        """The same with names cut to the length that is kept."""
         names = (self.target, self.engine, self.draft, self.served_draft)
         target, engine, draft, served = (None if name is None else name[:_LONGEST_NAME] for name in names)
         return Setting(target or "", engine, self.pass_ms, draft, served)
 
     @property
     def names(self) -> tuple[str | None, ...]:
-        """All but the times."""
+        """All fields but the time of a pass."""
         return self.target, self.engine, self.draft, self.served_draft
 
     def is_alike(self, other: "Setting") -> bool:
-        """Whether it is the same models on hosts of one speed."""
+        """Whether these are the same models on hosts of about the same speed."""
         slower = max(self.pass_ms, other.pass_ms)
         return self.names == other.names and abs(self.pass_ms - other.pass_ms) <= _ALIKE * slower
 
 
 @dataclass(slots=True)
 class _Record:
-    """A mode over one link."""
+    """Measurements of one mode over one link."""
 
     tokens_per_second: float
-    tokens: float  # that this is of; 0: only the share accepted is known
-    accepted: float  # share of the draft tokens compared
-    compared: float
+    tokens: float  # that the rate was measured over; 0: only the share accepted is known
+    accepted: float  # share of the compared draft tokens
+    compared: float  # draft tokens compared with the target's choice
     when: float  # seconds since 1970
 
 
 @dataclass(slots=True)
 class _Entry:
-    """All modes over one link."""
+    """Measurements of all modes over one link."""
 
     setting: Setting
     link_ms: float
-    written: float = 0.0  # as `Choice.written`
+    written: float = 0.0  # as `ModeSelector.written`
     modes: dict[str, _Record] = field(default_factory=dict)
 
 
 class ModeMemory:
-    """A file of entries, the one used last at its end. From any thread."""
+    """A file of entries, the one used last at its end. All methods may be called from any thread."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         """`clock`: seconds since 1970."""
@@ -96,7 +98,8 @@ class ModeMemory:
         self._complained = False
 
     def recall(self, setting: Setting, link_ms: float) -> tuple[dict[str, ModeMeasurement], float]:
-        """What modes came to over the link most like this one, and `Choice.written`; nothing where none is like it."""
+        """Measurements by mode over the most similar link, and `ModeSelector.written`; empty and 0 if no link is
+        similar."""
         with self._lock:
             entry = _nearest(self._read(), setting.shortened, link_ms)
         if entry is None:
@@ -104,7 +107,7 @@ class ModeMemory:
         return {mode: _measured(record) for mode, record in entry.modes.items()}, entry.written
 
     def shares(self, setting: Setting) -> dict[str, float]:
-        """Share of draft tokens accepted, by mode: over any link, the latest, since the link changes nothing of it."""
+        """The latest share of draft tokens accepted, by mode, over any link: it does not depend on the link."""
         found: dict[str, float] = {}
         names = setting.shortened.names
         with self._lock:
@@ -114,10 +117,14 @@ class ModeMemory:
         return found
 
     def keep(self, setting: Setting, link_ms: float, measured: Mapping[str, ModeMeasurement], written: float) -> None:
-        """Remember what modes came to, and `Choice.written`; forget the remembered rates that `Choice` has dropped. A
-        file that cannot be written stays as it is, with one line in the log."""
+        """Write the new measurements and `ModeSelector.written`; drop the remembered rates that `ModeSelector` has
+        dropped. A file that cannot be written stays unchanged, with one line in the log."""
         now, setting = self._clock(), setting.shortened
-        fresh = {mode: _record(own, now) for mode, own in measured.items() if own.says_something and not own.remembered}
+        fresh = {
+            mode: _record(measurement, now)
+            for mode, measurement in measured.items()
+            if measurement.says_something and not measurement.remembered
+        }
         if not fresh:
             return
         with self._lock:
@@ -129,8 +136,8 @@ class ModeMemory:
                 entries.remove(entry)
                 entry.setting, entry.link_ms = setting, round(link_ms, 3)
             entry.modes |= fresh
-            for mode, own in measured.items():
-                if own.remembered and not own.tokens and mode in entry.modes:
+            for mode, measurement in measured.items():
+                if measurement.remembered and not measurement.tokens and mode in entry.modes:
                     entry.modes[mode].tokens = entry.modes[mode].tokens_per_second = 0.0
             entry.written = round(written)
             self._write([*entries, entry][-_MOST:])
@@ -184,26 +191,27 @@ def _measured(record: _Record) -> ModeMeasurement:
     return ModeMeasurement(record.tokens, seconds, record.accepted * record.compared, record.compared, remembered=True)
 
 
-def _record(own: ModeMeasurement, now: float) -> _Record:
-    share = own.accepted / own.compared if own.compared else 0.0
-    return _Record(round(own.rate, 2), round(own.tokens), round(share, 4), round(own.compared), round(now))
+def _record(measurement: ModeMeasurement, now: float) -> _Record:
+    tokens, compared = round(measurement.tokens), round(measurement.compared)
+    share = measurement.accepted / measurement.compared if measurement.compared else 0.0
+    return _Record(round(measurement.rate, 2), tokens, round(share, 4), compared, round(now))
 
 
 def _entries(body: Any) -> list[_Entry]:
-    """What a file holds. Raises ValueError for what `_write` does not write."""
+    """The entries of a file. Raises ValueError for anything that `_write` does not write."""
     if _field(body, "version", int) != _VERSION:
         raise ValueError(f"its version is not {_VERSION}")
     return [_entry(each) for each in _field(body, "entries", list)[-_MOST:]]
 
 
 def _entry(body: Any) -> _Entry:
-    told = _field(body, "setting", dict)
+    fields = _field(body, "setting", dict)
     setting = Setting(
-        target=_field(told, "target", str),
-        engine=_field(told, "engine", str, type(None)),
-        pass_ms=_number(told, "pass_ms"),
-        draft=_field(told, "draft", str, type(None)),
-        served_draft=_field(told, "served_draft", str, type(None)),
+        target=_field(fields, "target", str),
+        engine=_field(fields, "engine", str, type(None)),
+        pass_ms=_number(fields, "pass_ms"),
+        draft=_field(fields, "draft", str, type(None)),
+        served_draft=_field(fields, "served_draft", str, type(None)),
     )
     modes = {name: _read_record(each) for name, each in _field(body, "modes", dict).items()}
     return _Entry(setting, _number(body, "link_ms"), _number(body, "written"), modes)

@@ -1,4 +1,4 @@
-"""The choice of mode that all texts of a pair share: what is known of both ends, what was measured, the link."""
+"""The mode selection that all texts of a pair share: the models, the measured rates and the link."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -13,15 +13,17 @@ from speculation.policy.mode_estimate import PRIOR_LOOKUP, PairLatencies
 from speculation.policy.mode_measurement import ModeMeasurement
 from speculation.policy.mode_selector import ModeSelector, links_differ
 
-_LOOK = 0.5  # seconds after which the link is measured again
-_LOOKS = 3  # in a row that have to say that it has changed: some may have met a busy machine
-_LINKS = 8  # whose rates are kept at hand
-_HEAD, _STEPS_TIMED = 2, 6  # tokens of a text that draft steps are timed behind, and how many
+_PROBE_PAUSE = 0.5  # seconds after which the link is measured again
+_PROBES = 3  # in a row that have to find a changed link: a busy machine may disturb some
+_LINKS = 8  # earlier links whose rates are kept in memory
+_PROMPT_TIMED, _STEPS_TIMED = 2, 6  # tokens of the prompt that timed draft steps follow, and how many steps
 
 
 class ModeSelection:
-    """A `ModeSelector` that all texts of a pair share, from any thread; and when the link is to be looked at. Times are
-    seconds."""
+    """A `ModeSelector` that all texts of a pair share, and the schedule of link probes.
+
+    All methods may be called from any thread. Points in time are seconds.
+    """
 
     def __init__(
         self,
@@ -32,21 +34,20 @@ class ModeSelection:
         now: float,
         memory: ModeMemory | None = None,
     ) -> None:
-        """`info`: what the verifier says of itself. `draft`: what drafts here. `link_ms`: the round trip at present.
-        `memory`: of earlier runs; None: nothing is remembered."""
+        """`info`: the verifier's `/model`. `draft`: name of the drafter on this machine. `link_ms`: the present round
+        trip. `memory`: measurements of earlier runs; None: nothing is remembered."""
         self._lock = threading.Lock()
         first = info.pass_ms[0] if info.pass_ms else 0.0
         self._setting = Setting(info.name, info.engine, first, draft, info.draft_model)
         self._memory = memory
-        self._links: list[
-            tuple[float, dict[str, ModeMeasurement], float]
-        ] = []  # round trips of others, what was known there
+        # Earlier links of this run: round trip, measurements by mode, and `ModeSelector.written`.
+        self._links: list[tuple[float, dict[str, ModeMeasurement], float]] = []
         drafts = {Mode.REMOTE: draft, Mode.FUSED: info.draft_model}
         names = {str(mode): name for mode, name in drafts.items() if name is not None}
         priors = {name: PRIOR_LOOKUP for name in names.values() if name == LOOKUP}
         if memory is not None:
             priors |= {names[mode]: share for mode, share in memory.shares(self._setting).items() if mode in names}
-        self._choice = ModeSelector(
+        self._selector = ModeSelector(
             [str(mode) for mode in modes],
             PairLatencies(
                 tuple(info.pass_ms),
@@ -58,78 +59,82 @@ class ModeSelection:
             priors,
             *self._recalled(link_ms),
         )
-        self._timed = threading.Lock()  # held by whoever times the draft model here
-        self._changed = 0  # looks in a row that found another link
-        self._looking, self._looked = False, now
+        self._timed = threading.Lock()  # taken by the first text that times the drafter, and never released
+        self._changed = 0  # probes in a row that found another link
+        self._probing, self._probed_at = False, now
 
-    def know(self, drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> None:
-        """Time a few draft steps, once for all texts, unless another text is about to. `text`: the beginning of what
-        will be drafted for with this drafter; `clock` in seconds. Raises what the drafter does."""
+    def time_draft_steps(self, drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> None:
+        """Time a few draft steps; only the first call does, for all texts.
+
+        `text`: the beginning of the text that the drafter will draft for. `clock`: in seconds. Raises what the drafter
+        raises.
+        """
         if self._timed.acquire(blocking=False):
             milliseconds = _step_ms(drafter, text, clock)
             if milliseconds is not None:
                 with self._lock:
-                    self._choice.drafts_in(milliseconds)
+                    self._selector.drafts_in(milliseconds)
 
     def next(self, left: int, mode: Mode | None = None, written: int = 0) -> Mode:
-        """The mode to go on with, as `ModeSelector.next` says."""
+        """The mode to continue with; see `ModeSelector.next`."""
         with self._lock:
-            return Mode(self._choice.next(left, mode, written))
+            return Mode(self._selector.next(left, mode, written))
 
     @property
     def settled(self) -> Mode | None:
-        """The mode that is thought the fastest, once it was measured."""
+        """The mode that is expected to be the fastest; None until it was measured."""
         with self._lock:
-            return None if self._choice.settled is None else Mode(self._choice.settled)
+            return None if self._selector.settled is None else Mode(self._selector.settled)
 
     @property
     def link_ms(self) -> float:
-        """The round trip of the link that the choice is made for."""
+        """The round trip of the link that modes are selected for, milliseconds."""
         with self._lock:
-            return self._choice.link_ms
+            return self._selector.link_ms
 
     def measured(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
-        """So much was written in a mode, as `ModeSelector.measured` says."""
+        """Count tokens that were generated in a mode; see `ModeSelector.measured`."""
         with self._lock:
-            self._choice.measured(str(mode), tokens, seconds, accepted, compared)
+            self._selector.measured(str(mode), tokens, seconds, accepted, compared)
 
     def keep(self) -> None:
-        """Remember for later runs what was measured."""
+        """Write the measurements to the memory for later runs."""
         if self._memory is not None:
             with self._lock:
-                link, known = self._choice.link_ms, self._known()
+                link, known = self._selector.link_ms, self._known()
             self._memory.keep(self._setting, link, *known)
 
-    def look_is_due(self, now: float) -> bool:
-        """Whether the caller is to measure the link, and to say `looked` after: one at a time, with a pause between."""
+    def probe_is_due(self, now: float) -> bool:
+        """Whether the caller has to measure the link now and then call `probed`. One probe runs at a time, with a pause
+        before the next."""
         with self._lock:
-            if self._looking or now - self._looked < _LOOK or len(self._choice.modes) == 1:
+            if self._probing or now - self._probed_at < _PROBE_PAUSE or len(self._selector.modes) == 1:
                 return False
-            self._looking = True
+            self._probing = True
             return True
 
-    def looked(self, round_trip_ms: float | None, now: float) -> None:
-        """The link was measured; None: that failed, and says nothing."""
+    def probed(self, round_trip_ms: float | None, now: float) -> None:
+        """The link was measured. None: the probe failed and is ignored."""
         with self._lock:
-            self._looking, self._looked = False, now
+            self._probing, self._probed_at = False, now
             if round_trip_ms is None:
                 return
-            self._changed = self._changed + 1 if self._choice.differs(round_trip_ms) else 0
-            if self._changed >= _LOOKS:
+            self._changed = self._changed + 1 if self._selector.differs(round_trip_ms) else 0
+            if self._changed >= _PROBES:
                 self._changed = 0
-                self._links = [*self._links, (self._choice.link_ms, *self._known())][-_LINKS:]
-                self._choice.begin(round_trip_ms, *self._recalled(round_trip_ms))
+                self._links = [*self._links, (self._selector.link_ms, *self._known())][-_LINKS:]
+                self._selector.begin(round_trip_ms, *self._recalled(round_trip_ms))
 
     def why(self) -> str:
-        """What was measured and what is expected, in words."""
+        """What the selection is based on, in words: measured and expected rates."""
         with self._lock:
-            return self._choice.why()
+            return self._selector.why()
 
     def _known(self) -> tuple[dict[str, ModeMeasurement], float]:
-        return deepcopy(self._choice.measured_by_mode), self._choice.written
+        return deepcopy(self._selector.measured_by_mode), self._selector.written
 
     def _recalled(self, link_ms: float) -> tuple[dict[str, ModeMeasurement], float]:
-        """What is known of such a link: of this run, else of earlier ones."""
+        """Measurements over a similar link: of this run, else of earlier runs."""
         for at_ms, measured, written in reversed(self._links):
             if not links_differ(at_ms, link_ms):
                 return measured, written
@@ -137,12 +142,14 @@ class ModeSelection:
 
 
 def _step_ms(drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> float | None:
-    """Milliseconds of a draft step behind the beginning of a text: the least of some, since the first may prepare what
-    later ones use. None where no step reads a single token."""
-    head, tail, took = text[:_HEAD], list[int](), []
+    """The shortest of a few draft steps after the beginning of a text, milliseconds.
+
+    The minimum is taken because the first steps may include one-time work. None if every step reads several tokens.
+    """
+    prompt, tail, took = text[:_PROMPT_TIMED], list[int](), []
     for _ in range(_STEPS_TIMED):
         began = clock()
-        expansion = drafter.expand(head, [tail], False)
+        expansion = drafter.expand(prompt, [tail], False)
         if expansion.read <= 1:
             took.append(1e3 * (clock() - began))
         tail = [*tail, expansion.predictions[0].token]

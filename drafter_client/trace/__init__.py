@@ -1,1 +1,1 @@
-"""Profiles of runs: recorded while the pair is at work, written as CSV and JSON, read again and drawn."""
+"""Traces of runs: recorded while the pair generates, written as CSV and JSON, read again and plotted."""

@@ -1,4 +1,4 @@
-"""What a profile comes to: how deep drafts stand, who did what when, and how fast tokens came. Pure figures."""
+"""Statistics of a trace: acceptance by depth, activities over time, and tokens per second over time."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -9,25 +9,29 @@ from drafter_client.trace.schema import Row, Value
 
 
 class Depth(NamedTuple):
-    """Of the drafts at one place of the guesses, 1 the first that the target judged: how many, and how many stood."""
+    """Acceptance at one depth: draft tokens judged, and accepted. Depth 1 is the first token of a draft that was
+    judged."""
 
     depth: int
     drafts: int
-    stood: int
+    accepted: int
 
     @property
     def share(self) -> float:
-        return self.stood / self.drafts
+        return self.accepted / self.drafts
 
 
 def acceptance_by_depth(rounds: Iterable[Row]) -> list[Depth]:
-    """A draft stands only if all before it do, so the shares of one guess fall; those over guesses of all lengths need
-    not."""
+    """Acceptance at each depth, over all rounds.
+
+    A draft token is accepted only if all before it are. So for drafts of equal length the share falls with the depth;
+    over drafts of different lengths it need not.
+    """
     judged: list[int] = []
     accepted: list[int] = []
-    for row in rounds:
-        judged.append(_whole(row["judged"]))
-        accepted.append(_whole(row["accepted"]))
+    for record in rounds:
+        judged.append(_whole(record["judged"]))
+        accepted.append(_whole(record["accepted"]))
     return [
         Depth(depth, sum(count >= depth for count in judged), sum(count >= depth for count in accepted))
         for depth in range(1, max(judged, default=0) + 1)
@@ -35,7 +39,7 @@ def acceptance_by_depth(rounds: Iterable[Row]) -> list[Depth]:
 
 
 class Lane(Enum):
-    """Where time goes."""
+    """A kind of activity, drawn as one line of the timeline."""
 
     DRAFTING = "drafting"
     NETWORK = "network"
@@ -44,7 +48,7 @@ class Lane(Enum):
 
 
 class Span(NamedTuple):
-    """A piece of one lane, milliseconds since the run began."""
+    """A time in which one lane was active, milliseconds since the run began."""
 
     lane: Lane
     begin: float
@@ -52,17 +56,18 @@ class Span(NamedTuple):
 
 
 def timeline(run: RunTrace) -> list[Span]:
-    """All that is known of who was at work when, by beginning.
+    """All known activities of a run, ordered by their begin.
 
-    The two clocks are not compared: of what an exchange took beyond the verifier's own times, half is taken to be the
-    way there and half the way back. A pass that the verifier took by itself is drawn before the moment it was told of.
+    The clocks of the two machines are not compared. Of the time of an exchange that the verifier does not account for,
+    half is assumed to be the way there and half the way back. A pass of self-continuation is placed so that it ends
+    when the drafter heard of it.
     """
     exchanges = list(run.prefills)
-    for row in run.rounds:
-        if row["arrived_ms"] is not None:
-            exchanges.append(Exchange(*(_number(row[name]) for name in Exchange._fields)))
+    for record in run.rounds:
+        if record["arrived_ms"] is not None:
+            exchanges.append(Exchange(*(_number(record[name]) for name in Exchange._fields)))
     spans = [Span(Lane.DRAFTING, began, ended) for began, ended in run.steps]
-    spans += [Span(Lane.VERIFY, told - took, told) for took, told in run.own_passes]
+    spans += [Span(Lane.VERIFY, arrived - took, arrived) for took, arrived in run.own_passes]
     for exchange in exchanges:
         spans += _lanes_of(exchange)
     return sorted((span for span in spans if span.end > span.begin), key=lambda span: span.begin)
@@ -71,19 +76,19 @@ def timeline(run: RunTrace) -> list[Span]:
 def _lanes_of(exchange: Exchange) -> list[Span]:
     sent, queue, forward, arrived = exchange
     way = max(0.0, arrived - sent - queue - forward) / 2
-    came = sent + way
-    begins = min(came + queue, arrived)
+    queued = sent + way
+    begins = min(queued + queue, arrived)
     ends = min(begins + forward, arrived)
     return [
-        Span(Lane.NETWORK, sent, came),
-        Span(Lane.QUEUE, came, begins),
+        Span(Lane.NETWORK, sent, queued),
+        Span(Lane.QUEUE, queued, begins),
         Span(Lane.VERIFY, begins, ends),
         Span(Lane.NETWORK, ends, arrived),
     ]
 
 
 def window(spans: Sequence[Span], passes: int) -> tuple[float, float]:
-    """From when to when to look: all, or of many passes of the target so many from the middle."""
+    """Begin and end of the part of a timeline to show: all of it, or the middle `passes` if the target made more."""
     if not spans:
         return 0.0, 0.0
     begins = sorted({span.begin for span in spans if span.lane is Lane.VERIFY})
@@ -94,7 +99,7 @@ def window(spans: Sequence[Span], passes: int) -> tuple[float, float]:
 
 
 def coverage(spans: Iterable[Span], lane: Lane, begin: float, end: float, cells: int) -> list[float]:
-    """The time from `begin` to `end` cut into cells: the share of each in which something was going on in the lane."""
+    """Cut the time from `begin` to `end` into cells; return the share of each cell in which the lane was active."""
     width = (end - begin) / cells
     shares = [0.0] * cells
     if width <= 0.0:
@@ -107,7 +112,7 @@ def coverage(spans: Iterable[Span], lane: Lane, begin: float, end: float, cells:
 
 
 def _merged(spans: Iterable[Span]) -> list[tuple[float, float]]:
-    """Times in which any of them was going on, apart from each other."""
+    """The union of the spans, as separate intervals in order."""
     merged: list[tuple[float, float]] = []
     for span in sorted(spans, key=lambda span: span.begin):
         if merged and span.begin <= merged[-1][1]:
@@ -118,7 +123,7 @@ def _merged(spans: Iterable[Span]) -> list[tuple[float, float]]:
 
 
 class Rate(NamedTuple):
-    """Tokens per second within a stretch of the run, milliseconds since it began."""
+    """Tokens per second within one interval of the run. `begin` and `end`: milliseconds since the run began."""
 
     begin: float
     end: float
@@ -126,16 +131,16 @@ class Rate(NamedTuple):
 
 
 def speed_over_time(tokens: Iterable[Row], total_ms: float, most: int) -> list[Rate]:
-    """The run cut into equal stretches: `most`, or fewer where they would hold less than four tokens on average."""
-    times = [_number(row["committed_ms"]) for row in tokens]
+    """Cut the run into `most` equal intervals, or into fewer so that they hold at least four tokens on average."""
+    times = [_number(record["committed_ms"]) for record in tokens]
     total = max([total_ms, *times])
-    stretches = max(1, min(most, len(times) // 4))
+    intervals = max(1, min(most, len(times) // 4))
     if total <= 0.0:
         return []
-    counts = [0] * stretches
+    counts = [0] * intervals
     for at in times:
-        counts[min(stretches - 1, max(0, int(at / total * stretches)))] += 1
-    width = total / stretches
+        counts[min(intervals - 1, max(0, int(at / total * intervals)))] += 1
+    width = total / intervals
     return [Rate(at * width, (at + 1) * width, 1e3 * count / width) for at, count in enumerate(counts)]
 
 

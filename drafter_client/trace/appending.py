@@ -1,4 +1,4 @@
-"""A text file to which several runs append whole lines under one header, in this process and in others."""
+"""Append whole lines to a text file with a header. Several runs may append at once, also from other processes."""
 
 import os
 import threading
@@ -10,14 +10,14 @@ from pathlib import Path
 from drafter_client import file_lock
 from drafter_client.errors import TraceError
 
-_writing = threading.Lock()  # all there is on Windows: there, one process at a time may write to a folder
+_writing = threading.Lock()  # the only lock on Windows: there, only one process at a time may write to a folder
 
 
 def append(path: Path, header: str, lines: str = "") -> None:
-    """Write `lines` at the end of the file, all of them or none, below `header` if the file is new.
+    """Append `lines` to the file, all of them or none; `header` comes first if the file is new or empty.
 
-    Without lines it is made sure that this can be done. Raises ProfileError where it cannot, or where the file begins
-    with another header.
+    Without lines this checks that the file can be written. Raises TraceError if it cannot, or if it begins with another
+    header.
     """
     try:
         with _opened(path) as file:
@@ -32,7 +32,7 @@ def append(path: Path, header: str, lines: str = "") -> None:
                         f"{path}, line 1: these are not the columns that this version writes: name another folder"
                     )
                 file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":  # the writer before was killed: its half line stays one of its own
+                if file.read(1) != b"\n":  # an earlier writer was killed: its unfinished line stays separate
                     text = "\n" + lines
             _write(file, text.encode(errors="backslashreplace"), end)
     except OSError as error:
@@ -40,22 +40,22 @@ def append(path: Path, header: str, lines: str = "") -> None:
 
 
 def unwritable(path: Path, error: OSError) -> TraceError:
-    """The error for a file or folder of a profile that cannot be written."""
-    return TraceError(f"the profile {path} cannot be written: {error.strerror}")
+    """The error for a file or folder of a trace that cannot be written."""
+    return TraceError(f"the trace {path} cannot be written: {error.strerror}")
 
 
 def _write(file: FileIO, text: bytes, end: int) -> None:
     try:
         while text:
             text = text[file.write(text) :]
-    except BaseException:  # a full disk, an impatient user
+    except BaseException:  # a full disk or Ctrl-C: remove the incomplete lines
         file.truncate(end)
         raise
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[FileIO]:
-    """The file, for reading and for writing at its end, and nobody else's meanwhile."""
+    """The file, open for reading and appending, and locked against other writers."""
     with _writing, open(path, "a+b", buffering=0) as file:
         file_lock.take(file.fileno(), wait=True)
         yield file

@@ -1,4 +1,4 @@
-"""The report of a run as one picture. Needs matplotlib, which nothing else of the drafter does."""
+"""The report of a run as a PNG. Needs matplotlib, which nothing else in the drafter needs."""
 
 import sys
 from pathlib import Path
@@ -10,16 +10,16 @@ from drafter_client.trace.reader import RunTrace
 from drafter_client.trace.terminal import summary, title
 
 _COLOURS = {Lane.DRAFTING: "tab:green", Lane.NETWORK: "tab:orange", Lane.QUEUE: "tab:red", Lane.VERIFY: "tab:blue"}
-_PASSES = 24  # of the target, in the timeline
-_STRETCHES = 60  # of the speed
+_PASSES = 24  # of the target, shown in the timeline
+_INTERVALS = 60  # in the plot of tokens per second
 
 
 class NoMatplotlib(TraceError):
-    """There is nothing to draw with."""
+    """matplotlib is not installed."""
 
 
 def draw(run: RunTrace, path: Path) -> None:
-    """Write the picture. Raises NoMatplotlib, or ProfileError where the file cannot be written."""
+    """Write the plots of a run to a PNG. Raises NoMatplotlib, or TraceError if the file cannot be written."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -40,8 +40,8 @@ def draw(run: RunTrace, path: Path) -> None:
 def _acceptance(axes: Any, run: RunTrace) -> None:
     depths = acceptance_by_depth(run.rounds)
     bars = axes.bar([each.depth for each in depths], [each.share for each in depths], color=_COLOURS[Lane.DRAFTING])
-    axes.bar_label(bars, [f"{each.stood}/{each.drafts}" for each in depths], fontsize=7)
-    axes.set(title="acceptance by depth", xlabel="draft of the guess", ylabel="share that stood", ylim=(0, 1.1))
+    axes.bar_label(bars, [f"{each.accepted}/{each.drafts}" for each in depths], fontsize=7)
+    axes.set(title="acceptance by depth", xlabel="depth in the draft", ylabel="share accepted", ylim=(0, 1.1))
     axes.set_xticks([each.depth for each in depths])
 
 
@@ -60,7 +60,7 @@ def _lanes(axes: Any, run: RunTrace) -> None:
 
 
 def _speed(axes: Any, run: RunTrace) -> None:
-    rates = speed_over_time(run.tokens, float(run.figures["total_ms"] or 0.0), _STRETCHES)
+    rates = speed_over_time(run.tokens, float(run.figures["total_ms"] or 0.0), _INTERVALS)
     if rates:
         axes.stairs([each.rate for each in rates], [rates[0].begin, *(each.end for each in rates)], fill=True)
     axes.set(title="speed over time", xlabel="ms since the run began", ylabel="tokens/s")

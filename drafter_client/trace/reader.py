@@ -1,4 +1,4 @@
-"""A folder of profiles, read again. Whatever is no profile raises ProfileError that names the file and the line."""
+"""Read a folder of traces. A file that is not part of a trace raises a TraceError with the file and the line."""
 
 import csv
 import json
@@ -13,7 +13,10 @@ from drafter_client.trace.writer import run_file
 
 
 class Exchange(NamedTuple):
-    """A request and its answer, milliseconds since the run began; what is left of it is network."""
+    """A request and its response, milliseconds since the run began.
+
+    The time between sending and arrival that is neither queue nor forward pass is network time.
+    """
 
     sent_ms: float
     queue_ms: float
@@ -23,12 +26,13 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunTrace:
-    """One run: its line of `runs.csv`, its rows of the other two, and what the JSON file says beyond them.
+    """One run: its record in `runs.csv` (`figures`), its records in the other tables, and more from the JSON file.
 
-    `steps`: when draft steps began and ended. `own_passes`: how long they took, and when they were told of.
+    `steps`: begin and end of each draft step. `own_passes`: for each pass of self-continuation its duration, and when
+    the drafter heard of it. Times are milliseconds, points in time count from the begin of the run.
     """
 
-    of: int  # runs in the folder
+    of: int  # number of runs in the folder
     figures: Row
     rounds: list[Row]
     tokens: list[Row]
@@ -38,46 +42,52 @@ class RunTrace:
 
 
 def read_run(folder: Path, number: int | None = None) -> RunTrace:
-    """A run of those in `folder`; None: the last in which drafts were judged, else the last."""
+    """Read one run of those in `folder`. `number` None: the last run in which draft tokens were judged, else the last.
+
+    Raises TraceError if there is no such run, or if a file cannot be read.
+    """
     runs = read_table(folder, RUNS)
-    numbers = [row["run"] for row in runs]
+    numbers = [each["run"] for each in runs]
     if not runs:
         raise TraceError(f"no run has been written to {folder} yet: give --profile {folder} to a run")
-    figures: Row | None
+    record: Row | None
     if number is None:
-        figures = next((row for row in reversed(runs) if row["drafted"]), runs[-1])
+        record = next((each for each in reversed(runs) if each["drafted"]), runs[-1])
     else:
-        figures = next((row for row in runs if row["run"] == number), None)
-    if figures is None:
-        there = ", ".join(map(str, numbers))
-        raise TraceError(f"there is no run {number} in {folder / RUNS.file}: it has {there}")
-    number = int(figures["run"] or 0)
+        record = next((each for each in runs if each["run"] == number), None)
+    if record is None:
+        existing = ", ".join(map(str, numbers))
+        raise TraceError(f"there is no run {number} in {folder / RUNS.file}: it has {existing}")
+    number = int(record["run"] or 0)
     detail = _Detail(run_file(folder, number))
     return RunTrace(
         of=len(runs),
-        figures=figures,
+        figures=record,
         rounds=read_table(folder, ROUNDS, number),
         tokens=read_table(folder, TOKENS, number),
         prefills=[Exchange(*entry) for entry in detail.each("prefills", Exchange._fields)],
         steps=[(began, ended) for began, ended in detail.each("steps", ("began_ms", "ended_ms"))],
-        own_passes=[(took, told) for took, told in detail.each("own_passes", ("forward_ms", "arrived_ms"))],
+        own_passes=[(took, arrived) for took, arrived in detail.each("own_passes", ("forward_ms", "arrived_ms"))],
     )
 
 
 def read_table(folder: Path, table: TraceTable, run: int | None = None) -> list[Row]:
-    """All rows of one file, or those of one run: then damaged ones of others are nothing to it."""
+    """Read all records of one file, or only those of one run; damaged records of other runs are then ignored.
+
+    Raises TraceError.
+    """
     path = folder / table.file
     lines = csv.reader(_text(path).splitlines(keepends=True), strict=True)
-    rows = []
+    records = []
     try:
         if next(lines, None) != table.names:
             raise ValueError("these are not the columns that this version writes")
         for cells in lines:
             if cells and run in (None, _number(cells[0])):
-                rows.append(table.row(cells))
+                records.append(table.row(cells))
     except (ValueError, csv.Error) as error:
-        raise TraceError(f"{path}, line {max(1, lines.line_num)}: {error}: is it a profile?") from None
-    return rows
+        raise TraceError(f"{path}, line {max(1, lines.line_num)}: {error}: is it a trace?") from None
+    return records
 
 
 def _number(cell: str) -> int | None:
@@ -89,28 +99,28 @@ def _text(path: Path) -> str:
         data = path.read_bytes()
         return data.decode()
     except OSError as error:
-        raise TraceError(f"the profile {path} cannot be read: {error.strerror}") from None
+        raise TraceError(f"the trace {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         line = 1 + data[: error.start].count(b"\n")
-        raise TraceError(f"{path}, line {line}: this is not UTF-8 text: is it a profile?") from None
+        raise TraceError(f"{path}, line {line}: this is not UTF-8 text: is it a trace?") from None
 
 
 class _Detail:
-    """The JSON file of a run, of which lists of numbers are read, checked."""
+    """The JSON file of a run; its lists of numbers are checked and read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
             self._body = json.loads(_text(path))
         except json.JSONDecodeError as error:
-            raise TraceError(f"{path}, line {error.lineno}: {error.msg}: is it a profile?") from None
-        except (ValueError, RecursionError):  # a number of thousands of digits, a list of thousands of lists
-            raise self._wrong("it", "goes beyond all bounds") from None
+            raise TraceError(f"{path}, line {error.lineno}: {error.msg}: is it a trace?") from None
+        except (ValueError, RecursionError):  # a number with thousands of digits, or thousands of nested lists
+            raise self._wrong("it", "has a number too long or a list nested too deeply") from None
         if not isinstance(self._body, dict):
             raise self._wrong("it", "is not an object")
 
     def each(self, name: str, fields: Sequence[str]) -> Iterator[list[float]]:
-        """Of a list of objects, these fields of each."""
+        """Yield these fields of each object in the list `name`. Raises TraceError."""
         entries = self._body.get(name)
         if not isinstance(entries, list):
             raise self._wrong(name, "is not a list")
@@ -123,8 +133,8 @@ class _Detail:
         values: list[Any] = [entry.get(field) for field in fields]
         for field, value in zip(fields, values, strict=True):
             if type(value) not in (int, float) or not abs(value) <= MOST:
-                raise self._wrong(f"{name}.{field}", "is not a number that is counted or measured")
+                raise self._wrong(f"{name}.{field}", "is not a number of at most 2^53 in size")
         return [float(value) for value in values]
 
     def _wrong(self, name: str, what: str) -> TraceError:
-        return TraceError(f"{self._path}, line 1: {name} {what}: is it a profile?")
+        return TraceError(f"{self._path}, line 1: {name} {what}: is it a trace?")

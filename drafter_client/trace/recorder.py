@@ -1,4 +1,4 @@
-"""What happened in one run, kept in memory: appending while the pair is at work, tables when it is over."""
+"""Record the events of one text in memory while the pair generates, and turn them into tables afterwards."""
 
 import threading
 from collections.abc import Sequence
@@ -12,23 +12,23 @@ from drafters.base import Expansion
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
 
-_DIGITS = 4  # of milliseconds: clocks are no finer
+_DIGITS = 4  # decimals of milliseconds: clocks have no finer resolution
 
 
 @dataclass(slots=True)
-class _Guess:
+class _VerifyRequest:
     in_flight_draft: InFlightDraft
     schedule: Schedule
     draft_ms: float
     response: VerifyResponse | None = None
     arrived: float = 0.0
-    brought: int = 0
+    new: int = 0  # tokens first known from its response
 
 
 class Recorder:
-    """An `Observer`, of one text: in mode `auto` of several runs, of which one may begin before the last has ended.
+    """An `Observer` of one text. In mode `auto` a text has several runs; one may begin before the last has ended.
 
-    Times in its tables are milliseconds since the first run began.
+    Times in the tables are milliseconds since the first run began.
     """
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class Recorder:
         self._began: float | None = None
         self._prefills: list[tuple[PrefillResponse, float, float]] = []
         self._steps: list[tuple[Expansion, float, float]] = []
-        self._guesses: list[_Guess] = []
-        self._under_way: dict[InFlightDraft, _Guess] = {}
+        self._requests: list[_VerifyRequest] = []
+        self._in_flight: dict[InFlightDraft, _VerifyRequest] = {}
         self._passes: list[tuple[float, float]] = []
         self._commits: list[tuple[int, Committed, float]] = []
         self._settled: dict[int, TokenSource] = {}
-        self._draft_ms = 0.0  # since the last guess left
+        self._draft_ms = 0.0  # of draft steps since the last verify request
 
     def began(self, now: float) -> None:
         if self._began is None:
@@ -57,15 +57,15 @@ class Recorder:
 
     def sent(self, in_flight_draft: InFlightDraft, schedule: Schedule) -> None:
         with self._lock:
-            guess = self._under_way[in_flight_draft] = _Guess(in_flight_draft, schedule, self._draft_ms)
+            request = self._in_flight[in_flight_draft] = _VerifyRequest(in_flight_draft, schedule, self._draft_ms)
             self._draft_ms = 0.0
-        self._guesses.append(guess)
+        self._requests.append(request)
 
-    def answered(self, in_flight_draft: InFlightDraft, response: VerifyResponse, brought: int, now: float) -> None:
-        guess = self._under_way.pop(in_flight_draft)
-        guess.response, guess.brought, guess.arrived = response, brought, now
+    def answered(self, in_flight_draft: InFlightDraft, response: VerifyResponse, new: int, now: float) -> None:
+        request = self._in_flight.pop(in_flight_draft)
+        request.response, request.new, request.arrived = response, new, now
 
-    def went_on(self, forward_ms: float, now: float) -> None:
+    def target_decoded(self, forward_ms: float, now: float) -> None:
         self._passes.append((forward_ms, now))
 
     def committed(self, position: int, committed: Committed, now: float) -> None:
@@ -75,30 +75,31 @@ class Recorder:
         self._settled |= {change.position: change.source for change in changes}
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Columns of `rounds.csv` but for the run, and of each draft its token, confidence and whether looked up."""
-        return [self._round(number, guess) for number, guess in enumerate(self._guesses, 1)]
+        """Columns of `rounds.csv` except `run`, and for each draft token its id, its confidence and whether it was
+        looked up."""
+        return [self._round(number, request) for number, request in enumerate(self._requests, 1)]
 
-    def _round(self, number: int, guess: _Guess) -> dict[str, Any]:
-        in_flight_draft, response = guess.in_flight_draft, guess.response
+    def _round(self, number: int, request: _VerifyRequest) -> dict[str, Any]:
+        in_flight_draft, response = request.in_flight_draft, request.response
         count = len(in_flight_draft.drafts)
-        row: dict[str, Any] = {
+        record: dict[str, Any] = {
             "round": number,
-            "schedule": guess.schedule.value,
+            "schedule": request.schedule.value,
             "position": in_flight_draft.position,
             "k": count,
             "confidence_mean": sum(in_flight_draft.confidence) / count if in_flight_draft.confidence else None,
             "confidence_min": min(in_flight_draft.confidence, default=None),
-            "draft_ms": round(guess.draft_ms, _DIGITS),
+            "draft_ms": round(request.draft_ms, _DIGITS),
             "sent_ms": self._since_began(in_flight_draft.sent_at),
             "drafts": in_flight_draft.drafts,
             "confidence": list(in_flight_draft.confidence),
             "found": list(in_flight_draft.found),
         }
-        answer = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms")
+        of_response = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms")
         if response is None:
-            return row | dict.fromkeys((*answer, "arrived_ms", "committed"))
-        rtt = guess.arrived - in_flight_draft.sent_at
-        return row | {
+            return record | dict.fromkeys((*of_response, "arrived_ms", "committed"))
+        rtt = request.arrived - in_flight_draft.sent_at
+        return record | {
             "judged": response.judged,
             "accepted": response.stood(count),
             "ran": response.ran,
@@ -109,12 +110,12 @@ class Recorder:
             "network_ms": round(max(0.0, rtt - response.queue_ms - response.forward_ms), _DIGITS),
             "queue_ms": response.queue_ms,
             "forward_ms": response.forward_ms,
-            "arrived_ms": self._since_began(guess.arrived),
-            "committed": guess.brought,
+            "arrived_ms": self._since_began(request.arrived),
+            "committed": request.new,
         }
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Columns of `tokens.csv` but for the run."""
+        """Columns of `tokens.csv` except `run`."""
         return [
             {
                 "position": at,
@@ -124,12 +125,12 @@ class Recorder:
                 "committed_ms": self._since_began(now),
             }
             for position, committed, now in self._commits
-            for at, (token, thought) in enumerate(committed.tokens, position)
-            for source in (self._settled.get(at, thought),)
+            for at, (token, provisional) in enumerate(committed.tokens, position)
+            for source in (self._settled.get(at, provisional),)
         ]
 
     def prefills(self) -> list[dict[str, float]]:
-        """When a prompt was sent and answered, and what of that was queue and forward pass."""
+        """For each prefill: when it was sent, when its response arrived, and the time in queue and forward pass."""
         return [
             {
                 "sent_ms": self._since_began(asked),
@@ -141,7 +142,7 @@ class Recorder:
         ]
 
     def steps(self) -> list[dict[str, Any]]:
-        """Draft steps: when they began and ended, what the model read, and the tokens found, one for each branch."""
+        """For each draft step: begin, end, tokens that the model read, and the drafted tokens, one for each branch."""
         return [
             {
                 "began_ms": self._since_began(now - took),
@@ -154,7 +155,7 @@ class Recorder:
         ]
 
     def own_passes(self) -> list[dict[str, float]]:
-        """Passes that the verifier took by itself, as of when it told of them."""
+        """For each pass of the verifier's self-continuation: its duration, and when the drafter heard of it."""
         return [{"forward_ms": forward_ms, "arrived_ms": self._since_began(now)} for forward_ms, now in self._passes]
 
     def _since_began(self, at: float) -> float:

@@ -1,4 +1,4 @@
-"""The tables of a profile: which columns in which order, and what they mean. `docs/profile.md` says the same."""
+"""The tables of a trace: their columns, in order, and what they mean. `docs/profile.md` documents the same."""
 
 import csv
 import io
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 Value = str | int | float | None  # None: not known, an empty cell
 Row = dict[str, Value]
 
-MOST = 2.0**53  # of anything that is counted or measured; seeds end below it, too
+MOST = 2.0**53  # the largest absolute value of a number; seeds are below it, too
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `kind` is str, int or float; `needed`: it is never empty."""
+    """One column. `kind`: type of its values. `needed`: a cell is never empty."""
 
     name: str
     kind: type[str] | type[int] | type[float]
@@ -22,7 +22,7 @@ class Column:
     needed: bool = False
 
     def cell(self, value: object) -> str:
-        """As it is written. What is not of the kind is not known: it came from a verifier that says anything."""
+        """Format a value. A value of another kind becomes an empty cell: it came from a faulty verifier."""
         if self.kind is str:
             return " ".join(value.split()) if isinstance(value, str) else ""
         if isinstance(value, bool):
@@ -31,10 +31,10 @@ class Column:
             return ""
         if isinstance(value, int):
             return str(value)
-        return f"{value + 0.0:.8g}" if self.kind is float else ""  # a minute to the microsecond; no -0
+        return f"{value + 0.0:.8g}" if self.kind is float else ""  # keeps microseconds within a minute; avoids -0
 
     def value(self, cell: str) -> Value:
-        """What was written. Raises ValueError that says what is wrong."""
+        """Parse a cell. Raises ValueError that says what is wrong."""
         if not cell:
             if self.needed:
                 raise ValueError(f"{self.name} is missing")
@@ -42,16 +42,16 @@ class Column:
         try:
             value = self.kind(cell)
         except ValueError:
-            what = "whole number" if self.kind is int else "number"
-            raise ValueError(f"{self.name} is {cell!r}, no {what}") from None
+            expected = "a whole number" if self.kind is int else "a number"
+            raise ValueError(f"{self.name} is {cell!r}, not {expected}") from None
         if not isinstance(value, str) and not abs(value) <= MOST:
-            raise ValueError(f"{self.name} is {cell!r}, no number that is counted or measured")
+            raise ValueError(f"{self.name} is {cell!r}, not a number of at most 2^53 in size")
         return value
 
 
 @dataclass(frozen=True, slots=True)
 class TraceTable:
-    """One CSV file: a header, and a line for each row."""
+    """One CSV file: a header, and a line for each record."""
 
     file: str
     columns: tuple[Column, ...]
@@ -65,12 +65,12 @@ class TraceTable:
         """The first line."""
         return _lines([self.names])
 
-    def lines(self, rows: Iterable[Mapping[str, object]]) -> str:
-        """Rows as they are written; each has all columns, and nothing else. Raises KeyError where one is missing."""
-        return _lines([column.cell(row[column.name]) for column in self.columns] for row in rows)
+    def lines(self, records: Iterable[Mapping[str, object]]) -> str:
+        """Format records; other keys than the columns are ignored. Raises KeyError if a column is missing."""
+        return _lines([column.cell(record[column.name]) for column in self.columns] for record in records)
 
     def row(self, cells: Sequence[str]) -> Row:
-        """One line, read. Raises ValueError that says what is wrong."""
+        """Parse the cells of one line. Raises ValueError that says what is wrong."""
         if len(cells) != len(self.columns):
             raise ValueError(f"it has {len(cells)} cells, not {len(self.columns)}")
         return {column.name: column.value(cell) for column, cell in zip(self.columns, cells, strict=True)}
@@ -88,49 +88,58 @@ RUNS = TraceTable(
     "runs.csv",
     (
         _RUN,
-        Column("started", str, "UTC", "when it began, ISO 8601", needed=True),
-        Column("mode", str, "", "who drafts: `remote`, `fused`, `target`, or `auto` as chosen on the way", needed=True),
-        Column("model", str, "", "the target"),
-        Column("draft_model", str, "", "what drafts"),
-        Column("strategy", str, "", "how drafts are accepted"),
-        Column("threshold", float, "share", "of the strategy of that name, which is lossy: what it takes drafts above"),
+        Column("started", str, "UTC", "begin of the run, ISO 8601", needed=True),
+        Column("mode", str, "", "mode as requested: `remote`, `fused`, `target` or `auto`", needed=True),
+        Column("model", str, "", "the target model"),
+        Column("draft_model", str, "", "the draft model or other drafter"),
+        Column("strategy", str, "", "the rule that decides which draft tokens are accepted"),
+        Column(
+            "threshold",
+            float,
+            "share",
+            "for the strategy `threshold`, which is lossy: probability above which it accepts",
+        ),
         Column("temperature", float, "", "0: greedy"),
         Column("top_k", int, "tokens", "0: off"),
         Column("top_p", float, "share", "1: off"),
-        Column("seed", int, "", "of the sampling"),
-        Column("prompt_tokens", int, "tokens", "the prompt", needed=True),
-        Column("generated_tokens", int, "tokens", "what was committed behind it", needed=True),
-        Column("finish_reason", str, "", "`stop`, `length`; empty: the run was broken off"),
-        Column("error", str, "", "kind of the error that broke it off"),
+        Column("seed", int, "", "seed of the sampling"),
+        Column("prompt_tokens", int, "tokens", "length of the prompt", needed=True),
+        Column("generated_tokens", int, "tokens", "tokens generated after the prompt", needed=True),
+        Column("finish_reason", str, "", "`stop` or `length`; empty: the run ended early"),
+        Column("error", str, "", "kind of the error that ended the run"),
         Column("tokens_per_second", float, "1/s", "over the whole run, prefill included"),
         Column("ttft_ms", float, "ms", "time to the first token", needed=True),
-        Column("total_ms", float, "ms", "the whole run", needed=True),
-        Column("prefill_ms", float, "ms", "the target's passes over the prompt", needed=True),
+        Column("total_ms", float, "ms", "time of the whole run", needed=True),
+        Column("prefill_ms", float, "ms", "the target's forward passes over the prompt", needed=True),
         Column("drafting_ms", float, "ms", "draft steps", needed=True),
-        Column("network_ms", float, "ms", "what exchanges took beyond the verifier's own times", needed=True),
-        Column("queue_ms", float, "ms", "waiting at the verifier", needed=True),
-        Column("verify_ms", float, "ms", "the target's passes over guesses", needed=True),
-        Column("rounds", int, "", "guesses that the verifier ran its model for", needed=True),
-        Column("drafts_sent", int, "", "guesses answered, out of date or not", needed=True),
-        Column("drafted", int, "drafts", "judged by the target", needed=True),
-        Column("accepted", int, "drafts", "of these, those that stood", needed=True),
+        Column("network_ms", float, "ms", "time of requests beyond queue and forward pass", needed=True),
+        Column("queue_ms", float, "ms", "time in the verifier's queue", needed=True),
+        Column("verify_ms", float, "ms", "the target's forward passes over drafts", needed=True),
+        Column("rounds", int, "", "verify requests that the verifier ran its model for", needed=True),
+        Column("drafts_sent", int, "", "verify requests answered, stale ones included", needed=True),
+        Column("drafted", int, "tokens", "draft tokens judged by the target", needed=True),
+        Column("accepted", int, "tokens", "of these, accepted", needed=True),
         Column("acceptance_rate", float, "share", "accepted / drafted"),
         Column("mean_acceptance_length", float, "tokens", "1 + accepted / rounds"),
-        Column("looked_up", int, "drafts", "of those judged, looked up in the text", needed=True),
-        Column("looked_up_accepted", int, "drafts", "of these, those that stood", needed=True),
+        Column("looked_up", int, "tokens", "of those judged, from prompt lookup", needed=True),
+        Column("looked_up_accepted", int, "tokens", "of these, accepted", needed=True),
         Column(
             "target_decoded_tokens",
             int,
             "tokens",
-            "committed by the verifier by itself, no guess being there",
+            "decoded by the verifier's self-continuation",
             needed=True,
         ),
-        Column("mispredicted", int, "tokens", "committed, and not what the drafter had expected", needed=True),
+        Column("mispredicted", int, "tokens", "committed tokens that the drafter had not predicted", needed=True),
         Column(
-            "next_draft_ready", int, "tokens", "of these, those behind which drafts were ready at once", needed=True
+            "next_draft_ready",
+            int,
+            "tokens",
+            "of these, tokens after which the next draft was ready at once",
+            needed=True,
         ),
-        Column("bytes_sent", int, "bytes", "by the drafter", needed=True),
-        Column("bytes_received", int, "bytes", "by the drafter", needed=True),
+        Column("bytes_sent", int, "bytes", "as counted by the drafter", needed=True),
+        Column("bytes_received", int, "bytes", "as counted by the drafter", needed=True),
     ),
 )
 
@@ -138,29 +147,35 @@ ROUNDS = TraceTable(
     "rounds.csv",
     (
         _RUN,
-        Column("round", int, "", "number of the guess, from 1, in the order of sending", needed=True),
-        Column("schedule", str, "", "what paid when it left: `lockstep`, `overlapped`, `self-continued`", needed=True),
-        Column("position", int, "tokens", "known to be committed when it left, prompt included", needed=True),
-        Column("k", int, "drafts", "in the guess", needed=True),
-        Column("judged", int, "drafts", "that the target's model ran for: the last ones; empty: no answer came"),
-        Column("accepted", int, "drafts", "of those judged, those that stood"),
+        Column("round", int, "", "number of the verify request, from 1, in the order of sending", needed=True),
+        Column(
+            "schedule", str, "", "schedule when it was sent: `lockstep`, `overlapped` or `self-continued`", needed=True
+        ),
+        Column(
+            "position", int, "tokens", "tokens known to be committed when it was sent, prompt included", needed=True
+        ),
+        Column("k", int, "tokens", "draft tokens in the request", needed=True),
+        Column("judged", int, "tokens", "draft tokens that the target judged: the last ones; empty: no response"),
+        Column("accepted", int, "tokens", "of those judged, accepted"),
         Column(
             "ran",
             int,
             "0, 1",
-            "whether the model ran for it; not for a guess that is out of date, or that a longer one contains",
+            "whether the model ran for it; not for a stale request, or one that a longer request contains",
         ),
-        Column("looked_up", int, "drafts", "of those judged, looked up in the text and not asked of the model"),
-        Column("confidence_mean", float, "share", "the drafter's own probability of its drafts, mean over the guess"),
-        Column("confidence_min", float, "share", "and the lowest"),
-        Column("draft_ms", float, "ms", "draft steps that ended since the guess before was sent", needed=True),
-        Column("sent_ms", float, "ms", "when it was sent, since the run began", needed=True),
-        Column("rtt_ms", float, "ms", "from there to its answer"),
-        Column("network_ms", float, "ms", "of these, neither queue nor forward pass"),
-        Column("queue_ms", float, "ms", "of these, waiting at the verifier"),
-        Column("forward_ms", float, "ms", "of these, the target's pass"),
-        Column("arrived_ms", float, "ms", "when its answer came, since the run began"),
-        Column("committed", int, "tokens", "that became known by it"),
+        Column("looked_up", int, "tokens", "of those judged, from prompt lookup instead of the draft model"),
+        Column(
+            "confidence_mean", float, "share", "the drafter's probability of its draft tokens, mean over the request"
+        ),
+        Column("confidence_min", float, "share", "the lowest of these probabilities"),
+        Column("draft_ms", float, "ms", "draft steps that ended since the request before was sent", needed=True),
+        Column("sent_ms", float, "ms", "time of sending, since the run began", needed=True),
+        Column("rtt_ms", float, "ms", "round trip, from sending to the response"),
+        Column("network_ms", float, "ms", "of the round trip, neither queue nor forward pass"),
+        Column("queue_ms", float, "ms", "of the round trip, time in the verifier's queue"),
+        Column("forward_ms", float, "ms", "of the round trip, the target's forward pass"),
+        Column("arrived_ms", float, "ms", "arrival of the response, since the run began"),
+        Column("committed", int, "tokens", "tokens first known from its response"),
     ),
 )
 
@@ -168,17 +183,17 @@ TOKENS = TraceTable(
     "tokens.csv",
     (
         _RUN,
-        Column("position", int, "tokens", "before it, prompt included", needed=True),
-        Column("token", int, "", "its id", needed=True),
+        Column("position", int, "tokens", "tokens before it, prompt included", needed=True),
+        Column("token", int, "", "token id", needed=True),
         Column(
             "source",
             str,
             "",
-            "`accepted` draft, `recovered` in place of one, `bonus` where none was, `target_decoded` by itself",
+            "token source: `accepted`, `recovered`, `bonus` or `target_decoded`",
             needed=True,
         ),
-        Column("target_decoded", int, "0, 1", "whether it is of the source `target_decoded`", needed=True),
-        Column("committed_ms", float, "ms", "when it became known, since the run began", needed=True),
+        Column("target_decoded", int, "0, 1", "whether `source` is `target_decoded`", needed=True),
+        Column("committed_ms", float, "ms", "when the drafter knew it, since the run began", needed=True),
     ),
 )
 

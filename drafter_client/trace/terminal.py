@@ -24,15 +24,15 @@ from speculation.terminal_text import one_line
 
 _COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}
 _LEVELS = " ▁▂▃▄▅▆▇█"
-_BAR = 40  # signs of the longest bar
-_LABEL = 10  # signs before a lane
-_PASSES = 8  # of the target, as many as a line of a terminal shows apart
+_BAR = 40  # characters of the longest bar
+_LABEL = 10  # characters before a lane
+_PASSES = 8  # of the target, in the timeline: more cannot be told apart in one line of a terminal
 
 
 def show(run: RunTrace, console: Console) -> None:
-    """Print all of it."""
+    """Print the report of a run."""
     width = max(10, min(console.width, 120) - _LABEL)
-    # What a verifier said stands in these files, too.
+    # The trace holds text from a verifier, so control characters are escaped.
     console.print(Text(one_line(title(run))), Text("\n" + one_line(summary(run.figures)), "dim"), sep="")
     console.print(Text("\nacceptance by depth", "bold"))
     console.print(_acceptance(run))
@@ -49,45 +49,46 @@ def show(run: RunTrace, console: Console) -> None:
 
 
 def title(run: RunTrace) -> str:
-    """Which run it is, in one line."""
-    figures = run.figures
-    draft = f"{figures['draft_model']} drafts for " if figures["draft_model"] else ""
-    started = f"{figures['started']}"[:19].replace("T", " ")
-    which = f"run {figures['run']}" if run.of == 1 else f"run {figures['run']}, one of {run.of}"
-    by_threshold = figures["strategy"] == Strategy.THRESHOLD and figures["mode"] != Mode.TARGET  # nothing drafts there
-    lossy = f", lossy: threshold {figures['threshold']}" if by_threshold else ""
-    return f"{which}, {started} UTC, {figures['mode']}: {draft}{figures['model'] or 'a model'}{lossy}"
+    """One line that identifies the run."""
+    record = run.figures
+    draft = f"{record['draft_model']} drafts for " if record["draft_model"] else ""
+    started = f"{record['started']}"[:19].replace("T", " ")
+    which = f"run {record['run']}" if run.of == 1 else f"run {record['run']}, one of {run.of}"
+    # In mode target nothing is drafted, so that the strategy has no effect.
+    by_threshold = record["strategy"] == Strategy.THRESHOLD and record["mode"] != Mode.TARGET
+    lossy = f", lossy: threshold {record['threshold']}" if by_threshold else ""
+    return f"{which}, {started} UTC, {record['mode']}: {draft}{record['model'] or 'a model'}{lossy}"
 
 
-def summary(figures: Row) -> str:
-    """What it came to, in one line."""
-    parts = [f"{figures['generated_tokens']} tokens in {_ms(figures['total_ms'])}"]
-    if figures["tokens_per_second"] is not None:
-        parts.append(f"{figures['tokens_per_second']:.1f} tokens/s")
-    parts.append(f"TTFT {_ms(figures['ttft_ms'])}")
-    if figures["acceptance_rate"] is not None:
-        parts.append(f"{figures['accepted']} of {figures['drafted']} drafts accepted")
-    broken = figures["error"] or ("interrupted" if figures["finish_reason"] is None else None)
-    return ", ".join([*parts, *([f"broken off: {broken}"] if broken else [])])
+def summary(record: Row) -> str:
+    """The main statistics of the run in one line."""
+    parts = [f"{record['generated_tokens']} tokens in {_ms(record['total_ms'])}"]
+    if record["tokens_per_second"] is not None:
+        parts.append(f"{record['tokens_per_second']:.1f} tokens/s")
+    parts.append(f"TTFT {_ms(record['ttft_ms'])}")
+    if record["acceptance_rate"] is not None:
+        parts.append(f"{record['accepted']} of {record['drafted']} drafts accepted")
+    ended_early = record["error"] or ("interrupted" if record["finish_reason"] is None else None)
+    return ", ".join([*parts, *([f"ended early: {ended_early}"] if ended_early else [])])
 
 
 def _acceptance(run: RunTrace) -> Table | Text:
     depths = acceptance_by_depth(run.rounds)
     if not depths:
-        return Text("no draft that was sent from here was judged")
+        return Text("the target judged no draft token of this drafter")
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", style="dim")
     table.add_column(justify="right")
     for depth in depths:
         bar = Text("█" * round(_BAR * depth.share), _COLOURS[Lane.DRAFTING])
-        bar.append(f" {depth.stood} of {depth.drafts}", "dim")
+        bar.append(f" {depth.accepted} of {depth.drafts}", "dim")
         table.add_row(str(depth.depth), f"{depth.share:.0%}", bar)
     return table
 
 
 def _lanes(spans: list[Span], begin: float, end: float, width: int) -> list[Text]:
     if end <= begin:
-        return [Text("nothing is known of it")]
+        return [Text("no activity was recorded")]
     lines = []
     for lane in Lane:
         line = Text(lane.value.ljust(_LABEL), "dim")
@@ -96,9 +97,9 @@ def _lanes(spans: list[Span], begin: float, end: float, width: int) -> list[Text
 
 
 def _speed(rates: list[Rate], highest: float, width: int) -> list[Text]:
-    signs = width // len(rates)
-    line = "".join(sign * signs for sign in _blocks(rate.rate / highest for rate in rates))
-    return [Text(" " * _LABEL).append(line, "cyan"), _axis(0.0, rates[-1].end, signs * len(rates))]
+    cells = width // len(rates)
+    line = "".join(block * cells for block in _blocks(rate.rate / highest for rate in rates))
+    return [Text(" " * _LABEL).append(line, "cyan"), _axis(0.0, rates[-1].end, cells * len(rates))]
 
 
 def _axis(begin: float, end: float, width: int) -> Text:
@@ -107,7 +108,7 @@ def _axis(begin: float, end: float, width: int) -> Text:
 
 
 def _blocks(shares: Iterable[float]) -> str:
-    """A sign for each share: nothing only for nothing."""
+    """One block character for each share; blank only for 0."""
     top = len(_LEVELS) - 1
     return "".join(_LEVELS[0 if share <= 0.0 else max(1, round(top * share))] for share in shares)
 

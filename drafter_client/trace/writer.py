@@ -1,4 +1,4 @@
-"""A folder of profiles: three tables that grow by each run, and one JSON object for each with all there is to say."""
+"""Write a folder of traces: three tables to which each run is appended, and one JSON file for each run."""
 
 import json
 import re
@@ -17,12 +17,13 @@ SCHEMA = 1  # of the JSON files
 
 
 class TraceFolder:
-    """Writes to one folder, which is made if missing. Several runs may, side by side, also from several processes."""
+    """Writes traces to one folder, which is created if missing. Several runs may write at once, also from several
+    processes."""
 
     def __init__(self, folder: Path, today: Callable[[], datetime] = lambda: datetime.now(tz=UTC)) -> None:
-        """`today`: the time of day, with its zone. Raises ProfileError where nothing can be written.
+        """`today`: returns the present time with its zone. Raises TraceError if the folder cannot be written.
 
-        That is found out here and not when a long run is over.
+        This is checked here, so that a long run does not fail at its end.
         """
         self._folder, self._today = folder, today
         try:
@@ -34,14 +35,15 @@ class TraceFolder:
 
     @contextmanager
     def run(self, stats: Stats, settings: Mapping[str, Any] | None = None) -> Iterator[Recorder]:
-        """An observer for one text, which is written when the block is left: however, and with `stats` as of then.
+        """Yield an observer for one text. When the block is left, in any way, the trace is written, with `stats` as of
+        then.
 
-        `settings`: what was asked for; JSON. Raises ProfileError where it cannot be written.
+        `settings`: the options of the text, as JSON values. Raises TraceError if the trace cannot be written.
         """
         started, recorder, broken_by = self._today(), Recorder(), None
         try:
             yield recorder
-        except GeneratorExit:  # whoever read the text wants no more of it
+        except GeneratorExit:  # the reader closed the generation early: that is no error
             raise
         except BaseException as error:
             broken_by = type(error).__name__
@@ -51,11 +53,11 @@ class TraceFolder:
             self._write(head, settings or {}, stats, recorder)
 
     def _write(self, head: dict[str, Any], settings: Mapping[str, Any], stats: Stats, recorder: Recorder) -> None:
-        figures, rounds, tokens = stats.figures(), recorder.rounds(), _of_the_text(recorder.tokens(), stats)
+        metrics, rounds, tokens = stats.metrics(), recorder.rounds(), _of_the_text(recorder.tokens(), stats)
         whole = {
             **head,
             "settings": dict(settings),
-            "figures": figures,
+            "figures": metrics,
             "prefills": recorder.prefills(),
             "rounds": rounds,
             "steps": recorder.steps(),
@@ -68,18 +70,18 @@ class TraceFolder:
             run_file(self._folder, number).write_text(text + "\n", encoding="utf-8")
         except OSError as error:
             raise unwritable(self._folder, error) from None
-        # The line in `runs.csv` last: whatever is named there is written.
+        # The record in `runs.csv` comes last, so that every run named there is complete.
         self._append(ROUNDS, number, rounds)
         self._append(TOKENS, number, tokens)
-        self._append(RUNS, number, [head | _flat(figures)])
+        self._append(RUNS, number, [head | _flat(metrics)])
 
-    def _append(self, table: TraceTable, number: int, rows: list[dict[str, Any]]) -> None:
-        append(self._folder / table.file, table.header, table.lines({"run": number, **row} for row in rows))
+    def _append(self, table: TraceTable, number: int, records: list[dict[str, Any]]) -> None:
+        append(self._folder / table.file, table.header, table.lines({"run": number, **record} for record in records))
 
     def _take_number(self) -> int:
-        """The next that nobody has: by making its file, which only one can."""
-        there = (re.fullmatch(r"run-([0-9]{1,9})\.json", path.name) for path in self._folder.iterdir())
-        number = 1 + max((int(match[1]) for match in there if match), default=0)
+        """Take the next free number by creating its file: only one writer can create it."""
+        existing = (re.fullmatch(r"run-([0-9]{1,9})\.json", path.name) for path in self._folder.iterdir())
+        number = 1 + max((int(match[1]) for match in existing if match), default=0)
         while True:
             try:
                 run_file(self._folder, number).touch(exist_ok=False)
@@ -89,23 +91,24 @@ class TraceFolder:
 
 
 def run_file(folder: Path, number: int) -> Path:
-    """Where all of one run is."""
+    """The JSON file of a run."""
     return folder / f"run-{number}.json"
 
 
-def _flat(figures: dict[str, Any]) -> dict[str, Any]:
-    """Columns of `runs.csv`, out of what `--json` prints."""
-    sampling = figures["sampling"] if isinstance(figures["sampling"], dict) else {}
+def _flat(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The columns of `runs.csv`, from the object that `--json` prints."""
+    sampling = metrics["sampling"] if isinstance(metrics["sampling"], dict) else {}
     asked = {name: sampling.get(name) for name in ("strategy", "threshold", "temperature", "top_k", "top_p", "seed")}
-    times = {f"{name}_ms": took for name, took in figures["times_ms"].items()}
-    return figures | asked | times
+    times = {f"{name}_ms": took for name, took in metrics["times_ms"].items()}
+    return metrics | asked | times
 
 
-def _of_the_text(rows: list[dict[str, Any]], stats: Stats) -> list[dict[str, Any]]:
-    """One for each token of the text, in order: in mode `auto` more may have been known than was taken."""
+def _of_the_text(records: list[dict[str, Any]], stats: Stats) -> list[dict[str, Any]]:
+    """One record for each token of the text, in order. In mode `auto` more tokens may have been recorded than were
+    taken."""
     known: dict[int, dict[str, Any]] = {}
-    for row in rows:
-        at = row["position"] - stats.prompt_tokens
-        if 0 <= at < len(stats.token_ids) and row["token"] == stats.token_ids[at]:
-            known.setdefault(at, row)
+    for record in records:
+        at = record["position"] - stats.prompt_tokens
+        if 0 <= at < len(stats.token_ids) and record["token"] == stats.token_ids[at]:
+            known.setdefault(at, record)
     return [known[at] for at in sorted(known)]

@@ -1,4 +1,4 @@
-"""One verifier with the toy target for all tests of a module, and a client of it for each test."""
+"""Fixtures: one verifier with the toy target for all tests of a module, and a client of it for each test."""
 
 import threading
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def drafter(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def no_thread_is_left(verifier: Verifier) -> Iterator[None]:
-    """The verifier's own are there before."""
+    """No thread of the drafter is left; the verifier's threads run before the test."""
     before = set(threading.enumerate())
     yield
     assert set(threading.enumerate()) <= before
@@ -44,5 +44,5 @@ def no_thread_is_left(verifier: Verifier) -> Iterator[None]:
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts at a broken connection follow each other without the pauses that they make for a person."""
+    """Retries after a broken connection follow each other without a pause."""
     monkeypatch.setattr(client_module, "_FIRST_PAUSE", 0.0005)

@@ -1,4 +1,4 @@
-"""What the drafter's tests share: a real verifier in a thread, drafters of every quality, the plain reference."""
+"""Helpers of the drafter's tests: a real verifier in a thread, drafters of any quality, plain decoding as reference."""
 
 import socket
 import threading
@@ -39,7 +39,7 @@ WAITING = Mechanisms(self_continue=False)
 WAYS = {
     "overlap": Mechanisms(in_flight=1, corrections=False, self_continue=False),
     "several in flight": Mechanisms(corrections=False, self_continue=False),
-    "corrections": WAITING,
+    "recovered tokens": WAITING,
     "all": ALL,
 }
 EACH_WAY = pytest.mark.parametrize("mechanisms", WAYS.values(), ids=WAYS)
@@ -48,7 +48,7 @@ SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["
 
 @dataclass(frozen=True)
 class Verifier:
-    """A verifier that runs: where it is, and its inside for a look at what it holds."""
+    """A running verifier: its URL, and its service, which tests inspect."""
 
     url: str
     service: Service
@@ -60,7 +60,7 @@ class Verifier:
 
 @contextmanager
 def serving(backend: Backend | None = None, *, wait: bool = True, **settings: Any) -> Iterator[Verifier]:
-    """`running` with a toy model: the target of these tests unless another is given."""
+    """`running` with a toy model as target, unless another is given."""
     toy = backend or ScriptedBackend(Script(seed=1))
     with running(Settings(backend="scripted", **settings), toy, wait=wait) as verifier:
         yield verifier
@@ -68,7 +68,7 @@ def serving(backend: Backend | None = None, *, wait: bool = True, **settings: An
 
 @contextmanager
 def running(settings: Settings, backend: Backend | None = None, *, wait: bool = True) -> Iterator[Verifier]:
-    """A real HTTP server in a thread on a free loopback port; it loads what `settings` name unless given a backend."""
+    """A real HTTP server in a thread, on a free loopback port. Without a backend it loads the one of `settings`."""
     app = create_app(settings, backend)
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(app, log_config=None, ws="none", lifespan="on", timeout_graceful_shutdown=5)
@@ -87,7 +87,7 @@ def running(settings: Settings, backend: Backend | None = None, *, wait: bool = 
 
 
 class _Signalling(uvicorn.Server):
-    """Says when it is up."""
+    """Sets `up` when it has started."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -99,20 +99,20 @@ class _Signalling(uvicorn.Server):
 
 
 class Scenario:
-    """Drafts of a fixed rule: `guess(tokens)` names the next token."""
+    """A drafter with a fixed rule: `next_token(tokens)` returns the next token."""
 
     width = 1
     reach = 96
 
-    def __init__(self, guess: Callable[[Sequence[int]], int], confidence: float = 0.5) -> None:
-        self._guess, self._confidence = guess, confidence
+    def __init__(self, next_token: Callable[[Sequence[int]], int], confidence: float = 0.5) -> None:
+        self._next_token, self._confidence = next_token, confidence
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        return Expansion([Prediction(self._guess([*text, *tail]), self._confidence) for tail in tails], len(tails))
+        return Expansion([Prediction(self._next_token([*text, *tail]), self._confidence) for tail in tails], len(tails))
 
 
 class InterruptedAfter(ModelDrafter):
-    """Ctrl-C in the second round of three drafts."""
+    """Raises KeyboardInterrupt in the fourth draft step: in the second round, with three draft tokens in a round."""
 
     steps = 0
 
@@ -124,12 +124,12 @@ class InterruptedAfter(ModelDrafter):
 
 
 def toy_drafter(agreement: float = 0.6, sampling: Sampling = GREEDY) -> ModelDrafter:
-    """The toy target's own words at a share of the places."""
+    """A draft model that agrees with the toy target at a share of the positions."""
     return ModelDrafter(ScriptedBackend(Script(seed=1, agreement=agreement)), sampling)
 
 
 def drafts_of(drafter: Drafter, text: Sequence[int], count: int) -> list[Prediction]:
-    """What a drafter expects behind a text, draft by draft along its own choices."""
+    """The predictions of a drafter after a text, one after the other along its own choices."""
     made: list[Prediction] = []
     for _ in range(count):
         made += drafter.expand(text, [[each.token for each in made]], False).predictions
@@ -148,7 +148,7 @@ class Ticks:
 
 
 def plain(backend: Backend, prompt: Sequence[int], count: int, sampling: Sampling = Sampling()) -> list[int]:
-    """What the model says by itself: one token after the other, ended by an end token or by the context."""
+    """Plain decoding: one token after the other, up to an end token, `count` tokens or the end of the context."""
     tokens = list(prompt)
     limit = min(backend.context_length, len(tokens) + count)
     backend.release(0)
@@ -164,7 +164,7 @@ def plain(backend: Backend, prompt: Sequence[int], count: int, sampling: Samplin
 
 @dataclass
 class Run:
-    """One generation by the pair, seen from outside."""
+    """One generation by the pair: its statistics and its committed tokens."""
 
     stats: Stats
     committed: list[Committed]
@@ -175,7 +175,7 @@ class Run:
 
 
 def model_info(max_drafts: int = 64, context_length: int = 1024) -> ModelInfo:
-    """What the toy verifier says of itself."""
+    """The toy verifier's `/model`, as the client reads it."""
     vocabulary = ScriptedBackend().vocabulary
     return ModelInfo(
         name="scripted-1",
@@ -201,7 +201,7 @@ def generate(
     observer: Observer | None = None,
     **options: Any,
 ) -> Run:
-    """Run the loop to its end. `length`: drafts a guess, None for automatic."""
+    """Generate a text to its end. `length`: draft tokens in each verify request; None: the controller chooses."""
     run = Run(stats or Stats(), [])
     clock = clock or (Ticks() if mechanisms is LOCKSTEP else time.perf_counter)
     text = TextSession(list(prompt))
@@ -223,14 +223,14 @@ def generate(
 
 
 def begun(client: VerifierClient, drafter: Any, stats: Stats, mechanisms: Mechanisms = ALL) -> Any:
-    """A long generation, to be read piece by piece."""
+    """A long generation, to be read step by step."""
     options, text = {"max_tokens": 900}, TextSession(PROMPT)
     with released(client, text):
         yield from speculate(client, drafter, text, options, model_info(), stats, Ticks(), mechanisms=mechanisms)
 
 
 def options_of(sampling: Sampling, max_tokens: int) -> dict[str, Any]:
-    """The prefill's options that ask for this sampling."""
+    """The prefill's options for this sampling."""
     return {
         "max_tokens": max_tokens,
         "temperature": sampling.temperature,
@@ -242,5 +242,5 @@ def options_of(sampling: Sampling, max_tokens: int) -> dict[str, Any]:
 
 @cache
 def target_alone(sampling: Sampling, count: int) -> list[int]:
-    """What the scripted target says behind `PROMPT`."""
+    """The scripted target's plain decoding after `PROMPT`."""
     return plain(ScriptedBackend(Script(seed=1)), PROMPT, count, sampling)

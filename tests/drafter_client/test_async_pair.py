@@ -1,4 +1,4 @@
-"""The pair for asyncio: the same events, an event loop that is free meanwhile, and nothing left of cancelled tasks."""
+"""AsyncPair: the events of a pair, a free event loop, and no session or thread left by cancelled tasks."""
 
 import asyncio
 import gc
@@ -33,8 +33,8 @@ MODES = pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left(verifier: Verifier) -> Iterator[None]:
-    """No session at the verifier; no thread here but for the pools', which end when their last work is done."""
+def _no_session_or_thread_is_left(verifier: Verifier) -> Iterator[None]:
+    """No session is left on the verifier, and no thread but those of the pools, which end with their last work."""
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
@@ -45,7 +45,7 @@ def _nothing_is_left(verifier: Verifier) -> Iterator[None]:
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end; what asyncio would only log (an error that nobody looked at, say) fails, too."""
+    """Run to the end; what asyncio would only log (an error that was never retrieved, for example) fails, too."""
     logged: list[dict[str, Any]] = []
 
     async def watched() -> None:
@@ -62,7 +62,7 @@ def _expected(count: int, prompt: str = PROMPT) -> list[int]:
     return plain(backend, backend.vocabulary.encode(prompt), count)
 
 
-def test_the_events_are_those_of_a_pair(verifier: Verifier) -> None:
+def test_events_are_those_of_a_pair(verifier: Verifier) -> None:
     async def work() -> None:
         async with AsyncPair(verifier.url, TOY) as pair:
             assert pair.target.name == "scripted-1" and len(await pair.encode(PROMPT)) == 10
@@ -79,7 +79,7 @@ def test_the_events_are_those_of_a_pair(verifier: Verifier) -> None:
 
 
 @MODES
-def test_several_texts_at_a_time_do_not_mix(verifier: Verifier, mode: Mode) -> None:
+def test_concurrent_texts_do_not_mix(verifier: Verifier, mode: Mode) -> None:
     prompts = [f"def {name}(x):" for name in "abcdef"]
 
     async def work() -> None:
@@ -91,7 +91,7 @@ def test_several_texts_at_a_time_do_not_mix(verifier: Verifier, mode: Mode) -> N
     _run(work())
 
 
-def test_one_text_more_than_there_is_room_for_is_refused(verifier: Verifier) -> None:
+def test_one_text_too_many_is_refused(verifier: Verifier) -> None:
     async def work() -> None:
         async with AsyncPair(verifier.url, TOY) as pair, pair.generate(PROMPT, LONG) as text:
             await anext(text)
@@ -132,7 +132,7 @@ async def _closed(pair: AsyncPair, options: Options) -> None:
 
 
 @_way
-async def _left(pair: AsyncPair, options: Options) -> None:
+async def _left_block(pair: AsyncPair, options: Options) -> None:
     async with pair.generate(PROMPT, options) as text:
         await anext(text)
 
@@ -162,7 +162,7 @@ async def _cancelled_before_it_began(pair: AsyncPair, options: Options) -> None:
 
 
 @_way
-async def _out_of_time(pair: AsyncPair, options: Options) -> None:
+async def _timed_out(pair: AsyncPair, options: Options) -> None:
     text = pair.generate(PROMPT, options)
     await anext(text)
     with pytest.raises(TimeoutError):
@@ -171,7 +171,7 @@ async def _out_of_time(pair: AsyncPair, options: Options) -> None:
 
 
 @_way
-async def _a_failing_group(pair: AsyncPair, options: Options) -> None:
+async def _failing_task_group(pair: AsyncPair, options: Options) -> None:
     begun = asyncio.Event()
 
     async def read() -> None:
@@ -194,7 +194,7 @@ async def _a_failing_group(pair: AsyncPair, options: Options) -> None:
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @MODES
-def test_a_text_that_ends_early_makes_room_for_the_next_at_once(
+def test_text_that_ends_early_makes_room_for_the_next(
     verifier: Verifier, way: Callable[[AsyncPair, Options], Awaitable[None]], mode: Mode
 ) -> None:
     async def work() -> None:
@@ -208,7 +208,7 @@ def test_a_text_that_ends_early_makes_room_for_the_next_at_once(
 
 
 @MODES
-def test_a_text_that_a_loop_breaks_off_ends_with_it(verifier: Verifier, mode: Mode) -> None:
+def test_break_in_the_readers_loop_ends_the_text(verifier: Verifier, mode: Mode) -> None:
     async def work() -> None:
         async with AsyncPair(verifier.url, TOY) as pair:
             async for _ in pair.generate(PROMPT, Options(max_tokens=900, mode=mode)):
@@ -218,7 +218,7 @@ def test_a_text_that_a_loop_breaks_off_ends_with_it(verifier: Verifier, mode: Mo
     _run(work())
 
 
-def test_a_pair_that_is_left_ends_its_texts(verifier: Verifier) -> None:
+def test_leaving_the_pairs_block_ends_its_texts(verifier: Verifier) -> None:
     async def work() -> None:
         async with AsyncPair(verifier.url, Lookup(), texts=2) as pair:
             texts = [pair.generate(PROMPT, LONG), pair.generate(PROMPT, Options(max_tokens=900, mode=Mode.TARGET))]
@@ -231,9 +231,7 @@ def test_a_pair_that_is_left_ends_its_texts(verifier: Verifier) -> None:
     _run(work())
 
 
-def test_a_pair_whose_making_is_cancelled_is_closed_when_it_is_made(
-    verifier: Verifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pair_is_closed_if_its_making_was_cancelled(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go, closed = threading.Event(), threading.Event(), threading.Event()
 
     class Slow(Pair):
@@ -261,21 +259,21 @@ def test_a_pair_whose_making_is_cancelled_is_closed_when_it_is_made(
     _run(work())
 
 
-def test_the_event_loop_is_free_while_a_drafter_thinks(verifier: Verifier) -> None:
-    """The drafter waits for something that only the event loop does."""
-    thinking, go = threading.Event(), threading.Event()
+def test_event_loop_is_free_during_a_draft_step(verifier: Verifier) -> None:
+    """The drafter waits for an event that only the event loop sets."""
+    drafting, go = threading.Event(), threading.Event()
 
-    def guess(tokens: Sequence[int]) -> int:
-        thinking.set()
+    def next_token(tokens: Sequence[int]) -> int:
+        drafting.set()
         assert go.wait(10.0)
         return 0
 
     async def work() -> None:
-        drafter = Custom(lambda vocabulary, sampling: Scenario(guess))
+        drafter = Custom(lambda vocabulary, sampling: Scenario(next_token))
         async with AsyncPair(verifier.url, drafter) as pair:
             options = Options(max_tokens=12, lockstep=True, draft_n=1, lookup=False)
             reading = asyncio.create_task(pair.generate(PROMPT, options).read())
-            while not thinking.is_set():
+            while not drafting.is_set():
                 await asyncio.sleep(0)
             go.set()
             assert (await reading).token_ids == _expected(12)
@@ -283,7 +281,7 @@ def test_the_event_loop_is_free_while_a_drafter_thinks(verifier: Verifier) -> No
     _run(work())
 
 
-def test_chat_is_the_targets(verifier: Verifier) -> None:
+def test_chat_uses_the_targets_template(verifier: Verifier) -> None:
     target = ScriptedBackend(Script(seed=1))
     target.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
 
@@ -291,11 +289,11 @@ def test_chat_is_the_targets(verifier: Verifier) -> None:
         async with AsyncPair(url, TOY) as pair:
             assert await pair.chat("hello") == [256, *b"user: hello"]
 
-    with serving(target) as chatty:
-        _run(work(chatty.url))
+    with serving(target) as verifier_with_template:
+        _run(work(verifier_with_template.url))
 
 
-def test_outside_of_its_block_a_pair_says_so(verifier: Verifier) -> None:
+def test_pair_used_outside_of_its_block_raises_runtime_error(verifier: Verifier) -> None:
     async def work() -> None:
         pair = AsyncPair(verifier.url, Lookup())
         for complaint in ("this pair is not open yet: use it in an `async with` block", "this pair is closed"):

@@ -1,4 +1,4 @@
-"""A program's own drafter that breaks its contract is told so, by its name, and nothing is left of its text."""
+"""A custom drafter that breaks its contract raises an error with its name, and its session is released."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,14 +12,14 @@ from tests.drafter_client.support import Verifier
 GOOD = Prediction(5, 0.5)
 
 
-class Saying:
-    """Says the same whatever it is asked."""
+class Constant:
+    """Returns the same for every call."""
 
-    def __init__(self, said: Any, width: Any = 1) -> None:
-        self.said, self.width = said, width
+    def __init__(self, returned: Any, width: Any = 1) -> None:
+        self.returned, self.width = returned, width
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Any:
-        return self.said
+        return self.returned
 
 
 def _run(verifier: Verifier, drafter: Any, **options: Any) -> None:
@@ -29,7 +29,7 @@ def _run(verifier: Verifier, drafter: Any, **options: Any) -> None:
 
 @pytest.mark.parametrize("lockstep", [True, False])
 @pytest.mark.parametrize(
-    ("said", "complaint"),
+    ("returned", "complaint"),
     [
         (None, "must return an Expansion"),
         ([], "must return an Expansion"),
@@ -47,17 +47,19 @@ def _run(verifier: Verifier, drafter: Any, **options: Any) -> None:
         (Expansion([Prediction(5, 0.5, None, {6: 1.0})], 1), "draws 5 from {6: 1.0}, where it is not"),
     ],
 )
-def test_what_no_drafter_says(verifier: Verifier, said: Any, complaint: str, lockstep: bool) -> None:
+def test_invalid_expansions_are_refused(verifier: Verifier, returned: Any, complaint: str, lockstep: bool) -> None:
     with pytest.raises(BadDrafter, match=f"^my drafter .*{complaint}"):
-        _run(verifier, Saying(said), lockstep=lockstep)
+        _run(verifier, Constant(returned), lockstep=lockstep)
     assert verifier.sessions == 0
 
 
-@pytest.mark.parametrize("drafter", [None, 5, Saying(None, width=0), Saying(None, width="x"), Saying(None, width=1.5)])
-def test_what_is_no_drafter(verifier: Verifier, drafter: Any) -> None:
+@pytest.mark.parametrize(
+    "drafter", [None, 5, Constant(None, width=0), Constant(None, width="x"), Constant(None, width=1.5)]
+)
+def test_objects_that_are_no_drafter_are_refused(verifier: Verifier, drafter: Any) -> None:
     with pytest.raises(BadDrafter, match=r"^my drafter is no drafter: it needs a method expand, and a width of"):
         _run(verifier, drafter)
 
 
-def test_one_that_keeps_to_it_drafts(verifier: Verifier) -> None:
-    _run(verifier, Saying(Expansion([Prediction(5, 0, 6)], 1)))
+def test_valid_custom_drafter_is_accepted(verifier: Verifier) -> None:
+    _run(verifier, Constant(Expansion([Prediction(5, 0, 6)], 1)))

@@ -1,4 +1,4 @@
-"""A draft model that fails here: the text is the target's all the same, and the figures say what happened."""
+"""A draft model that fails: the text still equals the target's alone, and the statistics report the failure."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,8 +26,8 @@ ERRORS = [
 
 @pytest.fixture(params=ERRORS, ids=lambda each: type(each[0]).__name__)
 def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The engine here fails from its second pass on: what is said of it."""
-    error, said = request.param
+    """The draft engine fails from its second pass on. The value is the expected message."""
+    error, message = request.param
     forward, passes = ScriptedBackend._forward, 0
 
     class Failing(ScriptedBackend):
@@ -39,7 +39,7 @@ def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
             return forward(self, batch)
 
     monkeypatch.setattr("drafter_client.sources.load", lambda *_: Failing(Script(seed=1, agreement=0.8), rows=6))
-    return said
+    return message
 
 
 @pytest.mark.parametrize(
@@ -47,33 +47,35 @@ def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     [{}, {"draft_n": 3}, {"lockstep": True}, {"draft_n": 3, "lockstep": True}, {"lookup": False}],
     ids=str,
 )
-def test_the_text_goes_on_and_the_figures_say_so(verifier: Verifier, failing: str, how: dict[str, Any]) -> None:
+def test_text_continues_and_statistics_report_the_failure(
+    verifier: Verifier, failing: str, how: dict[str, Any]
+) -> None:
     options = Options(max_tokens=60, temperature=0.9, seed=5, **how)
     target = ScriptedBackend(Script(seed=1))
     expected = plain(target, target.vocabulary.encode(PROMPT), 60, options.sampling)
     with Pair(verifier.url, TOY) as pair:
-        for _ in range(2):  # in the second one the engine is gone from the start
+        for _ in range(2):  # in the second text the engine fails from the start
             done = pair.generate(PROMPT, options).read()
             assert done.token_ids == expected
-            assert done.stats.draft_failure == done.stats.figures()["draft_failure"] == failing
+            assert done.stats.draft_failure == done.stats.metrics()["draft_failure"] == failing
             assert notes(done.stats) == [f"the draft model failed, the target wrote the rest alone: {failing}"]
 
 
 @pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Strategy.GREEDY, Strategy.DETERMINISTIC])
-def test_with_every_strategy(verifier: Verifier, failing: str, strategy: Strategy) -> None:
+def test_text_continues_under_every_strategy(verifier: Verifier, failing: str, strategy: Strategy) -> None:
     with Pair(verifier.url, TOY) as pair:
         done = pair.generate(PROMPT, Options(max_tokens=40, temperature=0.9, strategy=strategy, draft_n=3)).read()
     assert len(done.token_ids) == 40
     assert done.stats.draft_failure == failing
 
 
-def test_where_nothing_fails_nothing_is_said(verifier: Verifier) -> None:
+def test_no_failure_is_reported_without_one(verifier: Verifier) -> None:
     with Pair(verifier.url, TOY) as pair:
         done = pair.generate(PROMPT, OPTIONS).read()
     assert done.stats.draft_failure is None and notes(done.stats) == []
 
 
-def test_what_is_no_fault_of_the_engine_is_raised() -> None:
+def test_connection_errors_are_not_treated_as_engine_failures() -> None:
     def lost() -> Any:
         raise ConnectionLost("the connection broke")
 
@@ -81,7 +83,7 @@ def test_what_is_no_fault_of_the_engine_is_raised() -> None:
         FallbackDrafter(lost)
 
 
-def test_auto_goes_on_by_another_mode_and_remembers_nothing_of_it(
+def test_auto_continues_in_another_mode_and_keeps_no_measurement(
     verifier: Verifier, failing: str, tmp_path: Path
 ) -> None:
     target, options = ScriptedBackend(Script(seed=1)), Options(max_tokens=60, temperature=0.9, seed=5, mode=Mode.AUTO)

@@ -1,4 +1,4 @@
-"""Drafting without a model: against a real verifier, whose vocabulary is all that is known."""
+"""Prompt lookup without a draft model, with a real verifier whose vocabulary is used."""
 
 import re
 from collections.abc import Iterator
@@ -22,24 +22,24 @@ from verifier_server.settings import Settings
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[Verifier]:
-    """A toy that says few things, so that its text repeats itself."""
+    """A toy target with few likely tokens, so that its text repeats itself."""
     with running(Settings(backend="scripted"), ScriptedBackend(Script(support=9, sharpness=8.0))) as started:
         yield started
 
 
-def test_drafts_are_what_followed_before() -> None:
+def test_drafts_are_what_followed_earlier_occurrences() -> None:
     drafter = NgramDrafter(width=3)
     expansion = drafter.expand([1, 2, 3, 1, 2], [[], [3], [9]], runners_up=True)
     assert [prediction.token for prediction in expansion.predictions] == [3, 1, 9]
     assert expansion.read == 3
-    assert expansion.predictions[2].confidence == 0.0, "what is not known is not believed"
+    assert expansion.predictions[2].confidence == 0.0, "an unknown continuation has no confidence"
     grown = drafter.expand([1, 2, 3, 1, 2, 3, 1, 7], [[1]], runners_up=False)
     assert (grown.predictions[0].token, grown.read) == (7, 1)
 
 
-@pytest.mark.parametrize("mechanisms", [LOCKSTEP, Mechanisms()], ids=["lockstep", "side by side"])
+@pytest.mark.parametrize("mechanisms", [LOCKSTEP, Mechanisms()], ids=["lockstep", "overlapped"])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_the_text_is_the_verifiers_own(verifier: Verifier, mechanisms: Mechanisms, temperature: float) -> None:
+def test_text_equals_target_alone(verifier: Verifier, mechanisms: Mechanisms, temperature: float) -> None:
     sampling = Sampling(seed=4, temperature=temperature)
     with closing(VerifierClient(verifier.url)) as client:
         info = client.model()
@@ -53,7 +53,7 @@ def test_the_text_is_the_verifiers_own(verifier: Verifier, mechanisms: Mechanism
         assert run.stats.accepted > 20
 
 
-def test_the_vocabulary_is_the_verifiers(verifier: Verifier) -> None:
+def test_remote_vocabulary_equals_the_verifiers(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         ours, theirs = RemoteVocabulary(client, client.model()), ByteVocabulary()
         assert ours.fingerprint == theirs.fingerprint
@@ -65,7 +65,7 @@ def test_the_vocabulary_is_the_verifiers(verifier: Verifier) -> None:
                     assert ours.encode(text, **given) == theirs.encode(text, **given)
 
 
-def test_a_vocabulary_is_the_one_that_was_named(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vocabulary_with_another_fingerprint_is_refused(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         info, other = client.model(), dict(client.call("GET", "/vocabulary", None))
         other["pieces"] = [*other["pieces"][:-3], "x", *other["pieces"][-2:]]
@@ -74,23 +74,25 @@ def test_a_vocabulary_is_the_one_that_was_named(verifier: Verifier, monkeypatch:
             RemoteVocabulary(client, info)
 
 
-def test_the_verifier_is_asked_once_what_it_serves(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+def test_model_and_vocabulary_are_requested_once(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested = []
     with closing(VerifierClient(verifier.url)) as client:
         ask = VerifierClient.call
-        monkeypatch.setattr(VerifierClient, "call", lambda client, *what: asked.append(what[1]) or ask(client, *what))
+        monkeypatch.setattr(
+            VerifierClient, "call", lambda client, *what: requested.append(what[1]) or ask(client, *what)
+        )
         with Lookup().open(client, branches=1, texts=1) as drafts:
             assert drafts.info.vocabulary == drafts.vocabulary.fingerprint
-    assert asked == ["/model", "/vocabulary"]
+    assert requested == ["/model", "/vocabulary"]
 
 
-def test_the_command_needs_no_model(verifier: Verifier, drafter: Command) -> None:
+def test_command_line_needs_no_draft_model(verifier: Verifier, drafter: Command) -> None:
     flags = ("--verifier", verifier.url, "--backend", "ngram", "--prompt", "abc abc abc", "--max-tokens", "30")
     ran = drafter(*flags, "--draft-n", "3", "--lockstep", "--baseline", "--stats")
     assert ran.status == 0
     assert "n-gram lookup drafts for scripted-1" in ran.err
     assert "same text" in ran.err
-    figures = re.findall(r"(draft tokens|looked up|looked up, accepted|accepted) +(\d+)", ran.err)
-    counted = {name: int(count) for name, count in figures}
+    metrics = re.findall(r"(draft tokens|looked up|looked up, accepted|accepted) +(\d+)", ran.err)
+    counted = {name: int(count) for name, count in metrics}
     assert counted["looked up"] == counted["draft tokens"] > 0 and counted["looked up, accepted"] == counted["accepted"]
     assert len(ran.out.rstrip("\n")) == 30

@@ -1,4 +1,4 @@
-"""Texts of a pair whose session or verifier goes away in the middle: they go on, or end at once when they are to."""
+"""Texts of a pair that loses its session or verifier: they resume, or end at once when they are closed."""
 
 import asyncio
 import io
@@ -59,12 +59,13 @@ def verifier() -> Iterator[Verifier]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left(verifier: Verifier) -> Iterator[None]:
+def _no_thread_is_left(verifier: Verifier) -> Iterator[None]:
     before = set(threading.enumerate())
     yield
-    left = [each for each in set(threading.enumerate()) - before if not each.name.startswith("fused")]  # the verifier's
+    # Threads named "fused…" belong to the verifier.
+    left = [each for each in set(threading.enumerate()) - before if not each.name.startswith("fused")]
     for thread in left:
-        thread.join(10)  # of asyncio's executors the last one may still be on its way out
+        thread.join(10)  # the last thread of asyncio's executors may still be ending
     assert not [thread for thread in left if thread.is_alive()]
 
 
@@ -75,15 +76,15 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Cable:
-    """The way to the verifier, which can be pulled out."""
+    """The link to the verifier, which fails while `out` is set."""
 
     def __init__(self) -> None:
         self.out = threading.Event()
-        self.asked_in_vain = threading.Semaphore(0)
+        self.failed_uses = threading.Semaphore(0)
 
     def use(self) -> None:
         if self.out.is_set():
-            self.asked_in_vain.release()
+            self.failed_uses.release()
             raise ConnectionLost("the cable was pulled")
 
 
@@ -111,7 +112,7 @@ def _expected(options: Options = LONG) -> list[int]:
 
 
 def _read(text: Generation, after: int, then: Callable[[], None], tokens: list[int] | None = None) -> list[int]:
-    """The tokens of a text, put into `tokens` if given, at so many of which `then` is done once."""
+    """The tokens of a text, appended to `tokens` if given. `then` is called once, when there are `after` of them."""
     tokens = [] if tokens is None else tokens
     done = False
     for event in text:
@@ -125,27 +126,27 @@ def _read(text: Generation, after: int, then: Callable[[], None], tokens: list[i
 
 def _forget_all(verifier: Verifier) -> Callable[[], None]:
     def forget() -> None:
-        service, over = verifier.service, threading.Event()
+        service, removed = verifier.service, threading.Event()
 
         def remove() -> None:
             for session in service.sessions.all():
                 service.sessions.remove(session.id)
-            over.set()
+            removed.set()
 
         service.outbox.put(remove)
         service.outbox.deliver()
-        assert over.wait(10)
+        assert removed.wait(10)
 
     return forget
 
 
 @EACH_MODE
 @pytest.mark.parametrize("after", [1, 150])
-def test_a_session_that_was_deleted_is_made_again(verifier: Verifier, mode: Mode, after: int) -> None:
+def test_deleted_session_is_opened_again(verifier: Verifier, mode: Mode, after: int) -> None:
     with Pair(verifier.url, TOY) as pair, pair.generate(PROMPT, replace(LONG, mode=mode)) as text:
         tokens = _read(text, after, _forget_all(verifier))
     assert tokens == _expected() == text.stats.token_ids
-    # In mode auto the next stretch may make it again, before anybody has missed it.
+    # In mode auto the next stretch may open the session again before its loss is noticed.
     assert len(text.stats.resumed) == 1 or (mode is Mode.AUTO and not text.stats.resumed)
     assert all(at >= after for at in text.stats.resumed)
     assert sum(text.stats.sources.values()) == len(tokens) and text.stats.finish_reason == "length"
@@ -153,7 +154,7 @@ def test_a_session_that_was_deleted_is_made_again(verifier: Verifier, mode: Mode
 
 
 @pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Strategy.THRESHOLD, Strategy.GREEDY])
-def test_every_strategy_goes_on(verifier: Verifier, strategy: Strategy) -> None:
+def test_text_resumes_under_every_strategy(verifier: Verifier, strategy: Strategy) -> None:
     threshold = 0.3 if strategy is Strategy.THRESHOLD else None
     options = replace(LONG, max_tokens=60, strategy=strategy, threshold=threshold, explain=True)
     with Pair(verifier.url, TOY) as pair, pair.generate(PROMPT, options) as text:
@@ -163,24 +164,24 @@ def test_every_strategy_goes_on(verifier: Verifier, strategy: Strategy) -> None:
 
 
 @EACH_MODE
-def test_a_verifier_that_is_back_is_gone_on_with(verifier: Verifier, cable: Cable, mode: Mode) -> None:
-    told: list[Outage] = []
+def test_text_resumes_when_the_verifier_is_back(verifier: Verifier, cable: Cable, mode: Mode) -> None:
+    outages: list[Outage] = []
 
-    def back(outage: Outage) -> None:
-        told.append(outage)
+    def restore(outage: Outage) -> None:
+        outages.append(outage)
         cable.out.clear()
 
     with (
-        Pair(verifier.url, TOY, on_outage=back) as pair,
+        Pair(verifier.url, TOY, on_outage=restore) as pair,
         pair.generate(PROMPT, replace(LONG, mode=mode)) as text,
     ):
         tokens = _read(text, 40, cable.out.set)
     assert tokens == _expected() and text.stats.resumed
-    assert told[0].why == "nothing answers" and told[0].patience == 300.0
+    assert outages[0].why == "nothing answers" and outages[0].patience == 300.0
 
 
 @EACH_MODE
-def test_when_the_patience_is_over_the_text_so_far_is_there(verifier: Verifier, cable: Cable, mode: Mode) -> None:
+def test_end_of_patience_leaves_the_text_so_far(verifier: Verifier, cable: Cable, mode: Mode) -> None:
     with Pair(verifier.url, TOY, patience=0.1) as pair, pair.generate(PROMPT, replace(LONG, mode=mode)) as text:
         tokens: list[int] = []
         with pytest.raises(ConnectionLost, match="the cable was pulled"):
@@ -191,24 +192,24 @@ def test_when_the_patience_is_over_the_text_so_far_is_there(verifier: Verifier, 
 
 
 @pytest.mark.parametrize("patience", [-1.0, float("nan")])
-def test_patience_is_no_less_than_none(verifier: Verifier, patience: float) -> None:
+def test_negative_patience_is_refused(verifier: Verifier, patience: float) -> None:
     with pytest.raises(BadOption, match="patience must be at least 0 seconds"):
         Pair(verifier.url, None, patience=patience)
 
 
-def _in_vain(cable: Cable) -> None:
-    """Return when the verifier is waited for."""
+def _wait_for_failed_uses(cable: Cable) -> None:
+    """Return when the drafter waits for the verifier."""
     for _ in range(12):
-        assert cable.asked_in_vain.acquire(timeout=10)
+        assert cable.failed_uses.acquire(timeout=10)
 
 
 @EACH_MODE
 @pytest.mark.parametrize("end", ["the text", "the pair", "the waiting"])
-def test_who_closes_it_waits_for_no_verifier(verifier: Verifier, cable: Cable, mode: Mode, end: str) -> None:
+def test_closing_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable: Cable, mode: Mode, end: str) -> None:
     with ThreadPoolExecutor(1) as pool, Pair(verifier.url, TOY) as pair:
         text = pair.generate(PROMPT, replace(LONG, mode=mode))
         reading = pool.submit(_read, text, 40, cable.out.set)
-        _in_vain(cable)
+        _wait_for_failed_uses(cable)
         {"the text": text.close, "the pair": pair.close, "the waiting": pair.wait_no_more}[end]()
         assert len(reading.result(10)) >= 40
         assert text.stats.finish_reason is None
@@ -216,19 +217,19 @@ def test_who_closes_it_waits_for_no_verifier(verifier: Verifier, cable: Cable, m
     _forget_all(verifier)()
 
 
-def test_who_asks_something_else_waits_for_no_verifier_either(verifier: Verifier, cable: Cable) -> None:
-    """A prompt is encoded by the verifier where nothing here can."""
+def test_closing_ends_an_encoding_that_waits_for_a_lost_verifier(verifier: Verifier, cable: Cable) -> None:
+    """Without a local model the verifier encodes prompts."""
     with ThreadPoolExecutor(1) as pool, Pair(verifier.url, Lookup()) as pair:
         cable.out.set()
         encoding = pool.submit(pair.encode, PROMPT)
-        _in_vain(cable)
+        _wait_for_failed_uses(cable)
         pair.close()
         with pytest.raises(ConnectionLost):
             encoding.result(10)
 
 
 @pytest.mark.parametrize("end", ["closed", "cancelled", "left"])
-def test_on_asyncio_too(verifier: Verifier, cable: Cable, end: str) -> None:
+def test_async_text_does_not_wait_for_a_lost_verifier(verifier: Verifier, cable: Cable, end: str) -> None:
     async def work() -> None:
         async with AsyncPair(verifier.url, TOY) as pair:
             text = pair.generate(PROMPT, LONG)
@@ -243,7 +244,7 @@ def test_on_asyncio_too(verifier: Verifier, cable: Cable, end: str) -> None:
                         cable.out.set()
 
             reading = asyncio.create_task(read())
-            await asyncio.to_thread(_in_vain, cable)
+            await asyncio.to_thread(_wait_for_failed_uses, cable)
             if end == "closed":
                 text._work.wait_no_more()
                 await reading
@@ -260,7 +261,7 @@ def test_on_asyncio_too(verifier: Verifier, cable: Cable, end: str) -> None:
     _forget_all(verifier)()
 
 
-def test_it_is_said_at_once_and_then_seldom(capsys: pytest.CaptureFixture[str]) -> None:
+def test_outage_is_reported_at_once_and_then_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     say = say_outage()
     for seconds in (0.0, 1.0, 9.9, 10.0, 11.0):
         say(Outage(seconds, 300.0, "nothing answers"))
@@ -275,11 +276,11 @@ def test_it_is_said_at_once_and_then_seldom(capsys: pytest.CaptureFixture[str]) 
     ]
 
 
-def test_in_the_line_below_a_text_it_is_said_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_line_shows_every_report_of_an_outage(capsys: pytest.CaptureFixture[str]) -> None:
     file, screen = io.StringIO(), Screen(90)
     line = StatusLine(Console(file=file, force_terminal=True, width=90, _environ={"TERM": "xterm"}), below_text=False)
     line.begin()
-    say, seen, read = say_outage(), [], 0
+    say, shown, read = say_outage(), [], 0
     for outage in (
         Outage(0.0, 300.0, "nothing answers"),
         Outage(1.0, 300.0, "nothing answers"),
@@ -288,9 +289,9 @@ def test_in_the_line_below_a_text_it_is_said_each_time(capsys: pytest.CaptureFix
         say(outage)
         screen.feed(file.getvalue()[read:])
         read = len(file.getvalue())
-        seen.append(screen.lines)
+        shown.append(screen.lines)
     line.end()
-    assert seen == [
+    assert shown == [
         ["drafter: waiting for the verifier (nothing answers) … 0 s of 300 (--patience)"],
         ["drafter: waiting for the verifier (nothing answers) … 1 s of 300 (--patience)"],
         ["drafter: waiting for the verifier (it loads its model, 90%) … 2 s of 300 (--patience)"],
@@ -298,8 +299,8 @@ def test_in_the_line_below_a_text_it_is_said_each_time(capsys: pytest.CaptureFix
     assert capsys.readouterr().err == ""
 
 
-class Growing:
-    """A drafter that is told of a text from which nothing may be taken back."""
+class GrowingText:
+    """A drafter that checks that its text only grows."""
 
     width = 1
 
@@ -313,16 +314,16 @@ class Growing:
 
 
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.AUTO])
-def test_what_a_drafter_has_read_is_not_read_again(
+def test_drafters_text_only_grows_over_outages_and_modes(
     verifier: Verifier, monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
-    """Of a prompt that it reads in pieces, too; in mode auto also where others have written meanwhile."""
+    """Also for a prompt that is read in chunks, and in mode auto after stretches of other modes."""
     calls = count()
     monkeypatch.setattr(ModeSelection, "next", lambda *_: (Mode.REMOTE, Mode.TARGET)[next(calls) // 8 % 2])
-    made: list[Growing] = []
+    made: list[GrowingText] = []
 
-    def make(vocabulary: Vocabulary, sampling: Sampling) -> Growing:
-        made.append(Growing())
+    def make(vocabulary: Vocabulary, sampling: Sampling) -> GrowingText:
+        made.append(GrowingText())
         return made[-1]
 
     prompt = [number % 250 for number in range(700)]
@@ -333,12 +334,12 @@ def test_what_a_drafter_has_read_is_not_read_again(
     for _ in range(120):
         expected.append(int(TARGET.logits_after(expected).argmax()))
     assert prompt + tokens == expected and len(made) == 1
-    assert text.stats.resumed or mode is Mode.AUTO  # whose next stretch may make the session again
+    assert text.stats.resumed or mode is Mode.AUTO  # in mode auto the next stretch may open the session again
     assert made[0].text[: len(prompt)] == prompt
 
 
 class Shaky(Cable):
-    """Out for a while, after so many uses."""
+    """Fails for 60 uses, after `after` uses."""
 
     def __init__(self, after: int) -> None:
         super().__init__()
@@ -360,7 +361,7 @@ class Shaky(Cable):
     ],
     ids=["remote", "auto", "target", "solo server", "prompt file"],
 )
-def test_the_command_says_that_it_waits_and_where_it_went_on(
+def test_command_line_reports_the_wait_and_the_resumption(
     verifier: Verifier,
     cable: Cable,
     drafter: Command,
@@ -373,8 +374,8 @@ def test_the_command_says_that_it_waits_and_where_it_went_on(
     prompts = tmp_path / "prompts.txt"
     prompts.write_text(f"{PROMPT}\n{PROMPT}\n")
     given = [str(prompts)] if "--prompt-file" in flags else ["--prompt", PROMPT]
-    asked = ["--max-tokens", "200", "--temperature", "0.8", "--seed", "3", "--json"]
-    ran = drafter(*flags, *given, *asked, "--verifier", verifier.url)
+    options = ["--max-tokens", "200", "--temperature", "0.8", "--seed", "3", "--json"]
+    ran = drafter(*flags, *given, *options, "--verifier", verifier.url)
     lines = [json.loads(line) for line in ran.out.splitlines()]
     assert ran.status == 0 and len(lines) == texts
     expected = _expected(replace(LONG, max_tokens=200))

@@ -1,4 +1,4 @@
-"""The library beneath the command line, against a real verifier: events, ways to end, several texts, errors by type."""
+"""Pair with a real verifier: events, ways to end a text, concurrent texts, and errors by type."""
 
 import re
 import shutil
@@ -58,12 +58,12 @@ SOURCES = {"model": TOY, "lookup": Lookup(), "custom": JUNK}
 EACH_SOURCE = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 SAMPLED = Options(max_tokens=40, temperature=0.9, seed=5)
 
-pytestmark = pytest.mark.usefixtures("nothing_is_left")
+pytestmark = pytest.mark.usefixtures("no_session_or_thread_is_left")
 
 
 @pytest.fixture
-def nothing_is_left(verifier: Verifier) -> Iterator[None]:
-    """No session at the verifier and no thread here."""
+def no_session_or_thread_is_left(verifier: Verifier) -> Iterator[None]:
+    """No session is left on the verifier, and no thread of the drafter."""
     before = set(threading.enumerate())
     yield
     assert set(threading.enumerate()) <= before
@@ -80,7 +80,7 @@ def _expected(options: Options, prompt: str = PROMPT) -> list[int]:
 
 @EACH_SOURCE
 @pytest.mark.parametrize("options", [Options(max_tokens=40), SAMPLED], ids=["greedy", "sampled"])
-def test_the_text_is_the_targets_whatever_drafts(verifier: Verifier, source: Source, options: Options) -> None:
+def test_text_equals_target_alone_with_any_source(verifier: Verifier, source: Source, options: Options) -> None:
     with Pair(verifier.url, source) as pair:
         *events, last = pair.generate(PROMPT, options)
     assert isinstance(last, Finished) and last.token_ids == _expected(options)
@@ -91,8 +91,8 @@ def test_the_text_is_the_targets_whatever_drafts(verifier: Verifier, source: Sou
 
 
 @EACH_SOURCE
-@pytest.mark.parametrize("lockstep", [False, True], ids=["side by side", "lockstep"])
-def test_the_counters_are_those_of_the_events(verifier: Verifier, source: Source, lockstep: bool) -> None:
+@pytest.mark.parametrize("lockstep", [False, True], ids=["overlapped", "lockstep"])
+def test_statistics_equal_those_of_the_events(verifier: Verifier, source: Source, lockstep: bool) -> None:
     with Pair(verifier.url, source) as pair, pair.generate(PROMPT, Options(max_tokens=90, lockstep=lockstep)) as text:
         sources = [token.source for event in text if isinstance(event, Tokens) for token in event.tokens]
     stats = text.stats
@@ -103,25 +103,25 @@ def test_the_counters_are_those_of_the_events(verifier: Verifier, source: Source
         assert sources.count(TokenSource.BONUS) + sources.count(TokenSource.RECOVERED) == 1 + stats.rounds
 
 
-def test_the_target_alone_needs_nothing_that_drafts(verifier: Verifier) -> None:
+def test_target_alone_needs_no_draft_source(verifier: Verifier) -> None:
     options = Options(max_tokens=12, mode=Mode.TARGET)
     with Pair(verifier.url, draft=None) as pair:
         last = pair.generate(PROMPT, options).read()
         assert last.token_ids == _expected(options) and len(last.stats.token_ms) == 12
-        with pytest.raises(BadOption, match="mode remote: there is nothing here that drafts"):
+        with pytest.raises(BadOption, match="mode remote: this pair has no drafter"):
             pair.generate(PROMPT)
         with pytest.raises(BadOption, match=r"has no draft model\. Start it with VERIFIER_DRAFT_MODEL"):
             pair.generate(PROMPT, Options(mode=Mode.FUSED))
 
 
-def test_modes_may_change_from_text_to_text(verifier: Verifier) -> None:
+def test_modes_may_change_between_texts(verifier: Verifier) -> None:
     with Pair(verifier.url, TOY) as pair:
         texts = [pair.generate(PROMPT, Options(max_tokens=9, mode=mode)).read() for mode in ("remote", "target") * 2]  # type: ignore[arg-type]
     assert [text.stats.mode for text in texts] == ["remote", "target"] * 2
     assert len({text.text for text in texts}) == 1
 
 
-def test_a_prompt_may_be_token_ids(verifier: Verifier) -> None:
+def test_prompt_may_be_token_ids(verifier: Verifier) -> None:
     with Pair(verifier.url, TOY) as pair:
         assert pair.encode(PROMPT) == _ids(PROMPT)
         generation = pair.generate(_ids(PROMPT), Options(max_tokens=5))
@@ -133,26 +133,26 @@ def test_a_prompt_may_be_token_ids(verifier: Verifier) -> None:
     ("prompt", "complaint"),
     [
         ([], "the prompt is empty, as the model reads it"),
-        ([97, 258], "the prompt holds 258, which is no token id of the target: it has 258"),
+        ([97, 258], "the prompt holds 258, which is no token id of the target: its ids are 0 to 257"),
         ([-1], "the prompt holds -1, which is no token id"),
     ],
 )
-def test_a_prompt_that_is_none_is_refused_at_once(verifier: Verifier, prompt: list[int], complaint: str) -> None:
+def test_invalid_prompt_is_refused_at_once(verifier: Verifier, prompt: list[int], complaint: str) -> None:
     with Pair(verifier.url, TOY) as pair, pytest.raises(BadPrompt, match=complaint):
         pair.generate(prompt)
 
 
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
-def test_what_the_verifier_refuses_is_raised_by_the_first_step(verifier: Verifier, mode: Mode) -> None:
+def test_verifiers_refusal_is_raised_by_the_first_step(verifier: Verifier, mode: Mode) -> None:
     with Pair(verifier.url, Lookup()) as pair:
         text = pair.generate([97] * 2000, Options(mode=mode))
         with pytest.raises(PromptTooLong) as refused:
             next(text)
         assert isinstance(refused.value, SpecPairError)
-        assert pair.generate(PROMPT, Options(max_tokens=3)).read().token_ids, "the next is none the worse for it"
+        assert pair.generate(PROMPT, Options(max_tokens=3)).read().token_ids, "the next text is not affected"
 
 
-def test_what_stands_in_the_way_is_told_by_type(verifier: Verifier) -> None:
+def test_errors_at_the_start_have_types(verifier: Verifier) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         nowhere = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(VerifierUnreachable) as unreachable:
@@ -170,7 +170,7 @@ def test_what_stands_in_the_way_is_told_by_type(verifier: Verifier) -> None:
             Pair(verifier.url, Lookup(), **wrong)
 
 
-def test_a_model_without_a_template_cannot_chat(verifier: Verifier) -> None:
+def test_chat_without_a_template_is_refused(verifier: Verifier) -> None:
     with Pair(verifier.url, Lookup()) as pair, pytest.raises(NoChatTemplate):
         pair.chat("hello")
 
@@ -213,7 +213,7 @@ def _never_begun(pair: Pair) -> None:
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("options", [LONG, Options(max_tokens=900, mode=Mode.TARGET)], ids=["remote", "target"])
-def test_a_text_left_early_makes_room_for_the_next(
+def test_text_left_early_makes_room_for_the_next(
     verifier: Verifier, way: Callable[[Pair], None], options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(globals(), "LONG", options)
@@ -225,7 +225,7 @@ def test_a_text_left_early_makes_room_for_the_next(
         assert pair.generate(PROMPT, Options(max_tokens=6)).read().token_ids == _expected(Options(max_tokens=6))
 
 
-def test_a_pair_that_is_closed_ends_its_texts(verifier: Verifier) -> None:
+def test_closing_the_pair_ends_its_texts(verifier: Verifier) -> None:
     with Pair(verifier.url, TOY) as pair:
         text = pair.generate(PROMPT, LONG)
         next(text)
@@ -235,17 +235,17 @@ def test_a_pair_that_is_closed_ends_its_texts(verifier: Verifier) -> None:
         pair.generate(PROMPT)
 
 
-def test_a_pair_may_be_closed_while_another_thread_reads(verifier: Verifier) -> None:
-    """Which waits for the step under way: what drafts must not go from beneath it."""
+def test_closing_the_pair_waits_for_a_step_in_another_thread(verifier: Verifier) -> None:
+    """A running draft step must not lose its draft model."""
     drafting, go = threading.Event(), threading.Event()
 
-    def guess(tokens: Sequence[int]) -> int:
+    def next_token(tokens: Sequence[int]) -> int:
         drafting.set()
         assert go.wait(10.0)
         return 0
 
     options = Options(max_tokens=90, lockstep=True, draft_n=1, lookup=False)
-    pair = Pair(verifier.url, Custom(lambda vocabulary, sampling: Scenario(guess)))
+    pair = Pair(verifier.url, Custom(lambda vocabulary, sampling: Scenario(next_token)))
     text = pair.generate(PROMPT, options)
     with ThreadPoolExecutor(2) as pool:
         reading = pool.submit(list, text)
@@ -258,8 +258,8 @@ def test_a_pair_may_be_closed_while_another_thread_reads(verifier: Verifier) -> 
     assert text.stats.finish_reason is None
 
 
-class Closing:
-    """A lookup that notes when it is no longer needed."""
+class RecordingSource:
+    """A lookup that records when it is closed."""
 
     closed = False
 
@@ -270,43 +270,43 @@ class Closing:
         self.closed = True
 
 
-def test_what_goes_wrong_in_ending_a_text_keeps_nothing_open(verifier: Verifier, tmp_path: Path) -> None:
-    folder, source = tmp_path / "profile", Closing()
+def test_error_at_the_end_of_a_text_still_closes_the_pair(verifier: Verifier, tmp_path: Path) -> None:
+    folder, source = tmp_path / "profile", RecordingSource()
     pair = Pair(verifier.url, source, profile=folder)
     text = pair.generate(PROMPT, LONG)
     next(text)
-    shutil.rmtree(folder)  # where it would leave its figures
+    shutil.rmtree(folder)  # so that the trace cannot be written
     with pytest.raises(TraceError):
         pair.close()
     assert source.closed and list(text) == []
 
 
 class Refusing:
-    """Drafts by no strategy."""
+    """Refuses every strategy."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
 
     def __call__(self, vocabulary: Vocabulary, sampling: object) -> Drafter:
-        self.asked += 1
+        self.calls += 1
         raise StrategyRefused("by no strategy")
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_what_drafts_here_is_asked_only_where_it_may_draft(mode: Mode) -> None:
+def test_drafter_is_made_only_for_modes_that_may_use_it(mode: Mode) -> None:
     refusing = Refusing()
     with serving(draft_backend="ngram") as verifier, Pair(verifier.url, Custom(refusing)) as pair:
         text = pair.generate(PROMPT, Options(max_tokens=9, mode=mode, strategy=Strategy.PROBABILISTIC))
         if mode in (Mode.FUSED, Mode.TARGET):
-            assert len(text.read().token_ids) == 9 and refusing.asked == 0
+            assert len(text.read().token_ids) == 9 and refusing.calls == 0
         else:
             with pytest.raises(StrategyRefused, match="by no strategy"):
                 next(text)
-            assert refusing.asked == 1
+            assert refusing.calls == 1
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_a_text_that_is_left_early_says_how_it_was_drawn(mode: Mode) -> None:
+def test_text_left_early_reports_its_sampling(mode: Mode) -> None:
     options = Options(max_tokens=300, mode=mode, strategy=Strategy.THRESHOLD, threshold=0.2, temperature=0.8, seed=4)
     with serving(draft_backend="ngram") as verifier, Pair(verifier.url, Lookup()) as pair:
         whole = pair.generate(PROMPT, options).read().stats
@@ -314,11 +314,11 @@ def test_a_text_that_is_left_early_says_how_it_was_drawn(mode: Mode) -> None:
             next(text)
     assert text.stats.finish_reason is None and text.stats.sampling == whole.sampling
     assert whole.sampling["threshold"] == 0.2 and whole.sampling["strategy"] == "threshold"
-    by_itself = {turn.mode for turn in text.stats.turns} == {Mode.TARGET} or mode is Mode.TARGET
-    assert text.stats.draft_model == ("" if by_itself else NAME)
+    target_only = {turn.mode for turn in text.stats.turns} == {Mode.TARGET} or mode is Mode.TARGET
+    assert text.stats.draft_model == ("" if target_only else NAME)
 
 
-def test_one_text_more_than_there_is_room_for_is_refused(verifier: Verifier) -> None:
+def test_one_text_too_many_is_refused(verifier: Verifier) -> None:
     with Pair(verifier.url, Lookup(), texts=2) as pair:
         one, other, third = (pair.generate(PROMPT, LONG) for _ in range(3))
         next(one), next(other)
@@ -328,14 +328,14 @@ def test_one_text_more_than_there_is_room_for_is_refused(verifier: Verifier) -> 
         assert next(pair.generate(PROMPT, LONG))
 
 
-def test_a_draft_model_says_how_many_texts_it_holds(verifier: Verifier) -> None:
+def test_too_many_texts_for_a_draft_model_are_refused(verifier: Verifier) -> None:
     with pytest.raises(BadOption, match="texts is 257: a draft model holds 256 at a time, or fewer"):
         Pair(verifier.url, TOY, texts=257)
 
 
 @pytest.mark.parametrize("mode", [Mode.REMOTE, Mode.TARGET])
-def test_several_texts_at_a_time_do_not_mix(verifier: Verifier, mode: Mode) -> None:
-    """Their prompts are read by the verifier while others are written: also where there is no vocabulary here."""
+def test_concurrent_texts_do_not_mix(verifier: Verifier, mode: Mode) -> None:
+    """Also without a local vocabulary, so that the verifier encodes prompts while it generates other texts."""
     prompts = [f"def {name}(x):" for name in "abcdefgh"]
     options = Options(max_tokens=60, temperature=0.7, seed=11, mode=mode)
     with Pair(verifier.url, Lookup(), texts=4) as pair, ThreadPoolExecutor(4) as pool:
@@ -343,7 +343,7 @@ def test_several_texts_at_a_time_do_not_mix(verifier: Verifier, mode: Mode) -> N
     assert [text.token_ids for text in texts] == [_expected(options, prompt) for prompt in prompts]
 
 
-def test_prompts_can_be_encoded_while_a_text_is_written(verifier: Verifier) -> None:
+def test_prompts_can_be_encoded_during_generation(verifier: Verifier) -> None:
     with Pair(verifier.url, Lookup()) as pair:
         text = pair.generate(PROMPT, Options(max_tokens=30, mode=Mode.TARGET))
         next(text)
@@ -351,13 +351,13 @@ def test_prompts_can_be_encoded_while_a_text_is_written(verifier: Verifier) -> N
         assert text.read().token_ids == _expected(Options(max_tokens=30))
 
 
-class Remembered:
-    """Says what a table says, and notes what it was asked."""
+class TableDrafter:
+    """Drafts the tokens of a table."""
 
     width = 1
 
-    def __init__(self, table: Sequence[int], seen: list[tuple[Vocabulary, int]]) -> None:
-        self._table, self.seen = table, seen
+    def __init__(self, table: Sequence[int]) -> None:
+        self._table = table
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
         at = len(text) + len(tails[0])
@@ -365,13 +365,13 @@ class Remembered:
         return Expansion([Prediction(token, 0.99)], 1)
 
 
-def test_a_drafter_of_ones_own_is_asked_and_believed(verifier: Verifier) -> None:
+def test_custom_drafter_is_used(verifier: Verifier) -> None:
     options, made = Options(max_tokens=60, seed=3, temperature=0.8, lockstep=True, lookup=False), []
     table = [*_ids(PROMPT), *_expected(options)]
 
     def make(vocabulary: Vocabulary, sampling: object) -> Drafter:
         made.append((vocabulary.size, sampling))
-        return Remembered(table, [])
+        return TableDrafter(table)
 
     with Pair(verifier.url, Custom(make, "a table")) as pair:
         texts = [pair.generate(PROMPT, options).read() for _ in range(2)]
@@ -381,8 +381,8 @@ def test_a_drafter_of_ones_own_is_asked_and_believed(verifier: Verifier) -> None
         assert text.stats.accepted == text.stats.drafted > 30
 
 
-@pytest.mark.parametrize("lockstep", [False, True], ids=["side by side", "lockstep"])
-def test_what_a_drafter_of_ones_own_raises_reaches_who_reads(verifier: Verifier, lockstep: bool) -> None:
+@pytest.mark.parametrize("lockstep", [False, True], ids=["overlapped", "lockstep"])
+def test_error_of_a_custom_drafter_reaches_the_reader(verifier: Verifier, lockstep: bool) -> None:
     def fail(tokens: Sequence[int]) -> int:
         raise LookupError("no such word")
 
@@ -393,13 +393,13 @@ def test_what_a_drafter_of_ones_own_raises_reaches_who_reads(verifier: Verifier,
         assert pair.generate(PROMPT, Options(max_tokens=4, mode=Mode.TARGET)).read().token_ids
 
 
-def test_a_library_says_nothing_on_its_own(verifier: Verifier, capfd: pytest.CaptureFixture[str]) -> None:
+def test_library_prints_nothing(verifier: Verifier, capfd: pytest.CaptureFixture[str]) -> None:
     with Pair(verifier.url, TOY) as pair:
         pair.generate(PROMPT, Options(max_tokens=4)).read()
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_is_named_is_there() -> None:
+def test_all_names_are_exported() -> None:
     assert sorted(drafter_client.__all__) == drafter_client.__all__
     assert all(hasattr(drafter_client, name) for name in drafter_client.__all__)
 
@@ -441,7 +441,7 @@ async def main() -> Finished:
 """
 
 
-def test_programs_that_use_it_are_checked_by_their_types(tmp_path: Path) -> None:
+def test_programs_examples_and_readme_pass_strict_mypy(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TYPED)
     examples = sorted(str(path) for path in (ROOT / "examples").glob("*.py"))

@@ -1,4 +1,4 @@
-"""Tokens to text as they come: no character is shown in halves, and none is lost."""
+"""Incremental detokenization: no character is shown in parts, and none is lost."""
 
 import pytest
 from hypothesis import given
@@ -14,34 +14,34 @@ def _pieces(ids: list[int]) -> list[str]:
 
 
 @pytest.mark.parametrize("character", ["a", "é", "€", "😀"])
-def test_a_character_appears_once_with_its_last_token(character: str) -> None:
+def test_character_appears_once_with_its_last_token(character: str) -> None:
     ids = list(character.encode())
     assert _pieces(ids) == [""] * (len(ids) - 1) + [character, ""]
 
 
 @given(st.text("aé€😀\n\0", max_size=30))
-def test_the_pieces_make_up_the_text(text: str) -> None:
+def test_pieces_concatenate_to_the_text(text: str) -> None:
     assert "".join(_pieces(list(text.encode()))) == text
 
 
 @given(st.binary())
-def test_bytes_that_are_no_text_become_what_python_makes_of_them(data: bytes) -> None:
+def test_invalid_utf8_is_replaced_as_python_does(data: bytes) -> None:
     assert "".join(_pieces(list(data))) == data.decode(errors="replace")
 
 
-def test_an_unfinished_character_leaves_one_mark_behind() -> None:
+def test_unfinished_character_leaves_one_replacement_character() -> None:
     assert _pieces(list("a😀".encode())[:-1]) == ["a", "", "", "", "\ufffd"]
 
 
-def test_a_broken_character_does_not_swallow_what_follows() -> None:
+def test_broken_character_does_not_swallow_following_text() -> None:
     assert "".join(_pieces([0xF0, 0x9F, ord("a"), ord("b")])) == "\ufffdab"
 
 
-def test_control_tokens_have_no_text_and_do_not_break_a_character() -> None:
+def test_control_tokens_have_no_text_and_do_not_break_characters() -> None:
     first, second = "é".encode()
     assert _pieces([BEGIN, first, second, END]) == ["", "", "é", "", ""]
     assert "".join(_pieces([first, END, second])) == "é"
 
 
-def test_ids_beyond_the_vocabulary_are_shown_as_unknown() -> None:
+def test_unknown_ids_become_replacement_characters() -> None:
     assert _pieces([ord("a"), 258, 5_000, ord("b")]) == ["a", "\ufffd", "\ufffd", "b", ""]

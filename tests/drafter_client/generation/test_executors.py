@@ -1,4 +1,4 @@
-"""Everything side by side, in threads over a real server: the text is the target's own, and nothing is left behind."""
+"""ThreadedExecutor over a real server: the text equals the target's alone, and no session or thread is left behind."""
 
 import signal
 import threading
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
 @EACH_WAY
 @pytest.mark.parametrize("length", [0, 3, None])
 @pytest.mark.parametrize("agreement", [0.0, 0.6, 1.0])
-def test_the_text_is_the_targets_own_however_the_two_work_together(
+def test_text_equals_target_alone_under_all_mechanisms(
     client: VerifierClient,
     verifier: Verifier,
     agreement: float,
@@ -66,29 +66,29 @@ def test_the_text_is_the_targets_own_however_the_two_work_together(
     mechanisms=st.builds(Mechanisms, st.just(True), st.integers(1, 4), st.booleans(), st.booleans()),
     length=st.none() | st.integers(0, 8),
     rights=st.lists(st.booleans(), min_size=1, max_size=60),
-    sure=st.floats(0.0, 1.0),
+    confidence=st.floats(0.0, 1.0),
 )
-def test_no_pattern_of_drafts_changes_the_text(
-    verifier: Verifier, mechanisms: Mechanisms, length: int | None, rights: list[bool], sure: float
+def test_text_does_not_depend_on_which_drafts_are_right(
+    verifier: Verifier, mechanisms: Mechanisms, length: int | None, rights: list[bool], confidence: float
 ) -> None:
     expected = target_alone(GREEDY, 30)
 
-    def guess(tokens: Sequence[int]) -> int:
+    def next_token(tokens: Sequence[int]) -> int:
         at = len(tokens) - len(PROMPT)
         truth = expected[at] if at < len(expected) else 0
         return truth if rights[at % len(rights)] else (truth + 1) % 256
 
     with closing(VerifierClient(verifier.url)) as client:
-        run = generate(client, Scenario(guess, sure), length, mechanisms=mechanisms, max_tokens=30)
+        run = generate(client, Scenario(next_token, confidence), length, mechanisms=mechanisms, max_tokens=30)
     assert run.tokens == expected
 
 
 @EACH_WAY
-def test_the_drafter_reads_the_prompt_while_the_verifier_does(mechanisms: Mechanisms) -> None:
+def test_drafter_and_verifier_read_the_prompt_concurrently(mechanisms: Mechanisms) -> None:
     reads = threading.Event()
 
-    class Patient(ScriptedBackend):
-        """Once in use, is not through with a pass before the drafter has begun."""
+    class WaitingBackend(ScriptedBackend):
+        """Once `in_use` is set, finishes no pass before the drafter has begun to read."""
 
         in_use = False
 
@@ -96,27 +96,27 @@ def test_the_drafter_reads_the_prompt_while_the_verifier_does(mechanisms: Mechan
             assert not self.in_use or reads.wait(20)
             return super()._forward(batch)
 
-    class Telling(ModelDrafter):
+    class SignallingDrafter(ModelDrafter):
         def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
             reads.set()
             return super().expand(text, tails, runners_up)
 
-    backend = Patient(Script(seed=1))
+    backend = WaitingBackend(Script(seed=1))
     with serving(backend) as verifier, closing(VerifierClient(verifier.url)) as client:
         backend.in_use = True
-        drafter = Telling(ScriptedBackend(Script(seed=1)), GREEDY)
+        drafter = SignallingDrafter(ScriptedBackend(Script(seed=1)), GREEDY)
         run = generate(client, drafter, None, mechanisms=mechanisms, max_tokens=20)
     assert run.tokens == target_alone(GREEDY, 20)
 
 
-def test_a_long_prompt_is_not_read_to_its_end_when_all_is_over(client: VerifierClient) -> None:
-    """Say, because the verifier refuses it: that is told at once."""
-    begun_with: list[int] = []
+def test_close_stops_the_drafter_from_reading_a_long_prompt(client: VerifierClient) -> None:
+    """For example if the verifier refuses the prompt: the error is raised at once."""
+    chunk_ends: list[int] = []
     begun, over = threading.Event(), threading.Event()
 
     class Slow(Scenario):
         def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-            begun_with.append(len(text))
+            chunk_ends.append(len(text))
             begun.set()
             assert over.wait(20)
             return super().expand(text, tails, runners_up)
@@ -126,15 +126,15 @@ def test_a_long_prompt_is_not_read_to_its_end_when_all_is_over(client: VerifierC
     assert begun.wait(20)
     closing_down = threading.Thread(target=threads.close)
     closing_down.start()
-    assert threads._opened.wait(20), "which closing sets once it is known to all"
+    assert threads._opened.wait(20), "`close` sets it after `_closed`"
     over.set()
     closing_down.join()
-    assert begun_with == [512]
+    assert chunk_ends == [512]
 
 
 @EACH_WAY
 @pytest.mark.parametrize("agreement", [0.0, 1.0])
-def test_an_end_token_ends_the_text(agreement: float, mechanisms: Mechanisms) -> None:
+def test_end_token_ends_the_text(agreement: float, mechanisms: Mechanisms) -> None:
     script = Script(seed=4, end_bias=6.0)
     expected = plain(ScriptedBackend(script), PROMPT, 300)
     assert expected[-1] == END and 8 < len(expected) < 300
@@ -147,7 +147,7 @@ def test_an_end_token_ends_the_text(agreement: float, mechanisms: Mechanisms) ->
 
 @EACH_WAY
 @pytest.mark.parametrize("options", [{}, {"max_tokens": 1000}], ids=["no limit", "a limit beyond it"])
-def test_a_full_context_ends_the_text(options: dict[str, Any], mechanisms: Mechanisms) -> None:
+def test_full_context_ends_the_text(options: dict[str, Any], mechanisms: Mechanisms) -> None:
     small = ScriptedBackend(Script(seed=1), context_length=40)
     with serving(small) as verifier, closing(VerifierClient(verifier.url)) as client:
         info = model_info(context_length=40)
@@ -157,14 +157,14 @@ def test_a_full_context_ends_the_text(options: dict[str, Any], mechanisms: Mecha
 
 
 @EACH_WAY
-def test_one_token_needs_nothing_of_all_this(client: VerifierClient, mechanisms: Mechanisms) -> None:
+def test_single_token_needs_no_verify_request(client: VerifierClient, mechanisms: Mechanisms) -> None:
     run = generate(client, toy_drafter(), None, mechanisms=mechanisms, max_tokens=1)
     assert run.tokens == target_alone(GREEDY, 1)
     assert (run.stats.rounds, run.stats.drafts_sent, run.stats.schedules) == (0, 0, {})
 
 
 @EACH_WAY
-def test_the_counters_add_up(client: VerifierClient, mechanisms: Mechanisms) -> None:
+def test_statistics_add_up(client: VerifierClient, mechanisms: Mechanisms) -> None:
     run = generate(client, toy_drafter(0.8), 3, mechanisms=mechanisms, max_tokens=120)
     stats, sources = run.stats, Counter(source for piece in run.committed for _, source in piece.tokens)
     assert all(piece.tokens for piece in run.committed)
@@ -181,26 +181,26 @@ def test_the_counters_add_up(client: VerifierClient, mechanisms: Mechanisms) -> 
     assert stats.sources[TokenSource.ACCEPTED] == stats.accepted
     assert stats.sources[TokenSource.BONUS] + stats.sources[TokenSource.RECOVERED] == 1 + stats.rounds
     if mechanisms.in_flight == 1:
-        assert stats.sources == sources, "what was told at once was right"
+        assert stats.sources == sources, "the provisional sources are final"
     if not mechanisms.self_continue:
         assert stats.accepted > 0 and stats.times.drafting > 0 and stats.times.verify > 0
         assert stats.next_draft_ready == 0 or mechanisms.corrections
     assert 0 < stats.ttft_ms < stats.total_ms
 
 
-def test_a_target_that_does_it_by_itself_is_counted_as_such(client: VerifierClient) -> None:
-    """No draft is ever right, and none is sent: but for the first, which comes with the prompt, all are its own."""
+def test_self_continued_tokens_count_as_target_decoded(client: VerifierClient) -> None:
+    """No draft is right, and none is sent: all tokens but the prefill's come from self-continuation."""
     run = generate(client, Scenario(lambda tokens: 0), 0, mechanisms=ALL, max_tokens=60)
     assert run.tokens == target_alone(GREEDY, 60)
     assert run.stats.drafted == run.stats.accepted == 0
     assert run.stats.sources.keys() <= {TokenSource.BONUS, TokenSource.TARGET_DECODED}
-    assert run.stats.sources[TokenSource.TARGET_DECODED] > 30, "an empty guess, sent now and then, asks for a step, too"
+    assert run.stats.sources[TokenSource.TARGET_DECODED] > 30, "an occasional empty verify request asks for a step, too"
     assert run.stats.schedules == {Schedule.SELF_CONTINUED: 59}
 
 
 @EACH_WAY
 @pytest.mark.parametrize("pieces", [1, 3])
-def test_a_reader_who_stops_early_leaves_nothing_behind(
+def test_closing_early_releases_the_session(
     client: VerifierClient, verifier: Verifier, mechanisms: Mechanisms, pieces: int
 ) -> None:
     stats = Stats()
@@ -216,7 +216,7 @@ def test_a_reader_who_stops_early_leaves_nothing_behind(
 
 @EACH_WAY
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_a_drafter_that_fails_is_heard_of(
+def test_drafter_error_is_raised_to_the_reader(
     client: VerifierClient, verifier: Verifier, mechanisms: Mechanisms, error: type[BaseException]
 ) -> None:
     steps = iter(range(5))
@@ -231,16 +231,16 @@ def test_a_drafter_that_fails_is_heard_of(
     assert verifier.sessions == 0
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the test sends a signal to the waiting thread")
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the test sends a signal to the caller's thread")
 @EACH_WAY
-def test_ctrl_c_ends_it_all_and_releases_the_session(
+def test_ctrl_c_ends_the_text_and_releases_the_session(
     client: VerifierClient, verifier: Verifier, mechanisms: Mechanisms
 ) -> None:
-    waiting, steps = threading.get_ident(), iter(range(10**6))
+    caller, steps = threading.get_ident(), iter(range(10**6))
 
     def interrupting(tokens: Sequence[int]) -> int:
         if next(steps) == 2:
-            signal.pthread_kill(waiting, signal.SIGINT)
+            signal.pthread_kill(caller, signal.SIGINT)
         return 0
 
     with pytest.raises(KeyboardInterrupt):
@@ -248,17 +248,17 @@ def test_ctrl_c_ends_it_all_and_releases_the_session(
     assert verifier.sessions == 0
 
 
-def test_a_prefill_that_is_refused_leaves_no_thread(verifier: Verifier) -> None:
+def test_refused_prefill_leaves_no_thread(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client, pytest.raises(Exception, match="vocabulary"):
         generate(client, toy_drafter(), None, [999_999], mechanisms=ALL, max_tokens=5)
     assert verifier.sessions == 0
 
 
-def test_the_drafter_goes_on_as_far_as_the_step_says_and_each_draft_is_heard_of_in_order(
+def test_draft_steps_continue_as_allowed_and_are_reported_in_order(
     client: VerifierClient,
 ) -> None:
-    """It does not wait for whoever hears of it: the first draft is taken in when the third step has begun."""
-    heard: list[tuple[int, bool]] = []
+    """Steps do not wait for reactions: here the first reaction returns after the third step has begun."""
+    reported: list[tuple[int, bool]] = []
     third, over = threading.Event(), threading.Event()
 
     class Counting(ModelDrafter):
@@ -272,7 +272,7 @@ def test_the_drafter_goes_on_as_far_as_the_step_says_and_each_draft_is_heard_of_
 
     def react(event: Event) -> bool:
         assert isinstance(event, Drafted) and third.wait(20)
-        heard.append((event.expansion.predictions[0].token, event.onward))
+        reported.append((event.expansion.predictions[0].token, event.onward))
         if not event.onward:
             over.set()
         return False
@@ -282,48 +282,48 @@ def test_the_drafter_goes_on_as_far_as_the_step_says_and_each_draft_is_heard_of_
         threads.open("whichever", len(PROMPT), react)
         threads.draft(DraftStep([], [[]], len(PROMPT), False, 0.0, until=5), list(PROMPT))
         assert over.wait(20)
-    assert heard == [(token, at < 5) for at, token in enumerate(target_alone(GREEDY, 6))]
+    assert reported == [(token, at < 5) for at, token in enumerate(target_alone(GREEDY, 6))]
 
 
-class _Held(ScriptedBackend):
-    """Sends the waiting thread a Ctrl-C in the second pass behind the prompt's, and is at that until it is let go."""
+class _BlockedBackend(ScriptedBackend):
+    """Sends the caller's thread a Ctrl-C in the pass in which `passes_left` reaches 0, and blocks until `go` is set."""
 
-    passes_to_go: int | None = None
+    passes_left: int | None = None
 
-    def __init__(self, waiting: int) -> None:
+    def __init__(self, caller: int) -> None:
         super().__init__(Script(seed=1))
         self.go = threading.Event()
-        self._waiting = waiting
+        self._caller = caller
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        if self.passes_to_go is not None:
-            self.passes_to_go -= 1
-        if self.passes_to_go == 0:
-            signal.pthread_kill(self._waiting, signal.SIGINT)
+        if self.passes_left is not None:
+            self.passes_left -= 1
+        if self.passes_left == 0:
+            signal.pthread_kill(self._caller, signal.SIGINT)
             assert self.go.wait(20)
         return super()._forward(batch)
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the test sends a signal to the waiting thread")
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the test sends a signal to the caller's thread")
 @EACH_WAY
-def test_an_answer_that_is_under_way_is_not_waited_for_at_the_end(mechanisms: Mechanisms) -> None:
-    backend = _Held(threading.get_ident())
+def test_closing_does_not_wait_for_a_response_in_flight(mechanisms: Mechanisms) -> None:
+    backend = _BlockedBackend(threading.get_ident())
     with serving(backend) as verifier, closing(VerifierClient(verifier.url)) as client:
-        running = set(threading.enumerate())
-        backend.passes_to_go = 3
+        before = set(threading.enumerate())
+        backend.passes_left = 3
         with pytest.raises(KeyboardInterrupt):
             generate(client, toy_drafter(1.0), 3, mechanisms=mechanisms, max_tokens=900)
-        left, sessions = set(threading.enumerate()) - running, verifier.sessions
+        new_threads, sessions = set(threading.enumerate()) - before, verifier.sessions
         backend.go.set()
-    assert not left and sessions == 0
+    assert not new_threads and sessions == 0
 
 
-def test_a_session_that_never_opened_is_not_listened_to(verifier: Verifier) -> None:
+def test_no_stream_is_requested_for_a_session_that_never_opened(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         executor = ThreadedExecutor(client, toy_drafter(), 1, stream=True)
-        asked: list[str] = []
+        requested: list[str] = []
         for other in executor._clients:
-            other.abort = lambda: None  # type: ignore[method-assign]  # which would hide it most of the time
-            other.stream = lambda session_id, position: asked.append(session_id) or iter(())  # type: ignore[method-assign, func-returns-value]
+            other.abort = lambda: None  # type: ignore[method-assign]  # would hide the request most of the time
+            other.stream = lambda session_id, position: requested.append(session_id) or iter(())  # type: ignore[method-assign, func-returns-value]
         executor.close()
-    assert asked == []
+    assert requested == []

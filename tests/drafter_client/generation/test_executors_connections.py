@@ -1,4 +1,4 @@
-"""Every connection of the threads, watched and broken: the text stays the target's own, and nothing is left behind."""
+"""The connections of ThreadedExecutor, observed and broken: the text stays the target's, and nothing is left behind."""
 
 import threading
 from collections import Counter
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("no_thread_is_left", "no_waiting")
 
 
 class Watched(HttpTransport):
-    """A connection that a test can see into and break."""
+    """A connection that a test can observe and break."""
 
     def __init__(self, url: str, line: "Line") -> None:
         super().__init__(url)
@@ -79,7 +79,7 @@ class Line:
         self.in_use()
 
     def in_use(self) -> None:
-        """Whenever one of the three has happened."""
+        """Called by `before`, `after` and `between`."""
 
     def arrived(self, event: tuple[str, Any]) -> tuple[str, Any]:
         return event
@@ -92,7 +92,7 @@ class Line:
 
 
 @pytest.mark.parametrize(("mechanisms", "count"), [(ALL, 8), (WAITING, 7), (WAYS["overlap"], 2)])
-def test_there_is_a_connection_for_each_guess_and_one_for_the_stream(
+def test_each_verify_request_in_flight_and_the_stream_have_a_connection(
     verifier: Verifier, mechanisms: Mechanisms, count: int
 ) -> None:
     line = Line()
@@ -105,7 +105,7 @@ def test_there_is_a_connection_for_each_guess_and_one_for_the_stream(
 
 
 @EACH_WAY
-def test_every_byte_of_every_connection_is_counted(verifier: Verifier, mechanisms: Mechanisms) -> None:
+def test_bytes_of_all_connections_are_counted(verifier: Verifier, mechanisms: Mechanisms) -> None:
     line = Line()
     with closing(line.client(verifier.url)) as client:
         client.ping()  # before the run
@@ -119,19 +119,19 @@ def test_every_byte_of_every_connection_is_counted(verifier: Verifier, mechanism
         assert sum(each.sent for each in others) > 0
 
 
-def test_the_key_is_sent_over_every_connection() -> None:
+def test_api_key_is_sent_over_every_connection() -> None:
     with serving(api_key="sesame") as verifier, closing(VerifierClient(verifier.url, api_key="sesame")) as client:
         run = generate(client, toy_drafter(), 3, mechanisms=ALL, max_tokens=20)
     assert run.tokens == target_alone(GREEDY, 20)
 
 
 class _Shaky(Line):
-    """Every so many requests and events a connection breaks, before a request is sent or after it was handled."""
+    """Breaks a connection at every `every`-th use: before a request, after its reply, or between two events."""
 
     def __init__(self, every: int) -> None:
         super().__init__()
         self._every = every
-        self._counts: Counter[int] = Counter()  # by thread: one alone must not be hit again and again
+        self._counts: Counter[int] = Counter()  # by thread, so that the breaks are spread over all threads
         self.breaks = 0
 
     def in_use(self) -> None:
@@ -144,9 +144,7 @@ class _Shaky(Line):
 
 @EACH_WAY
 @pytest.mark.parametrize("every", [3, 4])
-def test_the_text_does_not_depend_on_connections_that_break(
-    verifier: Verifier, mechanisms: Mechanisms, every: int
-) -> None:
+def test_text_does_not_depend_on_broken_connections(verifier: Verifier, mechanisms: Mechanisms, every: int) -> None:
     line = _Shaky(every)
     with closing(line.client(verifier.url)) as client:
         run = generate(client, toy_drafter(0.8), 3, mechanisms=mechanisms, max_tokens=80)
@@ -155,25 +153,24 @@ def test_the_text_does_not_depend_on_connections_that_break(
     assert line.breaks > 0 and verifier.sessions == 0
 
 
-def test_a_stream_that_breaks_is_taken_up_where_it_was_left(verifier: Verifier) -> None:
+def test_broken_stream_resumes_at_the_last_position(verifier: Verifier) -> None:
     class Breaking(Line):
         def between(self) -> None:
             raise ConnectionLost("the connection broke")
 
     line = Breaking()
-    count = (
-        3 * LEAD
-    )  # more than the verifier commits before it has heard how far it is followed, and so can tell at once
+    # More than self-continuation commits before the drafter's position is known, so that one event cannot bring it all.
+    count = 3 * LEAD
     with closing(line.client(verifier.url)) as client:
         run = generate(client, toy_drafter(0.0), 0, mechanisms=ALL, max_tokens=count)
     assert run.tokens == target_alone(GREEDY, count)
     begins = [int(path.partition("from=")[2]) for path in line.asked if "/stream" in path]
     assert len(begins) > 1 and begins[0] == len(PROMPT) + 1
-    assert begins == sorted(set(begins)), "each from beyond what the last one had brought"
+    assert begins == sorted(set(begins)), "each stream begins after the tokens of the last one"
 
 
 @EACH_WAY
-def test_a_verifier_that_goes_away_for_good_is_told_as_such(verifier: Verifier, mechanisms: Mechanisms) -> None:
+def test_lost_verifier_raises_connection_lost(verifier: Verifier, mechanisms: Mechanisms) -> None:
     class Gone(Line):
         gone = False
 
@@ -190,13 +187,13 @@ def test_a_verifier_that_goes_away_for_good_is_told_as_such(verifier: Verifier, 
         with pytest.raises(ConnectionLost):
             list(run)
     assert 1 <= stats.generated_tokens < 900 and stats.finish_reason is None and stats.bytes_sent > 0
-    (left,) = verifier.service.sessions.all()  # nobody was there to release it
+    (left,) = verifier.service.sessions.all()  # the broken connections could not release it
     with closing(VerifierClient(verifier.url)) as client:
         client.release(left.id)
 
 
 @EACH_WAY
-def test_a_session_that_is_deleted_by_somebody_else_is_told_as_such(
+def test_session_deleted_by_another_client_raises_unknown_session(
     client: VerifierClient, verifier: Verifier, mechanisms: Mechanisms
 ) -> None:
     run = begun(client, toy_drafter(), Stats(), mechanisms)
@@ -211,7 +208,7 @@ def test_a_session_that_is_deleted_by_somebody_else_is_told_as_such(
 @pytest.mark.parametrize(
     "nonsense", [{}, {"position": "x", "tokens": [], "own": True}, {"position": 11, "tokens": 5, "own": True}], ids=str
 )
-def test_a_stream_of_something_else_is_recognised(verifier: Verifier, nonsense: dict[str, Any]) -> None:
+def test_malformed_stream_event_raises_bad_reply(verifier: Verifier, nonsense: dict[str, Any]) -> None:
     class Odd(Line):
         def arrived(self, event: tuple[str, Any]) -> tuple[str, Any]:
             return event[0], nonsense

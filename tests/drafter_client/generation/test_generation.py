@@ -1,4 +1,4 @@
-"""A text in the making: its events add up to it, and wherever it is left, nothing of it stays behind."""
+"""Generation: its events concatenate to the text, and its run ends wherever the reader stops."""
 
 import threading
 from collections.abc import Generator, Sequence
@@ -18,7 +18,7 @@ TEXT = "naïve 日本 😀\n".encode()
 
 
 class Run:
-    """Commits given pieces, and notes whether it was ended."""
+    """Commits given pieces, and records whether it was begun and ended."""
 
     def __init__(self, pieces: Sequence[Sequence[int]], fails: Exception | None = None) -> None:
         self.stats, self.begun, self.ended = Stats(), False, False
@@ -41,14 +41,14 @@ class Run:
 
 
 @given(cuts=st.lists(st.integers(1, len(TEXT) - 1), max_size=8), whole=st.booleans())
-def test_events_add_up_to_the_text_however_they_are_cut(cuts: list[int], whole: bool) -> None:
-    data = TEXT if whole else TEXT[:-3]  # the latter breaks off in a character
+def test_events_concatenate_to_the_text(cuts: list[int], whole: bool) -> None:
+    data = TEXT if whole else TEXT[:-3]  # the latter ends within a character
     edges = [0, *sorted(cut for cut in set(cuts) if cut < len(data)), len(data)]
     pieces = [list(data[low:high]) for low, high in pairwise(edges)]
     *events, last = Run(pieces).generation()
     assert isinstance(last, Finished) and all(isinstance(event, Tokens) for event in events)
-    said = "".join(event.text for event in events)
-    assert said == data.decode(errors="ignore") and last.text == data.decode(errors="replace")
+    streamed = "".join(event.text for event in events)
+    assert streamed == data.decode(errors="ignore") and last.text == data.decode(errors="replace")
     assert [token.id for event in events for token in event.tokens] == list(data) == last.token_ids
     position = len(PROMPT)
     for event in events:
@@ -57,7 +57,7 @@ def test_events_add_up_to_the_text_however_they_are_cut(cuts: list[int], whole: 
     assert last.finish_reason == "length"
 
 
-def test_the_text_so_far_marks_a_character_that_it_breaks_off_in() -> None:
+def test_text_marks_an_unfinished_character() -> None:
     generation = Run([list("ï".encode()[:1]), list("ï".encode()[1:])]).generation()
     first = next(generation)
     assert isinstance(first, Tokens) and first.text == "" and generation.text == "\ufffd"
@@ -66,7 +66,7 @@ def test_the_text_so_far_marks_a_character_that_it_breaks_off_in() -> None:
 
 
 @pytest.mark.parametrize("way", ["close", "with", "forget", "break"])
-def test_a_text_that_is_left_early_ends_at_once(way: str) -> None:
+def test_leaving_a_text_early_ends_its_run(way: str) -> None:
     run = Run([[97], [98], [99]])
     generation: Generation | None = run.generation()
     assert generation is not None
@@ -88,13 +88,13 @@ def test_a_text_that_is_left_early_ends_at_once(way: str) -> None:
         assert list(generation) == [] and generation.text == "a"
 
 
-def test_a_text_that_was_never_begun_has_nothing_to_end() -> None:
+def test_closing_an_unread_generation_does_not_begin_its_run() -> None:
     run = Run([[97]])
     run.generation().close()
     assert not run.begun
 
 
-def test_read_waits_for_the_end_also_from_the_middle() -> None:
+def test_read_returns_the_end_also_from_the_middle() -> None:
     generation = Run([[97], [98]]).generation()
     next(generation)
     assert generation.read().text == "ab"
@@ -102,7 +102,7 @@ def test_read_waits_for_the_end_also_from_the_middle() -> None:
         generation.read()
 
 
-def test_what_fails_on_the_way_is_raised_after_what_came_before() -> None:
+def test_error_is_raised_after_the_tokens_before_it() -> None:
     run = Run([[97]], fails=ValueError("odd"))
     generation = run.generation()
     next(generation)
@@ -111,7 +111,7 @@ def test_what_fails_on_the_way_is_raised_after_what_came_before() -> None:
     assert run.ended and generation.text == "a" and list(generation) == []
 
 
-def test_closing_waits_for_the_step_that_another_thread_is_at() -> None:
+def test_close_waits_for_a_step_in_another_thread() -> None:
     stepping, go, ended = threading.Event(), threading.Event(), []
 
     def run() -> Generator[Committed, None, None]:

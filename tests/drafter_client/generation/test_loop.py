@@ -1,4 +1,4 @@
-"""The draft loop: the text is the target's own, whatever drafts and however far, and no session is left behind."""
+"""GenerationLoop in lockstep: the text equals the target's alone with any drafter, and no session is left behind."""
 
 import json
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from tests.drafter_client.support import (
 @SAMPLINGS
 @pytest.mark.parametrize("length", [0, 1, 4, 9, None])
 @pytest.mark.parametrize("agreement", [0.0, 0.6, 1.0])
-def test_the_text_is_the_targets_own_whatever_drafts(
+def test_text_equals_target_alone_with_any_drafter(
     client: VerifierClient, agreement: float, sampling: Sampling, length: int | None
 ) -> None:
     drafter = ModelDrafter(ScriptedBackend(Script(seed=1, agreement=agreement)), sampling)
@@ -49,23 +49,25 @@ def test_the_text_is_the_targets_own_whatever_drafts(
 
 
 @settings(max_examples=25)
-@given(length=st.none() | st.integers(0, 12), rights=st.lists(st.booleans(), max_size=80), sure=st.floats(0.0, 1.0))
-def test_no_pattern_of_drafts_changes_the_text(
-    verifier: Verifier, length: int | None, rights: list[bool], sure: float
+@given(
+    length=st.none() | st.integers(0, 12), rights=st.lists(st.booleans(), max_size=80), confidence=st.floats(0.0, 1.0)
+)
+def test_text_does_not_depend_on_which_drafts_are_right(
+    verifier: Verifier, length: int | None, rights: list[bool], confidence: float
 ) -> None:
     expected = target_alone(GREEDY, 24)
-    told = iter(rights)
+    right = iter(rights)
 
-    def guess(tokens: Sequence[int]) -> int:
+    def next_token(tokens: Sequence[int]) -> int:
         at = len(tokens) - len(PROMPT)
         truth = expected[at] if at < len(expected) else 0
-        return truth if next(told, False) else (truth + 1) % 256
+        return truth if next(right, False) else (truth + 1) % 256
 
     with closing(VerifierClient(verifier.url)) as client:
-        assert generate(client, Scenario(guess, sure), length, max_tokens=24).tokens == expected
+        assert generate(client, Scenario(next_token, confidence), length, max_tokens=24).tokens == expected
 
 
-def test_one_token_needs_no_round(client: VerifierClient) -> None:
+def test_single_token_needs_no_round(client: VerifierClient) -> None:
     run = generate(client, Scenario(lambda tokens: 0), 4, max_tokens=1)
     assert run.tokens == target_alone(GREEDY, 1)
     assert (run.stats.rounds, run.stats.drafted) == (0, 0)
@@ -74,7 +76,7 @@ def test_one_token_needs_no_round(client: VerifierClient) -> None:
 
 @pytest.mark.parametrize("agreement", [0.0, 1.0])
 @pytest.mark.parametrize("length", [0, 4, None])
-def test_an_end_token_ends_the_text(agreement: float, length: int | None) -> None:
+def test_end_token_ends_the_text(agreement: float, length: int | None) -> None:
     script = Script(seed=4, end_bias=6.0)
     expected = plain(ScriptedBackend(script), PROMPT, 300)
     assert expected[-1] == END and 8 < len(expected) < 300
@@ -87,18 +89,18 @@ def test_an_end_token_ends_the_text(agreement: float, length: int | None) -> Non
 
 @pytest.mark.parametrize("options", [{}, {"max_tokens": 1000}], ids=["no limit", "a limit beyond it"])
 @pytest.mark.parametrize("agreement", [0.0, 1.0])
-def test_a_full_context_ends_the_text(agreement: float, options: dict[str, Any]) -> None:
+def test_full_context_ends_the_text(agreement: float, options: dict[str, Any]) -> None:
     small = ScriptedBackend(Script(seed=1), context_length=32)
     with serving(small) as verifier, closing(VerifierClient(verifier.url)) as client:
         drafter = ModelDrafter(ScriptedBackend(Script(seed=1, agreement=agreement)), GREEDY)
         run = generate(client, drafter, 5, info=model_info(context_length=32), **options)
     assert run.tokens == target_alone(GREEDY, 32 - len(PROMPT))
     assert run.stats.finish_reason == "length"
-    if agreement == 1.0:  # drafts for places that there are not are neither judged nor counted
+    if agreement == 1.0:  # draft tokens beyond the context are neither judged nor counted
         assert run.stats.accepted == run.stats.drafted > 0
 
 
-def test_nothing_is_drafted_for_the_place_of_the_last_token(verifier: Verifier) -> None:
+def test_nothing_is_drafted_for_the_position_of_the_last_token(verifier: Verifier) -> None:
     drafted: list[int] = []
 
     def watched(tokens: Sequence[int]) -> int:
@@ -110,17 +112,17 @@ def test_nothing_is_drafted_for_the_place_of_the_last_token(verifier: Verifier) 
         run = generate(client, Scenario(watched), 5, info=model_info(max_drafts=2), max_tokens=5)
     drafts_sent = [json.loads(body) for body in transport.bodies if body is not None and b"draft_tokens" in body]
     assert len(run.tokens) == 5
-    # By the verifier's limit, then by what is left beside the target's own token.
-    assert [len(guess["draft_tokens"]) for guess in drafts_sent] == [2, 2, 1, 0]
+    # Limited by the verifier's maximum, then by the tokens left besides the target's own token of each round.
+    assert [len(request["draft_tokens"]) for request in drafts_sent] == [2, 2, 1, 0]
     assert drafted == [1, 2, 2, 3, 3]
 
 
-def test_the_session_is_released_at_the_end(client: VerifierClient, verifier: Verifier) -> None:
+def test_session_is_released_at_the_end(client: VerifierClient, verifier: Verifier) -> None:
     generate(client, Scenario(lambda tokens: 0), 2, max_tokens=8)
     assert verifier.sessions == 0
 
 
-def test_the_session_is_released_when_the_reader_stops_early(client: VerifierClient, verifier: Verifier) -> None:
+def test_session_is_released_when_the_reader_stops_early(client: VerifierClient, verifier: Verifier) -> None:
     stats = Stats()
     drafter, info = Scenario(lambda tokens: 0), model_info()
     options = {"max_tokens": 50}
@@ -133,7 +135,7 @@ def test_the_session_is_released_when_the_reader_stops_early(client: VerifierCli
     assert stats.finish_reason is None and stats.total_ms > 0 and stats.generated_tokens == 1
 
 
-def test_the_session_is_released_when_the_drafter_fails(client: VerifierClient, verifier: Verifier) -> None:
+def test_session_is_released_when_the_drafter_fails(client: VerifierClient, verifier: Verifier) -> None:
     def broken(tokens: Sequence[int]) -> int:
         raise ZeroDivisionError
 

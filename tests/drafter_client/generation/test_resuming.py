@@ -1,4 +1,4 @@
-"""A text goes on when its verifier is back: nothing of it is lost or doubled, and what it took is told."""
+"""Resuming after an outage: no token is lost or doubled, and the waiting time counts."""
 
 import json
 import threading
@@ -23,25 +23,25 @@ from speculation.errors import EngineError, InternalError, ModelLoading, Overloa
 from tests.drafter_client.http.fake_transports import Canned
 
 PROMPT = [1, 2, 3]
-TARGET: Any = None  # which these verifiers have all the same
+TARGET: Any = None  # the health checks of `World` ignore it
 LOST = ConnectionLost("the cable was pulled")
-OUTAGES = (LOST, VerifierUnreachable("nobody"), ModelLoading("loading"), UnknownSession("no session"))
+OUTAGES = (LOST, VerifierUnreachable("no server"), ModelLoading("loading"), UnknownSession("no session"))
 
 
-class Verifiers:
-    """Attempts at a text of ten tokens, 10 to 19: each brings so many tokens and then fails, the last one ends it."""
+class World:
+    """Attempts at a text of ten tokens, 10 to 19: each yields a number of tokens, then fails or ends the text."""
 
     def __init__(self, *attempts: tuple[int, Exception | None], health: Sequence[Health] = (Health(True),)) -> None:
         self._attempts, self._health = list(attempts), list(health)
-        self.asked: list[list[int]] = []  # what of the text was known at each attempt
+        self.known: list[list[int]] = []  # tokens known at the begin of each attempt
         self.now = 0.0
         self.text = TextSession(PROMPT)
         self.stats = Stats()
-        self.looks = self.closed = 0
+        self.health_checks = self.closed = 0
         self.bounds = ResponseBounds("http://v", 100, len(PROMPT) + 10)
 
     def attempt(self) -> Run:
-        self.asked.append(list(self.text.tokens))
+        self.known.append(list(self.text.tokens))
         self.text.opened = True
         count, failure = self._attempts.pop(0)
         begin = 10 + len(self.text.tokens)
@@ -53,11 +53,11 @@ class Verifiers:
             raise failure
         self.stats.finish_reason = "length"
 
-    def another(self) -> "Verifiers":
+    def another(self) -> "World":
         return self
 
     def health(self, _target: object = None) -> Health:
-        self.looks += 1
+        self.health_checks += 1
         self.now += 1.0
         return self._health.pop(0) if len(self._health) > 1 else self._health[0]
 
@@ -82,88 +82,88 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drafter_client.http.outages._PAUSE", 0.0)
 
 
-def test_a_text_without_an_outage_is_one_attempt() -> None:
-    world = Verifiers((10, None))
+def test_text_without_an_outage_is_one_attempt() -> None:
+    world = World((10, None))
     assert _tokens(world.run()) == [*range(10, 20)] == world.text.tokens == world.stats.token_ids
-    assert world.stats.resumed == [] and world.looks == 0 and world.asked == [[]]
+    assert world.stats.resumed == [] and world.health_checks == 0 and world.known == [[]]
 
 
 @pytest.mark.parametrize("error", OUTAGES, ids=lambda error: type(error).__name__)
-def test_it_goes_on_behind_what_is_known(error: Exception) -> None:
-    away = [Health(False, "nothing answers")] * 3 + [Health(True)]
-    world = Verifiers((4, error), (3, error), (3, None), health=away)
+def test_text_resumes_after_the_known_tokens(error: Exception) -> None:
+    unreachable = [Health(False, "nothing answers")] * 3 + [Health(True)]
+    world = World((4, error), (3, error), (3, None), health=unreachable)
     assert _tokens(world.run()) == [*range(10, 20)] == world.stats.token_ids
-    assert world.asked == [[], [10, 11, 12, 13], [*range(10, 17)]]
-    assert world.stats.resumed == [4, 7] and world.stats.total_ms == 5000.0, "what the looks took"
+    assert world.known == [[], [10, 11, 12, 13], [*range(10, 17)]]
+    assert world.stats.resumed == [4, 7] and world.stats.total_ms == 5000.0, "the time of the health checks"
 
 
-def test_waiting_in_vain_counts_in_the_total_time() -> None:
-    world = Verifiers((4, LOST), health=[Health(False, "nothing answers")])
+def test_a_wait_that_fails_counts_in_the_total_time() -> None:
+    world = World((4, LOST), health=[Health(False, "nothing answers")])
     with pytest.raises(ConnectionLost):
         _tokens(world.run(patience=20.0))
     assert world.stats.total_ms >= 20_000.0 and len(world.stats.token_ids) == 4
 
 
-def test_attempts_that_bring_nothing_are_told_once() -> None:
-    world = Verifiers((0, LOST), (4, LOST), (0, LOST), (0, LOST), (6, None))
+def test_attempts_without_tokens_count_as_one_resumption() -> None:
+    world = World((0, LOST), (4, LOST), (0, LOST), (0, LOST), (6, None))
     assert _tokens(world.run()) == [*range(10, 20)]
     assert world.stats.resumed == [4]
 
 
-def test_what_only_lacks_its_end_is_whole() -> None:
-    world = Verifiers((10, LOST))
+def test_text_that_lacks_only_its_summary_is_complete() -> None:
+    world = World((10, LOST))
     assert _tokens(world.run()) == [*range(10, 20)]
-    assert world.stats.finish_reason == "length" and world.stats.resumed == [] and world.looks == 0
-    summed_up = Verifiers((2, LOST))
-    summed_up.stats.finish_reason = "stop"
-    assert _tokens(summed_up.run()) == [10, 11] and summed_up.looks == 0
+    assert world.stats.finish_reason == "length" and world.stats.resumed == [] and world.health_checks == 0
+    with_summary = World((2, LOST))
+    with_summary.stats.finish_reason = "stop"
+    assert _tokens(with_summary.run()) == [10, 11] and with_summary.health_checks == 0
 
 
 @pytest.mark.parametrize("error", [InternalError("a fault"), BadReply("nonsense"), ZeroDivisionError()], ids=repr)
-def test_what_is_no_outage_is_raised(error: Exception) -> None:
-    world = Verifiers((4, error))
+def test_errors_that_are_no_outage_are_raised(error: Exception) -> None:
+    world = World((4, error))
     with pytest.raises(type(error)):
         _tokens(world.run())
-    assert world.text.tokens == [10, 11, 12, 13] and world.looks == 0
+    assert world.text.tokens == [10, 11, 12, 13] and world.health_checks == 0
 
 
 def test_when_the_patience_is_over_what_is_known_was_passed_on() -> None:
-    world = Verifiers((4, LOST), health=[Health(False, "nothing answers")])
+    world = World((4, LOST), health=[Health(False, "nothing answers")])
     tokens: list[int] = []
     with pytest.raises(ConnectionLost, match="the cable was pulled"):
         tokens.extend(token for committed in world.run(patience=20.0) for token, _ in committed.tokens)
-    assert tokens == [10, 11, 12, 13] and 20 <= world.looks <= 22
+    assert tokens == [10, 11, 12, 13] and 20 <= world.health_checks <= 22
 
 
 def test_patience_begins_anew_with_every_token() -> None:
-    away = [Health(False, "nothing answers")] * 15 + [Health(True)]
-    world = Verifiers((4, LOST), (1, LOST), (5, None), health=away + away)
-    assert _tokens(world.run(patience=20.0)) == [*range(10, 20)] and world.looks == 32
+    unreachable = [Health(False, "nothing answers")] * 15 + [Health(True)]
+    world = World((4, LOST), (1, LOST), (5, None), health=unreachable + unreachable)
+    assert _tokens(world.run(patience=20.0)) == [*range(10, 20)] and world.health_checks == 32
 
 
-def test_an_overloaded_verifier_loses_no_text() -> None:
-    world = Verifiers((4, LOST), (0, Overloaded("full")), (6, None))
+def test_overloaded_verifier_loses_no_text() -> None:
+    world = World((4, LOST), (0, Overloaded("full")), (6, None))
     assert _tokens(world.run()) == [*range(10, 20)]
 
 
-def test_a_text_that_was_not_begun_waits_for_an_overloaded_verifier_for_a_minute() -> None:
-    world = Verifiers((0, Overloaded("full", retry_after=0)), (0, Overloaded("full", retry_after=0)), (10, None))
+def test_new_text_waits_a_minute_for_an_overloaded_verifier() -> None:
+    world = World((0, Overloaded("full", retry_after=0)), (0, Overloaded("full", retry_after=0)), (10, None))
     assert _tokens(world.run()) == [*range(10, 20)] and world.stats.resumed == []
     with pytest.raises(Overloaded, match="come tomorrow"):
-        _tokens(Verifiers((0, Overloaded("come tomorrow", retry_after=61))).run())
+        _tokens(World((0, Overloaded("come tomorrow", retry_after=61))).run())
 
 
-def test_an_idle_connection_that_ended_long_ago_is_no_outage() -> None:
-    world = Verifiers((0, LOST), (10, None))
-    assert _tokens(world.run()) == [*range(10, 20)] and world.looks == 0 and world.stats.resumed == []
+def test_closed_idle_connection_is_no_outage() -> None:
+    world = World((0, LOST), (10, None))
+    assert _tokens(world.run()) == [*range(10, 20)] and world.health_checks == 0 and world.stats.resumed == []
 
 
-def test_an_old_request_that_comes_late_does_not_end_a_text() -> None:
-    world = Verifiers((4, SessionConflict("the session goes on with a later request")), (6, None))
+def test_session_conflict_does_not_end_the_text() -> None:
+    world = World((4, SessionConflict("the session goes on with a later request")), (6, None))
     assert _tokens(world.run()) == [*range(10, 20)] and world.stats.resumed == [4]
 
 
-def test_a_verifier_that_comes_back_with_another_model_ends_the_text() -> None:
+def test_verifier_that_returns_with_another_model_ends_the_text() -> None:
     def body(name: str, ordinary: str) -> dict[str, Any]:
         vocabulary = {"size": 9, "below": 9, "begin": 1, "ends": [8], "ordinary": ordinary, "control": "b"}
         limits = {"context_length": 100, "max_draft_tokens": 8, "pass_ms": [], "self_continue": False}
@@ -181,58 +181,58 @@ def test_a_verifier_that_comes_back_with_another_model_ends_the_text() -> None:
         served("old", "b").health(target)
 
 
-def test_an_engine_that_fails_is_told_as_such() -> None:
+def test_engine_error_is_raised() -> None:
     with pytest.raises(EngineError):
-        _tokens(Verifiers((4, EngineError("broken"))).run())
+        _tokens(World((4, EngineError("broken"))).run())
 
 
-def test_stopping_ends_the_text_where_it_is() -> None:
-    world = Verifiers((4, LOST), health=[Health(False, "nothing answers")])
+def test_stop_ends_the_wait_and_the_text() -> None:
+    world = World((4, LOST), health=[Health(False, "nothing answers")])
     waiting = threading.Event()
-    look = world.health
+    health = world.health
 
-    def looking(_target: object = None) -> Health:
+    def signalling(_target: object = None) -> Health:
         waiting.set()
         world.now -= 1.0
-        return look()
+        return health()
 
-    world.health = looking  # type: ignore[method-assign]
+    world.health = signalling  # type: ignore[method-assign]
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(_tokens, world.run())
         assert waiting.wait(10)
         world.text.stop.set()
         assert pending.result(10) == [10, 11, 12, 13]
-    assert world.stats.finish_reason is None and not world.text.opened, "nobody is there to release it"
+    assert world.stats.finish_reason is None and not world.text.opened, "the lost verifier cannot release the session"
 
 
-def test_leaving_it_leaves_the_attempt() -> None:
-    left = []
-    world = Verifiers((4, None))
+def test_closing_the_run_closes_the_attempt() -> None:
+    closed = []
+    world = World((4, None))
     attempt = world.attempt
 
-    def noting() -> Run:
+    def recording() -> Run:
         try:
             yield from attempt()
         finally:
-            left.append(True)
+            closed.append(True)
 
-    world.attempt = noting  # type: ignore[method-assign]
+    world.attempt = recording  # type: ignore[method-assign]
     run = world.run()
     next(run)
     run.close()
-    assert left == [True] and world.text.opened
+    assert closed == [True] and world.text.opened
 
 
 @pytest.mark.parametrize(("opened", "asked"), [(True, [("DELETE", "/sessions/mine")]), (False, [])])
-def test_a_session_is_released_if_a_verifier_may_hold_it(opened: bool, asked: list[tuple[str, str]]) -> None:
+def test_session_is_released_if_a_verifier_may_hold_it(opened: bool, asked: list[tuple[str, str]]) -> None:
     transport = Canned(Reply(200, {}))
     client = VerifierClient("http://v", transport=transport)
     with released(client, TextSession(PROMPT, "mine", opened=opened)):
         pass
     assert transport.asked == asked
-    gone = VerifierClient("http://v", transport=Canned(LOST), sleep=lambda _: None)
-    gone._outages = Outages()
-    with released(gone, TextSession(PROMPT, "mine")):
+    lost_client = VerifierClient("http://v", transport=Canned(LOST), sleep=lambda _: None)
+    lost_client._outages = Outages()
+    with released(lost_client, TextSession(PROMPT, "mine")):
         pass
 
 
@@ -254,7 +254,7 @@ def _prefill(known: list[int], **changed: Any) -> tuple[PrefillResponse, Any]:
     return opened, json.loads(transport.bodies[0] or b"")
 
 
-def test_a_prefill_says_what_is_committed() -> None:
+def test_prefill_sends_the_committed_tokens() -> None:
     options = {"session_id": "mine", "prompt_ids": PROMPT, "max_tokens": 9, "seed": 1}
     opened, body = _prefill([7, 8])
     assert opened.tokens == [9] and body == options | {"committed_ids": [7, 8]}
@@ -270,6 +270,8 @@ def test_a_prefill_says_what_is_committed() -> None:
         ([], {"tokens": [], "finish_reason": "length"}, "tokens is empty"),
     ],
 )
-def test_a_reply_that_goes_on_elsewhere_is_none(known: list[int], changed: dict[str, Any], words: str) -> None:
+def test_prefill_response_that_does_not_continue_the_text_is_refused(
+    known: list[int], changed: dict[str, Any], words: str
+) -> None:
     with pytest.raises(BadReply, match=words):
         _prefill(known, **changed)

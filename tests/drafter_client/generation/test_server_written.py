@@ -1,4 +1,4 @@
-"""Texts that the verifier writes by itself: timed here, checked as they come, and the baseline made of them."""
+"""Texts generated on the verifier: timed on the drafter's clock, checked as they arrive, and compared as a baseline."""
 
 import http.client
 import json
@@ -32,7 +32,7 @@ END: dict[str, Any] = {
 
 
 class Streaming(Canned):
-    """Streams events; the clock stands still but for the seconds that each of them takes."""
+    """Streams events; the clock moves only by the seconds that each event takes."""
 
     def __init__(self, events: list[tuple[float, str, Any]]) -> None:
         super().__init__()
@@ -60,14 +60,14 @@ def _read(transport: Streaming, limit: int = 1000, ids: int = 300, known: Sequen
     return stats
 
 
-def test_rate_and_first_token_are_timed_on_this_side() -> None:
+def test_rate_and_first_token_are_timed_on_the_drafters_clock() -> None:
     stats = _read(Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)]))
     assert (stats.ttft_ms, stats.total_ms, stats.tokens_per_second, stats.token_ids) == (500.0, 2000.0, 1.0, [5, 5])
     assert (stats.times.queue, stats.times.verify, stats.times.network) == (1.0, 20.0, 1979.0)
     assert stats.finish_reason == "length"
 
 
-def test_the_text_is_the_targets(verifier: Verifier) -> None:
+def test_text_equals_target_alone(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client:
         bounds, stats = ResponseBounds(verifier.url, 258, len(PROMPT) + 8), Stats()
         with released(client, TextSession(PROMPT)) as text:
@@ -79,23 +79,23 @@ def test_the_text_is_the_targets(verifier: Verifier) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda ids: ids, lambda ids: ids[:-1], lambda ids: [*ids[:-1], 0], lambda ids: []])
-def test_the_same_text_is_the_very_same_tokens(change: Any) -> None:
+def test_baseline_compares_token_ids(change: Any) -> None:
     alone = Stats(token_ids=[1, 2, 3], ttft_ms=5.0, total_ms=1500.0)
     other = change([1, 2, 3])
     assert Baseline.of(alone, other) == Baseline(2.0, 5.0, 3, other == [1, 2, 3])
 
 
-def test_a_stream_without_its_summary_is_no_text() -> None:
+def test_stream_without_a_summary_raises_connection_lost() -> None:
     with pytest.raises(ConnectionLost, match="ended its stream without a summary"):
         _read(Streaming([(0.5, "tokens", SOME)]))
 
 
-def test_a_stream_without_an_end_is_not_read_for_ever() -> None:
+def test_stream_longer_than_its_limit_is_refused() -> None:
     with pytest.raises(BadReply, match=f"/generate: the text has {len(PROMPT) + 4} tokens, at most {len(PROMPT) + 3}"):
         _read(Streaming([(0.5, "tokens", SOME)] * 10), limit=3)
 
 
-def test_ids_of_no_vocabulary_are_refused() -> None:
+def test_ids_outside_the_vocabulary_are_refused() -> None:
     with pytest.raises(BadReply, match="a token is 5, and the vocabulary has 5 ids"):
         _read(Streaming([(0.5, "tokens", SOME)]), ids=5)
 
@@ -112,18 +112,18 @@ def test_ids_of_no_vocabulary_are_refused() -> None:
     ],
     ids=str,
 )
-def test_a_summary_that_does_not_add_up_is_none(change: Any) -> None:
+def test_inconsistent_summary_is_refused(change: Any) -> None:
     with pytest.raises(BadReply, match="http://v/generate: "):
         _read(Streaming([(0.5, "tokens", SOME), (0.1, "tokens", SOME), (0.5, "end", END | change)]))
 
 
 @pytest.mark.parametrize("summary", [{}, [], None], ids=str)
-def test_a_summary_that_is_none_is_refused(summary: Any) -> None:
+def test_empty_summary_is_refused(summary: Any) -> None:
     with pytest.raises(BadReply, match="http://v/generate: "):
         _read(Streaming([(0.5, "end", summary)]))
 
 
-def test_an_observer_hears_of_each_token() -> None:
+def test_observer_receives_each_token() -> None:
     transport, recorder = Streaming([(0.5, "tokens", SOME), (1.0, "tokens", SOME), (0.5, "end", END)]), Recorder()
     client, bounds = VerifierClient("http://v", transport=transport), ResponseBounds("http://v", 300, 1000)
     transport.now = 7.0
@@ -134,8 +134,8 @@ def test_an_observer_hears_of_each_token() -> None:
     assert rows == [(len(PROMPT), 5, 500.0), (len(PROMPT) + 1, 5, 1500.0)]
 
 
-def test_one_connection_serves_text_after_text(verifier: Verifier) -> None:
-    """To be good for the next, the answer has to be read to its end, which is behind the summary."""
+def test_one_connection_serves_several_texts(verifier: Verifier) -> None:
+    """A connection can be used again only after its response was read to the end, which comes after the summary."""
     connected: list[http.client.HTTPConnection] = []
 
     class Counting(HttpTransport):
@@ -152,14 +152,14 @@ def test_one_connection_serves_text_after_text(verifier: Verifier) -> None:
     assert len(connected) == 6 and len(set(map(id, connected))) == 1
 
 
-def test_a_stream_that_goes_on_behind_its_summary_is_no_text() -> None:
+def test_stream_that_continues_after_its_summary_is_refused() -> None:
     events: list[tuple[float, str, Any]] = [(0.1, "tokens", SOME), (0.1, "tokens", SOME), (0.1, "end", END)]
-    with pytest.raises(BadReply, match="goes on behind its summary"):
+    with pytest.raises(BadReply, match="continues after its summary"):
         _read(Streaming([*events, (0.1, "tokens", SOME)]))
 
 
-def test_what_a_broken_request_took_is_the_networks() -> None:
-    """Its summary is lost, and with it the verifier's own times."""
+def test_time_of_a_broken_request_counts_as_network() -> None:
+    """Its summary is lost, and with it the verifier's times."""
 
     class Cut(Streaming):
         def stream(self, *asked: Any) -> Iterator[tuple[str, Any]]:
@@ -174,7 +174,7 @@ def test_what_a_broken_request_took_is_the_networks() -> None:
     assert stats.token_ids == [5, 5] and stats.times.network == stats.total_ms == 1500.0
 
 
-def test_the_summary_is_of_the_whole_text_also_where_part_of_it_was_known() -> None:
+def test_summary_of_a_resumed_text_covers_the_whole_text() -> None:
     events: list[tuple[float, str, Any]] = [(0.1, "open", {"session_id": "s"}), (0.1, "tokens", SOME)]
     stats = _read(Streaming([*events, (0.1, "end", END | {"token_ids": [7, 8, 5]})]), known=[7, 8])
     assert stats.token_ids == [5]
@@ -182,7 +182,7 @@ def test_the_summary_is_of_the_whole_text_also_where_part_of_it_was_known() -> N
         _read(Streaming([*events, (0.1, "end", END | {"token_ids": [5]})]), known=[7, 8])
 
 
-def test_what_drafting_on_the_other_side_came_to_is_told() -> None:
+def test_statistics_of_server_side_drafting_are_taken_over() -> None:
     events: list[tuple[float, str, Any]] = [
         (0.5, "tokens", SOME | {"judged": 0, "accepted": 0}),
         (0.5, "tokens", SOME | {"tokens": [1, 2, 3], "judged": 4, "accepted": 2}),

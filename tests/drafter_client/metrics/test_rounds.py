@@ -1,4 +1,4 @@
-"""Rounds, drafts and tokens add up on every run, however guesses overlap; and with what the verifier did."""
+"""Rounds, draft tokens and token sources add up in every run, and equal what the verifier ran."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -41,34 +41,34 @@ ALL_WAYS = pytest.mark.parametrize("mechanisms", EVERY_WAY.values(), ids=EVERY_W
 class Passes:
     """What a verifier ran."""
 
-    asked: int = 0  # passes that a guess was judged in, or that gave a step asked for
-    judged: int = 0  # drafts
-    own: int = 0  # steps that nobody asked for
-    ended_by_draft: bool = False  # whether the text ended with a draft that stood
+    requested: int = 0  # passes for verify requests, with or without draft tokens
+    judged: int = 0  # draft tokens
+    target_decoded: int = 0  # passes of self-continuation
+    ended_by_draft: bool = False  # whether the text ended with an accepted draft token
 
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
-    """Of all verifiers of a test; but for the prompts'."""
-    seen, commit = Passes(), Scheduler._commit
+    """The passes of all verifiers of a test, prefills excluded."""
+    counts, commit = Passes(), Scheduler._commit
 
-    def watched(self: Scheduler, part: Any, *rest: Any) -> None:
+    def counting(self: Scheduler, part: Any, *rest: Any) -> None:
         before = len(part.sequence.session.tokens)
         commit(self, part, *rest)
-        brought = part.sequence.session.tokens[before:]
-        seen.ended_by_draft = brought[-1] == END and brought == part.fresh[: len(brought)]
+        new_tokens = part.sequence.session.tokens[before:]
+        counts.ended_by_draft = new_tokens[-1] == END and new_tokens == part.fresh[: len(new_tokens)]
         if part.run is None:
-            seen.own += 1
+            counts.target_decoded += 1
         elif part.run.position > part.sequence.session.prompt_len:
-            seen.asked += 1
-            seen.judged += len(part.fresh)
+            counts.requested += 1
+            counts.judged += len(part.fresh)
 
-    monkeypatch.setattr(Scheduler, "_commit", watched)
-    return seen
+    monkeypatch.setattr(Scheduler, "_commit", counting)
+    return counts
 
 
 def check(stats: Stats, ends_with_a_draft: bool = False) -> None:
-    """Each token is the first, a draft that stood, the target's own word of a round, or one that nobody asked for."""
+    """Each token is the prefill's, an accepted draft token, the target's token of a round, or target-decoded."""
     sources = stats.sources
     assert sources.total() == stats.generated_tokens
     assert sources[TokenSource.ACCEPTED] == stats.accepted <= stats.drafted
@@ -78,7 +78,7 @@ def check(stats: Stats, ends_with_a_draft: bool = False) -> None:
 
 @pytest.fixture(scope="module", params=[Cost(0.0, 0.0, 0.0), Cost(1.5, 0.05, 0.0)], ids=["instant", "paced"])
 def target(request: pytest.FixtureRequest) -> Iterator[VerifierClient]:
-    """A verifier that has decided before a further guess can come, and one in front of which they meet."""
+    """A verifier that answers before a further draft can arrive, and one at which drafts queue up."""
     backend = Paced(ScriptedBackend(Script(seed=1)), request.param)
     with serving(backend) as verifier, closing(VerifierClient(verifier.url)) as client:
         yield client
@@ -100,17 +100,15 @@ def test_every_pass_is_counted_once(
     ).stats
     check(stats)
     assert (stats.rounds, stats.drafted, stats.sources[TokenSource.TARGET_DECODED]) == (
-        passes.asked,
+        passes.requested,
         passes.judged,
-        passes.own,
+        passes.target_decoded,
     )
 
 
 @ALL_WAYS
 @pytest.mark.parametrize("agreement", [0.0, 1.0])
-def test_a_draft_that_ends_the_text_has_nothing_behind_it(
-    passes: Passes, mechanisms: Mechanisms, agreement: float
-) -> None:
+def test_accepted_end_token_has_no_bonus_token(passes: Passes, mechanisms: Mechanisms, agreement: float) -> None:
     script = Script(seed=4, end_bias=6.0)
     drafter = ModelDrafter(ScriptedBackend(Script(seed=4, end_bias=6.0, agreement=agreement)), GREEDY)
     with serving(ScriptedBackend(script)) as verifier, closing(VerifierClient(verifier.url)) as client:
@@ -119,49 +117,51 @@ def test_a_draft_that_ends_the_text_has_nothing_behind_it(
     assert agreement > 0 or not passes.ended_by_draft
     check(stats, passes.ended_by_draft)
     assert (stats.rounds, stats.drafted, stats.sources[TokenSource.TARGET_DECODED]) == (
-        passes.asked,
+        passes.requested,
         passes.judged,
-        passes.own,
+        passes.target_decoded,
     )
 
 
 @pytest.mark.parametrize("strategy", Strategy)
 @pytest.mark.parametrize("length", [None, 1, 4])
-def test_by_every_strategy(client: VerifierClient, passes: Passes, strategy: Strategy, length: int | None) -> None:
-    """By threshold the target's own token may be the very draft that fell, which did not stand for all that."""
+def test_statistics_add_up_under_every_strategy(
+    client: VerifierClient, passes: Passes, strategy: Strategy, length: int | None
+) -> None:
+    """Under `threshold` the recovered token may equal the rejected draft token, which still counts as rejected."""
     threshold = {"threshold": 0.9} if strategy is Strategy.THRESHOLD else {}
     backend = ScriptedBackend(Script(seed=1, agreement=0.8))
     drafter = ModelDrafter(backend, WARM, draws=strategy is Strategy.PROBABILISTIC)
     stats = generate(client, drafter, length, strategy=str(strategy), **threshold, **options_of(WARM, 60)).stats
     check(stats)
-    assert (stats.rounds, stats.drafted) == (passes.asked, passes.judged)
+    assert (stats.rounds, stats.drafted) == (passes.requested, passes.judged)
 
 
-def test_guesses_that_end_with_their_text_are_counted_too(client: VerifierClient, passes: Passes) -> None:
-    """However short: of a guess that a longer one contained, the answer comes first, and it tells of the end."""
+def test_last_verify_requests_of_a_text_are_counted(client: VerifierClient, passes: Passes) -> None:
+    """Also if the response to an absorbed draft comes first and reports the end of the text."""
     for count in range(2, 12):
         stats = generate(client, toy_drafter(1.0), 3, mechanisms=WAYS["several in flight"], max_tokens=count).stats
         check(stats)
-        assert (stats.rounds, stats.drafted) == (passes.asked, passes.judged)
-        passes.asked = passes.judged = 0
+        assert (stats.rounds, stats.drafted) == (passes.requested, passes.judged)
+        passes.requested = passes.judged = 0
 
 
-def test_a_last_answer_that_is_lost_is_no_fault_of_a_text_that_is_here(verifier: Verifier) -> None:
-    over = threading.Event()
+def test_lost_last_response_does_not_fail_a_complete_text(verifier: Verifier) -> None:
+    stream_ended = threading.Event()
 
-    class Losing(VerifierClient):
-        """Of each answer that tells of the end, the connection is lost once the stream has told of it."""
+    class LosingClient(VerifierClient):
+        """Loses each response that reports the end of the text, after the stream has reported it."""
 
-        def another(self) -> "Losing":
-            return Losing(self.url)
+        def another(self) -> "LosingClient":
+            return LosingClient(self.url)
 
         def guess(self, *given: Any, **more: Any) -> Callable[[], VerifyResponse]:
-            answer = super().guess(*given, **more)
+            read_response = super().guess(*given, **more)
 
             def lost() -> VerifyResponse:
-                response = answer()
+                response = read_response()
                 if response.finish_reason is not None:
-                    assert over.wait(20)
+                    assert stream_ended.wait(20)
                     raise ConnectionLost("the cable")
                 return response
 
@@ -171,13 +171,13 @@ def test_a_last_answer_that_is_lost_is_no_fault_of_a_text_that_is_here(verifier:
             try:
                 yield from super().stream(session_id, position)
             finally:
-                over.set()
+                stream_ended.set()
 
-    with closing(Losing(verifier.url)) as client:
+    with closing(LosingClient(verifier.url)) as client:
         stats = generate(client, toy_drafter(1.0), 4, mechanisms=ALL, max_tokens=40).stats
     assert stats.finish_reason == "length" and stats.token_ids == target_alone(GREEDY, 40)
     assert stats.sources.total() == 40 and min(stats.sources.values()) >= 0
     assert stats.sources[TokenSource.ACCEPTED] == stats.accepted
     assert stats.sources[TokenSource.BONUS] + stats.sources[TokenSource.RECOVERED] == 1 + stats.rounds, (
-        "the rest counts as own"
+        "tokens of lost responses count as target-decoded"
     )

@@ -1,134 +1,143 @@
-"""Where tokens came from: told at once as well as can be, and settled by whoever knows."""
+"""Token sources: provisional when a token is committed, and final with the response or the event stream."""
 
 import pytest
 
 from drafter_client.metrics.token_source import SourceChange, TokenSource, TokenSources, first_sources
 from speculation.policy.verifier_timeline import InFlightDraft
 
-ACCEPTED, CORRECTION, FREE, OWN = TokenSource
+ACCEPTED, RECOVERED, BONUS, TARGET_DECODED = TokenSource
 
 
-class Told:
-    """Origins of a text whose first ten tokens are known."""
+class World:
+    """The token sources of a text whose first ten tokens are known."""
 
     def __init__(self, accepts: bool = True) -> None:
         self.text = [0] * 10
         self.sources = TokenSources(self.text, accepts)
 
-    def guess(self, *drafts: int, position: int = 10) -> InFlightDraft:
-        guess = InFlightDraft(position, list(drafts), 0.0, 0.0)
-        self.sources.sent(guess)
-        return guess
+    def draft(self, *drafts: int, position: int = 10) -> InFlightDraft:
+        draft = InFlightDraft(position, list(drafts), 0.0, 0.0)
+        self.sources.sent(draft)
+        return draft
 
-    def tell(self, *tokens: int) -> list[TokenSource]:
+    def commit(self, *tokens: int) -> list[TokenSource]:
+        """Append tokens to the text; return their provisional sources."""
         start = len(self.text)
         self.text += tokens
-        return self.sources.tell(start, len(tokens))
+        return self.sources.provisional(start, len(tokens))
 
 
 @pytest.mark.parametrize(
-    ("tokens", "stood", "told"),
+    ("tokens", "accepted", "sources"),
     [
-        ([1, 2, 3, 4], 3, [ACCEPTED, ACCEPTED, ACCEPTED, FREE]),
-        ([1, 9], 1, [ACCEPTED, CORRECTION]),
-        ([9], 0, [CORRECTION]),
-        ([1, 2, 3], 3, [ACCEPTED, ACCEPTED, ACCEPTED]),  # the last draft has ended the text
+        ([1, 2, 3, 4], 3, [ACCEPTED, ACCEPTED, ACCEPTED, BONUS]),
+        ([1, 9], 1, [ACCEPTED, RECOVERED]),
+        ([9], 0, [RECOVERED]),
+        ([1, 2, 3], 3, [ACCEPTED, ACCEPTED, ACCEPTED]),  # the last draft token has ended the text
     ],
 )
-def test_a_guess_and_what_came_of_it(tokens: list[int], stood: int, told: list[TokenSource]) -> None:
-    by_answer, by_stream = Told(), Told()
-    assert by_answer.sources.answered(by_answer.guess(1, 2, 3), 10, stood, 10 + len(tokens)) == []
-    assert by_answer.tell(*tokens) == told
-    assert not by_answer.sources.waits and by_answer.sources.close() == []
+def test_response_decides_the_sources_of_its_pass(tokens: list[int], accepted: int, sources: list[TokenSource]) -> None:
+    by_response, by_stream = World(), World()
+    assert by_response.sources.answered(by_response.draft(1, 2, 3), 10, accepted, 10 + len(tokens)) == []
+    assert by_response.commit(*tokens) == sources
+    assert not by_response.sources.awaits_responses and by_response.sources.close() == []
 
-    guess = by_stream.guess(1, 2, 3)
-    assert by_stream.tell(*tokens) == told
-    assert by_stream.sources.waits
-    assert by_stream.sources.answered(guess, 10, stood, 10 + len(tokens)) == []
-    assert not by_stream.sources.waits and by_stream.sources.close() == []
-
-
-def test_a_draft_that_fell_and_a_token_that_says_the_same() -> None:
-    """By the strategy threshold that may be."""
-    told = Told()
-    told.sources.answered(told.guess(1, 2, 3), 10, 1, 12)
-    assert told.tell(1, 2) == [ACCEPTED, CORRECTION]
+    draft = by_stream.draft(1, 2, 3)
+    assert by_stream.commit(*tokens) == sources
+    assert by_stream.sources.awaits_responses
+    assert by_stream.sources.answered(draft, 10, accepted, 10 + len(tokens)) == []
+    assert not by_stream.sources.awaits_responses and by_stream.sources.close() == []
 
 
-def test_a_step_that_was_asked_for() -> None:
-    told = Told()
-    told.sources.answered(told.guess(), 10, 0, 11)
-    assert told.tell(5) == [FREE]
+def test_recovered_token_may_equal_the_rejected_draft_token() -> None:
+    """Under the strategy `threshold`."""
+    world = World()
+    world.sources.answered(world.draft(1, 2, 3), 10, 1, 12)
+    assert world.commit(1, 2) == [ACCEPTED, RECOVERED]
 
 
-def test_the_verifiers_own_steps_are_what_it_says_they_are() -> None:
-    told = Told()
-    told.sources.went_on(10, 2)
-    assert told.tell(5, 6) == [OWN, OWN]
-    guess = told.guess(7, 8, position=12)
-    told.sources.answered(told.guess(7, position=12), 14, 0, 14)  # it never ran, and told of both all the same
-    assert told.tell(7, 8) == [ACCEPTED, ACCEPTED]
-    assert told.sources.waits, "of the other guess, as far as is known"
-    assert told.sources.went_on(12, 2) == [SourceChange(12, ACCEPTED, OWN), SourceChange(13, ACCEPTED, OWN)]
-    assert not told.sources.waits
-    assert told.sources.answered(guess, 14, 0, 15) == []
-    assert told.tell(9) == [FREE], "its drafts were there already, so that it came to a plain step"
+def test_token_of_an_empty_draft_is_a_bonus_token() -> None:
+    world = World()
+    world.sources.answered(world.draft(), 10, 0, 11)
+    assert world.commit(5) == [BONUS]
 
 
-def test_what_no_guess_under_way_can_have_brought_is_the_verifiers_own() -> None:
-    told = Told()
-    one, two = told.guess(1, 2), told.guess(1, 2, 3)
-    told.sources.answered(one, 10, 0, 11)
-    assert told.tell(9) == [CORRECTION]
-    told.sources.answered(two, 12, 0, 12)  # out of date
-    assert told.tell(2) == [OWN]
-    assert not told.sources.waits
-    assert told.sources.close() == []
+def test_self_continued_tokens_are_target_decoded() -> None:
+    world = World()
+    world.sources.target_decoded(10, 2)
+    assert world.commit(5, 6) == [TARGET_DECODED, TARGET_DECODED]
+    draft = world.draft(7, 8, position=12)
+    world.sources.answered(
+        world.draft(7, position=12), 14, 0, 14
+    )  # stale: its response reports both tokens all the same
+    assert world.commit(7, 8) == [ACCEPTED, ACCEPTED]
+    assert world.sources.awaits_responses, "the other draft may have brought them, as far as is known"
+    assert world.sources.target_decoded(12, 2) == [
+        SourceChange(12, ACCEPTED, TARGET_DECODED),
+        SourceChange(13, ACCEPTED, TARGET_DECODED),
+    ]
+    assert not world.sources.awaits_responses
+    assert world.sources.answered(draft, 14, 0, 15) == []
+    assert world.commit(9) == [BONUS], "its draft tokens were committed already, so the pass was a plain step"
 
 
-def test_what_a_contained_guess_is_told_came_with_the_longer_whose_answer_is_slow() -> None:
-    told = Told()
-    one, two = told.guess(1, 2), told.guess(1, 2, 3, 4)
-    told.sources.answered(one, 14, 0, 14)
-    assert told.tell(1, 2, 3, 9) == [ACCEPTED, ACCEPTED, ACCEPTED, CORRECTION]
-    assert told.sources.waits
-    assert told.sources.answered(two, 10, 3, 14) == []
-    assert not told.sources.waits
+def test_token_that_no_draft_in_flight_explains_is_target_decoded() -> None:
+    world = World()
+    one, two = world.draft(1, 2), world.draft(1, 2, 3)
+    world.sources.answered(one, 10, 0, 11)
+    assert world.commit(9) == [RECOVERED]
+    world.sources.answered(two, 12, 0, 12)  # stale
+    assert world.commit(2) == [TARGET_DECODED]
+    assert not world.sources.awaits_responses
+    assert world.sources.close() == []
 
 
-def test_the_answer_has_the_last_word() -> None:
-    """Two guesses were answered in one pass, and the stream told of it first."""
-    told = Told()
-    one, two = told.guess(1), told.guess(1, 2, 3)
-    assert told.tell(1, 2, 3, 4) == [ACCEPTED, FREE, ACCEPTED, FREE]
-    assert told.sources.answered(one, 14, 0, 14) == []
-    assert told.sources.answered(two, 10, 3, 14) == [SourceChange(11, FREE, ACCEPTED)]
+def test_absorbed_draft_gets_provisional_sources_of_the_longer_draft() -> None:
+    world = World()
+    one, two = world.draft(1, 2), world.draft(1, 2, 3, 4)
+    world.sources.answered(one, 14, 0, 14)
+    assert world.commit(1, 2, 3, 9) == [ACCEPTED, ACCEPTED, ACCEPTED, RECOVERED]
+    assert world.sources.awaits_responses
+    assert world.sources.answered(two, 10, 3, 14) == []
+    assert not world.sources.awaits_responses
 
 
-def test_a_guess_that_can_have_brought_nothing_is_not_waited_for() -> None:
-    told = Told()
-    told.guess(1, 2, 3)
-    told.sources.went_on(10, 1)
-    assert told.tell(9, 5) == [OWN, OWN]
-    assert not told.sources.waits, "it said something else"
-    assert told.sources.close() == []
+def test_response_changes_provisional_sources() -> None:
+    """Two drafts were verified in one pass, and the stream reported its tokens first."""
+    world = World()
+    one, two = world.draft(1), world.draft(1, 2, 3)
+    assert world.commit(1, 2, 3, 4) == [ACCEPTED, BONUS, ACCEPTED, BONUS]
+    assert world.sources.answered(one, 14, 0, 14) == []
+    assert world.sources.answered(two, 10, 3, 14) == [SourceChange(11, BONUS, ACCEPTED)]
 
 
-def test_what_an_answer_that_is_lost_would_have_told_counts_as_the_verifiers_own() -> None:
-    told = Told()
-    told.guess(1, 2)
-    assert told.tell(1, 9) == [ACCEPTED, CORRECTION]
-    assert told.sources.waits
-    assert told.sources.close() == [SourceChange(10, ACCEPTED, OWN), SourceChange(11, CORRECTION, OWN)]
+def test_contradicted_draft_is_not_waited_for() -> None:
+    world = World()
+    world.draft(1, 2, 3)
+    world.sources.target_decoded(10, 1)
+    assert world.commit(9, 5) == [TARGET_DECODED, TARGET_DECODED]
+    assert not world.sources.awaits_responses, "the text differs from the draft"
+    assert world.sources.close() == []
 
 
-def test_under_a_rule_by_which_no_draft_stands_none_is_accepted() -> None:
-    told = Told(accepts=False)
-    guess = told.guess(1, 2)
-    assert told.tell(1) == [CORRECTION]
-    assert told.sources.answered(guess, 10, 0, 11) == []
+def test_tokens_of_a_lost_response_count_as_target_decoded() -> None:
+    world = World()
+    world.draft(1, 2)
+    assert world.commit(1, 9) == [ACCEPTED, RECOVERED]
+    assert world.sources.awaits_responses
+    assert world.sources.close() == [
+        SourceChange(10, ACCEPTED, TARGET_DECODED),
+        SourceChange(11, RECOVERED, TARGET_DECODED),
+    ]
 
 
-def test_with_the_prompt_comes_one_and_what_was_added_before_it_was_asked_for_again() -> None:
-    assert first_sources(1) == [FREE]
-    assert first_sources(3) == [FREE, OWN, OWN]
+def test_strategy_that_never_accepts_has_no_accepted_tokens() -> None:
+    world = World(accepts=False)
+    draft = world.draft(1, 2)
+    assert world.commit(1) == [RECOVERED]
+    assert world.sources.answered(draft, 10, 0, 11) == []
+
+
+def test_first_sources_are_one_bonus_then_target_decoded() -> None:
+    assert first_sources(1) == [BONUS]
+    assert first_sources(3) == [BONUS, TARGET_DECODED, TARGET_DECODED]

@@ -1,4 +1,4 @@
-"""What a text waited for: parts that are never negative and add up to the whole, however much was under way at once."""
+"""The partition of a text's time: no part is negative, and the parts add up to the total."""
 
 from itertools import pairwise
 
@@ -18,42 +18,42 @@ times = some.floats(0.0, 1e6, allow_nan=False)
 
 
 @given(spans, some.floats(0.0, 120.0, allow_nan=False))
-def test_the_parts_add_up_to_the_whole(found: list[Span], end: float) -> None:
+def test_parts_add_up_to_the_total(found: list[Span], end: float) -> None:
     parts = partition(found, 0.0, end)
     assert list(parts) == [*PARTS, OTHER]
     assert min(parts.values()) >= 0.0 and sum(parts.values()) == pytest.approx(end, abs=1e-6)
 
 
 @given(spans)
-def test_each_moment_counts_for_the_first_that_was_under_way(found: list[Span]) -> None:
+def test_each_moment_counts_for_the_first_active_part(found: list[Span]) -> None:
     edges = sorted({0.0, 100.0, *(min(100.0, max(0.0, at)) for _, first, last in found for at in (first, last))})
     expected = dict.fromkeys((*PARTS, OTHER), 0.0)
     for low, high in pairwise(edges):
-        here = {part for part, first, last in found if first <= low and last >= high}
-        expected[next((part for part in PARTS if part in here), OTHER)] += high - low
+        active = {part for part, first, last in found if first <= low and last >= high}
+        expected[next((part for part in PARTS if part in active), OTHER)] += high - low
     assert partition(found, 0.0, 100.0) == pytest.approx(expected, abs=1e-6)
 
 
-def test_two_drafts_under_way_at_once_count_once() -> None:
+def test_two_drafts_in_flight_count_once() -> None:
     found = exchange("verify", 0.0, 100.0, 0.0, 40.0) + exchange("verify", 10.0, 140.0, 30.0, 40.0)
     parts = partition(found, 0.0, 150.0)
     assert parts == {"prefill": 0, "verify": 80.0, "queue": 0.0, "network": 60.0, "drafting": 0, "other": 10.0}
 
 
 @given(times, times, times, times)
-def test_a_request_is_divided_within_its_time(sent: float, took: float, queue: float, model: float) -> None:
+def test_spans_of_a_request_lie_within_its_time(sent: float, took: float, queue: float, model: float) -> None:
     found = exchange("verify", sent, sent + took, queue, model)
     assert all(sent - 1e-6 <= first <= last + 1e-6 and last <= sent + took + 1e-6 for _, first, last in found)
 
 
 @given(some.dictionaries(some.sampled_from(PARTS), times), times)
-def test_times_of_another_clock_are_made_to_fit(measured: dict[str, float], total: float) -> None:
+def test_fitted_times_add_up_to_the_total(measured: dict[str, float], total: float) -> None:
     parts = fitted(measured, total)
     assert min(parts.values()) >= 0.0 and sum(parts.values()) == pytest.approx(total, abs=1e-6)
 
 
 @given(some.lists(times, max_size=8))
-def test_per_cents_add_up_to_a_hundred(values: list[float]) -> None:
+def test_percentages_add_up_to_100(values: list[float]) -> None:
     shares = percentages(values)
     assert sum(shares) == (100 if sum(values) > 0 else 0)
     assert all(
@@ -62,13 +62,13 @@ def test_per_cents_add_up_to_a_hundred(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["target", "fused"])
-def test_a_text_of_the_verifier_that_was_left_early_waited_for_the_verifier(mode: str) -> None:
+def test_server_text_closed_early_counts_as_verify(mode: str) -> None:
     assert Stats(mode=mode, total_ms=70.0).waits()["verify"] == 70.0
-    told = Stats(mode=mode, total_ms=70.0, finish_reason="stop", times=WaitTimes(verify=40.0, network=10.0)).waits()
-    assert (told["verify"], told["network"], told["other"]) == (40.0, 10.0, 20.0)
+    finished = Stats(mode=mode, total_ms=70.0, finish_reason="stop", times=WaitTimes(verify=40.0, network=10.0)).waits()
+    assert (finished["verify"], finished["network"], finished["other"]) == (40.0, 10.0, 20.0)
 
 
-def test_stretches_in_several_modes_are_added_up() -> None:
+def test_waits_of_stretches_add_up() -> None:
     whole = Stats(mode="auto", total_ms=100.0)
     whole.add(Stats(mode="fused", total_ms=60.0), 3)
     whole.add(Stats(mode="target", total_ms=60.0, finish_reason="stop", times=WaitTimes(verify=20.0, network=40.0)), 4)
@@ -77,7 +77,7 @@ def test_stretches_in_several_modes_are_added_up() -> None:
 
 
 @EACH_WAY
-def test_of_a_text_by_two_machines_they_add_up(client: VerifierClient, mechanisms: Mechanisms) -> None:
+def test_waits_of_a_pair_add_up_to_the_total(client: VerifierClient, mechanisms: Mechanisms) -> None:
     stats = generate(client, toy_drafter(), mechanisms=mechanisms, max_tokens=60).stats
     waits = stats.waits()
     assert min(waits.values()) >= 0.0 and sum(waits.values()) == pytest.approx(stats.total_ms)

@@ -1,4 +1,4 @@
-"""What modes came to is found again on the next run, by models, link and host; a file that is none harms nobody."""
+"""ModeMemory: measurements are recalled by models, link and host; an invalid file is ignored and replaced."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ def _file(memory: ModeMemory) -> Path:
     return memory._path
 
 
-def test_what_is_kept_is_found_again(memory: ModeMemory) -> None:
+def test_kept_measurements_are_recalled(memory: ModeMemory) -> None:
     assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.shares(SETTING) == {}
     memory.keep(SETTING, 20.0, REMOTE, 640)
     found, written = ModeMemory(_file(memory)).recall(SETTING, 21.0)
@@ -46,7 +46,7 @@ def test_what_is_kept_is_found_again(memory: ModeMemory) -> None:
         (SETTING, 60.0),
     ],
 )
-def test_other_models_hosts_and_links_have_entries_of_their_own(
+def test_other_models_hosts_and_links_have_separate_entries(
     memory: ModeMemory, setting: Setting, link_ms: float
 ) -> None:
     memory.keep(SETTING, 20.0, REMOTE, 0)
@@ -55,13 +55,13 @@ def test_other_models_hosts_and_links_have_entries_of_their_own(
     assert set(memory.recall(SETTING, 20.0)[0]) == {"remote"} and set(memory.recall(setting, link_ms)[0]) == {"fused"}
 
 
-def test_a_share_accepted_is_known_over_any_link(memory: ModeMemory) -> None:
+def test_accepted_share_is_recalled_over_any_link(memory: ModeMemory) -> None:
     memory.keep(SETTING, 20.0, REMOTE, 0)
     memory.keep(SETTING, 90.0, {"fused": ModeMeasurement(50.0, 1.0, 10.0, 40.0)}, 0)
     assert memory.shares(SETTING) == {"remote": 0.75, "fused": 0.25}
 
 
-def test_modes_add_up_and_only_what_was_measured_now_is_written(memory: ModeMemory) -> None:
+def test_modes_accumulate_and_only_new_measurements_are_written(memory: ModeMemory) -> None:
     memory.keep(SETTING, 20.0, REMOTE, 0)
     found, _ = memory.recall(SETTING, 20.0)
     short = ModeMeasurement(5.0, 0.1, 4.0, 5.0)
@@ -70,7 +70,7 @@ def test_modes_add_up_and_only_what_was_measured_now_is_written(memory: ModeMemo
     assert len(json.loads(_file(memory).read_text())["entries"]) == 1
 
 
-def test_a_rate_that_was_dropped_is_forgotten_and_how_its_drafts_fared_is_kept(memory: ModeMemory) -> None:
+def test_dropped_rate_is_forgotten_but_its_accepted_share_kept(memory: ModeMemory) -> None:
     memory.keep(SETTING, 20.0, {**REMOTE, "fused": ModeMeasurement(200.0, 12.0, 150.0, 200.0)}, 0)
     found, _ = memory.recall(SETTING, 20.0)
     found["fused"].tokens = found["fused"].seconds = 0.0
@@ -79,14 +79,14 @@ def test_a_rate_that_was_dropped_is_forgotten_and_how_its_drafts_fared_is_kept(m
     assert found["fused"] == ModeMeasurement(0.0, 0.0, 150.0, 200.0, remembered=True) and found["remote"].rate == 64.0
 
 
-def test_a_mode_that_was_left_for_its_drafts_is_remembered_by_them(memory: ModeMemory) -> None:
+def test_accepted_share_is_kept_without_a_rate(memory: ModeMemory) -> None:
     memory.keep(SETTING, 20.0, {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0)}, 0)
     assert memory.shares(SETTING) == {"remote": 0.25}
     found, _ = ModeMemory(_file(memory)).recall(SETTING, 20.0)
     assert found == {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0, remembered=True)} and not found["remote"].is_turn
 
 
-def test_the_entries_used_last_are_kept(memory: ModeMemory) -> None:
+def test_entries_used_last_are_kept(memory: ModeMemory) -> None:
     for number in range(70):
         memory.keep(replace(SETTING, target=f"target {number}"), 20.0, REMOTE, 0)
         memory.keep(SETTING, 20.0, REMOTE, 0)
@@ -95,7 +95,7 @@ def test_the_entries_used_last_are_kept(memory: ModeMemory) -> None:
     assert entries[0]["setting"]["target"] == "target 7" and _file(memory).stat().st_size < 64 * 1024
 
 
-def test_names_are_kept_to_a_length(memory: ModeMemory) -> None:
+def test_long_names_are_cut(memory: ModeMemory) -> None:
     long = replace(SETTING, target="t" * 100_000)
     memory.keep(long, 20.0, REMOTE, 0)
     assert _file(memory).stat().st_size < 2000 and "remote" in memory.recall(long, 20.0)[0]
@@ -120,7 +120,7 @@ def test_names_are_kept_to_a_length(memory: ModeMemory) -> None:
     ],
     ids=["empty", "half", "binary", "list", "newer", "fields", "deep", "nan", "zero", "huge"],
 )
-def test_a_file_that_is_none_is_told_of_once_and_replaced(
+def test_invalid_file_is_logged_once_and_replaced(
     memory: ModeMemory, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     _file(memory).parent.mkdir()
@@ -132,7 +132,7 @@ def test_a_file_that_is_none_is_told_of_once_and_replaced(
     assert "is no memory of modes and will be replaced" in record.getMessage() and "\n" not in record.getMessage()
 
 
-def test_a_folder_that_cannot_be_written_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unwritable_folder_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     memory = ModeMemory(tmp_path / "file" / "modes.json")
     for _ in range(2):
@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_written_is_told_of_once(tmp_path: Path, caplog:
     assert len(caplog.records) == 1 and caplog.records[0].levelno == logging.WARNING
 
 
-def test_writing_replaces_the_file_whole(memory: ModeMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_file_unchanged(memory: ModeMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.keep(SETTING, 20.0, REMOTE, 0)
     before = _file(memory).read_bytes()
 
@@ -153,7 +153,7 @@ def test_writing_replaces_the_file_whole(memory: ModeMemory, monkeypatch: pytest
     assert _file(memory).read_bytes() == before and [*_file(memory).parent.iterdir()] == [_file(memory)]
 
 
-def test_the_file_is_in_the_cache_folder_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_file_is_in_the_cache_folder_of_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     home = Path("/home/one")
     assert memory_file({"XDG_CACHE_HOME": "/cache"}, home) == Path("/cache/specpair/modes.json")
     for platform, environment, folder in (

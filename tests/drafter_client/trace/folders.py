@@ -1,4 +1,4 @@
-"""A profile made by hand, with round figures."""
+"""A trace made by hand, with round numbers."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ RUN = {
     "accepted": 4,
 }
 ROUND = {**dict.fromkeys(ROUNDS.names), "run": 1, "round": 1, "schedule": "lockstep", "position": 5, "draft_ms": 20.0}
-ANSWERS = (  # sent, k, accepted; there and back 20 ms, queue 10 ms, pass 30 ms
+RESPONSES = (  # sent, k, accepted; network 20 ms, queue 10 ms, forward pass 30 ms
     (60.0, 3, 3),
     (140.0, 3, 1),
 )
@@ -37,7 +37,7 @@ DETAIL = {
 
 
 def write(folder: Path, **run: Any) -> None:
-    """A run of two rounds that brings eight tokens in 200 ms, with changes to its line in `runs.csv`."""
+    """Write a run of two rounds that commits eight tokens in 200 ms. `run`: changes to its record in `runs.csv`."""
     rounds = [
         {
             **ROUND,
@@ -46,9 +46,9 @@ def write(folder: Path, **run: Any) -> None:
             **{"sent_ms": sent, "rtt_ms": 60.0, "queue_ms": 10.0, "forward_ms": 30.0, "network_ms": 20.0},
             "arrived_ms": sent + 60.0,
         }
-        for number, (sent, k, accepted) in enumerate(ANSWERS, 1)
+        for number, (sent, k, accepted) in enumerate(RESPONSES, 1)
     ]
-    # A guess that was under way when all was known.
+    # A verify request that was in flight when the text ended.
     rounds.append({**ROUND, "round": 3, "k": 2, "sent_ms": 199.0})
     times = [40.0, *[120.0] * 4, *[200.0] * 3]
     tokens = [

@@ -1,4 +1,4 @@
-"""Figures of a profile: shares, lanes and rates against what counting one by one says."""
+"""Statistics of a trace: shares, lanes and rates equal those counted one by one."""
 
 from pathlib import Path
 
@@ -27,21 +27,21 @@ JUDGED = st.lists(st.integers(0, 9).flatmap(lambda count: st.tuples(st.just(coun
 
 
 @given(JUDGED, st.integers(0, 3))
-def test_depths_count_each_draft_that_was_judged(pairs: list[tuple[int, int]], unanswered: int) -> None:
+def test_acceptance_by_depth_counts_each_judged_draft_token(pairs: list[tuple[int, int]], unanswered: int) -> None:
     rows: list[Row] = [{"judged": judged, "accepted": accepted} for judged, accepted in pairs]
     depths = acceptance_by_depth([*rows, *[{"judged": None, "accepted": None}] * unanswered])
     assert sum(each.drafts for each in depths) == sum(judged for judged, _ in pairs)
-    assert sum(each.stood for each in depths) == sum(accepted for _, accepted in pairs)
+    assert sum(each.accepted for each in depths) == sum(accepted for _, accepted in pairs)
     assert [each.depth for each in depths] == list(range(1, max((judged for judged, _ in pairs), default=0) + 1))
     assert all(0.0 <= each.share <= 1.0 and each.drafts > 0 for each in depths)
 
 
-def test_depths_of_a_run(tmp_path: Path) -> None:
+def test_acceptance_by_depth_of_a_run(tmp_path: Path) -> None:
     write(tmp_path)
     assert acceptance_by_depth(read_run(tmp_path).rounds) == [Depth(1, 2, 2), Depth(2, 2, 1), Depth(3, 2, 1)]
 
 
-def test_the_lanes_of_a_run(tmp_path: Path) -> None:
+def test_timeline_of_a_run(tmp_path: Path) -> None:
     write(tmp_path)
     draft, network, queue, verify = Lane
     assert timeline(read_run(tmp_path)) == [
@@ -56,17 +56,17 @@ def test_the_lanes_of_a_run(tmp_path: Path) -> None:
     ]
 
 
-def test_a_pass_of_the_verifiers_own_lies_before_it_was_told_of() -> None:
+def test_self_continuation_pass_ends_when_it_was_reported() -> None:
     run = RunTrace(1, {}, [], [], [], [], [(12.0, 40.0)])
     assert timeline(run) == [Span(Lane.VERIFY, 28.0, 40.0)]
 
 
 @given(MS, MS, MS, MS)
-def test_the_lanes_of_an_exchange_fill_it(sent: float, rtt: float, queue: float, forward: float) -> None:
+def test_lanes_of_an_exchange_fill_its_time(sent: float, rtt: float, queue: float, forward: float) -> None:
     row: Row = {"sent_ms": sent, "queue_ms": queue, "forward_ms": forward, "arrived_ms": sent + rtt}
     spans = timeline(RunTrace(1, {}, [row], [], [], [], []))
     ends = [sent, *(span.end for span in spans)]
-    assert [span.begin for span in spans] == pytest.approx(ends[:-1])  # one behind the other, without a gap
+    assert [span.begin for span in spans] == pytest.approx(ends[:-1])  # one after the other, without a gap
     assert ends[-1] == pytest.approx(sent + rtt)
     if queue + forward <= rtt:
         for lane, took in ((Lane.QUEUE, queue), (Lane.VERIFY, forward)):
@@ -74,7 +74,7 @@ def test_the_lanes_of_an_exchange_fill_it(sent: float, rtt: float, queue: float,
 
 
 @given(SPANS, st.integers(1, 10))
-def test_a_window_shows_all_or_so_many_passes(spans: list[Span], passes: int) -> None:
+def test_window_shows_all_or_the_given_number_of_passes(spans: list[Span], passes: int) -> None:
     begin, end = window(spans, passes)
     begins = {span.begin for span in spans if span.lane is Lane.VERIFY}
     if len(begins) <= passes:
@@ -84,22 +84,22 @@ def test_a_window_shows_all_or_so_many_passes(spans: list[Span], passes: int) ->
 
 
 @given(SPANS, MS, st.floats(0.001, 1e5), st.integers(1, 90))
-def test_cells_cover_what_goes_on(spans: list[Span], begin: float, length: float, cells: int) -> None:
+def test_coverage_equals_sampled_activity(spans: list[Span], begin: float, length: float, cells: int) -> None:
     end = begin + length
     for lane in Lane:
         shares = coverage(spans, lane, begin, end, cells)
         assert len(shares) == cells and all(0.0 <= share <= 1.0 for share in shares)
-        # Against time sampled at the middle of thin slices, of which each edge of a span spoils one at most.
+        # Compared with time sampled in the middle of thin slices: each edge of a span makes at most one of them wrong.
         inside = [span for span in spans if span.lane is lane]
         slices = 400
-        busy = sum(
+        active = sum(
             any(span.begin <= begin + length * (at + 0.5) / slices < span.end for span in inside)
             for at in range(slices)
         )
-        assert sum(shares) / cells == pytest.approx(busy / slices, abs=(2 * len(inside) + 1e-6) / slices)
+        assert sum(shares) / cells == pytest.approx(active / slices, abs=(2 * len(inside) + 1e-6) / slices)
 
 
-def test_each_cell_shows_its_own_time() -> None:
+def test_coverage_of_each_cell() -> None:
     spans = [Span(Lane.QUEUE, 1.0, 3.5), Span(Lane.QUEUE, 2.0, 3.0), Span(Lane.VERIFY, 0.0, 9.0)]
     assert coverage(spans, Lane.QUEUE, 0.0, 8.0, 4) == [0.5, 0.75, 0.0, 0.0]
     assert coverage(spans, Lane.DRAFTING, 0.0, 8.0, 4) == [0.0] * 4
@@ -119,7 +119,7 @@ def test_rates_count_each_token_once(times: list[float], total: float, most: int
     assert rates[0].begin == 0.0 and rates[-1].end == pytest.approx(max([total, *times]))
 
 
-def test_the_rates_of_a_run(tmp_path: Path) -> None:
+def test_rates_of_a_run(tmp_path: Path) -> None:
     write(tmp_path)
     run = read_run(tmp_path)
     assert speed_over_time(run.tokens, 200.0, 60) == [Rate(0.0, 100.0, 10.0), Rate(100.0, 200.0, 70.0)]

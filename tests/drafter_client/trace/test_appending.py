@@ -1,4 +1,4 @@
-"""Files that several writers append to: one header, whole lines, all or none."""
+"""Files to which several writers append: one header, and whole lines, all or none."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from drafter_client.trace.appending import append
 HEAD = "a,b\n"
 
 
-def test_the_header_is_written_once(tmp_path: Path) -> None:
+def test_header_is_written_once(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     append(path, HEAD)
     assert path.read_text() == HEAD
@@ -24,21 +24,21 @@ def test_the_header_is_written_once(tmp_path: Path) -> None:
     assert path.read_text() == "a,b\n1,2\n3,4\n5,6\n"
 
 
-def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
+def test_empty_file_gets_a_header(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.touch()
     append(path, HEAD, "1,2\n")
     assert path.read_text() == "a,b\n1,2\n"
 
 
-def test_a_half_line_of_a_killed_writer_stays_one_of_its_own(tmp_path: Path) -> None:
+def test_unfinished_line_of_a_killed_writer_stays_separate(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,")
     append(path, HEAD, "3,4\n")
     assert path.read_text() == "a,b\n1,\n3,4\n"
 
 
-def test_another_header_is_refused(tmp_path: Path) -> None:
+def test_file_with_another_header_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     for other in ("a,c\n1,2\n", "a", "\n"):
         path.write_text(other)
@@ -47,25 +47,23 @@ def test_another_header_is_refused(tmp_path: Path) -> None:
         assert path.read_text() == other
 
 
-def test_what_is_no_text_is_written_as_something_that_is(tmp_path: Path) -> None:
+def test_characters_without_encoding_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     append(path, HEAD, "\ud800,é\n")
     assert path.read_text(encoding="utf-8") == "a,b\n\\ud800,é\n"
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
-def test_lines_that_cannot_be_written_whole_are_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
+def test_incomplete_lines_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     class Full(FileIO):
-        """Takes three bytes, then no more."""
+        """Writes three bytes, then fails."""
 
-        taken = False
+        written = False
 
         def write(self, data: bytes) -> int:  # type: ignore[override]
-            if self.taken:
+            if self.written:
                 raise error
-            self.taken = True
+            self.written = True
             return super().write(data[:3])
 
     path = tmp_path / "t.csv"
@@ -77,6 +75,6 @@ def test_lines_that_cannot_be_written_whole_are_not_written(
     assert path.read_text() == "a,b\n1,2\n"
 
 
-def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"the profile .* cannot be written: Is a directory"):
+def test_error_names_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"the trace .* cannot be written: Is a directory"):
         append(tmp_path, HEAD)

@@ -1,4 +1,4 @@
-"""`--profile` and `report` on the command line, and profiles of a `Pair`'s texts in every mode."""
+"""`--profile` and `report` on the command line, and traces of a `Pair`'s texts in every mode."""
 
 import json
 from pathlib import Path
@@ -17,34 +17,32 @@ def _flags(verifier: Verifier, folder: Path, *more: str) -> list[str]:
     return [*flags, "--profile", f"{folder}", "--json", *more]
 
 
-def test_a_run_leaves_a_profile_and_report_draws_it(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
+def test_profile_flag_writes_a_trace_that_report_shows(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
     ran = drafter(*_flags(verifier, tmp_path, "--baseline"))
-    said = json.loads(ran.out)
+    printed = json.loads(ran.out)
     assert (ran.status, ran.err) == (0, "")
     rows = read_table(tmp_path, RUNS)
     assert [(row["run"], row["mode"], row["error"]) for row in rows] == [(1, "remote", None), (2, "target", None)]
     for row in rows:
         run = read_run(tmp_path, int(row["run"] or 0))
-        assert [each["token"] for each in run.tokens] == said["token_ids"]
+        assert [each["token"] for each in run.tokens] == printed["token_ids"]
     for name in ("model", "draft_model", "rounds", "drafted", "accepted", "bytes_sent", "tokens_per_second"):
-        assert rows[0][name] == said[name]
+        assert rows[0][name] == printed[name]
     settings = json.loads((tmp_path / "run-1.json").read_text())["settings"]
-    assert (settings["draft_n"], settings["mode"], settings["seed"]) == (3, "remote", said["sampling"]["seed"])
+    assert (settings["draft_n"], settings["mode"], settings["seed"]) == (3, "remote", printed["sampling"]["seed"])
 
     ran = drafter("report", f"{tmp_path}", "--no-png", "--run", "1")
     assert (ran.status, ran.err) == (0, "")
     assert ran.out.startswith("run 1, one of 2, ") and "acceptance by depth" in ran.out
 
 
-def test_a_report_of_what_is_no_profile_says_so(drafter: Command, tmp_path: Path) -> None:
+def test_report_of_a_missing_folder_fails_with_the_reason(drafter: Command, tmp_path: Path) -> None:
     ran = drafter("report", f"{tmp_path / 'no'}")
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err == f"drafter: the profile {tmp_path / 'no' / 'runs.csv'} cannot be read: No such file or directory\n"
+    assert ran.err == f"drafter: the trace {tmp_path / 'no' / 'runs.csv'} cannot be read: No such file or directory\n"
 
 
-def test_a_folder_that_cannot_be_written_ends_it_before_it_begins(
-    drafter: Command, verifier: Verifier, tmp_path: Path
-) -> None:
+def test_foreign_folder_is_refused_before_the_run(drafter: Command, verifier: Verifier, tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("mine\n")
     ran = drafter(*_flags(verifier, tmp_path))
     assert (ran.status, ran.out) == (1, "")
@@ -52,19 +50,19 @@ def test_a_folder_that_cannot_be_written_ends_it_before_it_begins(
 
 
 @pytest.mark.parametrize("how", [["--lockstep"], ["--max-tokens", "900"]])
-def test_an_interrupt_leaves_what_happened(
+def test_interrupted_run_leaves_a_trace(
     drafter: Command, verifier: Verifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: list[str]
 ) -> None:
     monkeypatch.setattr("drafters.draft_model.ModelDrafter", InterruptedAfter)
     ran = drafter(*_flags(verifier, tmp_path, *how))
-    said = json.loads(ran.out)
-    assert (ran.status, ran.err, said["finish_reason"]) == (130, "", None)
+    printed = json.loads(ran.out)
+    assert (ran.status, ran.err, printed["finish_reason"]) == (130, "", None)
     run = read_run(tmp_path)
     assert (run.figures["error"], run.figures["finish_reason"]) == ("KeyboardInterrupt", None)
-    assert [row["token"] for row in run.tokens] == said["token_ids"] != []
+    assert [row["token"] for row in run.tokens] == printed["token_ids"] != []
 
 
-def test_texts_of_every_mode_leave_a_profile(verifier: Verifier, tmp_path: Path) -> None:
+def test_texts_of_every_mode_leave_a_trace(verifier: Verifier, tmp_path: Path) -> None:
     with Pair(verifier.url, DraftModel(Path("1"), "scripted"), profile=tmp_path) as pair:
         modes = [*pair.modes, Mode.AUTO]
         ended = [pair.generate("def f(x):", Options(max_tokens=200, mode=mode, seed=3)).read() for mode in modes]
@@ -78,7 +76,9 @@ def test_texts_of_every_mode_leave_a_profile(verifier: Verifier, tmp_path: Path)
             assert sum(int(row["ran"] or 0) for row in run.rounds) == text.stats.rounds
 
 
-def test_nothing_is_recorded_unless_asked(verifier: Verifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_recorded_without_a_folder(
+    verifier: Verifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with Pair(verifier.url, DraftModel(Path("1"), "scripted")) as pair:
         pair.generate("def f(x):", Options(max_tokens=9)).read()

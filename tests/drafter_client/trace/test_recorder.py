@@ -1,4 +1,4 @@
-"""The recorder by itself: whatever answers come, its rows add up with the counters of the run."""
+"""Recorder: its records add up with the statistics of the run, for any responses."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ MS = st.floats(0.0, 1e4)
 
 @st.composite
 def rounds(draw: st.DrawFn) -> list[tuple[InFlightDraft, VerifyResponse, float]]:
-    """Guesses and answers that a verifier may give, with the moment when each came."""
+    """Verify requests with possible responses, and the time of arrival of each."""
     made = []
     for _ in range(draw(st.integers(0, 12))):
         found = draw(st.lists(st.booleans(), max_size=8))
@@ -33,7 +33,7 @@ def rounds(draw: st.DrawFn) -> list[tuple[InFlightDraft, VerifyResponse, float]]
 
 
 @given(rounds(), st.randoms(use_true_random=False), st.lists(MS, max_size=5))
-def test_rows_add_up_with_the_counters(answers: list, random: object, steps: list[float]) -> None:  # type: ignore[type-arg]
+def test_records_add_up_with_the_statistics(answers: list, random: object, steps: list[float]) -> None:  # type: ignore[type-arg]
     stats, recorder = Stats(), Recorder()
     recorder.began(0.0)
     for took in steps:
@@ -54,21 +54,21 @@ def test_rows_add_up_with_the_counters(answers: list, random: object, steps: lis
     assert sum(row["network_ms"] for row in rows) == pytest.approx(stats.times.network, abs=0.01)
     assert sum(row["queue_ms"] for row in rows) == pytest.approx(stats.times.queue)
     assert sum(row["forward_ms"] for row in rows) == pytest.approx(stats.times.verify)
-    # All steps ended before the first guess left.
+    # All steps ended before the first request was sent.
     assert [row["draft_ms"] for row in rows] == pytest.approx([sum(steps), *[0.0] * len(rows)][: len(rows)], abs=0.01)
     assert sum(step["ended_ms"] - step["began_ms"] for step in recorder.steps()) == pytest.approx(sum(steps), abs=0.01)
 
 
-def test_times_are_told_from_the_beginning_of_the_run() -> None:
+def test_times_count_from_the_begin_of_the_run() -> None:
     recorder = Recorder()
     recorder.began(1000.0)
-    recorder.began(1015.0)  # of another stretch of the text
+    recorder.began(1015.0)  # another stretch of the text
     recorder.drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), 3.0, 1008.0)
     in_flight_draft = InFlightDraft(10, [5, 6], 1010.0, 0.0, found=[False, True], confidence=[0.5, 0.25])
     recorder.sent(in_flight_draft, Schedule.LOCKSTEP)
     recorder.committed(10, Committed([(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)]), 1030.0)
     recorder.answered(in_flight_draft, VerifyResponse(1, 2, [5, 9], None, 4.0, 6.0), 2, 1030.0)
-    recorder.went_on(5.0, 1044.0)
+    recorder.target_decoded(5.0, 1044.0)
     recorder.committed(12, Committed([(8, TokenSource.BONUS)]), 1044.0)
     recorder.settled([SourceChange(12, TokenSource.BONUS, TokenSource.TARGET_DECODED)])
     assert recorder.prefills() == []

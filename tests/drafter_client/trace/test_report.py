@@ -1,4 +1,4 @@
-"""`drafter report`: what stands in the terminal, whole, and the picture."""
+"""`drafter report`: the whole output in the terminal, and the plot."""
 
 import builtins
 import json
@@ -54,45 +54,45 @@ def _printed(capsys: pytest.CaptureFixture[str]) -> str:
     return "".join(line.rstrip() + "\n" for line in capsys.readouterr().out.splitlines())
 
 
-def test_the_report_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
     assert report(f"{tmp_path}", "--no-png") == 0
     assert _printed(capsys) == REPORT
     assert not list(tmp_path.glob("*.png"))
 
 
-def test_a_lossy_run_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lossy_run_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, strategy="threshold", threshold=0.25)
     assert report(f"{tmp_path}", "--no-png") == 0
     assert _printed(capsys).splitlines()[0].endswith("small drafts for big, lossy: threshold 0.25")
 
 
 @pytest.mark.parametrize("run", [{"strategy": "probabilistic"}, {"strategy": "threshold", "mode": "target"}], ids=str)
-def test_others_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str], run: dict[str, str]) -> None:
+def test_lossless_run_is_not_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str], run: dict[str, str]) -> None:
     write(tmp_path, **run)
     assert report(f"{tmp_path}", "--no-png") == 0
     assert "lossy" not in _printed(capsys)
 
 
-def test_a_run_that_was_broken_off_before_anything_happened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_a_run_that_failed_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), TraceFolder(tmp_path).run(Stats(mode="fused")):
             raise ZeroDivisionError
     assert report(f"{tmp_path}", "--no-png", "--run", "1") == 0
     lines = _printed(capsys).splitlines()
     assert lines[0].startswith("run 1, one of 2, 20") and "UTC, fused: a" in lines[0]
-    assert "broken off: ZeroDivisionError" in " ".join(lines[1:4])
-    assert "no draft that was sent from here was judged" in lines and "nothing is known of it" in lines
+    assert "ended early: ZeroDivisionError" in " ".join(lines[1:4])
+    assert "the target judged no draft token of this drafter" in lines and "no activity was recorded" in lines
     assert lines[-1] == "tokens/s over time, 0 at most"
 
 
-def test_an_interrupted_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_an_interrupted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, finish_reason=None, acceptance_rate=None, tokens_per_second=None)
     report(f"{tmp_path}", "--no-png")
-    assert _printed(capsys).splitlines()[1:2] == ["8 tokens in 200 ms, TTFT 40 ms, broken off: interrupted"]
+    assert _printed(capsys).splitlines()[1:2] == ["8 tokens in 200 ms, TTFT 40 ms, ended early: interrupted"]
 
 
-def test_of_many_passes_the_middle_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_timeline_shows_the_middle_of_many_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, total_ms=4000.0)
     passes = [{"forward_ms": 50.0, "arrived_ms": 300.0 + 100.0 * at} for at in range(37)]
     (tmp_path / "run-1.json").write_text(json.dumps({**DETAIL, "own_passes": passes}))
@@ -103,18 +103,18 @@ def test_of_many_passes_the_middle_is_shown(tmp_path: Path, capsys: pytest.Captu
     assert verify == "verify    " + "     ".join(["█████"] * 8)
 
 
-def test_the_picture_lies_in_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_is_written_to_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
-    write(tmp_path, model="$a^$ {x} _")  # nothing that matplotlib should read as a formula
+    write(tmp_path, model="$a^$ {x} _")  # matplotlib must not read it as a formula
     assert report(f"{tmp_path}") == 0
     assert (tmp_path / "report-1.png").read_bytes().startswith(PNG)
     assert capsys.readouterr().err == f"drafter: drawn to {tmp_path / 'report-1.png'}\n"
 
 
-def test_the_picture_lies_where_it_is_wanted(tmp_path: Path) -> None:
+def test_plot_is_written_to_the_named_file(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     write(tmp_path)
-    with TraceFolder(tmp_path).run(Stats()):  # a run in which nothing happened can be drawn, too
+    with TraceFolder(tmp_path).run(Stats()):  # an empty run can be plotted, too
         pass
     for number in (1, 2):
         assert report(f"{tmp_path}", "--run", f"{number}", "--png", f"{tmp_path / 'mine'}") == 0
@@ -124,15 +124,15 @@ def test_the_picture_lies_where_it_is_wanted(tmp_path: Path) -> None:
         report(f"{tmp_path}", "--png", f"{tmp_path / 'no' / 'mine.png'}")
 
 
-def test_without_matplotlib_the_terminal_is_all(
+def test_report_without_matplotlib_prints_to_the_terminal_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = builtins.__import__
+    import_module = builtins.__import__
 
     def missing(name: str, *rest: Any) -> Any:
         if name.startswith("matplotlib"):
             raise ImportError(name)
-        return there(name, *rest)
+        return import_module(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", missing)
     write(tmp_path)
@@ -145,6 +145,6 @@ def test_without_matplotlib_the_terminal_is_all(
         report(f"{tmp_path}", "--png", "mine.png")
 
 
-def test_a_picture_is_wanted_or_not(tmp_path: Path) -> None:
+def test_png_and_no_png_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         report_parser().parse([f"{tmp_path}", "--png", "x", "--no-png"])

@@ -1,4 +1,4 @@
-"""The tables: documented as they are written, and cells that come back as what went in."""
+"""The tables of a trace: documented as they are written, and cells are read back as they were."""
 
 import csv
 import io
@@ -24,14 +24,14 @@ def documented_rows(table: TraceTable) -> list[str]:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.file)
-def test_what_is_documented_is_what_is_written(table: TraceTable) -> None:
+def test_documented_columns_are_the_written_columns(table: TraceTable) -> None:
     section = DOCS.read_text(encoding="utf-8").partition(f"## {table.file}\n")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     expected = documented_rows(table)
     assert rows == expected, f"in {DOCS.name}, under {table.file}:\n" + "\n".join(expected)
 
 
-def test_columns_are_named_once() -> None:
+def test_column_names_are_unique() -> None:
     for table in TABLES:
         assert len(set(table.names)) == len(table.names)
         assert table.names[0] == "run"
@@ -39,18 +39,18 @@ def test_columns_are_named_once() -> None:
 
 
 @given(st.none() | st.integers(-(2**53), 2**53))
-def test_whole_numbers_come_back(value: int | None) -> None:
+def test_whole_numbers_are_read_back(value: int | None) -> None:
     assert WHOLE.value(WHOLE.cell(value)) == value
 
 
 @given(st.none() | st.floats(-1e12, 1e12))
-def test_numbers_come_back_to_the_eighth_digit(value: float | None) -> None:
+def test_numbers_are_read_back_to_eight_digits(value: float | None) -> None:
     read = NUMBER.value(NUMBER.cell(value))
     assert read == (None if value is None else pytest.approx(value, rel=1e-7, abs=0.0))
 
 
 @given(st.text())
-def test_texts_come_back_as_one_line(value: str) -> None:
+def test_texts_are_read_back_as_one_line(value: str) -> None:
     kept = " ".join(value.split())
     table = TraceTable("t.csv", (TEXT, WHOLE))
     lines = table.lines([{"it": value}])  # both columns are of that name
@@ -59,11 +59,11 @@ def test_texts_come_back_as_one_line(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 2**60, "7", [1], {"a": 1}, None])
-def test_what_is_no_number_is_not_known(value: object) -> None:
+def test_invalid_numbers_become_empty_cells(value: object) -> None:
     assert NUMBER.cell(value) == WHOLE.cell(value) == ""
 
 
-def test_cells_are_plain() -> None:
+def test_cells_are_formatted_plainly() -> None:
     assert [NUMBER.cell(value) for value in (-0.0, 2.5, 7, True)] == ["0", "2.5", "7", "1"]
     assert [WHOLE.cell(value) for value in (2.5, True, 3)] == ["", "1", "3"]
     assert [TEXT.cell(value) for value in ("a", 3, None)] == ["a", "", ""]
@@ -72,19 +72,19 @@ def test_cells_are_plain() -> None:
 @pytest.mark.parametrize(
     ("column", "cell", "wrong"),
     [
-        (WHOLE, "2.5", "it is '2.5', no whole number"),
-        (NUMBER, "fast", "it is 'fast', no number"),
-        (NUMBER, "nan", "it is 'nan', no number that is counted or measured"),
-        (NUMBER, "1e99", "it is '1e99', no number that is counted or measured"),
+        (WHOLE, "2.5", "it is '2.5', not a whole number"),
+        (NUMBER, "fast", "it is 'fast', not a number"),
+        (NUMBER, "nan", "it is 'nan', not a number of at most 2^53 in size"),
+        (NUMBER, "1e99", "it is '1e99', not a number of at most 2^53 in size"),
         (Column("it", int, "", "", needed=True), "", "it is missing"),
     ],
 )
-def test_a_wrong_cell_is_said(column: Column, cell: str, wrong: str) -> None:
+def test_malformed_cell_raises_value_error(column: Column, cell: str, wrong: str) -> None:
     with pytest.raises(ValueError, match="it") as raised:
         column.value(cell)
     assert str(raised.value) == wrong
 
 
-def test_a_row_has_all_cells() -> None:
+def test_line_with_missing_cells_is_refused() -> None:
     with pytest.raises(ValueError, match="it has 2 cells, not 6"):
         TOKENS.row(["1", "2"])

@@ -1,4 +1,4 @@
-"""What a run leaves behind: it adds up with the run's own figures, however the two ends worked and however it ended."""
+"""Writing traces: they add up with the run's statistics, under all mechanisms and however the run ended."""
 
 import json
 import shutil
@@ -46,8 +46,8 @@ from tests.paths import ROOT
 NOON = datetime(2026, 3, 4, 13, 0, 0, 250_000, tzinfo=timezone(timedelta(hours=1)))
 
 
-def profiled(folder: Path, client: VerifierClient, drafter: Any = None, **how: Any) -> Stats:
-    """A run with a profile."""
+def traced(folder: Path, client: VerifierClient, drafter: Any = None, **how: Any) -> Stats:
+    """A run with a trace."""
     stats = Stats(model="big", draft_model="small, or so")
     with TraceFolder(folder, lambda: NOON).run(stats) as observer:
         how = {"max_tokens": 40, "seed": 3, **how}
@@ -61,8 +61,8 @@ def detail(folder: Path, run: int = 1) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mechanisms", [LOCKSTEP, *WAYS.values()], ids=["lockstep", *WAYS])
-def test_a_profile_adds_up_with_the_figures(client: VerifierClient, tmp_path: Path, mechanisms: Mechanisms) -> None:
-    stats = profiled(tmp_path, client, mechanisms=mechanisms)
+def test_trace_adds_up_with_the_statistics(client: VerifierClient, tmp_path: Path, mechanisms: Mechanisms) -> None:
+    stats = traced(tmp_path, client, mechanisms=mechanisms)
     rounds, tokens = pandas.read_csv(tmp_path / "rounds.csv"), pandas.read_csv(tmp_path / "tokens.csv")
     [run] = pandas.read_csv(tmp_path / "runs.csv").to_dict("records")
     answered = rounds[rounds.arrived_ms.notna()]
@@ -92,8 +92,8 @@ def test_a_profile_adds_up_with_the_figures(client: VerifierClient, tmp_path: Pa
     assert answered.arrived_ms.to_numpy() == pytest.approx((answered.sent_ms + answered.rtt_ms).to_numpy(), abs=0.01)
 
 
-def test_numbers_are_numbers_to_pandas(client: VerifierClient, tmp_path: Path) -> None:
-    profiled(tmp_path, client, Scenario(lambda tokens: 0, 0.25), length=2)
+def test_pandas_reads_numbers_as_numbers(client: VerifierClient, tmp_path: Path) -> None:
+    traced(tmp_path, client, Scenario(lambda tokens: 0, 0.25), length=2)
     for table in TABLES:
         frame = pandas.read_csv(tmp_path / table.file)
         assert frame.columns.tolist() == table.names
@@ -106,25 +106,25 @@ def test_numbers_are_numbers_to_pandas(client: VerifierClient, tmp_path: Path) -
     assert (run["mode"], run.model, run.draft_model, run.strategy) == ("remote", "big", "small, or so", "coupled")
     assert (run.seed, run.temperature, run.top_p, run.finish_reason) == (3, 0, 1, "length")
     rounds = pandas.read_csv(tmp_path / "rounds.csv")
-    guessed = rounds[rounds.k > 0]
-    assert (guessed.confidence_mean == 0.25).all() and (guessed.confidence_min == 0.25).all()
+    with_drafts = rounds[rounds.k > 0]
+    assert (with_drafts.confidence_mean == 0.25).all() and (with_drafts.confidence_min == 0.25).all()
 
 
-def test_a_guess_without_drafts_has_no_confidence(client: VerifierClient, tmp_path: Path) -> None:
-    profiled(tmp_path, client, length=0, max_tokens=3)
+def test_empty_draft_has_no_confidence(client: VerifierClient, tmp_path: Path) -> None:
+    traced(tmp_path, client, length=0, max_tokens=3)
     rows = read_table(tmp_path, ROUNDS)
     assert [row["k"] for row in rows] == [0, 0]
     assert {row["confidence_mean"] for row in rows} == {row["confidence_min"] for row in rows} == {None}
 
 
-def test_the_object_of_a_run_holds_all_of_it(client: VerifierClient, tmp_path: Path) -> None:
+def test_json_file_holds_the_whole_run(client: VerifierClient, tmp_path: Path) -> None:
     stats = Stats(model="big", mode="auto")
     with TraceFolder(tmp_path).run(stats, {"lookup": True}) as observer:
         generate(client, toy_drafter(), 3, stats=stats, observer=observer, max_tokens=20)
     body = detail(tmp_path)
     assert (body["schema"], body["run"], body["figures"]["mode"], body["error"]) == (1, 1, "auto", None)
     assert body["settings"] == {"lookup": True}
-    assert body["figures"] == json.loads(json.dumps(stats.figures()))
+    assert body["figures"] == json.loads(json.dumps(stats.metrics()))
     assert [row["token"] for row in body["tokens"]] == stats.token_ids
     assert sum(row["k"] for row in body["rounds"]) == sum(len(row["drafts"]) for row in body["rounds"])
     for row in body["rounds"]:
@@ -137,8 +137,8 @@ def test_the_object_of_a_run_holds_all_of_it(client: VerifierClient, tmp_path: P
     assert prefill["arrived_ms"] == pytest.approx(stats.ttft_ms)
 
 
-def test_what_the_verifier_did_by_itself_is_told(client: VerifierClient, tmp_path: Path) -> None:
-    stats = profiled(tmp_path, client, Scenario(lambda tokens: 0), mechanisms=ALL, max_tokens=120)
+def test_self_continuation_is_recorded(client: VerifierClient, tmp_path: Path) -> None:
+    stats = traced(tmp_path, client, Scenario(lambda tokens: 0), mechanisms=ALL, max_tokens=120)
     body = detail(tmp_path)
     assert stats.sources[TokenSource.TARGET_DECODED] > 0 and body["own_passes"]
     assert all(each["forward_ms"] >= 0 and each["arrived_ms"] > 0 for each in body["own_passes"])
@@ -146,26 +146,26 @@ def test_what_the_verifier_did_by_itself_is_told(client: VerifierClient, tmp_pat
 
 
 class Interrupted(Scenario):
-    """Something happens in the second round of three drafts."""
+    """Raises an error in the second round, after one of three draft tokens."""
 
     def __init__(self, error: type[BaseException]) -> None:
         super().__init__(lambda tokens: 0)
-        self._error, self._left = error, 3
+        self._error, self._steps_left = error, 3
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Any:
-        self._left -= 1
-        if self._left < 0:
+        self._steps_left -= 1
+        if self._steps_left < 0:
             raise self._error
         return super().expand(text, tails, runners_up)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 @pytest.mark.parametrize("mechanisms", [LOCKSTEP, ALL], ids=["lockstep", "all"])
-def test_a_run_that_is_broken_off_leaves_what_happened(
+def test_run_that_ends_early_leaves_a_trace(
     client: VerifierClient, tmp_path: Path, mechanisms: Mechanisms, error: type[BaseException]
 ) -> None:
     with pytest.raises(error):
-        profiled(tmp_path, client, Interrupted(error), length=3, mechanisms=mechanisms, max_tokens=900)
+        traced(tmp_path, client, Interrupted(error), length=3, mechanisms=mechanisms, max_tokens=900)
     run = read_run(tmp_path)
     assert (run.figures["error"], run.figures["finish_reason"]) == (error.__name__, None)
     assert len(run.tokens) == run.figures["generated_tokens"] == len(detail(tmp_path)["tokens"])
@@ -175,7 +175,7 @@ def test_a_run_that_is_broken_off_leaves_what_happened(
         assert len(run.steps) == 3
 
 
-def test_a_guess_that_was_never_answered_has_no_answer(tmp_path: Path, client: VerifierClient) -> None:
+def test_verify_request_without_a_response_has_empty_cells(tmp_path: Path, client: VerifierClient) -> None:
     class Unanswered(Recorder):
         def answered(self, *_: Any) -> None:
             raise KeyboardInterrupt
@@ -190,7 +190,7 @@ def test_a_guess_that_was_never_answered_has_no_answer(tmp_path: Path, client: V
     assert ROUNDS.lines([{"run": 1, **row}]).startswith("1,1,lockstep,10,2,,,,,0.4")
 
 
-def test_a_run_that_never_began_is_told_too(tmp_path: Path) -> None:
+def test_run_that_never_began_is_recorded(tmp_path: Path) -> None:
     with pytest.raises(TraceError), TraceFolder(tmp_path).run(Stats()):
         raise TraceError("something")
     run = read_run(tmp_path)
@@ -198,11 +198,11 @@ def test_a_run_that_never_began_is_told_too(tmp_path: Path) -> None:
     assert (run.rounds, run.tokens, run.steps, run.prefills) == ([], [], [], [])
 
 
-def test_a_folder_grows_by_each_run(client: VerifierClient, tmp_path: Path) -> None:
+def test_each_run_is_added_to_the_folder(client: VerifierClient, tmp_path: Path) -> None:
     folder = tmp_path / "made" / "if missing"
-    first = profiled(folder, client, max_tokens=12)
+    first = traced(folder, client, max_tokens=12)
     before = (folder / "run-1.json").read_bytes()
-    second = profiled(folder, client, length=3, max_tokens=20)
+    second = traced(folder, client, length=3, max_tokens=20)
     assert (folder / "run-1.json").read_bytes() == before
     assert [row["run"] for row in read_table(folder, RUNS)] == [1, 2]
     for number, stats in ((1, first), (2, second)):
@@ -211,22 +211,22 @@ def test_a_folder_grows_by_each_run(client: VerifierClient, tmp_path: Path) -> N
         assert sum(int(row["judged"] or 0) for row in run.rounds) == stats.drafted
 
 
-def test_a_number_that_is_taken_is_not_taken_again(tmp_path: Path) -> None:
-    profile = TraceFolder(tmp_path)
+def test_taken_run_number_is_not_used_again(tmp_path: Path) -> None:
+    traces = TraceFolder(tmp_path)
     (tmp_path / "run-7.json").write_text("of a writer that was killed")
-    (tmp_path / "run-x.json").write_text("somebody's")
-    with profile.run(Stats()):
+    (tmp_path / "run-x.json").write_text("another file")
+    with traces.run(Stats()):
         pass
     assert [row["run"] for row in read_table(tmp_path, RUNS)] == [8]
     assert (tmp_path / "run-7.json").read_text() == "of a writer that was killed"
 
 
-def test_several_runs_of_a_process_write_side_by_side(verifier: Verifier, tmp_path: Path) -> None:
-    profile, written = TraceFolder(tmp_path), {}
+def test_several_threads_write_at_once(verifier: Verifier, tmp_path: Path) -> None:
+    traces, written = TraceFolder(tmp_path), {}
 
     def work(count: int) -> None:
         stats = Stats(model=f"m{count}")
-        with closing(VerifierClient(verifier.url)) as client, profile.run(stats) as observer:
+        with closing(VerifierClient(verifier.url)) as client, traces.run(stats) as observer:
             generate(client, toy_drafter(), 2, stats=stats, observer=observer, max_tokens=count)
         written[f"m{count}"] = stats.token_ids
 
@@ -255,7 +255,7 @@ for number in range(25):
 """
 
 
-def test_several_processes_write_side_by_side(tmp_path: Path) -> None:
+def test_several_processes_write_at_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITER, str(tmp_path / "shared")]
     writers = [subprocess.Popen([*command, name], cwd=ROOT) for name in ("a", "b", "c")]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
@@ -264,7 +264,7 @@ def test_several_processes_write_side_by_side(tmp_path: Path) -> None:
     assert Counter(str(row["model"]) for row in runs) == Counter(f"{name}-{n}" for name in "abc" for n in range(25))
 
 
-def test_what_a_strange_verifier_says_of_its_sampling_does_no_harm(tmp_path: Path) -> None:
+def test_malformed_sampling_becomes_empty_cells(tmp_path: Path) -> None:
     for sampling in ({"seed": "x\ny", "temperature": float("nan"), "strategy": 7, "top_k": [1]}, ["no object"]):
         with TraceFolder(tmp_path).run(Stats(model='a "b"\n,c', sampling=sampling)):  # type: ignore[arg-type]
             pass
@@ -275,10 +275,10 @@ def test_what_a_strange_verifier_says_of_its_sampling_does_no_harm(tmp_path: Pat
     } == {None}
 
 
-def test_a_folder_that_cannot_be_one_is_refused_before_the_run(tmp_path: Path) -> None:
+def test_unusable_folder_is_refused_before_the_run(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(TraceError, match=r"the profile .*file cannot be written: File exists"):
+    with pytest.raises(TraceError, match=r"the trace .*file cannot be written: File exists"):
         TraceFolder(file)
     (tmp_path / "rounds.csv").write_text("a,b\n1,2\n")
     with pytest.raises(TraceError, match=r"rounds\.csv, line 1: these are not the columns .* name another folder"):
@@ -286,18 +286,19 @@ def test_a_folder_that_cannot_be_one_is_refused_before_the_run(tmp_path: Path) -
     assert (tmp_path / "rounds.csv").read_text() == "a,b\n1,2\n"
 
 
-def test_a_folder_that_is_gone_when_the_run_is_over_is_said(tmp_path: Path) -> None:
+def test_folder_deleted_during_the_run_raises_trace_error(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
-    profile = TraceFolder(folder)
-    with pytest.raises(TraceError, match="gone cannot be written: No such file"), profile.run(Stats()):
+    traces = TraceFolder(folder)
+    with pytest.raises(TraceError, match="gone cannot be written: No such file"), traces.run(Stats()):
         shutil.rmtree(folder)
 
 
-def test_of_what_was_known_only_the_text_is_written(tmp_path: Path) -> None:
+def test_only_tokens_of_the_text_are_written(tmp_path: Path) -> None:
     stats = Stats(mode="auto", prompt_tokens=3, token_ids=[5, 6, 7, 8])
-    told = [(3, [5, 6], 10.0), (5, [9, 9], 11.0), (5, [7, 8, 4], 12.0)]  # of a stretch of which nothing more was taken
+    # The second commit is of a stretch from which no more tokens were taken.
+    commits = [(3, [5, 6], 10.0), (5, [9, 9], 11.0), (5, [7, 8, 4], 12.0)]
     with TraceFolder(tmp_path).run(stats) as recorder:
-        for position, tokens, now in told:
+        for position, tokens, now in commits:
             recorder.committed(position, Committed([(token, TokenSource.BONUS) for token in tokens]), now)
     rows = read_table(tmp_path, TOKENS)
     assert [(row["position"], row["token"], row["committed_ms"]) for row in rows] == [
@@ -306,11 +307,11 @@ def test_of_what_was_known_only_the_text_is_written(tmp_path: Path) -> None:
     ]
 
 
-def test_a_text_that_nobody_wants_to_the_end_is_no_error(client: VerifierClient, tmp_path: Path) -> None:
-    stats, profile = Stats(), TraceFolder(tmp_path)
+def test_text_closed_early_is_no_error(client: VerifierClient, tmp_path: Path) -> None:
+    stats, traces = Stats(), TraceFolder(tmp_path)
 
     def written() -> Iterator[Committed]:
-        with profile.run(stats) as observer, released(client, TextSession(PROMPT)) as text:
+        with traces.run(stats) as observer, released(client, TextSession(PROMPT)) as text:
             yield from speculate(
                 *(client, toy_drafter(), text, {"max_tokens": 90}, model_info(), stats, Ticks()),
                 mechanisms=LOCKSTEP,
