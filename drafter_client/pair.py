@@ -18,10 +18,11 @@ from drafter_client.generation.observer import Observer
 from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.server_written import served
 from drafter_client.generation.start import speculate
-from drafter_client.generation.text_session import Stop, TextSession
+from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import PATIENCE, Outage, Outages
 from drafter_client.http.responses import ModelInfo, ResponseBounds
+from drafter_client.http.stop import Stop
 from drafter_client.metrics.statistics import Stats
 from drafter_client.modes.auto import Begin, automatic
 from drafter_client.modes.latency_probe import LatencyProbe

@@ -23,7 +23,7 @@ BELOW = {
 # The rooms of a package from the top floor to the ground; "" is the package's own level.
 FLOORS = {
     "speculation": [["policy"], ["drafts", "protocol"], ["acceptance"], ["sampling"], [""]],
-    "verifier_server": [["api/openapi", "api"], ["generation"], ["engine"], ["process"]],
+    "verifier_server": [["process"], ["api/openapi", "api"], ["generation"], ["engine"]],
     "drafter_client": [
         ["cli"],
         ["batch", "display"],

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from backends.vocabulary import Vocabulary
 from drafter_client.generation.detokenize import TextStream
 from drafter_client.generation.observer import Committed
-from drafter_client.generation.text_session import Stop
+from drafter_client.http.stop import Stop
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.options import Options

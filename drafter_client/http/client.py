@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from backends.vocabulary import Vocabulary, difference, first_difference, refusal
 from drafter_client.errors import (
@@ -21,7 +21,6 @@ from drafter_client.errors import (
     VerifierUnreachable,
     VocabularyMismatch,
 )
-from drafter_client.generation.text_session import TextSession
 from drafter_client.http.fields import Fields
 from drafter_client.http.outages import Health, Outages
 from drafter_client.http.responses import STREAM, ModelInfo, PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
@@ -49,6 +48,17 @@ _FIRST_PAUSE = 0.1  # seconds, doubled with every attempt
 
 T = TypeVar("T")
 _compact = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class SessionToOpen(Protocol):
+    """What a text tells the client of its session."""
+
+    prompt_ids: list[int]
+    session_id: str
+    tokens: list[int]  # generated and committed
+
+    def request(self) -> dict[str, Any]:
+        """The fields of `/prefill` and `/generate` that name the session, its prompt and its committed tokens."""
 
 
 class VerifierClient:
@@ -199,7 +209,7 @@ class VerifierClient:
         self.round_trip_ms = min(found)
         return self.round_trip_ms
 
-    def prefill(self, text: TextSession, options: dict[str, Any]) -> PrefillResponse:
+    def prefill(self, text: SessionToOpen, options: dict[str, Any]) -> PrefillResponse:
         """Open the session of a text, or continue it after the tokens that are known. Safe to repeat.
 
         The client makes the session id, so that a retry finds the session that the first attempt opened.
@@ -257,7 +267,7 @@ class VerifierClient:
                 position += len(pushed.tokens)
                 yield pushed
 
-    def generate(self, text: TextSession, options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def generate(self, text: SessionToOpen, options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """A text written by the server: events ("open", …), ("tokens", …) after the known tokens, ("end", summary)."""
         body = json.dumps({"stream": True} | text.request() | options).encode()
         return self._events("/generate", body, self._headers_of(text.session_id))

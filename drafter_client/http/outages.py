@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
-from drafter_client.generation.text_session import Stop
+from drafter_client.http.stop import Stop
 from speculation.errors import (
     EngineError,
     ModelLoading,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from drafter_client.errors import BadKey, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
-from drafter_client.generation.text_session import Stop
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Health, Outage, Outages, is_outage
+from drafter_client.http.stop import Stop
 from drafter_client.http.transport import Reply
 from speculation.errors import (
     EngineError,

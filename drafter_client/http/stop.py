@@ -1,0 +1,44 @@
+"""A flag that ends the waiting for a verifier."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+
+class Stop:
+    """A flag that ends the waiting for a verifier; any thread may set it. It counts as set if `above` is set."""
+
+    def __init__(self, above: "Stop | None" = None) -> None:
+        self._event, self._above = threading.Event(), above
+        self._lock = threading.Lock()
+        self._breaks: list[Callable[[], None]] = []
+
+    def set(self) -> None:
+        with self._lock:
+            self._event.set()
+            breaks = list(self._breaks)
+        for each in breaks:
+            each()
+
+    def is_set(self) -> bool:
+        return self._event.is_set() or (self._above is not None and self._above.is_set())
+
+    def wait(self, seconds: float) -> None:
+        """Return after `seconds`, or as soon as this flag or the one above is set."""
+        with nullcontext() if self._above is None else self._above.breaking(self._event.set):
+            self._event.wait(seconds)
+
+    @contextmanager
+    def breaking(self, abort: Callable[[], None]) -> Iterator[None]:
+        """Within the block, setting the flag calls `abort` in the thread that sets it; at once if it is already set."""
+        with nullcontext() if self._above is None else self._above.breaking(abort):
+            with self._lock:
+                self._breaks.append(abort)
+                already_set = self._event.is_set()
+            if already_set:
+                abort()
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._breaks.remove(abort)
