@@ -59,29 +59,30 @@ class CommittedText:
         """Where to look further, with the chance that the text goes through there, as `expandable_nodes` says."""
         return expandable_nodes(self.tree, self._acceptance_model, self._runner_up, deepest, beyond_fork)
 
-    def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool) -> None:
-        """Lengthen the likeliest path by what followed before, up to `deepest` tokens.
+    def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool) -> bool:
+        """Lengthen the likeliest path with tokens found in the text, up to `deepest` tokens. Return whether it grew.
 
-        `asked`: nodes that the model is looking behind. `always`: else only by what is likelier to stand than what the
-        model would say.
+        `asked`: nodes behind which the draft model is drafting; the path is not lengthened there. `always`: also add
+        tokens that are less likely to be accepted than the draft model's next token. A second call in the same state
+        adds nothing.
         """
         if self.lookup is None:
-            return
+            return False
         path = self.tree.main()
-        tail, tip = [node.token for node in path], self.tip(path)
-        chance = self.chances(path)[-1]
+        tip, grew = self.tip(path), False
         least = 0.0 if always else self._acceptance_model.at_best(self._acceptance_model.recent)
-        while len(tail) < deepest and self.tree.is_open(tip) and tip not in asked:
-            found = self.lookup.predict(tail)
+        while len(path) < deepest and self.tree.is_open(tip) and tip not in asked:
+            found = self.lookup.predict([node.token for node in path])
             if found is None:
-                return
+                break
             node = TreeNode(found.token, found.confidence, tip, found=True)
-            stands = self._acceptance_model.chance(node, self._acceptance_model.recent)
-            chance *= stands
-            if chance < FLOOR or stands < least:
-                return
-            tip.children, tip = [node], node
-            tail.append(node.token)
+            # The whole path's chance, as `chances` has it: another formula would let a second call go on from here.
+            chance = self.chances([*path, node])[-1]
+            if chance < FLOOR or self._acceptance_model.chance(node, self._acceptance_model.recent) < least:
+                break
+            tip.children, tip, grew = [node], node, True
+            path.append(node)
+        return grew
 
     def _advance(self, token: int) -> bool:
         """Take in one token; whether it was expected to be another."""

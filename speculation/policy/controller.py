@@ -310,7 +310,8 @@ class SpeculationController:
             return
         busy = now >= self._due()
         asked = self._step.nodes if self._step is not None and not busy else ()
-        self.text.look_up(self._reach_ahead(now), asked, always=busy or not self._aim)
+        if self.text.look_up(self._reach_ahead(now), asked, always=busy or not self._aim):
+            self._seen = None
 
     def _due(self) -> float:
         """When a step of the verifier has been lost to the draft step under way: it may have to read a prompt first."""

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from backends.scripted import Script
 from speculation.drafts.acceptance_model import AcceptanceModel
+from speculation.drafts.committed_text import CommittedText
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.tree import Prediction, TreeNode
 from speculation.policy.controller import SpeculationController
@@ -76,7 +77,7 @@ def test_while_the_model_reads_a_prompt_drafts_are_looked_up() -> None:
     assert step is not None and step.tails == [[]]
     assert controller.next_guess(41.0) is None
     in_flight_draft = next(filter(None, map(controller.next_guess, range(42, 82))))
-    assert in_flight_draft.drafts == [3, 4] and all(in_flight_draft.found)
+    assert in_flight_draft.drafts == [3, 4, 5] and all(in_flight_draft.found)
     controller.drafted([Prediction(99, 0.9)], 13, 82.0)
     assert [node.token for node in controller.text.tree.main()[:2]] == [3, 4], "what is on its way is not drafted anew"
     assert [child.token for child in controller.text.tree.root.children or ()] == [3, 99]
@@ -112,3 +113,17 @@ def test_a_model_loses_its_credit_by_drafts_that_fall() -> None:
         acceptance_model.fit()
         chances.append(acceptance_model.at_best(acceptance_model.recent))
     assert chances == sorted(chances, reverse=True) and chances[-1] < 0.5
+
+
+def test_looking_up_again_in_the_same_state_adds_nothing() -> None:
+    text = CommittedText([*range(10, 30)] * 3, frozenset(), NgramIndex())
+    for _ in range(8):  # rejections lower the chances, so that the path ends before its greatest depth
+        text.look_up(1, (), always=True)
+        text.commit([99])
+        text.learn()
+    text.commit([10, 11, 12])
+    assert text.look_up(64, (), always=True)
+    found = [node.token for node in text.tree.main()]
+    assert 0 < len(found) < 64
+    assert not text.look_up(64, (), always=True)
+    assert [node.token for node in text.tree.main()] == found
