@@ -32,7 +32,7 @@ _AHEAD = 6  # further draft tokens that a plan considers
 _LONGEST = 96  # greatest length of the draft path
 _WORTH = 0.01  # expected tokens that sending before the last response must gain
 _TICK_MS = 0.05  # resolution of timers: a moment this close has come
-_REPORT_MS, _REPORT_TOKENS = 500.0, 16  # after either, an empty verify request tells the verifier what we know
+_REPORT_MS, _REPORT_TOKENS = 500.0, 16  # after either, an empty verify request acknowledges what is known
 _SHADOW = 8  # committed tokens after which one token is drafted although no draft pays, to measure agreement
 _FIRST_CAP = 6  # draft tokens in a request at first; the cap doubles when as many pay
 
@@ -187,7 +187,7 @@ class SpeculationController:
         goes_on, next_in = self._prospects.rejection_policy
         path = self._path_to_send(now)
         if path is None and self._report_is_due(now):
-            path, goes_on = [], True  # self-continuation goes on: when the next draft will be ready is unknown
+            path, goes_on = [], True  # the verifier self-continues, since the time of the next draft is unknown
         if path is None:
             return None
         in_flight_draft = InFlightDraft(
@@ -318,7 +318,7 @@ class SpeculationController:
         busy = now >= self._step_late_at()
         asked = self._step.nodes if self._step is not None and not busy else ()
         if self.text.look_up(self._deepest(now), asked, always=busy or not self._best_length):
-            self._cached_plan = None
+            self._cached_plan = None  # it was made for the shorter path
 
     def _step_late_at(self) -> float:
         """When the draft step under way is a verifier step late: the draft model may be reading a prompt first."""

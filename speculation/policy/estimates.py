@@ -46,24 +46,24 @@ class Curve:
         # The x of each count on the line: its cost in draft tokens of average cost.
         self._places = [(ms - rising[0]) / per_draft for ms in rising] if per_draft else []
         self._line = Line(0.98, per_draft / rising[0] if len(rising) > 1 and rising[0] else None)
-        self._own: dict[int, Mean] = {}
+        self._means: dict[int, Mean] = {}
 
     def at(self, count: int) -> float:
         """Milliseconds for `count` draft tokens; 0.0 before the first sample."""
         line = self._line.at(self._place(count))
-        own = self._own.get(count)
-        if own is None:
+        mean = self._means.get(count)
+        if mean is None:
             return line
-        return (own.value * own.weight + line * self._TRUST) / (own.weight + self._TRUST)
+        return (mean.value * mean.weight + line * self._TRUST) / (mean.weight + self._TRUST)
 
     def learn(self, count: int, milliseconds: float) -> None:
         """Take in one sample; a spike (a network's hiccup, say) counts as three times the expected time."""
         known = self.at(count)
         usual = min(milliseconds, _SPIKE * known) if known else milliseconds
         self._line.learn(self._place(count), usual)
-        for own in self._own.values():  # times drift for all counts, not only for this one
-            own.fade(0.98)
-        self._own.setdefault(count, Mean(0.9)).learn(usual)
+        for mean in self._means.values():  # times drift for all counts, not only for this one
+            mean.fade(0.98)
+        self._means.setdefault(count, Mean(0.9)).learn(usual)
 
     def _place(self, count: int) -> float:
         return self._places[count] if count < len(self._places) else float(count)

@@ -63,7 +63,7 @@ class ModeSelector:
     _trial: tuple[str, str] | None = None  # the mode on trial, and the mode with the best estimate
     # By mode: `_ratio` of the remembered measurement, and what was measured since.
     _checks: dict[str, tuple[float, ModeMeasurement]] = field(default_factory=dict)
-    _cached: dict[str, RateEstimate] | None = None
+    _cached_estimates: dict[str, RateEstimate] | None = None
 
     @property
     def link_ms(self) -> float:
@@ -92,15 +92,15 @@ class ModeSelector:
         faster = [each for each in others if self._pays(each, mode, left)]
         if faster:
             return min(faster, key=lambda each: self._seconds(each, left))
-        repaid = (each for each in others if self._repays_a_turn(each, mode, left))
-        return self._tried(next(repaid, mode), mode)
+        repaid = (each for each in others if self._repays_a_trial(each, mode, left))
+        return self._start_trial(next(repaid, mode), mode)
 
     def measured(self, mode: str, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
         """Take in a stretch of `tokens` tokens, with its draft tokens compared with the target's choice.
 
         `seconds` 0: the stretch was not timed.
         """
-        self._cached = None
+        self._cached_estimates = None
         self.written += tokens
         if compared:
             self._acceptance(mode).learn(accepted, compared)
@@ -135,7 +135,7 @@ class ModeSelector:
 
     def drafts_in(self, milliseconds: float) -> None:
         """Take in the time of a step of the drafter's draft model."""
-        self.machines, self._cached = replace(self.machines, draft_ms=milliseconds), None
+        self.machines, self._cached_estimates = replace(self.machines, draft_ms=milliseconds), None
 
     def differs(self, round_trip_ms: float) -> bool:
         """Whether this round trip is of another link than the one measured over."""
@@ -145,7 +145,7 @@ class ModeSelector:
         self, round_trip_ms: float, remembered: Mapping[str, ModeMeasurement] | None = None, written: float = 0.0
     ) -> None:
         """Start over on a link with this round trip. `remembered`, `written`: as measured earlier over such a link."""
-        self.machines, self._cached = replace(self.machines, link_ms=round_trip_ms), None
+        self.machines, self._cached_estimates = replace(self.machines, link_ms=round_trip_ms), None
         self.measured_by_mode, self.written = dict(remembered or {}), written
         self._checks = {}
 
@@ -184,13 +184,13 @@ class ModeSelector:
                 rate_now, then = self._estimates[usual].likely, self._estimates[other].likely
                 lost = min(left, _TRIAL) * max(0.0, rate_now / then - 1.0) + rate_now * self._change_seconds()
                 if lost <= _TRIALS * self.written:
-                    return self._tried(other, usual)
+                    return self._start_trial(other, usual)
         return usual
 
-    def _tried(self, other: str, usual: str) -> str:
+    def _start_trial(self, other: str, usual: str) -> str:
         """Start a trial of `other`, although `usual` has the better estimate; return `other`."""
         if other != usual:
-            self.written, self._cached, self._trial = 0.0, None, (other, usual)
+            self.written, self._cached_estimates, self._trial = 0.0, None, (other, usual)
             self.measured_by_mode.pop(other, None)  # not trusted, or no trial would be needed
         return other
 
@@ -215,7 +215,7 @@ class ModeSelector:
         doubted = now.likely * exp(spread(mode, self.machines) * self._unknown(mode) / 2)
         return _CLEAR * (change + self._seconds(other, left)) < left / doubted
 
-    def _repays_a_turn(self, other: str, mode: str, left: int) -> bool:
+    def _repays_a_trial(self, other: str, mode: str, left: int) -> bool:
         """Whether a text with `left` more tokens repays a trial of `other`, which may gain nothing."""
         if not self._measurement(mode).is_turn or not self._could_win(other, mode):
             return False
@@ -234,11 +234,9 @@ class ModeSelector:
             return False
         surprise = abs(log(self._ratio(mode))) / spread(mode, self.machines)
         wanted = TURN * max(1.0, _SURPRISED * (surprise - 1.0))
-        return (
-            min(measurement.tokens, _BELIEVED) >= wanted
-            if measurement.remembered
-            else measurement.tokens >= min(wanted, _TRIAL)
-        )
+        if measurement.remembered:
+            return min(measurement.tokens, _BELIEVED) >= wanted
+        return measurement.tokens >= min(wanted, _TRIAL)
 
     def _high(self, mode: str) -> float:
         """The upper bound of the mode's rate."""
@@ -247,15 +245,15 @@ class ModeSelector:
 
     def _change_seconds(self) -> float:
         """Seconds that a change of mode costs: the other mode sends requests and reads the text."""
-        a_pass = self.machines.pass_ms[0] if self.machines.pass_ms else 0.0
-        return _CHANGE * (self.machines.link_ms + a_pass) / 1e3
+        pass_ms = self.machines.pass_ms[0] if self.machines.pass_ms else 0.0
+        return _CHANGE * (self.machines.link_ms + pass_ms) / 1e3
 
     @property
     def _estimates(self) -> dict[str, RateEstimate]:
         """The present estimate of every mode."""
-        if self._cached is None:
-            self._cached = {mode: self._estimate(mode) for mode in self.modes}
-        return self._cached
+        if self._cached_estimates is None:
+            self._cached_estimates = {mode: self._estimate(mode) for mode in self.modes}
+        return self._cached_estimates
 
     def _estimate(self, mode: str) -> RateEstimate:
         """The prior estimate, scaled by the ratio of the measured to the estimated rate."""

@@ -60,9 +60,8 @@ class VerifierTimeline:
         self._times = times
         self._heard_at, self._position = now, position
         self._draft_due = now - times.link / 2 + next_in_ms  # when the verifier expects a draft
-        self._end_of_all: tuple[float, _PassEnd] | None = (
-            None  # when it was worked out, and the end of all drafts in flight
-        )
+        # A cache: the moment of the computation, and the end of all drafts in flight.
+        self._end_of_all: tuple[float, _PassEnd] | None = None
 
     def news(self, position: int, now: float) -> None:
         """Take in that the committed text has `position` tokens."""

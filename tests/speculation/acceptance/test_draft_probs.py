@@ -110,13 +110,13 @@ def test_invalid_distribution_is_refused_with_its_position(sent: dict[str, float
     assert caught.value.details == {"param": "draft_probs.1"}
 
 
-def test_rounding_is_forgiven() -> None:
+def test_rounded_weights_are_accepted() -> None:
     assert draft_probs.read([{"6": 0.3331, "5": 0.6662}], [5], 100) == [{5: 0.6662, 6: 0.3331}]
 
 
 @pytest.mark.parametrize(("drafts", "most"), [(1, 8192), (64, 8192), (512, 16384)])
-def test_so_many_ids_are_taken_for_all_drafts_together(drafts: int, most: int) -> None:
-    """At least what a drafter sends for so many."""
+def test_number_of_ids_of_a_request_is_limited(drafts: int, most: int) -> None:
+    """The limit is at least what a drafter sends for so many draft tokens."""
     each = most // drafts
     weights = {str(token): 1 / each for token in range(each)}
     assert len(draft_probs.read([weights] * drafts, [5] * drafts, 10_000)) == drafts
@@ -127,6 +127,6 @@ def test_so_many_ids_are_taken_for_all_drafts_together(drafts: int, most: int) -
 
 
 @pytest.mark.parametrize("sent", [[], [{"1": 1.0}], [{"1": 1.0}] * 3])
-def test_there_is_one_for_each_draft(sent: list[dict[str, float]]) -> None:
+def test_each_draft_token_needs_a_distribution(sent: list[dict[str, float]]) -> None:
     with pytest.raises(InvalidRequest, match=f"there are {len(sent)} of them for 2 draft_tokens"):
         draft_probs.read(sent, [1, 1], 100)

@@ -16,7 +16,7 @@ def index_of(tokens: Sequence[int]) -> NgramIndex:
     return index
 
 
-def junk(count: int, kinds: int) -> list[int]:
+def random_tokens(count: int, kinds: int) -> list[int]:
     """Pseudo-random tokens."""
     state, tokens = 1, []
     for _ in range(count):
@@ -90,7 +90,7 @@ def test_confidence_is_the_share_of_right_predictions() -> None:
     repeating = list(range(100, 120)) * 30
     found = index_of(repeating).predict()
     assert found is not None and found.token == repeating[len(repeating) % 20] and found.confidence > 0.9
-    found = index_of(junk(600, kinds=8)).predict()  # every pair of tokens occurs, and predicts nothing
+    found = index_of(random_tokens(600, kinds=8)).predict()  # every pair of tokens occurs, and predicts nothing
     assert found is not None and found.confidence < 0.3
 
 
@@ -99,7 +99,7 @@ def test_confidence_after_a_long_prompt_comes_from_its_last_tokens() -> None:
     last = [9, *range(100, 2097), 100, 101]  # only its end occurred before
     assert len(last) == 2000
     at_once, in_turn = set(), set()
-    for first in ([0, 1] * 500, junk(1000, kinds=2)):
+    for first in ([0, 1] * 500, random_tokens(1000, kinds=2)):
         index = index_of([*first, *last])
         at_once.add(index.predict())
         index = index_of(first)
