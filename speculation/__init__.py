@@ -1,1 +1,1 @@
-"""Pure decisions of speculative decoding: no I/O, no model, no clock of its own."""
+"""The pure decisions of speculative decoding: no I/O, no model, no clock."""

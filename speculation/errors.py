@@ -1,13 +1,13 @@
-"""The errors of the protocol, raised on either end. The verifier maps them to HTTP, the client maps them back.
+"""The errors of the protocol. Either end raises them; the verifier maps them to HTTP, and the client maps them back.
 
 SpecPairError
-+-- RequestError                 what was asked cannot be answered
++-- RequestError                 the request is at fault
 |   +-- InvalidRequest, BodyTooLarge, RequestTimeout, Unauthorized, Forbidden, NotFound, MethodNotAllowed
 |   +-- EmptyPrompt, PromptTooLong, TokenOutOfRange, TooManyDrafts
 |   +-- UnknownSession, SessionConflict, SessionMismatch, ImplicitSessionRefused, SelfContinueRefused
 |   +-- FusedUnavailable, OverlapRefused
 |   +-- PositionInsidePrompt, PositionBeyondCommitted
-+-- ServerError                  what was asked is fine, the verifier cannot do it now
++-- ServerError                  the request is valid, but the verifier cannot serve it now
     +-- ModelLoading, ModelFailed, Overloaded, ShuttingDown, EngineError, InternalError
 """
 
@@ -17,7 +17,7 @@ from speculation.terminal_text import one_line
 
 
 class SpecPairError(Exception):
-    """Base. `code` is the stable name on the wire, `status` the HTTP status, `details` what else a program needs."""
+    """Base class. `code`: stable name on the wire. `status`: HTTP status. `details`: further fields for programs."""
 
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
@@ -29,7 +29,7 @@ class SpecPairError(Exception):
         self.details = details
 
     def body(self) -> dict[str, Any]:
-        """The one shape of an error, as OpenAI-style clients parse it."""
+        """The JSON object of the error, in the shape that OpenAI-style clients parse."""
         return {"error": {"code": self.code, "type": self.type, "message": self.message, **self.details}}
 
 
@@ -154,9 +154,9 @@ _BY_CODE = {cls.code: cls for cls in _tree(SpecPairError)}
 
 
 def from_body(status: int, body: Any) -> SpecPairError:
-    """The error a reply carries. Replies of another shape (a proxy's page, say) become a generic one.
+    """The error in a reply. A reply of another shape (a proxy's page, say) becomes a generic error.
 
-    The message is one line that a terminal can show: whatever answers may send anything.
+    The message becomes one line that is safe for a terminal, because the other end may send anything.
     """
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):

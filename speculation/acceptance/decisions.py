@@ -1,4 +1,4 @@
-"""Why a token is where it is: the numbers behind each ruling, for those who asked to see them."""
+"""Explain why each token was committed: the numbers behind each ruling, for requests with `explain`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -8,7 +8,7 @@ from speculation.acceptance import rejection_sampling
 from speculation.acceptance.draft_probs import Weights, normalised
 from speculation.acceptance.strategies import Odds, Rule, Ruling, Strategy
 from speculation.sampling import gumbel
-from speculation.sampling.distribution import probabilities, told
+from speculation.sampling.distribution import probabilities, reported_sampling
 from speculation.sampling.sampling import Logits, Row
 
 Verdict = Literal["accepted", "rejected", "own"]
@@ -17,22 +17,22 @@ VERDICTS: tuple[Verdict, ...] = ("accepted", "rejected", "own")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One committed token.
+    """The decision on one committed token.
 
-    Probabilities of the target are those after the session's filters; where it takes the argmax (temperature 0), those
-    at temperature 1 without filters, since the others would be 0 and 1.
+    The target's probabilities are those after the session's filters. Where the target takes the argmax (temperature 0),
+    they are those at temperature 1 without filters, because the filtered ones would be 0 and 1.
     """
 
     token: int
-    p: float  # the target's probability of it
-    draft: int | None  # the draft that was judged there
-    draft_p: float | None  # the target's probability of that
-    q: float | None  # the probability with which it was drafted, where that was sent
-    drawn: float | None  # probabilistic: the coin; coupled: the number behind the noise of the draft; in [0, 1)
-    verdict: Verdict  # on the draft; own: there was none
+    p: float  # the target's probability of `token`
+    draft: int | None  # the draft token that was judged at this position
+    draft_p: float | None  # the target's probability of `draft`
+    q: float | None  # the drafter's probability of `draft`, where it was sent
+    drawn: float | None  # in [0, 1); probabilistic: the coin; coupled: the uniform number behind the noise of `draft`
+    verdict: Verdict  # on `draft`; own: there was none
 
     def body(self) -> dict[str, Any]:
-        """As replies carry it."""
+        """The JSON object of replies."""
         return asdict(self)
 
 
@@ -44,22 +44,22 @@ def explain(
     position: int,
     proposals: Sequence[Weights] = (),
 ) -> list[Decision]:
-    """What was behind `rulings`, which `acceptance.judge` made of the same drafts and rows."""
+    """The decisions behind `rulings`, which `strategies.judge` made from the other arguments, the same ones."""
     decisions = []
-    for at, (token, stands, odds) in enumerate(rulings):
+    for at, (token, accepted, odds) in enumerate(rulings):
         if at >= len(drafts):
             decisions.append(Decision(token, _odds(rule, rows[at], token, token).token, None, None, None, None, "own"))
             continue
         draft = drafts[at]
         p, draft_p = odds or _odds(rule, rows[at], token, draft)
         q = normalised(proposals[at])[draft] if at < len(proposals) else None
-        verdict: Verdict = "accepted" if stands else "rejected"
+        verdict: Verdict = "accepted" if accepted else "rejected"
         decisions.append(Decision(token, p, draft, draft_p, q, _drawn(rule, draft, position + at), verdict))
     return decisions
 
 
 def _odds(rule: Rule, row: Row, token: int, draft: int) -> Odds:
-    p = probabilities(row, told(rule.sampling))
+    p = probabilities(row, reported_sampling(rule.sampling))
     return Odds(float(p[token]), float(p[draft]))
 
 

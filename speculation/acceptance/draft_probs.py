@@ -1,8 +1,8 @@
-"""What a draft was drawn from, q: a few ids with their weights, small enough to travel with the draft.
+"""The distribution q of a drawn draft token: a few ids with weights, small enough to travel in the verify request.
 
-A drafter's distribution is cut to its likeliest ids and rounded, and the draft is drawn from exactly what is sent: so q
-is whole, however little of the drafter's own distribution it is. Both ends normalise the weights by the same exactly
-rounded sum, and so have the very same q.
+A drafter's distribution is cut to its likeliest ids and rounded, and the draft token is drawn from exactly what is
+sent. So q is complete, however small a part of the drafter's distribution it covers. Both ends normalise the weights by
+the same exactly rounded sum, and so have exactly the same q.
 """
 
 import math
@@ -19,23 +19,23 @@ from speculation.sampling.top_logits import TopLogits
 
 Weights = Mapping[int, float]  # by token id, ascending; they sum to 1 but for rounding
 
-MOST_IDS = 8192  # of all drafts of a guess that are taken, or what a drafter sends of so many if that is more
-_IDS = 32  # that a drafter sends at most: less likely ones hardly ever make a difference
-_LEAST = 1e-5  # weight of an id that is worth sending
-_DIGITS = 6  # significant ones
-_OFF = 1e-3  # that the weights may sum to beside 1: rounding takes less, a mistake more
+MOST_IDS = 8192  # most ids of a verify request, unless `_IDS` for each draft token are more
+_IDS = 32  # most ids that a drafter sends for a draft token; less likely ids hardly ever make a difference
+_LEAST = 1e-5  # least weight of an id that is sent
+_DIGITS = 6  # significant digits of a weight
+_OFF = 1e-3  # tolerance of the weights' sum around 1; rounding stays far below it
 
 
 def normalised(weights: Weights) -> dict[int, float]:
-    """The probabilities that `weights` stand for."""
+    """`weights` divided by their sum."""
     total = math.fsum(weights.values())
     return {token: weight / total for token, weight in weights.items()}
 
 
 def propose(row: Row, sampling: Sampling) -> Weights:
-    """What to draw a draft from: the row's likeliest ids under `sampling`, cut and rounded; one where it is greedy.
+    """The distribution to draw a draft token from: the row's likeliest ids under `sampling`, cut and rounded.
 
-    Raises ValueError where the row holds a NaN or no finite value.
+    A single id where `sampling` is greedy. Raises ValueError where the row holds a NaN or no finite value.
     """
     if isinstance(row, TopLogits):
         row.check()
@@ -55,13 +55,13 @@ def propose(row: Row, sampling: Sampling) -> Weights:
 
 
 def drawn_from(weights: Weights, seed: int, position: int) -> int:
-    """The draft for `position`."""
+    """The draft token for `position`, drawn from `weights`."""
     u = gumbel.uniform(gumbel.row_key(seed, position, Purpose.DRAFT))
     return list(weights)[draw(np.fromiter(weights.values(), np.float64), u)]
 
 
 def read(sent: Sequence[Mapping[str, float]], drafts: Sequence[int], vocabulary_size: int) -> list[Weights]:
-    """What came with a guess as `draft_probs`. Raises InvalidRequest that names the position and what is wrong."""
+    """Read `draft_probs` of a verify request. Raises InvalidRequest that names the item and what is wrong with it."""
     if len(sent) != len(drafts):
         raise InvalidRequest(
             f"draft_probs: there are {len(sent)} of them for {len(drafts)} draft_tokens: send one for each",
@@ -100,7 +100,7 @@ def _read(name: str, sent: Mapping[str, float], draft: int, vocabulary_size: int
 
 
 def _mass(row: Row, sampling: Sampling, top: float) -> float:
-    """Of all ids, where that of one with the scaled logit `top` is 1."""
+    """Unnormalised mass of all ids, in units of that of an id with the scaled logit `top`."""
     if isinstance(row, TopLogits) and row.temperature == sampling.softmax_temperature:
         return math.exp(min(row.log_sum - top, 700.0))  # far beyond any vocabulary, within float64
     logits = row.whole() if isinstance(row, TopLogits) else row

@@ -1,11 +1,11 @@
-"""Acceptance by a coin: drafts from q, tokens from p.
+"""Rejection sampling: accept draft tokens drawn from q so that the committed tokens are samples of p.
 
-A draft d, drawn from q(d), is accepted with probability min(1, p(d) / q(d)); in place of one that is not comes a token
-of the residual, max(0, p - q) normalised. Whatever q is, the token that stands there in the end is a sample of p
-(Leviathan, Kalman, Matias, arXiv 2211.17192; Chen et al., arXiv 2302.01318).
+A draft token d, drawn from q, is accepted with probability min(1, p(d) / q(d)). Otherwise the recovered token is drawn
+from the residual, max(0, p - q) normalised. Whatever q is, the committed token is a sample of p (Leviathan, Kalman,
+Matias, arXiv 2211.17192; Chen et al., arXiv 2302.01318).
 
-This needs q whole, the very p that tokens are drawn from (after the filters), and draft, coin and residual
-independent of each other: each has noise of its own (`noise.Purpose`).
+This needs the complete q, the same p that tokens are drawn from (after the filters), and independent noise for draft,
+coin and residual (`gumbel.Purpose`).
 """
 
 import numpy as np
@@ -18,21 +18,21 @@ from speculation.sampling.gumbel import Purpose
 
 
 def coin(seed: int, position: int) -> float:
-    """The number in [0, 1) that decides about a draft at `position`."""
+    """The uniform number in [0, 1) that decides on the draft token at `position`."""
     return gumbel.uniform(gumbel.row_key(seed, position, Purpose.COIN))
 
 
 def decide(p: NDArray[np.float64], draft: int, proposal: Weights, seed: int, position: int) -> int:
-    """The token at `position`: the draft if it stands, else one of the residual.
+    """The token at `position`: the draft token if accepted, else one drawn from the residual.
 
-    `p` is the target's distribution, shape (vocab,); `proposal` the one that `draft` was drawn from.
+    `p`: the target's distribution, float64 of shape (vocab,). `proposal`: the distribution that `draft` was drawn from.
     """
     q = normalised(proposal)
     if coin(seed, position) * q[draft] < p[draft]:
         return draft
-    rest = p.copy()
+    residual = p.copy()
     for token, probability in q.items():
-        rest[token] = max(0.0, rest[token] - probability)
-    if not rest.any():  # p exceeds q nowhere: they are one distribution but for rounding, and then p is as good
-        rest = p
-    return draw(rest, gumbel.uniform(gumbel.row_key(seed, position, Purpose.RESIDUAL)))
+        residual[token] = max(0.0, residual[token] - probability)
+    if not residual.any():  # p and q are equal but for rounding, so a sample of p serves as well
+        residual = p
+    return draw(residual, gumbel.uniform(gumbel.row_key(seed, position, Purpose.RESIDUAL)))

@@ -1,4 +1,4 @@
-"""Which drafts stand: the strategies, and the one loop that judges a guess by any of them."""
+"""The acceptance strategies, and the one loop that judges a draft by any of them."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -8,88 +8,88 @@ from typing import NamedTuple
 
 from speculation.acceptance import rejection_sampling
 from speculation.acceptance.draft_probs import Weights
-from speculation.sampling.distribution import probabilities, told
+from speculation.sampling.distribution import probabilities, reported_sampling
 from speculation.sampling.sampling import Logits, Row, Sampling, choose
 
 
 class Strategy(StrEnum):
-    """Rule by which a draft is accepted. Where it falls, a token of the target's takes its place."""
+    """Rule by which a draft token is accepted. A rejected one is replaced by a recovered token from the target."""
 
-    # Iff it equals the token that the target draws with the shared noise (its argmax at temperature 0). Exact: a
-    # sample of the target, and the same one whatever is drafted. Daliri, Musco, Suresh, arXiv 2408.07978.
+    # Accepted iff it equals the token that the target draws with the shared noise (the argmax at temperature 0). Exact:
+    # the output is a sample of the target, and the same one for any drafts. Daliri, Musco, Suresh, arXiv 2408.07978.
     COUPLED = "coupled"
-    # Iff it equals the target's argmax, whatever the temperature. Exact for temperature 0, which it amounts to.
+    # Accepted iff it equals the target's argmax, at any temperature. Exact for temperature 0, which it amounts to.
     DETERMINISTIC = "deterministic"
-    # Never: the target's own argmax, one token a guess. Exact as the former; for debugging.
+    # Never accepted: the target's argmax, one token a request. Exact like `deterministic`; for debugging.
     GREEDY = "greedy"
-    # With probability min(1, p / q), else a token of the residual. Exact: a sample of the target, another one with
-    # other drafts. Leviathan, Kalman, Matias, arXiv 2211.17192; Chen et al., arXiv 2302.01318.
+    # Accepted with probability min(1, p / q), else a token of the residual. Exact: the output is a sample of the
+    # target, another one for other drafts. Leviathan, Kalman, Matias, arXiv 2211.17192; Chen et al., arXiv 2302.01318.
     PROBABILISTIC = "probabilistic"
-    # While the target gives it more than a threshold, or draws it with the shared noise. Lossy: the text leans to what
-    # the drafter says. Compare typical acceptance in Medusa, arXiv 2401.10774.
+    # Accepted if the target's probability of it exceeds a threshold, or the target draws it with the shared noise.
+    # Lossy: the output is biased towards the drafter. Compare typical acceptance in Medusa, arXiv 2401.10774.
     THRESHOLD = "threshold"
 
     @property
     def draws(self) -> bool:
-        """Whether each draft is drawn from a distribution that is sent with it; a drawn one is always sent."""
+        """Whether draft tokens are drawn from distributions that are sent along. Each drawn token must be sent."""
         return self is Strategy.PROBABILISTIC
 
     @property
     def extends(self) -> bool:
-        """Whether a draft that equals a committed token would have stood there, so that what follows may be judged.
+        """Whether a draft token that equals a committed token counts as accepted, so that the rest is judged.
 
-        Where it would not (greedy), or need not have (a coin, a lossy threshold), a guess that begins before the end
-        of the text is an old one, come late or again: more of it must not move the text on.
+        With the others it would not (greedy), or not for certain (a coin, a lossy threshold). Then a draft that begins
+        before the end of the text is late or repeated, and the rest of it must not extend the text.
         """
         return self in (Strategy.COUPLED, Strategy.DETERMINISTIC)
 
 
-# The text is the same whatever is drafted (the word is that of arXiv 2408.07978). With the others it depends on which
-# of its tokens come from guesses, and would depend on timing if several guesses were under way, or none was waited for.
+# The text is the same for any drafts (the term is from arXiv 2408.07978). With the other strategies it depends on which
+# tokens were drafted. So with several drafts in flight, or with self-continuation, it would depend on timing.
 DRAFTER_INVARIANT = frozenset({Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY})
 
 
 def effective_sampling(strategy: Strategy, sampling: Sampling) -> Sampling:
-    """What the target samples with under `strategy`."""
+    """The target's sampling settings under `strategy`."""
     argmax = strategy in (Strategy.DETERMINISTIC, Strategy.GREEDY)
     return replace(sampling, temperature=0.0) if argmax else sampling
 
 
 class Odds(NamedTuple):
-    """What the target gives the token that stands at a place, and the draft that was judged there."""
+    """The target's probabilities of the committed token and of the draft token that was judged at its position."""
 
     token: float
     draft: float
 
 
 class Ruling(NamedTuple):
-    """The token at a position, and whether it is the draft: then the next one is judged."""
+    """The ruling at one position. After an accepted draft token the next one is judged."""
 
     token: int
-    stands: bool
-    odds: Odds | None = None  # as told in decisions, where the rule worked them out
+    stands: bool  # whether `token` is the draft token, accepted
+    odds: Odds | None = None  # for decisions, where the rule computed them
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A strategy with its settings. `sampling` is what the target samples with (`effective_sampling`)."""
+    """A strategy with its settings. `sampling`: the target's settings, from `effective_sampling`."""
 
     strategy: Strategy
     sampling: Sampling
-    threshold: float = 0.0  # for that strategy; a draft stands that is likelier
+    threshold: float = 0.0  # for that strategy; a likelier draft token is accepted
 
     def weigh(self, row: Row, position: int, draft: int, proposal: Weights | None) -> tuple[int, Odds | None]:
-        """The token at `position`, given the row of logits there, by a strategy that weighs drafts; and the odds.
+        """The token at `position` by a strategy that uses probabilities, given the row of logits there; and the odds.
 
-        `proposal`: what the draft was drawn from; None: it was not drawn, which is to say, from itself alone.
+        `proposal`: the distribution that `draft` was drawn from; None: it was chosen, which is q = 1 for `draft`.
         """
         if self.strategy is Strategy.PROBABILISTIC:
             p = probabilities(row, self.sampling)
             token = rejection_sampling.decide(p, draft, proposal or {draft: 1.0}, self.sampling.seed, position)
-            if self.sampling.greedy:  # these are 0 and 1
+            if self.sampling.greedy:  # the probabilities are 0 and 1, which explain nothing
                 return token, None
         else:
-            p = probabilities(row, told(self.sampling))
+            p = probabilities(row, reported_sampling(self.sampling))
             token = draft if p[draft] > self.threshold else choose(row, self.sampling, position)
         return token, Odds(float(p[token]), float(p[draft]))
 
@@ -102,11 +102,11 @@ def judge(
     ends: AbstractSet[int],
     proposals: Sequence[Weights] = (),
 ) -> list[Ruling]:
-    """The tokens from `position` on: the drafts that stand, then one of the target's own.
+    """The rulings from `position` on: the accepted draft tokens, then a recovered or bonus token from the target.
 
-    There are len(drafts) + 1 rows, logits of shape (vocab,) or their heads: row i follows drafts[:i]. Rows behind the
-    first draft that falls are not looked at: they continue a text that does not exist. Stops after an end token.
-    `proposals`: what each draft was drawn from, or nothing.
+    `rows`: len(drafts) + 1 rows of logits, each of shape (vocab,) or a TopLogits; row i follows drafts[:i]. Rows behind
+    the first rejected draft token are ignored, because they continue a text that does not exist. Stops after an end
+    token. `proposals`: the distribution that each draft token was drawn from, or empty.
     """
     sampling = rule.sampling
     weighs, accepts = rule.strategy not in DRAFTER_INVARIANT, rule.strategy is not Strategy.GREEDY
@@ -117,10 +117,10 @@ def judge(
             token, odds = rule.weigh(row, position + at, draft, proposals[at] if at < len(proposals) else None)
         else:
             token = choose(row, sampling, position + at)
-        # Whatever the rule went by: where the token is the draft, what was drafted behind it goes on from the text.
-        stands = accepts and token == draft
-        rulings.append(Ruling(token, stands, odds))
-        if token in ends or not stands:
+        # Under any rule: if the token equals the draft token, the rest of the draft continues the text.
+        accepted = accepts and token == draft
+        rulings.append(Ruling(token, accepted, odds))
+        if token in ends or not accepted:
             break
     return rulings
 

@@ -1,15 +1,15 @@
-"""How far drafts are believed: those of the draft model and those that were looked up, each by how its own fared."""
+"""Learn how likely draft tokens are accepted, separately for the draft model's and for those found by lookup."""
 
 from collections.abc import Sequence
 
 from speculation.drafts.calibration import Calibration
 from speculation.drafts.tree import TreeNode
 
-_AT_BEST, _TRIES = 0.97, 4.0  # what a model is given credit for, and by how many drafts it has to lose it
+_AT_BEST, _TRIES = 0.97, 4.0  # optimistic prior of a draft model's acceptance, and the tokens that it counts for
 
 
 class AcceptanceModel:
-    """A calibration for each kind of draft. How the last ones went counts for either."""
+    """A calibration for each kind of draft token. Both share the outcomes of the most recent tokens."""
 
     def __init__(self) -> None:
         self.model = Calibration()
@@ -17,19 +17,19 @@ class AcceptanceModel:
 
     @property
     def recent(self) -> float:
-        """How the last drafts went, of either kind: from -1 (all fell) to 1 (all stood)."""
+        """Fading mean outcome of the last draft tokens of both kinds, from -1 (rejected) to 1 (accepted)."""
         return self.model.recent
 
-    def then(self, recent: float, stood: bool) -> float:
-        """`recent` after one more draft."""
-        return self.model.then(recent, stood)
+    def then(self, recent: float, accepted: bool) -> float:
+        """`recent` after one more draft token."""
+        return self.model.then(recent, accepted)
 
     def chance(self, node: TreeNode, recent: float) -> float:
-        """Chance that the draft at `node` stands where all before it are right."""
+        """Chance that the draft token at `node` is accepted if all before it are."""
         return self._of(node).chance(node.confidence, recent)
 
     def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
-        """Chance, for each node of a path and for so many more behind them, that it stands with all before it."""
+        """For each node of a path, and for `ahead` tokens behind it: chance that it and all before it are accepted."""
         found = [node.found for node in path]
         if not any(found):
             return self.model.path([node.confidence for node in path], ahead)
@@ -44,18 +44,18 @@ class AcceptanceModel:
         return chances
 
     def at_best(self, recent: float) -> float:
-        """Chance that the model's next draft stands, whatever it says: thought high while it was hardly compared."""
+        """Chance that the draft model's next token is accepted; optimistic while few of its tokens were compared."""
         tried, known = self.model.count, self.model.chance_of_any(recent)
         return (known * tried + _AT_BEST * _TRIES) / (tried + _TRIES)
 
-    def learn(self, node: TreeNode, stood: bool) -> None:
-        """Take in one outcome; `fit` makes it count."""
-        self._of(node).learn(node.confidence, stood)
+    def learn(self, node: TreeNode, accepted: bool) -> None:
+        """Take in one outcome. It counts from the next `fit` on."""
+        self._of(node).learn(node.confidence, accepted)
         recent = self._of(node).recent
         self.model.recent = self.lookup.recent = recent
 
     def fit(self) -> None:
-        """Believe drafts as far as those did that were compared."""
+        """Refit both calibrations to the outcomes."""
         self.model.fit()
         self.lookup.fit()
 

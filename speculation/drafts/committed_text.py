@@ -1,4 +1,4 @@
-"""The text as far as it is known, the drafts behind it, and how far such drafts can be believed."""
+"""The committed text with the draft tree behind it and the acceptance model learnt from it."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -10,89 +10,89 @@ from speculation.drafts.tree import DraftTree, TreeNode
 
 
 class CommittedText:
-    """Grows as tokens are committed, and compares them with what was expected."""
+    """The committed text. Each committed token is compared with the draft tree, which teaches the acceptance model."""
 
     def __init__(self, tokens: Sequence[int], ends: AbstractSet[int], lookup: NgramIndex | None = None) -> None:
-        """`tokens`: prompt and what is committed. `ends`: tokens that end it. `lookup`: of a beginning of it."""
+        """`tokens`: the committed text, prompt included. `ends`: end tokens. `lookup`: index of a beginning of it."""
         self.known = list(tokens)
         self.tree = DraftTree(ends)
-        self.mispredicted = self.next_draft_ready = (
-            0  # tokens that were not expected; of them, those with drafts ready behind them
-        )
-        self.untested = 0  # tokens committed since one was compared with a draft of the model
-        self.ready = 0.0  # fading share of misses behind which drafts were ready
-        self._runner_up = 0.4  # fading share of misses in which the second choice was right
+        self.mispredicted = 0  # times that the target chose another token than was drafted
+        self.next_draft_ready = 0  # how often of these a draft was ready behind that token
+        self.untested = 0  # tokens committed since the last comparison with a token of the draft model
+        self.ready = 0.0  # fading share of rejections after which a draft was ready
+        self._runner_up = 0.4  # fading share of rejections in which the runner-up was right
         self._acceptance_model = AcceptanceModel()
         self.lookup = lookup
         if lookup is not None:
             lookup.extend(self.known[len(lookup) :])
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """Take in tokens that follow those known."""
+        """Append committed tokens."""
         if self.lookup is not None:
             self.lookup.extend(tokens)
-        missed = [token for token in tokens if self._advance(token)]
-        if missed:
+        mispredicted = [token for token in tokens if self._advance(token)]
+        if mispredicted:
             ready = bool(self.tree.root.children)
             self.mispredicted += 1
             self.next_draft_ready += ready
             self.ready += 0.1 * (ready - self.ready)
 
     def learn(self) -> None:
-        """Believe drafts as far as those did that were compared. It takes longer than all the rest."""
+        """Refit the acceptance model to the compared draft tokens. This takes longer than all other methods."""
         self._acceptance_model.fit()
 
     def tip(self, main: Sequence[TreeNode]) -> TreeNode:
-        """Where the likeliest path, `tree.main()`, goes on."""
+        """The last node of the likeliest path `main`, which is `tree.main()`; the root where that is empty."""
         return main[-1] if main else self.tree.root
 
     def chances(self, path: Sequence[TreeNode] = (), ahead: int = 0) -> list[float]:
-        """`[k]`: that the first k drafts of a path from the root stand, and of so many more behind them."""
+        """`[k]`: chance that the first k draft tokens of a path from the root, and of `ahead` more, are accepted."""
         return [1.0, *self._acceptance_model.path(path, ahead)]
 
     @property
     def typical(self) -> float:
-        """Chance that a draft of the model stands of which nothing is known."""
+        """Chance that the draft model's next token is accepted, its confidence not being known."""
         return self._acceptance_model.model.typical
 
     def places(self, deepest: int, beyond_fork: int) -> list[tuple[float, TreeNode]]:
-        """Where to look further, with the chance that the text goes through there, as `expandable_nodes` says."""
+        """Nodes to expand with their chances, as `expandable_nodes` returns them."""
         return expandable_nodes(self.tree, self._acceptance_model, self._runner_up, deepest, beyond_fork)
 
-    def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool) -> None:
-        """Lengthen the likeliest path by what followed before, up to `deepest` tokens.
+    def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool) -> bool:
+        """Lengthen the likeliest path with tokens found in the text, up to `deepest` tokens. Return whether it grew.
 
-        `asked`: nodes that the model is looking behind. `always`: else only by what is likelier to stand than what the
-        model would say.
+        `asked`: nodes behind which the draft model is drafting; the path is not lengthened there. `always`: also add
+        tokens that are less likely to be accepted than the draft model's next token. A second call in the same state
+        adds nothing.
         """
         if self.lookup is None:
-            return
+            return False
         path = self.tree.main()
-        tail, tip = [node.token for node in path], self.tip(path)
-        chance = self.chances(path)[-1]
+        tip, grew = self.tip(path), False
         least = 0.0 if always else self._acceptance_model.at_best(self._acceptance_model.recent)
-        while len(tail) < deepest and self.tree.is_open(tip) and tip not in asked:
-            found = self.lookup.predict(tail)
+        while len(path) < deepest and self.tree.is_open(tip) and tip not in asked:
+            found = self.lookup.predict([node.token for node in path])
             if found is None:
-                return
+                break
             node = TreeNode(found.token, found.confidence, tip, found=True)
-            stands = self._acceptance_model.chance(node, self._acceptance_model.recent)
-            chance *= stands
-            if chance < FLOOR or stands < least:
-                return
-            tip.children, tip = [node], node
-            tail.append(node.token)
+            # The whole path's chance, as `chances` has it: another formula would let a second call go on from here.
+            chance = self.chances([*path, node])[-1]
+            if chance < FLOOR or self._acceptance_model.chance(node, self._acceptance_model.recent) < least:
+                break
+            tip.children, tip, grew = [node], node, True
+            path.append(node)
+        return grew
 
     def _advance(self, token: int) -> bool:
-        """Take in one token; whether it was expected to be another."""
+        """Append one token; return whether another one had been drafted in its place."""
         expected = self.tree.advance(token)
         self.known.append(token)
         if not expected:
             self.untested += 1
             return False
         self.untested = self.untested + 1 if expected[0].found else 0
-        stood = expected[0].token == token
-        self._acceptance_model.learn(expected[0], stood)
-        if not stood and len(expected) > 1:
+        accepted = expected[0].token == token
+        self._acceptance_model.learn(expected[0], accepted)
+        if not accepted and len(expected) > 1:
             self._runner_up += 0.05 * ((expected[1].token == token) - self._runner_up)
-        return not stood
+        return not accepted

@@ -1,33 +1,34 @@
-"""What a text says next, looked up in the text itself: where its last tokens stood before, and what followed there.
+"""Predict the next token by n-gram lookup.
 
-Prompt lookup decoding, found independently by several (Saxena 2023; Yang et al., "Inference with reference", arXiv
-2304.04487). It needs no model, and is good where a text repeats its prompt or itself: editing, summarising, code.
+If the last tokens occurred earlier in the text, what followed them is drafted. This is prompt lookup decoding, which
+several authors published independently (Saxena 2023; Yang et al., "Inference with reference", arXiv 2304.04487). It
+needs no model, and works where a text repeats its prompt or itself: editing, summarising, code.
 
-The longer the match, the likelier the text goes on as it did there. How likely is not guessed but counted: the index
-predicts every token that is added to it, the prompt's too, and remembers how often it was right, by length of match.
+The longer the match, the likelier the text continues in the same way. The chance is measured: the index predicts every
+token that is added to it, those of the prompt too, and counts how often it was right, by length of match.
 """
 
 from collections.abc import Sequence
 
 from speculation.drafts.tree import Prediction
 
-_SIZES = (4, 3, 2, 1)  # tokens by which places are looked up, the longest first
+_SIZES = (4, 3, 2, 1)  # lengths of the indexed n-grams, the longest first
 _LONGEST = 32  # tokens of a match that count
-_PLACES = 4  # latest places that are compared
-_TRIED = 2000  # latest tokens of what is added that are predicted first: of a long prompt that is enough
-_KEEP = 0.995
-_PRIOR = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8)  # chance of being right, by bits of the match's length
-_BELIEF = 4.0  # predictions that the prior counts for
+_PLACES = 4  # latest occurrences that are compared
+_TRIED = 2000  # latest tokens of an addition that are predicted first, which is enough of a long prompt
+_KEEP = 0.995  # factor by which old counts fade with each prediction
+_PRIOR = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8)  # chance of a right prediction, by bit length of the match's length
+_PRIOR_WEIGHT = 4.0  # predictions that the prior counts for
 
 
 class NgramIndex:
-    """The text so far, and where each of its n-grams stands. Adding a token takes some microseconds."""
+    """The text so far and the places of its n-grams. Adding a token takes some microseconds."""
 
     def __init__(self) -> None:
         self._text: list[int] = []
-        self._places: dict[tuple[int, ...], list[int]] = {}  # n-gram -> where the token behind it stands
-        self._right = [_BELIEF * chance for chance in _PRIOR]
-        self._tried = [_BELIEF] * len(_PRIOR)
+        self._places: dict[tuple[int, ...], list[int]] = {}  # n-gram -> places of the token behind it
+        self._right = [_PRIOR_WEIGHT * chance for chance in _PRIOR]
+        self._tried = [_PRIOR_WEIGHT] * len(_PRIOR)
 
     def __len__(self) -> int:
         return len(self._text)
@@ -44,7 +45,7 @@ class NgramIndex:
                     self._places.setdefault(tuple(self._text[-size:]), []).append(end)
 
     def predict(self, tail: Sequence[int] = ()) -> Prediction | None:
-        """What follows the text and `tail`, with the chance of that and a second choice; None: nothing is known."""
+        """The likeliest token behind the text and `tail`, with its chance and a runner-up; None: there is no match."""
         found = self._found(tail, choices=2)
         if not found:
             return None
@@ -54,9 +55,9 @@ class NgramIndex:
         return Prediction(token, self._right[level] / self._tried[level], second)
 
     def _found(self, tail: Sequence[int], choices: int) -> list[tuple[int, int]]:
-        """(length of the match, token behind it) of the latest places, the longest first and then the latest.
+        """(length of the match, token behind it) of the latest matches, the longest first, then the latest.
 
-        Shorter matches are looked for until there are so many different tokens.
+        Shorter n-grams are searched until `choices` different tokens are found.
         """
         whole = len(self._text) + len(tail)
         recent = [*self._text[-_LONGEST:], *tail][-_LONGEST:]
@@ -67,7 +68,7 @@ class NgramIndex:
             places = self._places.get(tuple(recent[-size:]), ())
             latest = [place for place in places[-_PLACES - 1 :] if place < whole][::-1][:_PLACES]
             matches = [(self._match(place, recent, size), self._at(place, tail)) for place in latest]
-            found += sorted(matches, key=lambda match: -match[0])  # stable: of equal ones, the latest first
+            found += sorted(matches, key=lambda match: -match[0])  # a stable sort: of equal lengths, the latest first
         return found
 
     def _at(self, place: int, tail: Sequence[int]) -> int:
@@ -75,7 +76,7 @@ class NgramIndex:
         return self._text[place] if place < held else tail[place - held]
 
     def _match(self, place: int, recent: Sequence[int], length: int) -> int:
-        """How many tokens before `place` are the latest ones, given that `length` are."""
+        """Length of the match between the tokens before `place` and the end of `recent`; at least `length`."""
         most = min(len(recent), place)
         while length < most and self._text[place - length - 1] == recent[-length - 1]:
             length += 1

@@ -1,8 +1,8 @@
-"""What was drafted ahead: a tree of possible continuations of the committed text.
+"""The draft tree: possible continuations of the committed text.
 
-The root stands for the committed text. Below a node lie the tokens that may follow it: first the drafter's own
-choice, then its runner-up, which is what the target most often says instead. The line of first choices is the path
-that guesses are made of; the rest are continuations prepared for corrections.
+The root represents the committed text. The children of a node are the tokens that may follow it: first the drafter's
+choice, then its runner-up, which is what the target most often chooses instead. The path of first choices becomes the
+draft; the other branches are prepared for recovered tokens.
 """
 
 from collections.abc import Set as AbstractSet
@@ -12,9 +12,9 @@ from speculation.acceptance.draft_probs import Weights
 
 
 class Prediction(NamedTuple):
-    """What the drafter expects next: its choice and its own probability of it, and the token it would take instead.
+    """The drafter's next token, its probability of that token, and the runner-up.
 
-    `probs`: what the choice was drawn from, where it was drawn and not chosen.
+    `probs`: the distribution that the token was drawn from, where it was drawn; None where it was chosen.
     """
 
     token: int
@@ -24,9 +24,10 @@ class Prediction(NamedTuple):
 
 
 class TreeNode:
-    """A token behind all those above it. `children` is None until it is known what is expected next.
+    """A token behind all those above it. `children` is None until the node is expanded.
 
-    `found`: it was looked up in the text, and the draft model was not asked. `probs`: what it was drawn from, if so.
+    `found`: the token was looked up in the text, without the draft model. `probs`: the distribution that the token was
+    drawn from, where it was drawn.
     """
 
     __slots__ = ("children", "confidence", "found", "parent", "probs", "token")
@@ -44,21 +45,21 @@ class TreeNode:
 
 
 class DraftTree:
-    """Grows at its leaves as drafts come, and moves its root along as text is committed."""
+    """A tree that grows at its leaves as tokens are drafted, and whose root advances as tokens are committed."""
 
     def __init__(self, ends: AbstractSet[int]) -> None:
-        """`ends`: tokens that end a text, behind which nothing is drafted."""
+        """`ends`: end tokens, behind which nothing is drafted."""
         self._ends = ends
         self.root = TreeNode(-1, 1.0, None)
 
     def is_open(self, node: TreeNode) -> bool:
-        """Whether `node` can be looked beyond and has not been yet."""
+        """Whether `node` can be expanded and has not been yet."""
         return node.children is None and (node is self.root or node.token not in self._ends)
 
     def grow(self, node: TreeNode, prediction: Prediction) -> None:
-        """Take in what is expected behind `node`. Of a node that was left behind, it does no harm.
+        """Add `prediction` behind `node`. For a node that the root has passed this has no effect on the tree.
 
-        Behind a token that ends the text there is nothing to expect. What was looked up there meanwhile stays first.
+        Nothing is added behind an end token. A token that was looked up there meanwhile stays the first choice.
         """
         if node is not self.root and node.token in self._ends:
             return
@@ -79,7 +80,7 @@ class DraftTree:
         return path
 
     def tail(self, node: TreeNode) -> list[int] | None:
-        """Tokens from the root to `node`, root excluded; None when the text went on without it."""
+        """Tokens from the root to `node`, root excluded; None where the committed text took another branch."""
         tokens = []
         while node is not self.root:
             tokens.append(node.token)
@@ -89,7 +90,7 @@ class DraftTree:
         return tokens[::-1]
 
     def advance(self, token: int) -> list[TreeNode]:
-        """Move the root on to `token`; returns what had been expected there, which may be nothing."""
+        """Advance the root to `token`; return the nodes that were drafted in its place, which may be none."""
         expected = self.root.children or []
         self.root = next((node for node in expected if node.token == token), None) or TreeNode(token, 1.0, None)
         self.root.parent = None

@@ -1,1 +1,1 @@
-"""What to draft, how much and when to send it, and which mode to use."""
+"""Decide what to draft, how much, when to send it, and which mode to use."""

@@ -1,15 +1,16 @@
-"""What to draft and what to send, moment by moment: the drafter's decisions, without its engine, network or clock.
+"""Decide what to draft and when to send it. The controller has no engine, no network and no clock.
 
-The pilot knows the committed text, a tree of drafts behind it, and the guesses that are under way. It is told what
-happens (a draft step ended, an answer came, the verifier went on by itself) and asked what to do next. Times are
-milliseconds on one clock, the caller's. Positions count tokens from the prompt's first.
+The controller knows the committed text, the draft tree behind it, and the verify requests in flight. The caller reports
+events (a draft step ended, a response came, the verifier decoded a token by itself) and asks what to do next. Times are
+milliseconds on the caller's clock. Positions count tokens from the first token of the prompt.
 
-One more draft pays if it adds more chance of a token than its time costs (`draft_length`), and its time costs nothing
-as long as the guess still comes before the verifier is through with what it has (`timeline`). So a guess leaves just in
-time to be there when the verifier becomes free: after its drafts in lockstep; before the last answer when there is one
-under way; several at once when the way is long. With the time left, the drafter looks behind likely corrections, so
-that after a miss the next guess is often ready (SpecEdge, arXiv 2505.17052; SSD, arXiv 2603.03251; PEARL, 2408.11850).
-What stood in the text before costs no time at all (`ngram`): drafted where likelier than what the model says.
+One more draft token pays if its chance of acceptance is worth more than the time it costs (`draft_length`). Drafting
+costs nothing while the verifier is busy anyway (`verifier_timeline`). So a verify request leaves just in time to arrive
+when the verifier becomes free: in lockstep after drafting; with a request in flight before its response; on a link with
+a long round trip several in a row. With the time left, the drafter prepares drafts behind likely recovered tokens, so
+that after a rejection the next draft is often ready (SpecEdge, arXiv 2505.17052; SSD, arXiv 2603.03251; PEARL, arXiv
+2408.11850). Tokens found by lookup in the text (`ngram`) cost no time. They are drafted where they are
+likelier to be accepted than the draft model's next token.
 """
 
 from collections.abc import Sequence
@@ -27,17 +28,17 @@ from speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
 from speculation.policy.timing import LatencyModel
 from speculation.policy.verifier_timeline import InFlightDraft, VerifierTimeline
 
-_AHEAD = 6  # further drafts that are thought about
-_LONGEST = 96  # drafts behind the committed text at most
-_WORTH = 0.01  # tokens that a guess must bring by leaving before the last answer is there
-_TICK_MS = 0.05  # a moment that has come but for so much has come: timers are no finer
-_SPEAK_MS, _SPEAK_TOKENS = 500.0, 16  # after which the verifier is told how far we know the text
-_SHADOW = 8  # committed tokens after which one is drafted although no guess pays, to see whether it would
-_FIRST_MOST = 6  # drafts in a guess at first, until it is known that so many pay
+_AHEAD = 6  # further draft tokens that a plan considers
+_LONGEST = 96  # greatest length of the draft path
+_WORTH = 0.01  # expected tokens that sending before the last response must gain
+_TICK_MS = 0.05  # resolution of timers: a moment this close has come
+_REPORT_MS, _REPORT_TOKENS = 500.0, 16  # after either, an empty verify request acknowledges what is known
+_SHADOW = 8  # committed tokens after which one token is drafted although no draft pays, to measure agreement
+_FIRST_CAP = 6  # draft tokens in a request at first; the cap doubles when as many pay
 
 
 class SpeculationController:
-    """See the module."""
+    """The drafter's decisions for one text, as the module describes."""
 
     def __init__(
         self,
@@ -55,16 +56,16 @@ class SpeculationController:
         always_send: bool = False,
         now: float = 0.0,
     ) -> None:
-        """`tokens`: prompt and what is committed. `limit`: tokens at which the text ends. `ends`: tokens that end it.
+        """`tokens`: the committed text, prompt included. `limit`: length at which the text ends. `ends`: end tokens.
 
-        `max_drafts`: that the verifier judges at once. `width`: continuations that the drafter can look behind at once.
-        `length`: fixed drafts a guess, None for automatic. `next_in_ms`: what the verifier was told with the prompt.
-        `lookup`: of the text, for drafts without the model; None: no such drafts. `always_send`: each draft that was
-        drawn goes with the next guess, with what it is from: to drop some for what they are would favour others.
-        In lockstep only; raises ValueError elsewhere.
+        `max_drafts`: most draft tokens that the verifier judges in one request. `width`: tree nodes that one draft step
+        can expand. `length`: fixed draft length, None for automatic. `next_in_ms`: what the prefill request told the
+        verifier. `lookup`: n-gram index of a beginning of the text; None: nothing is looked up. `always_send`: every
+        drawn draft token goes into the next verify request, with the distribution it was drawn from. Dropping a drawn
+        token for its value would bias the output. Raises ValueError for `always_send` outside lockstep.
         """
         if always_send and mechanisms != LOCKSTEP:
-            raise ValueError("drafts that must be sent can be had in lockstep only")
+            raise ValueError("always_send works in lockstep only: turn overlap and self-continuation off")
         self.text = CommittedText(tokens, ends, lookup)
         self.known = self.text.known
         self.finished = False
@@ -76,28 +77,28 @@ class SpeculationController:
         self._timeline = VerifierTimeline(times, mechanisms.self_continue, len(self.known), next_in_ms, now)
         self._in_flight_drafts = self._timeline.in_flight_drafts
         self._step: DraftStep | None = None
-        self._answered: tuple[InFlightDraft, bool] | None = None  # and whether it was judged
-        self._spoke_at, self._told = now, len(self.known)
-        self._most = _FIRST_MOST
-        self._unlearnt = False  # whether anything was committed since `reflect`
-        self._seen: tuple[float, DraftPlan | None] | None = None
-        self._weigh()
+        self._answered: tuple[InFlightDraft, bool] | None = None  # the answered draft, and whether the model ran
+        self._sent_at, self._reported = now, len(self.known)
+        self._auto_cap = _FIRST_CAP
+        self._unlearnt = False  # whether anything was committed since the last `reflect`
+        self._cached_plan: tuple[float, DraftPlan | None] | None = None
+        self._update_prospects()
 
     @property
     def schedule(self) -> Schedule:
-        """What pays at present."""
-        if self.mechanisms.self_continue and not self._aim:
+        """The schedule that pays at present."""
+        if self.mechanisms.self_continue and not self._best_length:
             return Schedule.SELF_CONTINUED
         return Schedule.OVERLAPPED if self._prospects.overlap else Schedule.LOCKSTEP
 
-    # What happened.
+    # Events.
 
     def drafted(self, predictions: Sequence[Prediction], read: int, now: float, onward: bool = False) -> float:
-        """The draft step under way ended; `read` tokens went through the model. Returns how long it took.
+        """Take in the end of the current draft step, in which the model read `read` tokens. Returns its milliseconds.
 
-        `onward`: the next one has begun, behind the first choice (`DraftStep.onward`).
+        `onward`: the next step has begun, behind the first prediction (`DraftStep.onward`).
         """
-        step, self._step, self._seen = self._step, None, None
+        step, self._step, self._cached_plan = self._step, None, None
         assert step is not None
         took = now - step.began
         if read <= len(step.nodes):
@@ -121,10 +122,13 @@ class SpeculationController:
         now: float,
         sessions: int = 1,
     ) -> None:
-        """The answer to a guess came; `committed` is told its tokens next. `sessions`: that shared its pass."""
+        """Take in a response to a verify request; the caller passes its tokens to `committed` next.
+
+        `judged`: draft tokens that the model ran. `sessions`: how many sessions shared the forward pass.
+        """
         waited = in_flight_draft is self._in_flight_drafts[0] and not self._timeline.goes_on
         self._timeline.arrived(in_flight_draft)
-        self._seen = None
+        self._cached_plan = None
         self._times.exchanged(now - in_flight_draft.sent_at, queue_ms, forward_ms)
         if forward_ms > 0.0:
             self._times.verified(judged, forward_ms)
@@ -134,45 +138,45 @@ class SpeculationController:
         self._answered = (in_flight_draft, judged > 0) if in_flight_draft.drafts else None
 
     def went_on(self, forward_ms: float) -> None:
-        """The verifier took a step by itself, in a pass that took so long; `committed` is told what it brought."""
-        self._seen = None
+        """Take in a self-continuation step of the verifier; the caller passes its tokens to `committed` next."""
+        self._cached_plan = None
         self._times.verified(0, forward_ms)
         self._times.shared(0)
 
     def committed(self, position: int, tokens: Sequence[int], finished: bool, now: float) -> list[int]:
-        """Committed tokens from `position` on became known; returns those that are new."""
-        if position > len(self.known):  # what lies between will come, and this with it
+        """Take in the committed `tokens` from `position` on; return those that were not known."""
+        if position > len(self.known):  # a later message brings the tokens in between, and these again
             return []
         new = list(tokens[len(self.known) - position :])
         for at, token in enumerate(new, len(self.known)):
             self._timeline.committed(at, token)
         self.text.commit(new)
         if new or self._answered is not None:
-            self._seen = None
+            self._cached_plan = None
             self._timeline.news(len(self.known), now)
             if self._answered is not None:
-                self._expect(*self._answered, now)
+                self._expect_next(*self._answered, now)
         self._unlearnt = self._unlearnt or bool(new)
         self._answered = None
         self.finished = self.finished or finished
         return new
 
     def reflect(self) -> bool:
-        """Learn from what was committed; whether there was anything, so that it pays to ask once more what to do.
+        """Refit the acceptance model; return whether there was anything new, which may change the decisions.
 
-        It takes longer than deciding does, so it is for when all that can be done at once is under way.
+        Fitting takes longer than deciding, so call it when everything due has been started.
         """
         if not self._unlearnt:
             return False
-        self._unlearnt, self._seen = False, None
+        self._unlearnt, self._cached_plan = False, None
         self.text.learn()
-        self._weigh()
+        self._update_prospects()
         return True
 
-    # What to do.
+    # Actions.
 
     def next_guess(self, now: float) -> InFlightDraft | None:
-        """A guess to send now, which counts as under way from here on."""
+        """The verify request to send now, or None. From here on it counts as in flight."""
         if self.finished or len(self._in_flight_drafts) >= self.mechanisms.in_flight:
             return None
         if self._in_flight_drafts and not self._prospects.overlap:
@@ -181,9 +185,9 @@ class SpeculationController:
             return None
         self._look_up(now)
         goes_on, next_in = self._prospects.rejection_policy
-        path = self._guess(now)
-        if path is None and self._must_speak(now):
-            path, goes_on = [], True  # as it does: nobody knows when there will be a draft to wait for
+        path = self._path_to_send(now)
+        if path is None and self._report_is_due(now):
+            path, goes_on = [], True  # the verifier self-continues, since the time of the next draft is unknown
         if path is None:
             return None
         in_flight_draft = InFlightDraft(
@@ -196,94 +200,97 @@ class SpeculationController:
             confidence=[node.confidence for node in path],
             probs=[node.probs or {node.token: 1.0} for node in path] if self._always_send else None,
         )
-        self._seen = None
+        self._cached_plan = None
         self._timeline.sent(in_flight_draft)
-        self._spoke_at, self._told = now, len(self.known)
+        self._sent_at, self._reported = now, len(self.known)
         return in_flight_draft
 
     def next_step(self, now: float) -> DraftStep | None:
-        """A draft step to begin now, which counts as under way from here on."""
+        """The draft step to begin now, or None. From here on it counts as under way."""
         if self._step is not None:
-            self._step.until = len(self._step.tails[0]) + self._leads_on(now)
+            self._step.until = len(self._step.tails[0]) + self._continues_on_path(now)
             return None
         if self.finished or (self._in_flight_drafts and not self._prospects.overlap):
             return None
         self._look_up(now)
-        nodes = self._nodes(now)
+        nodes = self._nodes_to_expand(now)
         if not nodes:
             return None
         tails = [self._tree.tail(node) or [] for node in nodes]
         self._step = DraftStep(nodes, tails, len(self.known), self.mechanisms.corrections, now)
-        self._seen = None
-        self._step.until = len(tails[0]) + self._leads_on(now)
+        self._cached_plan = None
+        self._step.until = len(tails[0]) + self._continues_on_path(now)
         return self._step
 
     def wake_at(self, now: float) -> float | None:
-        """When to ask again although nothing has happened; None: not before something has."""
+        """When to ask again if no event comes first; None: only after an event."""
         if self.finished:
             return None
         times = []
         if self._timeline.goes_on and not self._in_flight_drafts:
-            times.append(self._spoke_at + _SPEAK_MS)
+            times.append(self._sent_at + _REPORT_MS)
         elif self._step is not None and self.mechanisms.self_continue and not self._in_flight_drafts:
-            times.append(self._due())
-        if not self._timeline.is_late(now):  # else what is soonest moves along with now: nothing to wait for
-            times.append(self._soonest(now))
+            times.append(self._step_late_at())
+        if not self._timeline.is_late(now):  # of a late verifier the soonest moment moves along with `now`
+            times.append(self._send_from(now))
         return min((at for at in times if at > now + _TICK_MS), default=None)
 
-    # How it decides.
+    # Decisions.
 
     @property
-    def _aim(self) -> int:
-        """Drafts a guess that pay best, as far as can be told."""
+    def _best_length(self) -> int:
+        """The draft length that pays best, by the present estimates."""
         return self._prospects.length if self._length is None else self._length
 
     @property
-    def _ahead_pays(self) -> bool:
+    def _drafting_ahead_pays(self) -> bool:
         """Whether to draft while the verifier is at work."""
-        return self._aim > 0 or (self._length is None and self._prospects.alongside)
+        return self._best_length > 0 or (self._length is None and self._prospects.alongside)
 
     @property
     def _cap(self) -> int:
-        """Drafts of a guess that are judged, at most."""
-        return min(self._most if self._length is None else self._length, self._max_drafts)
+        """Most draft tokens of a request that the verifier judges."""
+        return min(self._auto_cap if self._length is None else self._length, self._max_drafts)
 
     @property
     def _room(self) -> int:
-        """Drafts that may be sent: the last token before the limit is the target's own."""
+        """Draft tokens that may be sent: the last token before the limit always comes from the target model."""
         return min(self._limit - len(self.known) - 1, self._max_drafts, _LONGEST)
 
-    def _weigh(self) -> None:
+    def _update_prospects(self) -> None:
         chances = self.text.chances(ahead=MAX_AUTO + 1)
         self._prospects = prospects(self._times, chances, self.mechanisms, self.text.ready)
-        if self._prospects.length >= self._most:
-            self._most = min(2 * self._most, MAX_AUTO)
+        if self._prospects.length >= self._auto_cap:
+            self._auto_cap = min(2 * self._auto_cap, MAX_AUTO)
 
-    def _expect(self, in_flight_draft: InFlightDraft, judged: bool, now: float) -> None:
-        """When the verifier expects the next guess: at once behind one that stood, else when it was told."""
+    def _expect_next(self, in_flight_draft: InFlightDraft, judged: bool, now: float) -> None:
+        """Tell the timeline when the verifier expects the next draft.
+
+        After a fully accepted draft that is at once; after a rejection it is the time stated in the request.
+        """
         if self.known[in_flight_draft.position : in_flight_draft.end] == in_flight_draft.drafts:
             self._timeline.expects(0.0 if judged else None, now)
-        elif judged:  # else it was told when another fell
+        elif judged:  # else the rejected draft was an earlier one, whose response set this
             self._timeline.expects(in_flight_draft.next_in_ms, now)
 
-    def _must_speak(self, now: float) -> bool:
-        """Whether to let a verifier that goes on by itself know that we follow, or one that waits, that it should."""
+    def _report_is_due(self, now: float) -> bool:
+        """Whether an empty verify request is due: to acknowledge self-continued tokens, or to resume that mode."""
         if self._in_flight_drafts or not self.mechanisms.self_continue:
             return False
         if not self._timeline.goes_on:
-            return now >= self._due() - _TICK_MS
-        return now - self._spoke_at >= _SPEAK_MS - _TICK_MS or len(self.known) - self._told >= _SPEAK_TOKENS
+            return now >= self._step_late_at() - _TICK_MS
+        return now - self._sent_at >= _REPORT_MS - _TICK_MS or len(self.known) - self._reported >= _REPORT_TOKENS
 
     def _plan(self, now: float) -> DraftPlan | None:
-        """The best to do about the next guess; None where none pays."""
-        if self._seen is None or self._seen[0] != now:
-            self._seen = now, self._look_out(now)
-        return self._seen[1]
+        """The best plan for the next verify request; None where no draft pays."""
+        if self._cached_plan is None or self._cached_plan[0] != now:
+            self._cached_plan = now, self._make_plan(now)
+        return self._cached_plan[1]
 
-    def _look_out(self, now: float) -> DraftPlan | None:
+    def _make_plan(self, now: float) -> DraftPlan | None:
         main, waited_for = self._tree.main(), self._timeline.waits(now)
         made, draft, tip = len(main), self._times.draft(), self.text.tip(main)
-        ahead = min(self._reach_ahead(now) - made, _AHEAD) if self._tree.is_open(tip) else 0
+        ahead = min(self._deepest(now) - made, _AHEAD) if self._tree.is_open(tip) else 0
         chances = self.text.chances(main, max(0, ahead))
         if not waited_for and chances[made] < FLOOR:
             ahead = 0
@@ -291,7 +298,7 @@ class SpeculationController:
         if self._step is not None:
             over = max(now, self._step.began + self._times.draft(len(self._step.nodes)))
             first = over if tip in self._step.nodes else over + draft
-        # Of a verifier at work nobody knows to the moment when it is through: do not gamble on a draft made by then.
+        # The end of a running pass is uncertain, so a draft token must be done a margin before it to count.
         slack = 0.0 if waited_for else self._times.margin
         moments = [now, *(first + slack + number * draft for number in range(ahead))]
         starts = self._timeline.starts(moments, now)
@@ -300,31 +307,32 @@ class SpeculationController:
             return fixed_plan(starts[0].position - known, made, ahead, self._cap, self._room, waited_for)
         return best_plan(starts, chances, made, known, self._cap, waited_for, self._times, self._prospects)
 
-    def _reach_ahead(self, now: float) -> int:
-        """Drafts behind the committed text that the next guess could hold."""
+    def _deepest(self, now: float) -> int:
+        """Draft tokens behind the committed text that the next request could hold."""
         return min(self._timeline.starts([now], now)[0].position - len(self.known) + self._cap, self._room)
 
     def _look_up(self, now: float) -> None:
-        """Draft without the model where asking it does not pay, or would say less: to look up costs no time."""
+        """Draft by lookup, which takes no time, where the draft model does not pay or is less likely to be right."""
         if self.text.lookup is None or self._shadow_is_due(now):
             return
-        busy = now >= self._due()
+        busy = now >= self._step_late_at()
         asked = self._step.nodes if self._step is not None and not busy else ()
-        self.text.look_up(self._reach_ahead(now), asked, always=busy or not self._aim)
+        if self.text.look_up(self._deepest(now), asked, always=busy or not self._best_length):
+            self._cached_plan = None  # it was made for the shorter path
 
-    def _due(self) -> float:
-        """When a step of the verifier has been lost to the draft step under way: it may have to read a prompt first."""
+    def _step_late_at(self) -> float:
+        """When the draft step under way is a verifier step late: the draft model may be reading a prompt first."""
         if self._step is None:
             return inf
         return self._step.began + self._times.draft(len(self._step.nodes)) + self._times.verify(0)
 
-    def _soonest(self, now: float) -> float:
-        """When a guess has to leave to be there as the verifier becomes free; before that there is no hurry."""
+    def _send_from(self, now: float) -> float:
+        """When a request must leave to arrive as the verifier becomes free. Earlier sending gains nothing."""
         return self._timeline.starts([now], now)[0].at - self._times.link / 2 - self._times.margin
 
-    def _guess(self, now: float) -> list[TreeNode] | None:
-        """The drafts of a guess that should leave now."""
-        if now < self._soonest(now) - _TICK_MS:
+    def _path_to_send(self, now: float) -> list[TreeNode] | None:
+        """The draft path of a request that should leave now; None: nothing should."""
+        if now < self._send_from(now) - _TICK_MS:
             return None
         plan = self._plan(now)
         if plan is None or plan.more or (self._timeline.waits(now) and self._shadow_is_due(now)):
@@ -339,7 +347,7 @@ class SpeculationController:
                 self._in_flight_drafts
                 and chances[min(plan.skip, len(path))] * self._times.link * self._prospects.rate < _WORTH
             ):
-                return None  # hardly anything would be lost by waiting to see whether it is of use
+                return None  # waiting for the response loses hardly anything, and shows whether the draft is of use
         else:
             count = min(len(path), plan.skip + self._cap)
         if count <= plan.skip and not self._timeline.waits(now):
@@ -349,24 +357,24 @@ class SpeculationController:
             for in_flight_draft in self._in_flight_drafts
             if not in_flight_draft.stale
         ):
-            return None  # it is on its way already
+            return None  # an earlier request carries these tokens already
         return path[:count]
 
-    def _nodes(self, now: float) -> list[TreeNode]:
-        """Where to look further, the likeliest first."""
+    def _nodes_to_expand(self, now: float) -> list[TreeNode]:
+        """The tree nodes to expand next, the likeliest first."""
         if self._timeline.waits(now) or not self._prospects.overlap:
             plan = self._plan(now)
             if plan is not None and plan.more:
                 return [self.text.tip(self._tree.main())]
-        elif self._ahead_pays:
-            ranked = self._ranked(self._reach_ahead(now))
+        elif self._drafting_ahead_pays:
+            ranked = self._ranked(self._deepest(now))
             if ranked:
                 return select_nodes(ranked, self._times.draft, self._width)
             return []
         return [self._tree.root] if self._shadow_is_due(now) else []
 
-    def _leads_on(self, now: float) -> bool:
-        """Whether the step behind the one under way is to be the next along the path, whatever this one finds."""
+    def _continues_on_path(self, now: float) -> bool:
+        """Whether the next step expands the next node of the path, whatever the current step predicts."""
         if self.finished or self._step is None or not self._prospects.overlap:
             return False
         main = self._tree.main()
@@ -376,8 +384,8 @@ class SpeculationController:
         if self._timeline.waits(now):
             plan = self._plan(now)
             return plan is not None and plan.more > 1
-        deepest = self._reach_ahead(now)
-        if not self._ahead_pays or len(main) + 1 >= deepest:
+        deepest = self._deepest(now)
+        if not self._drafting_ahead_pays or len(main) + 1 >= deepest:
             return False
         ranked = self._ranked(deepest)
         chance = next((chance for chance, each in ranked if each is node), 0.0) * self.text.typical
@@ -385,17 +393,17 @@ class SpeculationController:
         return chance >= FLOOR and len(select_nodes([(chance, node), *others], self._times.draft, self._width)) == 1
 
     def _shadow_is_due(self, now: float) -> bool:
-        """Whether to draft one token although no guess pays, to see whether it would have stood."""
+        """Whether to draft one token although no draft pays, to see whether it would be accepted."""
         if self._length is not None or self._room <= 0 or self._step is not None:
             return False
         if not self._tree.is_open(self._tree.root):
             return False
         patience = float(_SHADOW)
-        if self._timeline.waits(now):  # it takes the time of a verifier that waits
+        if self._timeline.waits(now):  # drafting keeps a waiting verifier idle
             patience = max(patience, _SHADOW * self._times.draft() / (0.16 * self._times.verify(0)))
         return self.text.untested >= patience
 
     def _ranked(self, deepest: int) -> list[tuple[float, TreeNode]]:
-        """Open places with the chance that the text goes through them; as deep as a guess would go."""
+        """Nodes to expand, each with the chance that the text passes through it, less than `deepest` tokens deep."""
         beyond_fork = self._cap if self.mechanisms.corrections else 0
         return self.text.places(deepest, beyond_fork)

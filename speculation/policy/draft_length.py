@@ -1,13 +1,13 @@
-"""How long a guess should be: tokens per second, not acceptance, decide.
+"""Choose the draft length that maximises tokens per second.
 
-A cycle of a guess of k drafts brings on average 1 + s_1 + … + s_k tokens, s_i being the chance that the first i drafts
-stand. Tokens per second over all cycles are greatest when every cycle maximises (tokens - rate x time), with `rate`
-the best rate itself (Dinkelbach's rule for ratios). So one more draft pays exactly when
+A round with k draft tokens yields 1 + s_1 + … + s_k tokens on average, where s_i is the chance that the first i draft
+tokens are accepted. Tokens per second over all rounds are greatest when every round maximises (tokens - rate x time),
+with `rate` the best rate itself (Dinkelbach's rule for ratios). So one more draft token pays exactly when
 
-    chance that it stands  >  rate x (time that it keeps the verifier waiting + time its verification adds),
+    chance of its acceptance  >  rate x (time that it keeps the verifier waiting + time that its verification adds).
 
-and that is decided token by token, from the drafter's own confidence, corrected by how often drafts of such
-confidence stood before. While the verifier is at work anyway, drafts keep nobody waiting.
+This is decided token by token, from the drafter's confidence, corrected by how often draft tokens of such confidence
+were accepted before. While the verifier is busy anyway, drafting does not keep it waiting.
 """
 
 from collections.abc import Sequence
@@ -18,30 +18,32 @@ from speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy, best_
 from speculation.policy.schedule import Mechanisms
 from speculation.policy.timing import LatencyModel
 
-TRIFLE = 0.08  # of the rate: what overlap could bring at best that is not worth its power, nor, where both ends are one
-# machine, the time that it takes from the verifier
-MAX_AUTO = 16  # drafts; a longer guess hardly ever stands whole, and stands in the way of other sessions
+# Share of the rate that overlap must gain. A smaller gain is not worth the power, nor, where both ends run on one
+# machine, the time that it takes from the verifier.
+TRIFLE = 0.08
+MAX_AUTO = 16  # draft tokens; a longer draft is hardly ever fully accepted, and delays other sessions
 
 
 @dataclass(frozen=True, slots=True)
 class Prospects:
-    """What is in reach under the present estimates."""
+    """The best rates and settings under the present estimates."""
 
     rate: float  # tokens per millisecond, the best
     price: float  # tokens that a millisecond of the verifier's time is worth
-    length: int  # drafts a guess at which it is reached
-    unhurried: int  # the same if drafts took no time
-    alongside: bool  # whether drafts bring more than a trifle that come while the verifier goes on by itself
-    rejection_policy: RejectionPolicy  # what the verifier should do behind a miss
-    overlap: bool  # whether to draft while the verifier is at work brings more than a trifle
+    length: int  # draft length at which `rate` is reached
+    unhurried: int  # the best draft length if drafting took no time
+    alongside: bool  # whether drafts sent while the verifier self-continues gain more than a trifle
+    rejection_policy: RejectionPolicy  # what the verifier should do after a rejection
+    overlap: bool  # whether drafting while the verifier works gains more than a trifle
 
 
 def prospects(
     times: LatencyModel, chances: Sequence[float], mechanisms: Mechanisms, next_draft_ready: float
 ) -> Prospects:
-    """Weigh every length. `chances[k]`: that the first k drafts stand, for k up to MAX_AUTO + 1, `chances[0]` being 1.
+    """Compare all draft lengths up to MAX_AUTO.
 
-    `next_draft_ready`: share of misses behind which drafts are ready at once.
+    `chances[k]`: chance that the first k draft tokens are accepted, for k up to MAX_AUTO + 1; `chances[0]` is 1.
+    `next_draft_ready`: share of rejections after which a draft is ready at once.
     """
     draft, link = times.draft(), times.link
     best = unhurried = (0.0, 0)
@@ -51,12 +53,14 @@ def prospects(
         busy = times.cost(k) + times.queue
         in_turn, unbroken = max(in_turn, tokens / (busy + link + k * draft)), max(unbroken, tokens / busy)
         if mechanisms.overlap:
-            stands = chances[k + 1]  # all of it, and the free token behind it was foreseen: the next guess is there
-            busy += (1.0 - stands) * (link + (1.0 - next_draft_ready) * k * draft)
-            waiting = (k + 1) * draft - times.verify(k)  # for a drafter that does not keep up
+            predicted = chances[
+                k + 1
+            ]  # the draft is accepted and its bonus token was predicted: the next draft is there
+            busy += (1.0 - predicted) * (link + (1.0 - next_draft_ready) * k * draft)
+            waiting = (k + 1) * draft - times.verify(k)  # for a drafter slower than the verifier
             if mechanisms.in_flight == 1:
                 waiting = max(waiting, link)
-            cycle = busy + stands * max(0.0, waiting)
+            cycle = busy + predicted * max(0.0, waiting)
         else:
             busy += link
             cycle = busy + k * draft
@@ -66,33 +70,40 @@ def prospects(
     if mechanisms.self_continue:
         rate = max(rate, 1.0 / times.cost(0))
     overlap = mechanisms.overlap and (not times.draft_known or unbroken > (1.0 + TRIFLE) * in_turn)
-    # While one of many waits for its drafts, a pass goes on with the others: only the pass itself takes their time.
+    # While one session waits for its draft, passes go on for the others: only the pass itself costs them time.
     price = max(rate, unbroken) if times.is_shared else rate
-    # Behind the token of a step that the verifier takes in any case.
+    # The self-continuation step and its token come in any case; draft tokens count beyond it.
     alongside = mechanisms.self_continue and worths(times, chances, 1, MAX_AUTO, price)[-1] > TRIFLE
     if length:
-        behind_miss = best_rejection_policy(times, chances, rate, next_draft_ready, may_go_on=mechanisms.self_continue)
+        after_rejection = best_rejection_policy(
+            times, chances, rate, next_draft_ready, may_go_on=mechanisms.self_continue
+        )
     else:
-        behind_miss = RejectionPolicy(mechanisms.self_continue, NOT_SOON)
-    return Prospects(rate, price, length, unhurried[1], alongside, behind_miss, overlap)
+        after_rejection = RejectionPolicy(mechanisms.self_continue, NOT_SOON)
+    return Prospects(rate, price, length, unhurried[1], alongside, after_rejection, overlap)
 
 
 def worths(times: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
-    """What a guess is worth of whose fresh drafts the best 0, 1, 2, … are sent, in tokens beyond a pass without any."""
+    """Value of sending at most 0, 1, 2, … fresh draft tokens, in tokens beyond a pass without any.
+
+    Arguments as for `worth_sending`.
+    """
     return list(accumulate(_worths(times, chances, since, most, price), max))
 
 
 def worth_sending(times: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> int:
-    """How many drafts of a path to send."""
+    """How many draft tokens of a path to send.
+
+    `chances[k]`: chance that the first k draft tokens of the path are accepted. The first `since` of them will be
+    committed by then; those beyond are fresh, and at most `most` of them are judged. `price`: tokens per millisecond of
+    the verifier's time.
+    """
     each = _worths(times, chances, since, most, price)
     return since + each.index(max(each))
 
 
 def _worths(times: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
-    """The same with exactly 0, 1, 2, … fresh drafts.
-
-    `chances[k]`: that the first k drafts of the path stand; from `since` on they would be judged.
-    """
+    """Value of sending exactly 0, 1, 2, … fresh draft tokens. Arguments as for `worth_sending`."""
     given, plain = price * chances[min(since, len(chances) - 1)], times.cost(0)
     gain, each = 0.0, [0.0]
     for drafts in range(1, min(len(chances) - 1 - since, most) + 1):

@@ -1,7 +1,7 @@
-"""Whether the next guess should wait for further drafts, and for how many.
+"""Decide whether the next verify request should wait for further draft tokens, and for how many.
 
-A draft that goes with a guess brings its chance to stand, less what its verification costs; to wait for it costs what
-the verifier would have done meanwhile.
+A draft token gains its chance of acceptance, less the cost of verifying it. Waiting for it costs what the verifier
+would have done meanwhile.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from speculation.policy.verifier_timeline import PassStart
 
 
 class DraftPlan(NamedTuple):
-    """The best that can be done about the next guess."""
+    """What to put into the next verify request."""
 
-    more: int  # drafts to wait for before it is sent
-    skip: int  # drafts of the path that will be committed by then, should it stand
+    more: int  # draft tokens to wait for before it is sent
+    skip: int  # draft tokens of the path that will be committed by then, if they are accepted
 
 
 def best_plan(
@@ -29,13 +29,13 @@ def best_plan(
     times: LatencyModel,
     prospects: Prospects,
 ) -> DraftPlan | None:
-    """The best; None where no guess pays.
+    """The best plan; None where no draft pays.
 
-    `starts[n]`: what becomes of a guess that leaves with n drafts more than the `made` ones. `chances[k]`: that the
-    first k drafts stand. `known`: tokens of the text. `cap`: drafts that are judged at most. `waited_for`: the verifier
-    does nothing until a guess comes.
+    `starts[n]`: when the pass would start for a request that leaves with n draft tokens more than the `made` ones.
+    `chances[k]`: chance that the first k draft tokens are accepted. `known`: length of the committed text. `cap`: most
+    draft tokens that are judged. `waited_for`: the verifier is idle until a draft comes.
     """
-    # A draft that does not go with this guess goes with the next one, unless that is full without it.
+    # A draft token left out of this request goes into the next one, unless that is full without it.
     loss = 1.0
     if prospects.overlap:
         loss = min(1.0, times.verify(0) / (times.draft() * max(1, prospects.unhurried)))
@@ -51,7 +51,7 @@ def best_plan(
             continue
         if skip not in worth:
             worth[skip] = worths(times, chances, skip, cap, prospects.price)
-        gain = worth[skip][min(fresh, cap)]  # of more drafts the rest stays here
+        gain = worth[skip][min(fresh, cap)]  # draft tokens beyond `cap` are not sent
         at_once = gain if at_once is None else at_once
         waiting = prospects.rate * (start.at - starts[0].at) - (start.position - starts[0].position)
         given = chances[min(starts[0].position - known, made)]
@@ -62,7 +62,10 @@ def best_plan(
 
 
 def fixed_plan(skip: int, made: int, ahead: int, cap: int, room: int, waited_for: bool) -> DraftPlan | None:
-    """The same where guesses have `cap` drafts, or what there is `room` for. `ahead`: drafts that can be waited for."""
+    """The plan for a fixed draft length: `cap` draft tokens, or as many as there is `room` for.
+
+    `ahead`: draft tokens that can be waited for. The other arguments are as for `best_plan`.
+    """
     missing = min(cap, room - skip) - (made - skip)
     if cap and missing > 0 and ahead > 0:
         return DraftPlan(min(missing, ahead), skip)

@@ -1,25 +1,25 @@
-"""Running estimates of times, each forgetting at its own pace."""
+"""Running estimates of times: a fading mean, a cost curve, and a fading least-squares line."""
 
 from collections.abc import Sequence
 from itertools import accumulate
 
-_SPIKE = 3.0  # times the time expected
+_SPIKE = 3.0  # a time beyond this multiple of the expected one counts as that multiple
 
 
 class Mean:
-    """Mean of what came in, past values fading by `keep` with each new one."""
+    """Mean of the values so far; the weight of past values fades by the factor `keep` with each new one."""
 
     def __init__(self, keep: float) -> None:
         self._keep = keep
-        self._sum = self.weight = 0.0  # `weight`: how many, the faded ones in part
+        self._sum = self.weight = 0.0  # `weight`: number of values, faded ones in part
 
     @property
     def value(self) -> float:
-        """0.0 before the first."""
+        """The mean; 0.0 before the first value."""
         return self._sum / self.weight if self.weight else 0.0
 
     def fade(self, keep: float) -> None:
-        """Let what was seen count for less."""
+        """Multiply the weight of all past values by `keep`."""
         self._sum *= keep
         self.weight *= keep
 
@@ -29,72 +29,72 @@ class Mean:
 
 
 class Curve:
-    """Milliseconds of an exchange by the drafts in it: a line through all that was seen, bent to each own mean.
+    """Milliseconds by number of draft tokens: a line through all samples, blended with the mean of each number.
 
-    Real costs have steps (a kernel takes two tokens at a time, say), which a line alone would miss. Where the
-    verifier says what its passes take, the line is drawn over those times instead of over the number of drafts, and
-    their proportions are believed until others are seen.
+    Real costs have steps (a kernel takes two tokens at a time, say), which a line alone would miss. Where the verifier
+    reports the time of its passes, the line runs over those times instead of over the number of draft tokens, and their
+    proportions hold until measurements differ.
     """
 
-    _TRUST = 2.0  # outcomes of one length that the line counts for there
+    _TRUST = 2.0  # samples of one number that the line counts for
 
     def __init__(self, pass_ms: Sequence[float] = ()) -> None:
-        """`pass_ms[k]`: milliseconds of a pass that judges k drafts."""
+        """`pass_ms[k]`: reported milliseconds of a pass that judges k draft tokens."""
         # A pass over n tokens costs no less than a narrower one, and no more than n passes over one.
         rising = [min(ms, (k + 1) * pass_ms[0]) for k, ms in enumerate(accumulate(pass_ms, max))]
         per_draft = (rising[-1] - rising[0]) / (len(rising) - 1) if len(rising) > 1 else 0.0
-        # How far along the line each count lies: its cost in drafts of average cost.
+        # The x of each count on the line: its cost in draft tokens of average cost.
         self._places = [(ms - rising[0]) / per_draft for ms in rising] if per_draft else []
         self._line = Line(0.98, per_draft / rising[0] if len(rising) > 1 and rising[0] else None)
-        self._own: dict[int, Mean] = {}
+        self._means: dict[int, Mean] = {}
 
     def at(self, count: int) -> float:
-        """0.0 before the first outcome."""
+        """Milliseconds for `count` draft tokens; 0.0 before the first sample."""
         line = self._line.at(self._place(count))
-        own = self._own.get(count)
-        if own is None:
+        mean = self._means.get(count)
+        if mean is None:
             return line
-        return (own.value * own.weight + line * self._TRUST) / (own.weight + self._TRUST)
+        return (mean.value * mean.weight + line * self._TRUST) / (mean.weight + self._TRUST)
 
     def learn(self, count: int, milliseconds: float) -> None:
-        """Take in one exchange; a sudden tenfold (a network's hiccup) counts as threefold."""
+        """Take in one sample; a spike (a network's hiccup, say) counts as three times the expected time."""
         known = self.at(count)
         usual = min(milliseconds, _SPIKE * known) if known else milliseconds
         self._line.learn(self._place(count), usual)
-        for own in self._own.values():  # times change for all lengths, whichever is in use
-            own.fade(0.98)
-        self._own.setdefault(count, Mean(0.9)).learn(usual)
+        for mean in self._means.values():  # times drift for all counts, not only for this one
+            mean.fade(0.98)
+        self._means.setdefault(count, Mean(0.9)).learn(usual)
 
     def _place(self, count: int) -> float:
         return self._places[count] if count < len(self._places) else float(count)
 
 
 class Line:
-    """Least-squares line through points (x, y), past points fading by `keep` with each new one.
+    """Least-squares line through points (x, y); the weight of past points fades by `keep` with each new one.
 
-    Before points of different x are seen the slope is a guess: that of a line as steep as given, for its height at 0,
-    else a tenth of the mean height, an engine whose passes are neither free nor dear to widen.
+    Before points of different x are seen the slope is a prior: `steepness` times the height at 0 where that is given,
+    else a tenth of the mean height (an engine whose wider passes are neither free nor expensive).
     """
 
-    _GUESS = 0.1  # slope over mean y
-    _DRIFT = 0.1  # share of a surprise that is taken for a change with time
-    _TRUST = 2.0  # spread of x (sum of squared deviations) that the guess counts for
+    _PRIOR_SLOPE = 0.1  # slope over mean y
+    _DRIFT = 0.1  # share of a residual that is attributed to drift over time
+    _TRUST = 2.0  # spread of x (sum of squared deviations) that the prior counts for
 
     def __init__(self, keep: float, steepness: float | None = None) -> None:
-        """`steepness`: slope over the height at 0."""
+        """`steepness`: prior slope over the height at 0."""
         self._keep, self._steepness = keep, steepness
         self._n = self._x = self._y = self._xx = self._xy = 0.0
 
     @property
     def slope(self) -> float:
-        """Never negative; 0.0 before the first point."""
+        """The slope, never negative; 0.0 before the first point."""
         if not self._n:
             return 0.0
         spread = self._xx - self._x * self._x / self._n
         tilt = self._xy - self._x * self._y / self._n
         x, y, steep = self._x / self._n, self._y / self._n, self._steepness
-        guess = self._GUESS * y if steep is None else steep * y / (1.0 + steep * x)
-        return max(0.0, (tilt + self._TRUST * guess) / (spread + self._TRUST))
+        prior = self._PRIOR_SLOPE * y if steep is None else steep * y / (1.0 + steep * x)
+        return max(0.0, (tilt + self._TRUST * prior) / (spread + self._TRUST))
 
     def at(self, x: float) -> float:
         """Height at `x`, never below a tenth of the mean height; 0.0 before the first point."""
@@ -104,7 +104,8 @@ class Line:
         return max(0.1 * mean, mean + self.slope * (x - self._x / self._n))
 
     def learn(self, x: float, y: float) -> None:
-        if self._n:  # what changes with time changes for every x: move the points seen along a little
+        """Take in one point."""
+        if self._n:  # drift over time affects every x: shift the past points a little
             drift = self._DRIFT * (y - self.at(x))
             self._y += drift * self._n
             self._xy += drift * self._x

@@ -1,9 +1,9 @@
-"""What each mode should make, in tokens per second, from what is known before the first token.
+"""Estimate the tokens per second of each mode from what is known before the first token.
 
-A mode's rate follows from what a pass of the target and a draft step take, the round trip, and how likely a draft token
-is accepted. `target` takes a pass for each token. `fused` drafts and verifies in turns with no link between; `remote`
-drafts here, across the link, while the verifier is at work. Both by the model that also sets draft lengths
-(`draft_length.prospects`).
+The rate of a mode follows from the time of a target pass, the time of a draft step, the round trip, and the share of
+draft tokens accepted. `target` takes one pass a token. `fused` drafts and verifies in turns on the server, with no link
+between. `remote` drafts on this end of the link while the verifier works. The last two use the same model as the draft
+length (`draft_length.prospects`).
 """
 
 from dataclasses import dataclass
@@ -16,36 +16,36 @@ from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.policy.timing import LatencyModel
 
 TARGET, FUSED, REMOTE = "target", "fused", "remote"  # as the protocol names them
-PRIOR = (
-    0.75  # share of draft tokens accepted where nothing is known: small models of the target's family have 0.6 to 0.9
-)
+# Share of draft tokens accepted where nothing is known: small models of the target's family reach 0.6 to 0.9.
+PRIOR = 0.75
 PRIOR_LOOKUP = 0.4  # the same where drafts are looked up in the text
 _PRIOR_WEIGHT = 4.0  # draft tokens that a prior counts for
-_CERTAIN = 64.0  # draft tokens compared, beyond which more do not make the next ones surer: texts change on the way
+_CERTAIN = 64.0  # compared draft tokens that count at most, because texts change on the way
 _SPREADS = 1.3  # standard deviations from the likely to the high share accepted
-_STEPS = 100  # shares are rounded to hundredths, and rates looked up by them
-_PREPARED = 0.25  # share of rejections behind which drafts are ready at once: what texts of both shipped models have
-_GUESSED_STEP = 0.15  # of a pass of the target: a draft step of which nothing is known
-_GUESSED_PASS, _GUESSED_WIDER = 50.0, 0.02  # ms, and share of it for a further token, where the verifier says nothing
-# Found on paced engines over links of 0.4 to 60 ms, with both draft models that ship. The first are logarithms.
+_STEPS = 100  # shares are rounded to hundredths, so that rates can be cached
+_PREPARED = 0.25  # share of rejections after which a draft is ready at once, as measured with both shipped draft models
+_ASSUMED_STEP = 0.15  # of a target pass: time of a draft step of which nothing is known
+_ASSUMED_PASS, _ASSUMED_WIDER = 50.0, 0.02  # ms, and share of it for a further token, where the verifier reports none
+# Logarithmic spreads of the estimates, measured on paced engines over links of 0.4 to 60 ms with both shipped draft
+# models.
 _SPREAD = {TARGET: 0.10, FUSED: 0.25, REMOTE: 0.30}
-_SPREAD_GUESSED = 1.0  # where a time is guessed
-# Share of the rate by the model that came of it there, over texts of 128 tokens: a text begins with short drafts.
+_SPREAD_ASSUMED = 1.0  # where a time is assumed
+# Share of the modelled rate that was measured there, over texts of 128 tokens: a text begins with short drafts.
 _REACHED = {FUSED: 0.93, REMOTE: 0.87}
 
 
 @dataclass(frozen=True, slots=True)
 class PairLatencies:
-    """What both ends say of themselves. Milliseconds."""
+    """Times that both ends report, in milliseconds."""
 
     pass_ms: tuple[float, ...]  # of the target's passes over 1, 2, … tokens; empty: not known
     link_ms: float  # round trip
-    draft_ms: float | None = None  # a step of the draft model here; None: not known
-    served_draft_ms: float | None = None  # a step of the one on the verifier's side
+    draft_ms: float | None = None  # a step of the drafter's draft model; None: not known
+    served_draft_ms: float | None = None  # a step of the server's draft model; None: not known
     self_continue: bool = True
 
     def knows(self, mode: str) -> bool:
-        """Whether all is known that a rate of this mode follows from."""
+        """Whether all times that determine the rate of `mode` are known."""
         if mode == TARGET:
             return bool(self.pass_ms)
         return bool(self.pass_ms) and (self.draft_ms if mode == REMOTE else self.served_draft_ms) is not None
@@ -53,7 +53,7 @@ class PairLatencies:
 
 @dataclass(slots=True)
 class AcceptanceEstimate:
-    """How often draft tokens were accepted, of those that were compared with the target's choice. Old ones fade."""
+    """Share of draft tokens accepted, among those compared with the target's choice. Old ones fade."""
 
     prior: float = PRIOR
     weight: float = _PRIOR_WEIGHT  # draft tokens that the prior counts for
@@ -61,7 +61,7 @@ class AcceptanceEstimate:
     compared: float = 0.0
 
     def learn(self, accepted: int, compared: int) -> None:
-        """Take in draft tokens that were compared."""
+        """Take in compared draft tokens."""
         self.accepted += accepted
         self.compared += compared
         if self.compared > _CERTAIN:
@@ -70,18 +70,18 @@ class AcceptanceEstimate:
 
     @property
     def likely(self) -> float:
-        """Share that is accepted."""
+        """The expected share accepted."""
         return (self.accepted + self.prior * self.weight) / (self.compared + self.weight)
 
     @property
     def high(self) -> float:
-        """The share at best, within what was seen."""
+        """The greatest share accepted that is consistent with the samples."""
         likely = self.likely
         return min(0.99, likely + _SPREADS * sqrt(likely * (1.0 - likely) / (self.compared + self.weight + 1.0)))
 
 
 class RateEstimate(NamedTuple):
-    """Tokens per second: what is likely, and how little and how much there may be."""
+    """Tokens per second: the likely rate, with a lower and an upper bound."""
 
     low: float
     likely: float
@@ -89,7 +89,7 @@ class RateEstimate(NamedTuple):
 
 
 def estimate(mode: str, machines: PairLatencies, agreement: AcceptanceEstimate) -> RateEstimate:
-    """Of a mode that was not tried."""
+    """The estimate for a mode that was not measured."""
     off = exp(spread(mode, machines))
     likely = rate(mode, machines, agreement.likely)
     low = rate(mode, machines, max(0.0, 2.0 * agreement.likely - agreement.high))
@@ -97,8 +97,8 @@ def estimate(mode: str, machines: PairLatencies, agreement: AcceptanceEstimate) 
 
 
 def spread(mode: str, machines: PairLatencies) -> float:
-    """How far, as a logarithm, an estimate may be from what comes, the share accepted aside."""
-    return _SPREAD[mode] if machines.knows(mode) else _SPREAD_GUESSED
+    """How far, as a logarithm, an estimate may be off for other reasons than the share accepted."""
+    return _SPREAD[mode] if machines.knows(mode) else _SPREAD_ASSUMED
 
 
 def rate(mode: str, machines: PairLatencies, accepted: float) -> float:
@@ -108,12 +108,12 @@ def rate(mode: str, machines: PairLatencies, accepted: float) -> float:
 
 @lru_cache(512)
 def _rate(mode: str, machines: PairLatencies, steps: int) -> float:
-    passes = machines.pass_ms or tuple(_GUESSED_PASS * (1.0 + _GUESSED_WIDER * more) for more in range(MAX_AUTO + 1))
+    passes = machines.pass_ms or tuple(_ASSUMED_PASS * (1.0 + _ASSUMED_WIDER * more) for more in range(MAX_AUTO + 1))
     times = LatencyModel(passes)
     if mode == TARGET:
         return 1e3 / times.verify(0)
     draft = machines.draft_ms if mode == REMOTE else machines.served_draft_ms
-    times.drafted(1, _GUESSED_STEP * passes[0] if draft is None else draft)
+    times.drafted(1, _ASSUMED_STEP * passes[0] if draft is None else draft)
     mechanisms = LOCKSTEP
     if mode == REMOTE:
         times.exchanged(machines.link_ms, 0.0, 0.0)

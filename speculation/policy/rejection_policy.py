@@ -1,10 +1,9 @@
-"""What the verifier should do behind a miss, until the next guess is there: go on by itself, wait, or first one, then
-the other.
+"""Choose what the verifier does from a rejection to the next draft: self-continue, wait, or first one, then the other.
 
-The drafter hears of the miss half a round trip later and has to draft anew. A plan is how many steps the verifier takes
-by itself meanwhile and for how many drafts it waits then. It is worth the tokens that it brings up to the next miss,
-less the time that it takes at the best rate. Drafts that are made while the verifier goes on are of use only if they
-foresaw what its steps say; the wait is lost if they did not.
+The drafter learns of the rejection half a round trip later and has to draft anew. A policy is a number of
+self-continuation steps, then a wait for a draft of some length. Its value is the number of tokens up to the next
+rejection, less the time that they take at the best rate. Tokens drafted while the verifier self-continues are of use
+only if they predict the target-decoded tokens; otherwise the wait is lost.
 """
 
 from collections.abc import Sequence
@@ -14,53 +13,55 @@ from typing import NamedTuple
 
 from speculation.policy.timing import LatencyModel
 
-NOT_SOON = 1e6  # ms; says: do not wait for us
-# Share of the tokens: steps of the verifier's own that bring no more than that are not worth it, since now and then one
-# begins just before a draft lands.
+NOT_SOON = 1e6  # ms; tells the verifier not to wait for a draft
+# Share of the tokens that self-continuation must gain. A smaller gain is not worth it, because a step sometimes begins
+# just before a draft arrives.
 _TRIFLE = 0.08
-_STATED = 0.4  # of a step: stated at most, safely below the half that the verifier counts as soon by its own estimate
-_LONGEST = 0.8  # of a step: that the verifier then waits, safely below what is stated and half a step
+_STATED = 0.4  # of a step: longest wait that is stated, safely below the half step within which the verifier waits
+_LONGEST = 0.8  # of a step: longest real wait, safely below the stated wait plus half a step
 _INSTANT = 1e-3  # ms
 
 
 class RejectionPolicy(NamedTuple):
-    """What the verifier is told."""
+    """What a verify request tells the verifier."""
 
-    goes_on: bool  # whether it may take steps of its own
-    next_in: float  # ms from the miss until the guess that it should wait for: NOT_SOON for none
+    goes_on: bool  # whether it may self-continue
+    next_in: float  # ms from a rejection until the draft that it should wait for; NOT_SOON: it should not wait
 
 
 def best_rejection_policy(
     times: LatencyModel, chances: Sequence[float], rate: float, next_draft_ready: float, *, may_go_on: bool = True
 ) -> RejectionPolicy:
-    """The best plan. `chances[k]`: that the first k drafts stand, for one k more than a guess has at most.
+    """The policy of the greatest value.
 
-    `rate`: tokens per millisecond, the best. `next_draft_ready`: share of misses behind which drafts are ready at once.
+    `chances[k]`: chance that the first k draft tokens are accepted, for k up to one more than the longest draft.
+    `rate`: the best tokens per millisecond. `next_draft_ready`: share of rejections after which a draft is ready at
+    once. `may_go_on`: the verifier may self-continue.
     """
     most = len(chances) - 2
     draft, step = max(_INSTANT, (1.0 - next_draft_ready) * times.draft()), times.cost(0)
     costs = [rate * times.cost(k) for k in range(most + 1)]
-    there = [times.link + k * draft for k in range(most + 1)]
+    arrives = [times.link + k * draft for k in range(most + 1)]
     tokens = [0.0, *accumulate(chances)]
-    waiting = ((1.0 + _TRIFLE) * tokens[k + 1] - rate * there[k] - costs[k] for k in range(1, most + 1))
+    waiting = ((1.0 + _TRIFLE) * tokens[k + 1] - rate * arrives[k] - costs[k] for k in range(1, most + 1))
     best, drafts = max((value, k) for k, value in enumerate(waiting, 1))
-    found = RejectionPolicy(False, there[drafts])
+    found = RejectionPolicy(False, arrives[drafts])
     if not may_go_on:
         return found
-    if times.is_shared:  # passes go on in any case
+    if times.is_shared:  # the passes of other sessions go on in any case
         best, found = -inf, RejectionPolicy(True, NOT_SOON)
-    alone = 0.0
+    self_continued = 0.0
     for steps in range(0 if times.is_shared else 1, most + 1):
         over = steps * step
         if steps:
-            alone += chances[steps - 1] * (1.0 - costs[0])
-            if alone > best:
-                best, found = alone, RejectionPolicy(True, NOT_SOON)
+            self_continued += chances[steps - 1] * (1.0 - costs[0])
+            if self_continued > best:
+                best, found = self_continued, RejectionPolicy(True, NOT_SOON)
         for k in range(steps + 1, most + 1):
-            wait = 0.0 if there[k] + times.margin <= over else max(_INSTANT, there[k] - over)
+            wait = 0.0 if arrives[k] + times.margin <= over else max(_INSTANT, arrives[k] - over)
             if wait > _LONGEST * step:
                 break
-            value = alone - rate * wait + tokens[k + 1] - tokens[steps] - chances[steps] * costs[k - steps]
+            value = self_continued - rate * wait + tokens[k + 1] - tokens[steps] - chances[steps] * costs[k - steps]
             if value > best:
                 best, found = value, RejectionPolicy(True, over + min(wait, _STATED * step) if wait else NOT_SOON)
     return found

@@ -1,4 +1,4 @@
-"""How the two machines may work together, and how they do."""
+"""The mechanisms that drafter and verifier may use together, and the schedule that results."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,20 +6,20 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """What the drafter may use. All off is lockstep: draft, send, wait."""
+    """What the drafter may use. With all of it off, the schedule is lockstep: draft, send, wait."""
 
-    overlap: bool = True  # draft on while an answer is under way
-    in_flight: int = 6  # guesses under way at once
-    corrections: bool = True  # prepare continuations of likely corrections
-    self_continue: bool = True  # the verifier goes on by itself while it waits for guesses
+    overlap: bool = True  # draft while a response is awaited
+    in_flight: int = 6  # verify requests in flight at once
+    corrections: bool = True  # prepare drafts behind likely recovered tokens
+    self_continue: bool = True  # the verifier decodes by itself while it waits for drafts
 
 
 LOCKSTEP = Mechanisms(overlap=False, in_flight=1, corrections=False, self_continue=False)
 
 
 class Schedule(Enum):
-    """What pays at present."""
+    """The schedule that pays at present."""
 
     LOCKSTEP = "lockstep"  # draft, send, wait
-    OVERLAPPED = "overlapped"  # drafts are made while the verifier is at work
-    SELF_CONTINUED = "self-continued"  # no guess pays: the verifier goes on by itself
+    OVERLAPPED = "overlapped"  # drafting goes on while the verifier works
+    SELF_CONTINUED = "self-continued"  # no draft pays: the verifier decodes by itself

@@ -1,6 +1,6 @@
-"""What the verifier will be doing when a guess arrives, as far as the drafter can tell.
+"""Predict when the verifier will be free, and how long the committed text will be by then.
 
-All times are on the drafter's clock, in milliseconds; what happens at the verifier is known half a round trip later.
+All times are milliseconds on the drafter's clock. The drafter learns of events at the verifier half a round trip later.
 """
 
 from collections.abc import Sequence
@@ -11,154 +11,161 @@ from typing import NamedTuple
 from speculation.acceptance.draft_probs import Weights
 from speculation.policy.timing import LatencyModel
 
-_LONG_AGO = -1e12  # ms; when a guess was expected of which none is
+_LONG_AGO = -1e12  # ms; stands for "the verifier expects no draft"
 
 
 @dataclass(eq=False, slots=True)
 class InFlightDraft:
-    """A guess under way."""
+    """A draft under way to the verifier, with what its verify request says."""
 
-    position: int  # tokens that were known to be committed
-    drafts: list[int]  # from there on
+    position: int  # tokens known to be committed when it was sent
+    drafts: list[int]  # draft token ids from `position` on
     sent_at: float
-    next_in_ms: float  # what the verifier was told: when to expect the next guess after a miss
-    goes_on: bool | None = None  # what it was told: whether to go on by itself from here; None where it never does
-    stale: bool = False  # contradicted by what is known since
-    found: Sequence[bool] = ()  # of each draft, whether it was looked up in the text
-    confidence: Sequence[float] = ()  # of each draft, the drafter's own probability of it
-    probs: list[Weights] | None = None  # of each draft, what it was drawn from, where that goes with it
+    next_in_ms: float  # stated in the request: when the next draft arrives if a token of this one is rejected
+    goes_on: bool | None = None  # stated in the request: whether the verifier self-continues; None where it never does
+    stale: bool = False  # a token committed since differs from the draft
+    found: Sequence[bool] = ()  # for each draft token, whether it was looked up in the text
+    confidence: Sequence[float] = ()  # for each draft token, the drafter's probability of it
+    probs: list[Weights] | None = None  # for each draft token, the distribution it was drawn from, where that is sent
 
     @property
     def end(self) -> int:
+        """The position behind the last draft token."""
         return self.position + len(self.drafts)
 
 
 class PassStart(NamedTuple):
-    """When the verifier would begin with a guess, and how long the text would be by then."""
+    """When the verifier would start the pass for a draft (milliseconds), and the length of the text by then."""
 
     at: float
     position: int
 
 
-class _End(NamedTuple):
-    """The verifier through with something."""
+class _PassEnd(NamedTuple):
+    """The state of the verifier when a pass ends."""
 
     at: float
-    position: int  # of the text
-    soonest: float  # when it expects a guess: half a step before and after that, it starts nothing by itself
-    goes_on: bool  # whether it starts anything by itself behind that
+    position: int  # length of the text
+    draft_due: float  # when it expects a draft: within half a step of that, it starts no self-continuation step
+    goes_on: bool  # whether it self-continues from here
 
 
 class VerifierTimeline:
-    """Follows the verifier from the last thing that is known of it, through the guesses under way."""
+    """Follows the verifier from its last known state through the drafts in flight."""
 
     def __init__(self, times: LatencyModel, goes_on: bool, position: int, next_in_ms: float, now: float) -> None:
-        """`goes_on`: the verifier continues by itself. `next_in_ms`: what it was told with the prompt."""
+        """`goes_on`: the verifier self-continues. `next_in_ms`: as stated in the prefill request."""
         self.in_flight_drafts: list[InFlightDraft] = []
-        self.goes_on = goes_on  # as of the last answer
+        self.goes_on = goes_on  # as of the last response
         self._times = times
         self._heard_at, self._position = now, position
-        self._soonest = now - times.link / 2 + next_in_ms  # when the verifier expects a guess
-        self._behind: tuple[float, _End] | None = None  # as of when, and of what is under way
+        self._draft_due = now - times.link / 2 + next_in_ms  # when the verifier expects a draft
+        # A cache: the moment of the computation, and the end of all drafts in flight.
+        self._end_of_all: tuple[float, _PassEnd] | None = None
 
     def news(self, position: int, now: float) -> None:
-        """The text is known to reach `position`."""
+        """Take in that the committed text has `position` tokens."""
         self._heard_at, self._position = now, position
-        self._behind = None
+        self._end_of_all = None
 
     def expects(self, next_in_ms: float | None, now: float) -> None:
-        """The answer that has just come said when the verifier expects a guess after it; None: it does not."""
-        self._soonest = _LONG_AGO if next_in_ms is None else now - self._times.link / 2 + next_in_ms
-        self._behind = None
+        """Set when the verifier expects the next draft, counted from the response that came now; None: no draft."""
+        self._draft_due = _LONG_AGO if next_in_ms is None else now - self._times.link / 2 + next_in_ms
+        self._end_of_all = None
 
     def sent(self, in_flight_draft: InFlightDraft) -> None:
-        """A guess is on its way."""
+        """Take in a draft that was sent."""
         self.in_flight_drafts.append(in_flight_draft)
-        self._behind = None
+        self._end_of_all = None
 
     def arrived(self, in_flight_draft: InFlightDraft) -> None:
-        """Its answer has come."""
+        """Take in that the response to a draft has come."""
         place = self.in_flight_drafts.index(in_flight_draft)
-        for earlier in self.in_flight_drafts[:place]:  # overtaken on its way back
+        for earlier in self.in_flight_drafts[:place]:  # their responses were overtaken on the way back
             earlier.goes_on = in_flight_draft.goes_on
         del self.in_flight_drafts[place]
         self.goes_on = bool(in_flight_draft.goes_on)
-        self._behind = None
+        self._end_of_all = None
 
     def committed(self, position: int, token: int) -> None:
-        """Guesses that say something else at `position` are out of date."""
+        """Take in a committed token: mark drafts with another token at `position` as stale."""
         for in_flight_draft in self.in_flight_drafts:
             if (
                 in_flight_draft.position <= position < in_flight_draft.end
                 and in_flight_draft.drafts[position - in_flight_draft.position] != token
             ):
                 in_flight_draft.stale = True
-        self._behind = None
+        self._end_of_all = None
 
     def starts(self, send_at: Sequence[float], now: float) -> list[PassStart]:
-        """For a guess sent at each of these moments, should all that is under way stand."""
+        """The pass start for a draft sent at each of these moments, if all drafts in flight are accepted."""
         half, end = self._times.link / 2, self._end(now)
         starts = []
         for at in send_at:
-            free, position = self._alone(end, at + half, now - half)
+            free, position = self._self_continued(end, at + half, now - half)
             starts.append(PassStart(max(free, at + half), position))
         return starts
 
     def is_late(self, now: float) -> bool:
-        """Whether something should have been heard of half a step ago: when the verifier is free then, nobody knows."""
+        """Whether a message from the verifier is half a step overdue, so that its next free moment is unknown."""
         half, step = self._times.link / 2, self._times.verify(0)
-        end = self._chain(half, -inf)
-        due = end.at if self.in_flight_drafts else self._begins(end, end.at) + step
+        end = self._end_of_drafts(half, -inf)
+        due = end.at if self.in_flight_drafts else self._step_starts(end, end.at) + step
         return now - half > due + step / 2
 
     def waits(self, now: float) -> bool:
-        """Whether a guess that is sent now finds a verifier that does nothing until one comes."""
+        """Whether a draft sent now would reach a verifier that is idle until one comes."""
         if self.in_flight_drafts or not self.goes_on:
             return not self.in_flight_drafts
         half, end = self._times.link / 2, self._end(now)
-        free, _ = self._alone(end, now + half, now - half)
-        return free <= now + half < self._begins(end, free)
+        free, _ = self._self_continued(end, now + half, now - half)
+        return free <= now + half < self._step_starts(end, free)
 
-    def _end(self, now: float) -> _End:
-        """The verifier through with what is under way; what ended half a round trip ago would have been heard of."""
-        if self._behind is None or self._behind[0] != now:
+    def _end(self, now: float) -> _PassEnd:
+        """The end of all drafts in flight. An end more than half a round trip ago would be known."""
+        if self._end_of_all is None or self._end_of_all[0] != now:
             half = self._times.link / 2
-            self._behind = now, self._chain(half, now - half)
-        return self._behind[1]
+            self._end_of_all = now, self._end_of_drafts(half, now - half)
+        return self._end_of_all[1]
 
-    def _chain(self, half: float, known_until: float) -> _End:
-        """The verifier through with what is under way."""
-        end = _End(self._heard_at - half, self._position, self._soonest, self.goes_on)
+    def _end_of_drafts(self, half: float, known_until: float) -> _PassEnd:
+        """The end of all drafts in flight, none of which ended before `known_until`."""
+        end = _PassEnd(self._heard_at - half, self._position, self._draft_due, self.goes_on)
         for in_flight_draft in self.in_flight_drafts:
             goes_on = bool(in_flight_draft.goes_on)
             if in_flight_draft.stale:
                 end = end._replace(goes_on=goes_on)
                 continue
             arrival = in_flight_draft.sent_at + half
-            free, position = self._alone(end, arrival, known_until)
+            free, position = self._self_continued(end, arrival, known_until)
             if in_flight_draft.end >= position:
                 free = max(max(free, arrival) + self._times.verify(in_flight_draft.end - position), known_until)
                 position = in_flight_draft.end + 1
-            end = _End(free, position, free + (0.0 if in_flight_draft.drafts else in_flight_draft.next_in_ms), goes_on)
+            end = _PassEnd(
+                free, position, free + (0.0 if in_flight_draft.drafts else in_flight_draft.next_in_ms), goes_on
+            )
         return end
 
-    def _alone(self, end: _End, until: float, known_until: float) -> PassStart:
-        """The verifier's own steps in between; one that has begun ends before anything else begins."""
+    def _self_continued(self, end: _PassEnd, until: float, known_until: float) -> PassStart:
+        """When self-continuation before `until` is over, and the length of the text by then.
+
+        A step that has begun ends before anything else begins.
+        """
         free, position, step = end.at, end.position, self._times.verify(0)
-        if not end.goes_on or until <= self._begins(end, free):
+        if not end.goes_on or until <= self._step_starts(end, free):
             return PassStart(free, position)
-        free, position = max(self._begins(end, free) + step, known_until), position + 1
-        for until_then in (min(until, end.soonest - step / 2), until):  # before it waits for a guess, and from then on
+        free, position = max(self._step_starts(end, free) + step, known_until), position + 1
+        for until_then in (min(until, end.draft_due - step / 2), until):  # before it waits for a draft, and after
             steps = max(0, ceil((until_then - free) / step))
             free, position = free + steps * step, position + steps
-            begins = self._begins(end, free)
+            begins = self._step_starts(end, free)
             if until <= begins:
                 break
             if begins > free:
                 free, position = begins + step, position + 1
         return PassStart(free, position)
 
-    def _begins(self, end: _End, since: float) -> float:
-        """When it takes a step of its own, unless a guess comes; free since then."""
+    def _step_starts(self, end: _PassEnd, since: float) -> float:
+        """When a verifier that is free since `since` starts a self-continuation step, unless a draft comes."""
         half_step = self._times.verify(0) / 2
-        return end.soonest + half_step if abs(since - end.soonest) < half_step else since
+        return end.draft_due + half_step if abs(since - end.draft_due) < half_step else since

@@ -1,7 +1,7 @@
-"""What a verifier answers, as models for its OpenAPI document and for tests. Unknown keys are refused.
+"""Response models of the protocol, for the verifier's OpenAPI document and for tests. Unknown keys are refused.
 
-The verifier writes its replies by hand where a round trip counts, and the drafter reads them by hand; a test holds the
-replies of every endpoint against these models.
+For speed the verifier writes its frequent replies by hand, and the drafter reads them by hand. A test validates the
+replies of every endpoint with these models.
 """
 
 from typing import Annotated, Literal
@@ -14,18 +14,20 @@ from speculation.protocol.messages import SessionId
 
 Count = Annotated[int, Field(ge=0)]
 Tokens = Annotated[list[Count], Field(description="Token ids.")]
-Position = Annotated[int, Field(ge=0, description="How many tokens, the prompt's included, come before the first one.")]
+Position = Annotated[
+    int, Field(ge=0, description="How many tokens, the prompt's included, come before the first of `tokens`.")
+]
 TotalTokens = Annotated[int, Field(ge=1, description="Committed tokens, the prompt's included.")]
 Milliseconds = Annotated[float, Field(ge=0.0)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 FinishReason = Annotated[
     Literal["stop", "length"], Field(description="stop: an end token; length: the limit, or the context is full.")
 ]
-OrNotYet = Annotated[FinishReason | None, Field(description="Why the text has ended; null while it has not.")]
+OrNotYet = Annotated[FinishReason | None, Field(description="Why the text has ended; null until it has.")]
 
 
 class Response(BaseModel):
-    """Base of what a verifier sends."""
+    """Base of all responses."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -35,13 +37,13 @@ class Timing(Response):
 
     queue_ms: Annotated[float, Field(ge=0.0, description="The wait for a forward pass.")]
     forward_ms: Annotated[float, Field(ge=0.0, description="The passes that ran this request; 0: none did.")]
-    sessions: Annotated[int, Field(ge=0, description="That shared the last of these passes.")]
+    sessions: Annotated[int, Field(ge=0, description="Sessions that shared the last of these passes.")]
 
 
 class SamplingReport(Response):
     """How the target's tokens are drawn."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**53, description="As given, or as drawn where none was.")]
+    seed: Annotated[int, Field(ge=0, lt=2**53, description="As given, or as drawn where none was given.")]
     temperature: Annotated[float, Field(ge=0.0)]
     top_k: Annotated[int, Field(ge=0, description="0: no such filter.")]
     top_p: Annotated[float, Field(gt=0.0, le=1.0)]
@@ -55,32 +57,34 @@ class DecisionReport(Response):
 
     token: Count
     p: Annotated[Probability, Field(description="The target's probability of the token.")]
-    draft: Annotated[Count | None, Field(description="The draft token that was judged at this place.")]
+    draft: Annotated[Count | None, Field(description="The draft token that was judged at this position.")]
     draft_p: Annotated[Probability | None, Field(description="The target's probability of the draft token.")]
-    q: Annotated[Probability | None, Field(description="With which it was drafted, where that was sent.")]
-    drawn: Annotated[Probability | None, Field(description="The number that decided, where one was drawn.")]
-    verdict: Annotated[Verdict, Field(description="On the draft token; own: there was none.")]
+    q: Annotated[
+        Probability | None, Field(description="The drafter's probability of the draft token, where it was sent.")
+    ]
+    drawn: Annotated[Probability | None, Field(description="The random number that decided, where one was drawn.")]
+    verdict: Annotated[Verdict, Field(description="On the draft token; own: no draft token was judged there.")]
 
 
 Decisions = Annotated[
     list[DecisionReport | None] | None,
-    Field(description="One a token, where `explain` was asked for; null for tokens of an earlier request."),
+    Field(description="One for each token, where `explain` was asked for; null for tokens of an earlier request."),
 ]
 
 
 class VocabularyFingerprint(Response):
-    """What both ends compare in place of whole vocabularies: hashes over the ids below `below`."""
+    """Hashes over the ids below `below`, which both ends compare in place of whole vocabularies."""
 
     size: Count
     below: Count
-    begin: Annotated[Count | None, Field(description="The token that texts begin with.")]
-    ends: Annotated[list[Count], Field(description="The tokens that end a text.")]
-    ordinary: Annotated[str, Field(description="Hash over id and bytes of the tokens that are text.")]
-    control: Annotated[str, Field(description="The same of control tokens.")]
+    begin: Annotated[Count | None, Field(description="The begin token.")]
+    ends: Annotated[list[Count], Field(description="The end tokens.")]
+    ordinary: Annotated[str, Field(description="Hash over id and bytes of the ordinary (text) tokens.")]
+    control: Annotated[str, Field(description="Hash over id and bytes of the control tokens.")]
 
 
 class PrefillResponse(Response):
-    """An open session with its tokens behind what was committed before."""
+    """An open session, with the tokens committed behind the prompt and the request's `committed_ids`."""
 
     session_id: SessionId
     prompt_len: Annotated[int, Field(ge=1)]
@@ -98,69 +102,76 @@ class PrefillResponse(Response):
 
 
 class VerifyResponse(Response):
-    """What became of a draft, and the tokens that are committed now."""
+    """How much of a draft was accepted, and the tokens committed now."""
 
     position: Position
     accepted_prefix_len: Annotated[int, Field(ge=0, description="Leading draft tokens that equal committed tokens.")]
-    judged: Annotated[int, Field(ge=0, description="Draft tokens that the model ran for this answer.")]
+    judged: Annotated[int, Field(ge=0, description="Draft tokens that the model ran for this response.")]
     tokens: Annotated[list[Count], Field(description="Committed tokens from `position` on.")]
-    preds: Annotated[list[Count], Field(description="The target's choices at these places.")]
+    preds: Annotated[list[Count], Field(description="The target's choices at these positions.")]
     total_tokens: TotalTokens
     finish_reason: OrNotYet
     timing: Timing
     decisions: Decisions = None
     unjudged: Annotated[
         int | None,
-        Field(ge=1, description="The last draft tokens, where the session's credit did not suffice for them."),
+        Field(
+            ge=1,
+            description="Draft tokens at the end that were not judged, as the session's draft credit was used up.",
+        ),
     ] = None
 
 
 class ErrorDetail(Response):
-    """What went wrong. Which details come beside the message depends on the code."""
+    """An error. Which details come beside the message depends on the code."""
 
     code: Annotated[str, Field(description="Stable name of the error.")]
     type: Literal["invalid_request_error", "server_error"]
     message: Annotated[str, Field(description="One sentence that says what is wrong and what to do.")]
     param: Annotated[str | None, Field(description="The field at fault.")] = None
     total_tokens: Annotated[int, Field(ge=1, description="Committed tokens of the session.")] | None = None
-    limit: Annotated[int, Field(ge=0, description="What is taken at most.")] | None = None
+    limit: Annotated[int, Field(ge=0, description="The greatest value that is accepted.")] | None = None
     prompt_len: Annotated[int, Field(ge=0, description="Tokens of the prompt.")] | None = None
     context_length: Annotated[int, Field(ge=1, description="Tokens that the context holds.")] | None = None
-    progress: Annotated[Probability, Field(description="How much of the model is loaded.")] | None = None
+    progress: Annotated[Probability, Field(description="Share of the model that is loaded.")] | None = None
     retry_after: Annotated[int, Field(ge=0, description="Seconds, as in the header Retry-After.")] | None = None
 
 
 class ErrorResponse(Response):
-    """The one shape of errors, which OpenAI-style clients parse, too."""
+    """The one shape of errors, as OpenAI-style clients parse it."""
 
     error: ErrorDetail
 
 
 class BatchResponse(Response):
-    """For each item, in order, its reply or its error."""
+    """For each item, in order, its response or its error."""
 
     results: list[VerifyResponse | ErrorResponse]
 
 
 class SpeculationReport(Response):
-    """What drafting on the server came to in one text."""
+    """Statistics of server-side drafting in one text."""
 
-    rounds: Annotated[int, Field(ge=0, description="Passes behind the one that read the prompt.")]
+    rounds: Annotated[int, Field(ge=0, description="Verifying passes, after the one that read the prompt.")]
     drafted: Count
     accepted: Count
     acceptance_rate: Probability | None
     mean_acceptance_length: Annotated[float, Field(ge=1.0)] | None
-    accepted_per_position: Annotated[list[Count], Field(description="Accepted draft tokens by place in their draft.")]
-    looked_up: Annotated[int, Field(ge=0, description="Draft tokens looked up in the text in place of drafted.")]
+    accepted_per_position: Annotated[
+        list[Count], Field(description="Accepted draft tokens by position in their draft.")
+    ]
+    looked_up: Annotated[
+        int, Field(ge=0, description="Draft tokens found by lookup in the text instead of by the draft model.")
+    ]
     looked_up_accepted: Count
     drafting_ms: Milliseconds
     draft_failure: Annotated[
-        str | None, Field(description="Why the draft model failed, and the target wrote the rest by itself.")
+        str | None, Field(description="Why the draft model failed, so that the target decoded the rest alone.")
     ] = None
 
 
 class GenerateResponse(Response):
-    """A whole text, what was committed before included."""
+    """A whole text, the request's `committed_ids` included."""
 
     session_id: SessionId
     text: str
@@ -178,7 +189,7 @@ class GenerateResponse(Response):
 
 
 class GenerateOpenEvent(Response):
-    """Data of the event `open` of `/generate`, the first: what a request needs to go on if the stream is cut."""
+    """Data of the event `open`, the first of `/generate`: what a request needs to continue after a cut stream."""
 
     session_id: SessionId
     prompt_len: Annotated[int, Field(ge=1)]
@@ -191,7 +202,7 @@ class GenerateTokensEvent(Response):
 
     position: Position
     tokens: Tokens
-    text: Annotated[str, Field(description="What the tokens complete; a character comes with its last token.")]
+    text: Annotated[str, Field(description="The text that the tokens complete; a character comes with its last token.")]
     judged: Annotated[int | None, Field(ge=0, description="In mode fused: draft tokens that the model ran.")] = None
     accepted: Annotated[int | None, Field(ge=0, description="In mode fused: how many of them were accepted.")] = None
     decisions: Decisions = None
@@ -202,9 +213,11 @@ class SessionTokensEvent(Response):
 
     position: Position
     tokens: Tokens
-    own: Annotated[bool, Field(description="Whether the verifier decoded them by itself, with no draft there.")]
+    own: Annotated[
+        bool, Field(description="Whether they are target-decoded: the verifier committed them without a draft.")
+    ]
     forward_ms: Annotated[
-        float | None, Field(ge=0.0, description="Of the pass that brought the last of them, where `own`.")
+        float | None, Field(ge=0.0, description="Milliseconds of the pass that decoded the last of them, where `own`.")
     ] = None
     decisions: Decisions = None
 
@@ -223,39 +236,43 @@ class TokenizeResponse(Response):
 
 
 class HealthResponse(Response):
-    """Whether texts can be written."""
+    """Whether the verifier can serve requests."""
 
     status: Literal["ready", "loading", "failed"]
-    model: Annotated[str | None, Field(description="When ready.")] = None
-    sessions: Annotated[int | None, Field(ge=0, description="That are held, when ready.")] = None
+    model: Annotated[str | None, Field(description="The served model, when ready.")] = None
+    sessions: Annotated[int | None, Field(ge=0, description="Sessions held, when ready.")] = None
     draft_model_failure: Annotated[
-        str | None, Field(description="Why texts of mode fused are written by the target alone.")
+        str | None, Field(description="Why the target decodes texts of mode fused alone.")
     ] = None
-    warning: Annotated[
-        str | None, Field(description="A model file was written to while it is in use: restart the verifier.")
-    ] = None
-    progress: Annotated[Probability | None, Field(description="How much is loaded, while loading.")] = None
-    reason: Annotated[str | None, Field(description="When failed.")] = None
+    warning: Annotated[str | None, Field(description="A model file in use was written to: restart the verifier.")] = (
+        None
+    )
+    progress: Annotated[Probability | None, Field(description="Share of the model that is loaded, while loading.")] = (
+        None
+    )
+    reason: Annotated[str | None, Field(description="Why loading failed, when failed.")] = None
     access: Annotated[
         Literal["unauthorized", "forbidden"] | None,
-        Field(description="Why this caller is served nothing else, and hears status and progress only."),
+        Field(description="Why this caller is refused other endpoints, and is told status and progress only."),
     ] = None
 
 
 class ModelResponse(Response):
-    """What is served."""
+    """The served model and its limits."""
 
     model: str
     backend: str
     context_length: Annotated[int, Field(ge=1)]
-    rows: Annotated[int, Field(ge=1, description="Sessions whose KV cache is held at a time.")]
-    kv_bytes: Annotated[int, Field(ge=0, description="Size of the KV cache of all of them.")]
-    max_draft_tokens: Annotated[int, Field(ge=0, description="New draft tokens that a request may hold.")]
-    pass_ms: Annotated[list[Milliseconds], Field(description="What a pass over 1, 2, … tokens took at the start.")]
+    rows: Annotated[int, Field(ge=1, description="KV slots: sessions whose KV cache is held at a time.")]
+    kv_bytes: Annotated[int, Field(ge=0, description="Bytes of the KV cache of all slots.")]
+    max_draft_tokens: Annotated[int, Field(ge=0, description="Most new draft tokens of a request.")]
+    pass_ms: Annotated[
+        list[Milliseconds], Field(description="Milliseconds of a pass over 1, 2, … tokens, measured at start.")
+    ]
     strategies: list[Strategy]
     self_continue: bool
     modes: list[Literal["target", "fused"]]
-    draft_model: Annotated[str | None, Field(description="What drafts here, in mode fused.")]
+    draft_model: Annotated[str | None, Field(description="The draft model on the server, for mode fused.")]
     draft_pass_ms: Milliseconds | None
     noise: str
     vocabulary: VocabularyFingerprint
@@ -268,28 +285,28 @@ class VocabularyResponse(Response):
     size: Count
     begin: Count | None
     ends: list[Count]
-    kinds: Annotated[str, Field(description="A digit an id: 0 text, 1 control, 2 unused.")]
+    kinds: Annotated[str, Field(description="One digit for each id: 0 text, 1 control, 2 unused.")]
     pieces: Annotated[list[str], Field(description="The bytes of each id, a byte as a character U+0000 to U+00FF.")]
 
 
 class SessionInfo(Response):
-    """A session that is held."""
+    """A session that the verifier holds."""
 
-    session_id: Annotated[SessionId | None, Field(description="With a key only.")] = None
+    session_id: Annotated[SessionId | None, Field(description="Only for callers with a key.")] = None
     prompt_len: Annotated[int, Field(ge=1)]
     total_tokens: TotalTokens
     finish_reason: OrNotYet
-    resident: Annotated[bool, Field(description="Whether its KV cache is held.")]
+    resident: Annotated[bool, Field(description="Whether it has a KV slot.")]
 
 
 class SessionsResponse(Response):
-    """The sessions of the key; without a key all that are held, but not their ids."""
+    """The sessions of the caller's key; without a key, all sessions without their ids."""
 
     sessions: list[SessionInfo]
 
 
 class DeletedResponse(Response):
-    """A session is forgotten."""
+    """A session was deleted."""
 
     session_id: SessionId
     deleted: Literal[True]

@@ -1,1 +1,1 @@
-"""From a row of logits to a token: filters and the shared Gumbel noise."""
+"""Choose a token from a row of logits: filters, shared Gumbel noise, top-logits form."""

@@ -1,7 +1,7 @@
-"""The distribution that a row of logits stands for under a session's settings, as numbers: for rules that weigh it.
+"""Compute the target's probabilities from a row of logits under a session's sampling settings.
 
-Tokens are drawn without it (`sampling.choose`). It takes a millisecond or so of a whole vocabulary in float64, and is
-worked out only where a strategy, or somebody who wants to know, asks for a probability.
+Tokens are drawn without this (`sampling.choose`). A whole vocabulary takes about a millisecond in float64, so the
+probabilities are computed only where a strategy or `explain` needs them.
 """
 
 from dataclasses import replace
@@ -13,15 +13,15 @@ from speculation.sampling import full_logits, nucleus
 from speculation.sampling.sampling import Logits, Row, Sampling
 from speculation.sampling.top_logits import TopLogits
 
-_FIRST_LOOK, _WIDER = 1024, 16  # ids among which the nucleus is looked for; so many times more each time it is larger
-_DOUBT = 1e-9  # sums of one vocabulary in different order differ by less, relative
+_FIRST_IDS, _WIDER = 1024, 16  # ids searched for the nucleus at first, and the factor for each further search
+_DOUBT = 1e-9  # relative bound on the difference between sums of one vocabulary in different order
 
 
 def probabilities(row: Row, sampling: Sampling) -> NDArray[np.float64]:
-    """Shape (vocab,): after temperature, top-k and top-p, as `sampling.choose_reference` has them, summing to 1.
+    """Probabilities after temperature, top-k and top-p as in `sampling.choose_reference`: float64 of shape (vocab,).
 
-    All of it is on the argmax where the session is greedy. A head is fetched whole. Raises ValueError where the row
-    holds a NaN or no finite value.
+    They sum to 1; where the session is greedy, all mass is on the argmax. Of a TopLogits the whole row is fetched.
+    Raises ValueError where the row holds a NaN or no finite value.
     """
     logits = row.whole() if isinstance(row, TopLogits) else row
     best = full_logits.likeliest(logits)
@@ -36,16 +36,16 @@ def probabilities(row: Row, sampling: Sampling) -> NDArray[np.float64]:
     return p
 
 
-def told(sampling: Sampling) -> Sampling:
-    """Under which probabilities are told: the session's settings; temperature 1 and no filter where it is greedy."""
+def reported_sampling(sampling: Sampling) -> Sampling:
+    """The settings under which probabilities are reported: `sampling`, or temperature 1 without filters if greedy."""
     return replace(sampling, temperature=1.0, top_k=0, top_p=1.0) if sampling.greedy else sampling
 
 
 def draw(weights: NDArray[np.float64], u: float) -> int:
-    """The index that `u`, uniform in [0, 1), draws with chances in proportion to `weights`, some of which are > 0."""
+    """The index that `u`, uniform in [0, 1), draws in proportion to `weights`, at least one of which is > 0."""
     mass = np.cumsum(weights)
     at = int(np.searchsorted(mass, u * mass[-1], side="right"))
-    return at if at < len(weights) else int(np.flatnonzero(weights)[-1])  # u x mass was rounded up to all of it
+    return at if at < len(weights) else int(np.flatnonzero(weights)[-1])  # u x mass was rounded up to the total
 
 
 def _kept(logits: Logits, scaled: NDArray[np.float64], sampling: Sampling) -> NDArray[np.intp] | slice:
@@ -57,13 +57,15 @@ def _kept(logits: Logits, scaled: NDArray[np.float64], sampling: Sampling) -> ND
     if top_p >= 1.0:
         return slice(None)
     total = float(np.exp(scaled - scaled.max()).sum())
-    look = _FIRST_LOOK
-    while look < size:
-        ids = full_logits.top_ids(logits, look)
+    searched = _FIRST_IDS
+    while searched < size:
+        ids = full_logits.top_ids(logits, searched)
         mass = np.cumsum(np.exp(scaled[ids] - scaled[ids[0]]))
         fewest, most = (int(mass.searchsorted(top_p * total * each)) for each in (1.0 - _DOUBT, 1.0 + _DOUBT))
-        if fewest == most < look:
+        if fewest == most < searched:
             return ids[: most + 1]
-        look = look * _WIDER if most == look else size  # or too close to call without the very order of the definition
+        searched = (
+            searched * _WIDER if most == searched else size
+        )  # too close to call: sum in the order of the definition
     ids = np.lexsort((np.arange(size), -scaled))
     return ids[: nucleus.nucleus_size(scaled[ids], top_p)]

@@ -1,10 +1,9 @@
-"""One token from a whole row of logits: the ids that `nucleus.winner` gives on the sorted row, without sorting it.
+"""Draw a token from a whole row of logits: the same id as `nucleus.winner` on the sorted row, without sorting.
 
-How it is fast and still exact. With v = 1 - u, the noise G = -log(-log1p(-v)) is at most -log v, so a single
-float32 pass gives an upper bound of every score. Only the few ids whose bound reaches the best exact score are
-evaluated in float64. Top-p needs no sort either: an id is in the nucleus iff the mass ordered before it is
-less than p, which is one masked sum; a winner outside the nucleus rules out everything ordered behind it,
-and the next best is tried.
+Why it is fast and exact: with v = 1 - u, the noise G = -log(-log1p(-v)) is at most -log v, so one float32 pass gives an
+upper bound of every score. Only the few ids whose bound reaches the best exact score are evaluated in float64. Top-p
+needs no sort either: an id is in the nucleus iff the mass ordered before it is less than p, which is one masked sum. A
+winner outside the nucleus rules out every id ordered behind it, and the next best id is tried.
 """
 
 import threading
@@ -16,15 +15,15 @@ from numpy.typing import NDArray
 from speculation.sampling import gumbel, nucleus
 
 _BOUND_OFFSET = (127 + 32) * float(np.log(2.0))  # exponent bias and scale of v, left out of the bounds
-_FEW = 10  # candidates: below this, plain Python is faster than array calls
+_FEW = 10  # candidates up to which plain Python is faster than array calls
 _OUT_OF_REACH = np.float32(1e30)
-_MASS_SLACK = 1e-4  # a float32 mass this close to p is decided in float64 over the sorted row
+_MASS_SLACK = 1e-4  # a float32 mass this close to the limit is decided in float64 over the sorted row
 
 Logits = NDArray[np.float32]
 
 
 def likeliest(logits: Logits) -> int:
-    """The smallest id with the greatest logit. Raises ValueError where that is no finite number."""
+    """The smallest id with the greatest logit. Raises ValueError where that logit is not finite."""
     best = int(logits.argmax())
     if not np.isfinite(logits[best]):
         raise ValueError("logits without a finite maximum: the engine returned NaN or infinity")
@@ -32,7 +31,7 @@ def likeliest(logits: Logits) -> int:
 
 
 def draw(logits: Logits, temperature: float, top_k: int, top_p: float, key: gumbel.RowKey) -> int:
-    """The token drawn under filters that may be off. Raises what `likeliest` raises."""
+    """The token drawn under the filters (`top_k` 0 and `top_p` 1: off). Raises what `likeliest` raises."""
     best = likeliest(logits)
     if 0 < top_k < len(logits):
         ids = top_ids(logits, top_k)
@@ -41,11 +40,11 @@ def draw(logits: Logits, temperature: float, top_k: int, top_p: float, key: gumb
 
 
 def draw_two(logits: Logits, temperature: float, key: gumbel.RowKey) -> tuple[int, int | None]:
-    """The token drawn without filters, and the one drawn were it not there (None: there is no other).
+    """The token drawn without filters, and the one drawn if the first were masked (None: there is no other).
 
     The second costs next to nothing. Raises what `likeliest` raises.
     """
-    likeliest(logits)  # for what it raises
+    likeliest(logits)  # raises for an invalid row
     work = _work.arrays(len(logits))
     bound = _score_bounds(logits, temperature, key, work)
     first = _leader(logits, bound, temperature, key, work)
@@ -56,7 +55,7 @@ def draw_two(logits: Logits, temperature: float, key: gumbel.RowKey) -> tuple[in
 
 
 def top_ids(logits: Logits, k: int) -> NDArray[np.intp]:
-    """The k best ids by logit descending, then id ascending; `logits` holds no NaN, `k` is at most their number.
+    """The k best ids by logit descending, then id ascending, shape (k,). `logits` holds no NaN; `k` <= len(logits).
 
     The k-th largest of the block maxima is reached by at least k ids, so it bounds the k-th largest logit
     from below and leaves few candidates to sort.
@@ -66,7 +65,9 @@ def top_ids(logits: Logits, k: int) -> NDArray[np.intp]:
     maxima = logits[:whole].reshape(-1, block).max(axis=1)
     floor = np.partition(maxima, len(maxima) - k)[len(maxima) - k]
     candidates = np.flatnonzero(logits >= floor)
-    order = np.argsort(-logits[candidates], kind="stable")  # candidates ascend by id: stable keeps ties so
+    order = np.argsort(
+        -logits[candidates], kind="stable"
+    )  # candidates ascend by id, and a stable sort keeps that order in ties
     return candidates[order[:k]]
 
 
@@ -74,7 +75,7 @@ def _draw_unsorted(logits: Logits, temperature: float, top_p: float, key: gumbel
     """Full vocabulary, or top-p alone: the best score; while it lies outside the nucleus, the best ahead of it."""
     work = _work.arrays(len(logits))
     bound = _score_bounds(logits, temperature, key, work)
-    limit: float | None = None  # of the nucleus; with it, the mass of each id is known
+    limit: float | None = None  # mass of the nucleus; set together with the mass of each id
     while True:
         leader = _leader(logits, bound, temperature, key, work)
         if top_p >= 1.0 or leader == best:
@@ -93,7 +94,7 @@ def _draw_unsorted(logits: Logits, temperature: float, top_p: float, key: gumbel
             return nucleus.winner(logits[ids], ids, temperature, top_p, key)
         if before < limit:
             return leader
-        # Out of reach for all that is not ahead; by arithmetic, since a masked write takes ten times as long.
+        # Put all ids that are not ahead out of reach. Arithmetic does it, as a masked write takes ten times as long.
         np.copyto(work.weight, ahead)
         work.weight -= 1.0
         work.weight *= _OUT_OF_REACH
@@ -101,7 +102,7 @@ def _draw_unsorted(logits: Logits, temperature: float, top_p: float, key: gumbel
 
 
 def _leader(logits: Logits, bound: Logits, temperature: float, key: gumbel.RowKey, work: "_Arrays") -> int:
-    """The id of the best exact score, among those whose `bound` has not been put out of reach."""
+    """The id of the best exact score among the ids whose `bound` was not put out of reach."""
 
     def exact(token: int) -> float:
         return float(logits[token]) / temperature + gumbel.gumbel_one(key, token)
@@ -117,7 +118,7 @@ def _leader(logits: Logits, bound: Logits, temperature: float, key: gumbel.RowKe
 
 
 def _score_bounds(logits: Logits, temperature: float, key: gumbel.RowKey, work: "_Arrays") -> Logits:
-    """logit / temperature - log v, float32, up to a constant: what the score of each id cannot exceed.
+    """Upper bounds of the scores, up to a constant: logit / temperature - log v, float32 of shape (vocab,).
 
     The bits of a float32, read as an integer, are its base-2 logarithm interpolated linearly between powers
     of two: below the true one by at most 0.09, and four times cheaper than a logarithm.
@@ -134,7 +135,7 @@ def _score_bounds(logits: Logits, temperature: float, key: gumbel.RowKey, work: 
 
 
 class _Arrays:
-    """Room to work in, of the vocabulary's size."""
+    """Work arrays of the vocabulary's size."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -144,7 +145,7 @@ class _Arrays:
 
 
 class _Work(threading.local):
-    """One such room a thread, kept: new arrays cost more in page faults than the arithmetic in them."""
+    """One set of work arrays for each thread, kept because page faults of new arrays cost more than the arithmetic."""
 
     _kept = _Arrays(0)
 

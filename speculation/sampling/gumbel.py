@@ -1,9 +1,8 @@
 """`gumbel-1`: the shared Gumbel noise that couples a drafter to a verifier without communication.
 
-Both ends draw token `argmax_i(log p_i + G(seed, position, i))` from their own distribution `p` with the
-same noise `G`, so that they agree as often as two exact samplers can be made to without talking
-(Daliri, Musco, Suresh, "Coupling without communication and drafter-invariant speculative decoding",
-arXiv 2408.07978).
+Each end draws the token `argmax_i(log p_i + G(seed, position, i))` from its own distribution `p` with the same noise
+`G`. So the ends agree as often as exact samplers can without communication (Daliri, Musco, Suresh, "Coupling without
+communication and drafter-invariant speculative decoding", arXiv 2408.07978).
 
 The noise is counter-based: a pure function of (seed, absolute position, vocabulary id, purpose), made of
 32-bit multiplies only, so that any device can compute it.
@@ -18,10 +17,10 @@ The noise is counter-based: a pure function of (seed, absolute position, vocabul
     u              (h + 1/2) / 2**53
     G              -log(-log u)                    (float64)
 
-What needs one uniform number at a position, and no noise for each id (purposes 1 to 3), takes h / 2**53 of id 0.
+Purposes 1 to 3 need one uniform number at a position instead of noise for each id. They take h / 2**53 of id 0.
 
-`u` can be so close to 1 that it rounds there in float64; with v = 1 - u = (2**53 - h - 1/2) / 2**53, which
-is exact near 0, the same value is -log(-log1p(-v)), and that form is used for the upper half.
+`u` can be so close to 1 that float64 rounds it to 1. With v = 1 - u = (2**53 - h - 1/2) / 2**53, which is exact near 0,
+the same value is -log(-log1p(-v)). That form is used for the upper half.
 """
 
 from enum import IntEnum
@@ -32,26 +31,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 NAME = "gumbel-1"
-SEED_LIMIT = 1 << 53  # seeds survive JSON readers that hold numbers in float64
+SEED_LIMIT = 1 << 53  # so that seeds survive JSON readers that hold numbers in float64
 
 _MASK = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9  # 2**32 / golden ratio: spreads consecutive ids over the whole word
 # The two multipliers and shifts of "lowbias32", found by search for low avalanche bias (Wellons, hash-prospector).
 _M1, _M2 = 0x7FEB352D, 0x846CA68B
 _GOLDEN_BACK, _M1_BACK, _M2_BACK = (pow(factor, -1, 1 << 32) for factor in (_GOLDEN, _M1, _M2))
-_LANES = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)  # fractional digits of pi: nothing up the sleeve
+_LANES = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)  # fractional digits of pi, as constants that nobody chose
 
-_ROUNDING = 1e-9  # far above what float64 rounds in scores and noise
-_BLOCK = 1 << 14  # words worked on at a time: they stay in the cache, and their room is not asked of the system anew
+_ROUNDING = 1e-9  # far above the float64 rounding of scores and noise
+_BLOCK = 1 << 14  # words processed at a time, so that they stay in the CPU cache and need no new memory
 
 
 class Purpose(IntEnum):
-    """What a draw is for. Different purposes at one position see independent noise."""
+    """The purpose of a draw. Different purposes at one position have independent noise."""
 
     TOKEN = 0  # a token of the target's distribution, or of the drafter's under the same noise
-    DRAFT = 1  # a draft from what is sent with it
-    COIN = 2  # whether such a draft stands
-    RESIDUAL = 3  # the token in place of one that does not
+    DRAFT = 1  # a draft token from the distribution that is sent with it
+    COIN = 2  # whether such a draft token is accepted
+    RESIDUAL = 3  # the recovered token where it is rejected
 
 
 class RowKey(NamedTuple):
@@ -97,16 +96,16 @@ def high_words(
     out: NDArray[np.uint32] | None = None,
     scratch: NDArray[np.uint32] | None = None,
 ) -> NDArray[np.uint32]:
-    """First 32 bits of the noise of many ids; `spread` is `spread_ids(ids)`, uint32 of any shape.
+    """First 32 bits of the hash of many ids; `spread` is `spread_ids(ids)`, uint32 of any shape.
 
-    `out` takes the result and `scratch` is overwritten, both of that shape; made here when not given.
+    `out` receives the result and `scratch` is overwritten, both uint32 of that shape; allocated where not given.
     """
     words = np.bitwise_xor(spread, np.uint32(key.k0), out=out)
     return _permute(words, key.k1, np.empty_like(spread) if scratch is None else scratch)
 
 
 def spread_ids(ids: NDArray[np.integer]) -> NDArray[np.uint32]:
-    """`id * golden mod 2**32`: what `high_words` starts from; worth keeping for a whole vocabulary."""
+    """`id * golden mod 2**32`, the input of `high_words`. Worth caching for a whole vocabulary."""
     return ids.astype(np.uint32) * np.uint32(_GOLDEN)
 
 
@@ -130,7 +129,7 @@ def gumbel(key: RowKey, ids: NDArray[np.integer]) -> NDArray[np.float64]:
 
 
 def gumbel_one(key: RowKey, token: int) -> float:
-    """`gumbel` of one id in plain Python: a tenth of the time of array calls on one element."""
+    """`gumbel` of one id in plain Python, in a tenth of the time of array calls on one element."""
     high = _permute_one(token * _GOLDEN & _MASK ^ key.k0, key.k1)
     h = high << 21 | _permute_one(high ^ key.k2, key.k3) >> 11
     if h < 1 << 52:
@@ -139,7 +138,7 @@ def gumbel_one(key: RowKey, token: int) -> float:
 
 
 def uniform(key: RowKey, token: int = 0) -> float:
-    """The word of one id as a number in [0, 1): h / 2**53, which is exact."""
+    """The 53-bit word of one id as a number in [0, 1): h / 2**53, which is exact."""
     high = _permute_one(token * _GOLDEN & _MASK ^ key.k0, key.k1)
     return (high << 21 | _permute_one(high ^ key.k2, key.k3) >> 11) * 2.0**-53
 
@@ -153,13 +152,13 @@ def _permute_one(x: int, key: int) -> int:
 
 
 def gumbel_from_high(key: RowKey, high: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """The noise of ids whose high words are already known."""
+    """Gumbel noise of ids whose high words are known; float64 of the same shape."""
     low = _permute(high ^ np.uint32(key.k2), key.k3, np.empty_like(high))
     return gumbel_of((high.astype(np.uint64) << np.uint64(21)) | (low >> np.uint32(11)).astype(np.uint64))
 
 
 def gumbel_of(h: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """The noise that 53-bit words stand for; finite for all of them."""
+    """Gumbel noise of 53-bit words `h`, uint64; float64 of the same shape, always finite."""
     below = h.astype(np.float64) + 0.5
     above = (np.uint64((1 << 53) - 1) - h).astype(np.float64) + 0.5
     scale = 2.0**-53
@@ -168,7 +167,7 @@ def gumbel_of(h: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def least_high(reached: float) -> int:
-    """The least high word whose noise can be `reached` or more: 0 to 2**32, which says that none can.
+    """The least high word whose noise can be `reached` or more; 2**32 where no noise can.
 
     G >= g means 1 - u <= 1 - exp(-exp(-g)), and 1 - u lies above (2**32 - 1 - high) / 2**32. Rounded so that no
     word is missed, also where scores that differ by float64 rounding are compared.
@@ -182,9 +181,9 @@ def least_high(reached: float) -> int:
 
 
 def ids_from(key: RowKey, least: int, size: int) -> NDArray[np.int64]:
-    """The ids below `size` whose high word is at least `least` (0 to 2**32), ascending.
+    """The ids below `size` whose high word is at least `least` (0 to 2**32), ascending, int64.
 
-    `permute` is one-to-one, so that few words are sooner traced back to their ids than all ids worked out.
+    `permute` is one-to-one. So inverting it for few words is faster than computing the words of all ids.
     """
     count = (1 << 32) - least
     found = [np.empty(0, np.uint32)]

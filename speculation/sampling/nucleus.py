@@ -1,7 +1,6 @@
-"""Who wins among logits in order: the definition of top-p and of the draw, in float64.
+"""The definition of top-p and of the draw, in float64, on sorted logits.
 
-"In order" means by logit descending, then id ascending, with top-k already applied. Everything that is faster
-gives the ids that this gives.
+Sorted means by logit descending, then id ascending, with top-k already applied. All faster forms return the same ids.
 """
 
 import numpy as np
@@ -11,10 +10,10 @@ from speculation.sampling import gumbel
 
 
 def nucleus_size(ordered: NDArray[np.float64], top_p: float, total: float | None = None) -> int:
-    """Length of the smallest prefix of descending scaled logits whose renormalised mass reaches `top_p`.
+    """Length of the smallest prefix of descending scaled logits, shape (n,), whose renormalised mass reaches `top_p`.
 
-    `total`: the mass of all ids where these are only the first, in units of the first one's; more than all of them are
-    said where they do not reach.
+    `total`: the mass of all ids, in units of the first one's mass, where `ordered` holds only the first ids. Returns
+    n + 1 where `ordered` does not reach `top_p` of it.
     """
     if top_p >= 1.0:
         return len(ordered)
@@ -25,7 +24,7 @@ def nucleus_size(ordered: NDArray[np.float64], top_p: float, total: float | None
 def winner(
     logits: NDArray[np.float32], ids: NDArray[np.integer], temperature: float, top_p: float, key: gumbel.RowKey
 ) -> int:
-    """The id drawn among `ids`, which with their `logits` are in order."""
+    """The id drawn among `ids`, which are sorted together with their `logits`; both have shape (n,)."""
     scaled = logits.astype(np.float64) / temperature
     kept = nucleus_size(scaled, top_p)
     scores = scaled[:kept] + gumbel.gumbel(key, ids[:kept])

@@ -1,9 +1,9 @@
-"""From one row of logits to one token: greedy, or an exact sample under the shared noise.
+"""Choose one token from one row of logits: greedy, or an exact sample under the shared noise.
 
-The rule is `argmax_i(log p_i + G(seed, position, i))` with `p` the distribution after temperature, top-k
-and top-p (see `noise`). `choose_reference` says it in the plainest way; `choose` gives the same ids without
-sorting or exponentiating a whole vocabulary in float64 (see `whole_row`), or from the head of a row where its engine
-keeps the rest on the device (see `head_choice`).
+The rule is `argmax_i(log p_i + G(seed, position, i))` with `p` the distribution after temperature, top-k and top-p, and
+`G` the noise of `gumbel`. `choose_reference` is the plainest form. `choose` returns the same ids without sorting or
+exponentiating a whole vocabulary in float64 (`full_logits`), or from the top logits of a row where the engine keeps the
+rest on the device (`top_logits_choice`).
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Row = Logits | TopLogits
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a session draws tokens. `top_k` 0 and `top_p` 1 switch the filters off."""
+    """Sampling settings of a session. `top_k` 0 and `top_p` 1 switch the filters off."""
 
     seed: int = 0
     temperature: float = 0.0
@@ -41,22 +41,23 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
+        """Whether the token is the plain argmax."""
         return self.temperature < GREEDY_BELOW
 
     @property
     def softmax_temperature(self) -> float:
-        """At which probabilities are told: the session's own, 1 where it is greedy. For the engine that makes heads."""
+        """The temperature of reported probabilities and of TopLogits: the session's own, or 1 where it is greedy."""
         return 1.0 if self.greedy else self.temperature
 
 
 def choose(row: Row, sampling: Sampling, position: int) -> int:
-    """The token at absolute `position` given its row: float32 logits of shape (vocab,), or the head of such.
+    """The token at absolute `position` given its row: float32 logits of shape (vocab,), or a TopLogits.
 
-    Raises ValueError when the row holds a NaN or no finite value, and for a head that was made for other settings
-    and would mislead.
+    Raises ValueError where the row holds a NaN or no finite value, and for a TopLogits of another temperature where
+    that matters.
     """
     if isinstance(row, TopLogits):
-        token = _choose_in(row, sampling, position)
+        token = _choose_top(row, sampling, position)
         return choose(row.whole(), sampling, position) if token is None else token
     if sampling.greedy:
         return full_logits.likeliest(row)
@@ -65,13 +66,14 @@ def choose(row: Row, sampling: Sampling, position: int) -> int:
 
 
 def choose_two(row: Row, sampling: Sampling, position: int) -> tuple[int, int | None]:
-    """The token at `position`, and the one that would be chosen were it not there; None: there is no other.
+    """The token at `position`, and the one that would be chosen if the first were masked; None: there is no other.
 
-    Where no filter is set the second costs next to nothing in a whole row. Raises what `choose` raises. A whole row is
-    written to and is left as it was. A head should hold a few ids even where it is greedy: one does not tell a second.
+    Without filters the second costs next to nothing in a whole row. A whole row is written to and restored. A TopLogits
+    should hold several ids even where the session is greedy, because one id does not tell the second. Raises what
+    `choose` raises.
     """
     if isinstance(row, TopLogits):
-        return _choose_two_in(row, sampling, position)
+        return _choose_two_top(row, sampling, position)
     if sampling.greedy or 0 < sampling.top_k < len(row) or sampling.top_p < 1.0:
         first = choose(row, sampling, position)
         kept, row[first] = float(row[first]), -np.inf
@@ -82,23 +84,25 @@ def choose_two(row: Row, sampling: Sampling, position: int) -> tuple[int, int | 
 
 
 def probability(row: Row, token: int, sampling: Sampling) -> float:
-    """That of `token` at the session's temperature (at 1 when greedy), filters aside; `token` is one that was chosen.
+    """The probability of the chosen `token` at the session's temperature (1 where it is greedy), without filters.
 
-    Raises ValueError for a head that holds a NaN or no finite value, or was made at another temperature.
+    Raises ValueError for a TopLogits that holds a NaN or no finite value, or was made at another temperature.
     """
     temperature = sampling.softmax_temperature
     if not isinstance(row, TopLogits):
         return float(1.0 / np.exp((row - row[token]) * np.float32(1.0 / temperature)).sum())
     row.check()
     if row.temperature != temperature:
-        raise ValueError(f"a probability at temperature {temperature} of a head made at temperature {row.temperature}")
+        raise ValueError(
+            f"the probability at temperature {temperature} needs top logits of that temperature, not {row.temperature}"
+        )
     at = np.flatnonzero(row.ids == token)
     logit = row.logits[at[0]] if len(at) else row.whole()[token]
     return float(np.exp(float(logit) / temperature - row.log_sum))
 
 
 def choose_reference(logits: Logits, sampling: Sampling, position: int) -> int:
-    """The definition, in float64 over the whole vocabulary. `choose` is tested against it."""
+    """The definition of `choose`, in float64 over the whole vocabulary, for tests."""
     if sampling.greedy:
         return int(np.argmax(logits))
     ids = np.lexsort((np.arange(len(logits)), -logits.astype(np.float64)))
@@ -108,17 +112,17 @@ def choose_reference(logits: Logits, sampling: Sampling, position: int) -> int:
     return nucleus.winner(logits[ids], ids, sampling.temperature, sampling.top_p, key)
 
 
-def _choose_in(head: TopLogits, sampling: Sampling, position: int) -> int | None:
+def _choose_top(top: TopLogits, sampling: Sampling, position: int) -> int | None:
     if sampling.greedy:
-        return top_logits_choice.likeliest(head)
+        return top_logits_choice.likeliest(top)
     key = gumbel.row_key(sampling.seed, position)
-    return top_logits_choice.draw(head, sampling.temperature, sampling.top_k, sampling.top_p, key)
+    return top_logits_choice.draw(top, sampling.temperature, sampling.top_k, sampling.top_p, key)
 
 
-def _choose_two_in(head: TopLogits, sampling: Sampling, position: int) -> tuple[int, int | None]:
-    first = _choose_in(head, sampling, position)
-    at = np.flatnonzero(head.ids == first)
-    if first is None or not len(at) or (len(head.ids) == 1 and head.outside):
-        return choose_two(head.whole(), sampling, position)
-    rest = head.without(int(at[0]))
+def _choose_two_top(top: TopLogits, sampling: Sampling, position: int) -> tuple[int, int | None]:
+    first = _choose_top(top, sampling, position)
+    at = np.flatnonzero(top.ids == first)
+    if first is None or not len(at) or (len(top.ids) == 1 and top.outside):
+        return choose_two(top.whole(), sampling, position)
+    rest = top.without(int(at[0]))
     return first, choose(rest, sampling, position) if len(rest.ids) else None

@@ -1,7 +1,7 @@
-"""The head of a row of logits: its greatest few and the mass of all, for engines that keep the row on the device.
+"""The top logits of a row: its greatest few logits and the mass of all, for engines that keep the row on the device.
 
-A row of 152,000 logits is 608 KB to fetch. Nearly every token is decided by its greatest thousand and the sum over
-all; for one that is not, `whole` fetches the row.
+A row of 152,000 logits is a fetch of 608 KB. The greatest thousand and the sum over all decide nearly every token. For
+the others, `whole` fetches the row.
 """
 
 from collections.abc import Callable
@@ -14,24 +14,26 @@ from numpy.typing import NDArray
 
 from speculation.sampling.full_logits import Logits, top_ids
 
-_DOUBT = 1e-4  # of a sum over a vocabulary in float32, relative; far above what adding rounds
-_DOUBT_OF_TERMS = 1e-6  # more of it, per unit of the greatest scaled logit: the device scales and adds in float32
+_DOUBT = 1e-4  # relative error bound of a float32 sum over a vocabulary, far above its rounding
+_DOUBT_OF_TERMS = 1e-6  # added to it per unit of the greatest scaled logit: the device scales and adds in float32
 
 
 @dataclass(slots=True, eq=False)
 class TopLogits:
-    """The greatest logits of one row, ordered by logit descending, then id ascending, whatever order they come in.
+    """The greatest logits of one row. They may be given in any order.
 
-    `ids`          their ids, each once
-    `logits`       as they stand in the row: neither scaled nor shifted
-    `size`         how many ids the row has
-    `temperature`  at which `log_sum` was taken: `Sampling.softmax_temperature`
+    They are sorted by logit descending, then id ascending.
+
+    `ids`          their ids, each once, shape (n,) with 1 <= n <= size
+    `logits`       as in the row, neither scaled nor shifted, shape (n,)
+    `size`         number of ids of the row
+    `temperature`  of `log_sum`: `Sampling.softmax_temperature`
     `log_sum`      log of the sum of exp(logit / temperature) over the whole row; float32 precision suffices
     `full`         fetches the whole row, shape (size,), float32; called once at most, and only before the next pass
 
-    Which of several ids tied at the smallest logit are in is for the device to choose; but one id alone is the
-    smallest of those with the greatest logit, as `argmax` has it. NaN may stand in a head: whoever decides
-    something by it finds it. Raises ValueError for shapes that are not as said and a temperature that is not positive.
+    The device chooses which of several ids tied at the smallest logit are included. But a single id is the smallest of
+    those with the greatest logit, as `argmax` returns it. The logits may hold NaN, which `check` finds. Raises
+    ValueError for other shapes than stated and for a temperature that is not positive.
     """
 
     ids: NDArray[np.int64]
@@ -40,25 +42,30 @@ class TopLogits:
     temperature: float
     log_sum: float
     full: Callable[[], Logits]
-    sure: int = field(init=False)  # so many ids come first in the whole row, too, and in this order
-    outside: int = field(init=False)  # ids that are not in the head and may be chosen
-    doubt: float = field(init=False)  # relative error that the sum may have; from 1 on it says nothing
+    sure: int = field(init=False)  # so many ids are also first in the sorted whole row, in this order
+    outside: int = field(init=False)  # number of ids that are not included and may be chosen
+    doubt: float = field(init=False)  # bound on the relative error of the sum; from 1 on the sum is useless
     _known: NDArray[np.int64] = field(init=False)  # ids that are not outside
     _whole: Logits | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         ids, logits = np.asarray(self.ids, np.int64), np.asarray(self.logits, np.float32)
         if ids.ndim != 1 or ids.shape != logits.shape or not 1 <= len(ids) <= self.size:
-            raise ValueError(f"a head of ids {ids.shape} and logits {logits.shape} for {self.size} ids")
+            raise ValueError(
+                f"top logits with ids of shape {ids.shape} and logits of shape {logits.shape} for a row of "
+                f"{self.size}: give one logit for each id"
+            )
         if not self.temperature > 0.0:
-            raise ValueError(f"a head made at temperature {self.temperature}: it is 1 where a session is greedy")
-        self.log_sum = float(self.log_sum)  # engines give scalars of their own
+            raise ValueError(
+                f"top logits at temperature {self.temperature}: it must be above 0 (1 where a session is greedy)"
+            )
+        self.log_sum = float(self.log_sum)  # engines give scalars of their own types
         order = np.lexsort((ids, -logits))  # NaN comes last
         self.ids, self.logits = ids[order], logits[order]
         self._known = self.ids
         self.outside = self.size - len(ids)
         least = self.logits[-1]
-        if least == -inf:  # nothing outside can be chosen, nor can these
+        if least == -inf:  # neither the ids outside nor those at -inf can be chosen
             finite = int(np.count_nonzero(self.logits > -inf))
             self.ids, self.logits, self.outside = self.ids[:finite], self.logits[:finite], 0
         if self.outside and len(ids) > 1:
@@ -73,29 +80,31 @@ class TopLogits:
             raise ValueError("logits without a finite maximum: the engine returned NaN or infinity")
 
     def whole(self) -> Logits:
-        """The whole row, which may be written to."""
+        """The whole row, float32 of shape (size,), which may be written to."""
         if self._whole is None:
             row = np.asarray(self.full(), np.float32)
             if row.shape != (self.size,):
-                raise ValueError(f"a row of shape {row.shape} behind a head of {self.size} ids")
+                raise ValueError(
+                    f"`full` returned a row of shape {row.shape}, not ({self.size},) as the top logits say"
+                )
             self._whole = row if row.flags.writeable else row.copy()
         return self._whole
 
     def holds(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of `ids` are not outside."""
+        """Which of `ids` are included; bool of the same shape."""
         known = np.sort(self._known)
         found: NDArray[np.bool_] = known[np.minimum(known.searchsorted(ids), len(known) - 1)] == ids
         return found
 
     def without(self, rank: int) -> "TopLogits":
-        """What the head would be were the token at `rank` masked in the row."""
+        """The top logits of the row with the token at `rank` masked."""
         masked = self.ids[rank]
         share = exp(min(0.0, float(self.logits[rank]) / self.temperature - self.log_sum))
         rest = copy(self)
         rest.ids = np.concatenate((self.ids[:rank], self.ids[rank + 1 :]))
         rest.logits = np.concatenate((self.logits[:rank], self.logits[rank + 1 :]))
         rest.sure -= rank < self.sure
-        # The absolute error of the sum stays: the relative one grows as the sum shrinks.
+        # The absolute error of the sum stays the same, so the relative error grows as the sum shrinks.
         rest.doubt = self.doubt / (1.0 - share) if share < 1.0 else inf
         if rest.doubt < 1.0:
             rest.log_sum = self.log_sum + log1p(-share)
@@ -110,10 +119,10 @@ class TopLogits:
 
 
 def top_logits_of(logits: Logits, n: int, temperature: float) -> TopLogits:
-    """The head that an engine would give of a row which is here already."""
+    """The `n` top logits of a row on the host, as an engine would give them."""
     top = float(logits.max())
     ids = top_ids(logits, n) if isfinite(top) else np.arange(n)
-    with np.errstate(invalid="ignore"):  # a row of NaN or infinities is for those who decide to refuse
+    with np.errstate(invalid="ignore"):  # `check` refuses a row of NaN or infinities later
         scaled = (logits - np.float32(top)) * np.float32(1.0 / temperature)
         log_sum = top / temperature + float(np.log(np.exp(scaled).sum()))
     return TopLogits(ids.astype(np.int64), logits[ids], len(logits), temperature, log_sum, lambda: logits)

@@ -1,13 +1,14 @@
-"""Whether counts follow a distribution, without SciPy."""
+"""Chi-square tests of counts against a distribution, without SciPy."""
 
 import math
 from collections.abc import Sequence
 
 
 def fits(counts: Sequence[int], probabilities: Sequence[float], z: float = 3.5) -> bool:
-    """Pearson's test. A true distribution is refused once in 4,000 samples; those here are fixed by their seeds.
+    """Pearson's chi-square test: whether `counts` follow `probabilities`.
 
-    Outcomes of probability 0 must not have occurred at all.
+    With z = 3.5 a true distribution is rejected once in 4,000 samples; the tests fix their samples by seeds. Outcomes
+    of probability 0 must not occur at all.
     """
     total = sum(counts)
     possible = [(count, total * p) for count, p in zip(counts, probabilities, strict=True) if p > 0]
@@ -23,13 +24,13 @@ def fits(counts: Sequence[int], probabilities: Sequence[float], z: float = 3.5) 
 
 
 def fits_pooled(counts: Sequence[int], probabilities: Sequence[float], least: float = 8.0) -> bool:
-    """The same with all outcomes that are expected less than `least` times, but may occur, counted as one."""
+    """`fits` with all possible outcomes that are expected less than `least` times pooled into one."""
     total = sum(counts)
     rare = [0.0 < p * total < least for p in probabilities]
     kept = [at for at, is_rare in enumerate(rare) if not is_rare]
     pooled = sum(count for count, is_rare in zip(counts, rare, strict=True) if is_rare)
     chance = sum(p for p, is_rare in zip(probabilities, rare, strict=True) if is_rare)
-    if chance * total < least:  # too rare to tell anything even together: with the commonest
+    if chance * total < least:  # too rare even when pooled: add them to the commonest outcome
         commonest = max(kept, key=lambda at: probabilities[at])
         return fits(
             [counts[at] + pooled * (at == commonest) for at in kept],

@@ -1,6 +1,6 @@
-"""A toy target and drafter that decode a short text in rounds, many seeds over: what comes out is to be the target's.
+"""A toy target and drafter that decode a short text for many seeds, to compare the texts with the target's.
 
-The logits of both depend on the token before, so that what stands at a place decides about the next one.
+The logits of both depend on the last token, so that a wrong token also changes the distribution of the next one.
 """
 
 from collections import Counter
@@ -18,9 +18,10 @@ from tests.speculation import chi_square
 
 IDS = 5
 SEEDS = 3000
-_FIRST = 0  # the token that the text begins with
+_FIRST = 0  # the first token of every text
 
-# The token at a position, and whether it is the draft: from the row, the settings, the draft, what it was drawn from.
+# The token at a position and whether it is the accepted draft token, from the row, the settings, the draft token, the
+# distribution it was drawn from, and the position.
 Decide = Callable[[Logits, Sampling, int, Weights, int], tuple[int, bool]]
 
 
@@ -31,12 +32,12 @@ def target_row(before: int) -> Logits:
 
 @cache
 def drafter_row(before: int) -> Logits:
-    """Of another mind, but not of quite another."""
+    """The target's row with noise: similar, but not equal."""
     return target_row(before) + np.random.default_rng([2, before]).standard_normal(IDS).astype(np.float32)
 
 
 def by_rule(rule: Rule) -> Decide:
-    """What the verifier does with one draft."""
+    """The verifier's judgement of one draft token under `rule`."""
 
     def decide(row: Logits, _: Sampling, draft: int, proposal: Weights, position: int) -> tuple[int, bool]:
         (ruling,) = judge([draft], [row], rule, position, set(), [proposal])
@@ -50,17 +51,17 @@ def ours(strategy: Strategy) -> Callable[[Sampling], Decide]:
 
 
 def text(sampling: Sampling, decide: Decide, drafts: int, count: int) -> tuple[int, ...]:
-    """The first `count` tokens, in rounds of so many drafts, each followed by a token of the target's own."""
+    """The first `count` tokens, decoded in rounds of `drafts` draft tokens and a recovered or bonus token."""
     tokens = [_FIRST]
     while len(tokens) <= count:
-        guess: list[tuple[int, Weights]] = []
+        drafted: list[tuple[int, Weights]] = []
         for _ in range(drafts):
-            weights = propose(drafter_row(guess[-1][0] if guess else tokens[-1]), sampling)
-            guess.append((drawn_from(weights, sampling.seed, len(tokens) + len(guess)), weights))
-        for draft, weights in guess:
-            token, stands = decide(target_row(tokens[-1]), sampling, draft, weights, len(tokens))
+            weights = propose(drafter_row(drafted[-1][0] if drafted else tokens[-1]), sampling)
+            drafted.append((drawn_from(weights, sampling.seed, len(tokens) + len(drafted)), weights))
+        for draft, weights in drafted:
+            token, accepted = decide(target_row(tokens[-1]), sampling, draft, weights, len(tokens))
             tokens.append(token)
-            if not stands:
+            if not accepted:
                 break
         else:
             tokens.append(choose(target_row(tokens[-1]), sampling, len(tokens)))
@@ -68,7 +69,7 @@ def text(sampling: Sampling, decide: Decide, drafts: int, count: int) -> tuple[i
 
 
 def texts(make: Callable[[Sampling], Decide], sampling: Sampling, drafts: int, count: int) -> Counter[tuple[int, ...]]:
-    """How often each text comes, over seeds."""
+    """How often each text occurs over all seeds."""
     found: Counter[tuple[int, ...]] = Counter()
     for seed in range(SEEDS):
         seeded = Sampling(seed, sampling.temperature, sampling.top_k, sampling.top_p)
@@ -77,7 +78,7 @@ def texts(make: Callable[[Sampling], Decide], sampling: Sampling, drafts: int, c
 
 
 def is_the_targets(found: Counter[tuple[int, ...]], sampling: Sampling, count: int) -> bool:
-    """Whether texts of `count` tokens come as often as they do of the target alone."""
+    """Whether texts of `count` tokens are distributed as those of the target alone."""
     every = list(product(range(IDS), repeat=count))
     expected = []
     for tokens in every:

@@ -1,4 +1,4 @@
-"""Rows of logits to decide on, settings to decide under, and a device that shows only the head of a row."""
+"""Strategies for rows of logits and sampling settings, and a fake device that gives only the top logits of a row."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ SHAPES = ("normal", "ties", "flat", "peaked", "masked", "mostly masked", "far fr
 
 
 def logits_of(shape: str, size: int, seed: int) -> Logits:
-    """One row of logits of a kind that engines produce, or that is hard for the fast form."""
+    """One float32 row of `size` logits, of a shape that engines produce or that is hard for the fast form."""
     rng = np.random.default_rng(seed)
     row = rng.standard_normal(size) * 4
     if shape == "ties":
@@ -43,14 +43,14 @@ shares = st.sampled_from([0.0, 0.02, 0.2, 0.5, 0.8, 1.0]) | st.floats(0.0, 1.0)
 
 
 class Device:
-    """Keeps a row and shows its head; which of the ids tied at the edge are in, and their order, are up to `seed`."""
+    """Keeps a row and gives its top logits. `seed` decides their order, and which ids tied at the edge are in."""
 
     def __init__(self, row: Logits, seed: int = 0) -> None:
         self.row, self.asked = row, 0
         self._random = np.random.default_rng(seed)
 
-    def head(self, n: int, temperature: float) -> TopLogits:
-        """All in float32, as devices work it out."""
+    def top_logits(self, n: int, temperature: float) -> TopLogits:
+        """The top logits, computed in float32 as on a device."""
         if n == 1:
             ids = np.array([np.argmax(self.row)])
         else:
@@ -62,12 +62,12 @@ class Device:
         return TopLogits(ids, self.row[ids], len(self.row), temperature, log_sum, self.full)
 
     def full(self) -> Logits:
-        """The whole row, counted."""
+        """The whole row; `asked` counts the calls."""
         self.asked += 1
         return self.row.copy()
 
 
-def shown(row: Logits, share: float, sampling: Sampling, seed: int) -> tuple[Device, TopLogits]:
-    """A device that keeps `row`, and a head of so much of it, to decide on under `sampling`."""
+def device_and_top_logits(row: Logits, share: float, sampling: Sampling, seed: int) -> tuple[Device, TopLogits]:
+    """A device that keeps `row`, and top logits that hold a `share` of its ids, for `sampling`."""
     device = Device(row, seed)
-    return device, device.head(max(1, round(share * len(row))), sampling.softmax_temperature)
+    return device, device.top_logits(max(1, round(share * len(row))), sampling.softmax_temperature)

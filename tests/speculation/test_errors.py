@@ -1,4 +1,4 @@
-"""An error that one end raises is the error that the other end sees."""
+"""Errors survive the wire: the client raises the error that the verifier raised."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ CLASSES = tree(SpecPairError)
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_round_trip(cls: type[SpecPairError]) -> None:
+def test_error_survives_the_round_trip_over_json(cls: type[SpecPairError]) -> None:
     sent = cls("what happened", total_tokens=5, param=None, limit=[1, 2])
     body = json.loads(json.dumps(sent.body()))
     assert body["error"].keys() >= {"code", "type", "message"}
@@ -27,12 +27,12 @@ def test_round_trip(cls: type[SpecPairError]) -> None:
     assert received.details == {"total_tokens": 5, "param": None, "limit": [1, 2]}
 
 
-def test_codes_are_names_of_one_class_each() -> None:
+def test_each_code_names_one_class() -> None:
     assert len({cls.code for cls in CLASSES}) == len(CLASSES)
 
 
 @pytest.mark.parametrize("cls", CLASSES[1:])
-def test_status_and_type_say_whose_fault_it_is(cls: type[SpecPairError]) -> None:
+def test_status_and_type_tell_request_errors_from_server_errors(cls: type[SpecPairError]) -> None:
     by_request = issubclass(cls, RequestError)
     assert cls.status in (range(400, 500) if by_request else range(500, 600))
     assert cls.type == ("invalid_request_error" if by_request else "server_error")
@@ -43,7 +43,7 @@ def test_status_and_type_say_whose_fault_it_is(cls: type[SpecPairError]) -> None
     [(400, RequestError), (404, RequestError), (429, RequestError), (500, ServerError), (302, ServerError)],
 )
 @pytest.mark.parametrize("body", [None, "<html>Bad gateway</html>", [], {}, {"error": "no"}, {"error": {"message": 5}}])
-def test_replies_of_others_become_a_generic_error(status: int, kind: type[SpecPairError], body: Any) -> None:
+def test_foreign_replies_become_a_generic_error(status: int, kind: type[SpecPairError], body: Any) -> None:
     error = from_body(status, body)
     assert type(error) is kind
     assert error.message == f"HTTP {status} without an error the protocol knows: is this a verifier?"

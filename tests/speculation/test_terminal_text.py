@@ -1,4 +1,4 @@
-"""Nothing that a terminal obeys is left of what somebody else wrote."""
+"""Untrusted text keeps no character that a terminal obeys."""
 
 import unicodedata
 
@@ -24,30 +24,32 @@ TEXTS = st.text(st.characters(codec=None, categories=["Cc", "Cf", "Cs", "L", "P"
         ("\x00", r"\x00"),
     ],
 )
-def test_what_a_terminal_obeys_is_written_out(hostile: str, shown: str) -> None:
+def test_control_characters_are_escaped(hostile: str, shown: str) -> None:
     assert one_line(hostile) == shown
     assert several_lines(hostile) == shown
 
 
-def test_newlines_and_tabs_stay_in_a_text_and_not_in_a_name() -> None:
+def test_newlines_and_tabs_stay_only_in_several_lines() -> None:
     assert several_lines("if x:\n\ty\r\n") == "if x:\n\ty\\r\n"
     assert one_line("if x:\n\ty") == r"if x:\n\ty"
 
 
-def test_what_people_write_stays() -> None:
+def test_ordinary_text_is_unchanged() -> None:
     text = "naïve Ω 中文 ｜▁ 👩\u200d💻 می\u200cرود שלום\u200f 10\u00a0km"
     assert several_lines(text) == text
     assert one_line("Qwen2.5-0.5B ｜▁ é") == "Qwen2.5-0.5B ｜▁ é"
 
 
 @given(TEXTS)
-def test_no_control_character_is_left(text: str) -> None:
+def test_output_has_no_control_characters(text: str) -> None:
     assert one_line(text).isprintable()
     assert not [
-        sign for sign in several_lines(text) if unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t"
+        character
+        for character in several_lines(text)
+        if unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t"
     ]
 
 
 @given(TEXTS, TEXTS)
-def test_parts_may_be_shown_as_they_come(first: str, second: str) -> None:
+def test_text_may_be_passed_in_pieces(first: str, second: str) -> None:
     assert several_lines(first) + several_lines(second) == several_lines(first + second)

@@ -1,4 +1,4 @@
-"""The numbers that are told of a ruling are those it was made by."""
+"""Decisions report the numbers that the rulings were made with."""
 
 import numpy as np
 import pytest
@@ -24,8 +24,8 @@ def decided(rule: Rule, drafts: list[int] = DRAFTS) -> list[Decision]:
     assert [each.verdict == "accepted" for each in decisions] == [each.stands for each in rulings]
     assert decisions[-1].verdict == ("own" if len(decisions) > len(drafts) else "rejected")
     for at, each in enumerate(decisions):
-        told = Sampling(9, 1.0) if rule.sampling.greedy else rule.sampling
-        p = probabilities(ROWS[at], told)
+        reported = Sampling(9, 1.0) if rule.sampling.greedy else rule.sampling
+        p = probabilities(ROWS[at], reported)
         assert each.p == p[each.token]
         if at < len(drafts):
             assert (each.draft, each.draft_p) == (drafts[at], p[drafts[at]])
@@ -34,7 +34,7 @@ def decided(rule: Rule, drafts: list[int] = DRAFTS) -> list[Decision]:
     return decisions
 
 
-def test_a_coin_against_p_and_q() -> None:
+def test_probabilistic_decision_reports_coin_p_and_q() -> None:
     verdicts = set()
     for seed in range(200):
         for at, each in enumerate(decided(Rule(Strategy.PROBABILISTIC, Sampling(seed, 0.8, 5, 0.95)))[: len(DRAFTS)]):
@@ -46,7 +46,7 @@ def test_a_coin_against_p_and_q() -> None:
     assert verdicts == {"accepted", "rejected"}
 
 
-def test_the_number_behind_the_shared_noise() -> None:
+def test_coupled_decision_reports_the_number_behind_the_noise() -> None:
     rule = Rule(Strategy.COUPLED, WARM)
     right = [each.token for each in judge([], ROWS[:1], rule, 20, set())]
     for drafts in (right, [(right[0] + 1) % 6]):
@@ -56,13 +56,13 @@ def test_the_number_behind_the_shared_noise() -> None:
 
 
 @pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY, Strategy.THRESHOLD])
-def test_where_nothing_is_drawn_nothing_is_told(strategy: Strategy) -> None:
+def test_decisions_without_a_draw_report_no_number(strategy: Strategy) -> None:
     sampling = effective_sampling(strategy, Sampling(9, 0.0 if strategy is Strategy.COUPLED else 0.8))
     for each in decided(Rule(strategy, sampling, 0.3)):
         assert (each.drawn, each.q) == (None, None)
 
 
-def test_as_replies_carry_it() -> None:
+def test_body_is_the_json_object_of_replies() -> None:
     assert Decision(5, 0.5, 3, 0.25, None, 0.75, "rejected").body() == {
         "token": 5,
         "p": 0.5,

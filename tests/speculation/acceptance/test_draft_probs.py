@@ -1,4 +1,4 @@
-"""What drafts are drawn from: small, whole, the same on both ends, and checked where it arrives."""
+"""The distribution of draft tokens: small, complete, equal on both ends, and validated by the verifier."""
 
 import json
 import math
@@ -14,14 +14,14 @@ from speculation.errors import InvalidRequest
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Logits, Sampling
 from tests.speculation import chi_square
-from tests.speculation.rows import positions, rows, samplings, shares, shown
+from tests.speculation.rows import device_and_top_logits, positions, rows, samplings, shares
 
 ROW = np.random.default_rng(5).standard_normal(2000).astype(np.float32) * 3
 WARM = Sampling(3, 0.8)
 
 
 @given(rows, samplings, positions)
-def test_it_is_sent_whole_and_taken(logits: Logits, sampling: Sampling, position: int) -> None:
+def test_distribution_survives_the_wire_exactly(logits: Logits, sampling: Sampling, position: int) -> None:
     weights = propose(logits, sampling)
     draft = drawn_from(weights, sampling.seed, position)
     assert 1 <= len(weights) <= 32
@@ -34,11 +34,11 @@ def test_it_is_sent_whole_and_taken(logits: Logits, sampling: Sampling, position
 
 
 @given(rows, samplings)
-def test_it_is_the_likeliest_part_of_what_the_filters_leave(logits: Logits, sampling: Sampling) -> None:
-    """The target's own filters, in their own words: where those of drafts differed, drafts would fall for nothing."""
+def test_distribution_is_the_likeliest_part_of_the_filtered_one(logits: Logits, sampling: Sampling) -> None:
+    """Drafts use the same filters as the target. Other filters would cause needless rejections."""
     order = np.lexsort((np.arange(len(logits)), -logits.astype(np.float64)))
     unfiltered = probabilities(logits, replace(sampling, top_p=1.0))[order]
-    if sampling.top_p < 1.0:  # sums in different order may disagree on an id at the very edge
+    if sampling.top_p < 1.0:  # sums in different order may disagree on an id at the edge
         assume(np.abs(np.cumsum(unfiltered) - sampling.top_p).min() > 1e-9)
     p = probabilities(logits, sampling)
     kept = [token for token in order.tolist() if p[token] > 0.0][:32]
@@ -49,7 +49,7 @@ def test_it_is_the_likeliest_part_of_what_the_filters_leave(logits: Logits, samp
 
 
 @pytest.mark.parametrize("sampling", [WARM, Sampling(3, 0.8, 5), Sampling(3, 0.8, 50, 0.6), Sampling(3, 1.2, 0, 0.4)])
-def test_the_filters_hold_for_drafts_too(sampling: Sampling) -> None:
+def test_filters_apply_to_drafts(sampling: Sampling) -> None:
     p, weights = probabilities(ROW, sampling), propose(ROW, sampling)
     assert all(p[token] > 0.0 for token in weights)
     likeliest = np.lexsort((np.arange(len(p)), -p))[: min(32, np.count_nonzero(p))]
@@ -58,26 +58,26 @@ def test_the_filters_hold_for_drafts_too(sampling: Sampling) -> None:
 
 
 @given(rows, samplings, shares)
-def test_a_head_gives_what_its_row_gives_as_far_as_it_goes(logits: Logits, sampling: Sampling, share: float) -> None:
-    _, head = shown(logits, share, sampling, 0)
-    weights = propose(head, sampling)
-    assert set(weights) <= set(head.ids.tolist())
-    if sampling.top_p >= 1.0 and head.sure >= 32:
+def test_top_logits_propose_what_their_row_proposes(logits: Logits, sampling: Sampling, share: float) -> None:
+    _, top = device_and_top_logits(logits, share, sampling, 0)
+    weights = propose(top, sampling)
+    assert set(weights) <= set(top.ids.tolist())
+    if sampling.top_p >= 1.0 and top.sure >= 32:
         assert weights == propose(logits, sampling)
 
 
-def test_a_greedy_draft_is_drawn_from_itself() -> None:
+def test_greedy_distribution_is_the_argmax() -> None:
     assert propose(ROW, Sampling(3)) == {int(ROW.argmax()): 1.0}
 
 
-def test_drafts_follow_what_is_sent() -> None:
+def test_drafts_follow_the_sent_distribution() -> None:
     weights = {3: 0.5, 10: 0.25, 11: 0.125, 500: 0.125}
     drawn = [drawn_from(weights, 77, position) for position in range(4000)]
     assert chi_square.fits([drawn.count(token) for token in weights], list(weights.values()))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_nothing_is_proposed_of_nonsense(bad: float) -> None:
+def test_invalid_logits_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="NaN or infinity"):
         propose(np.array([0.0, bad], np.float32), WARM)
 
@@ -104,19 +104,19 @@ def test_nothing_is_proposed_of_nonsense(bad: float) -> None:
         ({"5": 0.5, "9" * 5000: 0.5}, "is no token id"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_position(sent: dict[str, float], words: str) -> None:
+def test_invalid_distribution_is_refused_with_its_position(sent: dict[str, float], words: str) -> None:
     with pytest.raises(InvalidRequest, match="draft_probs.1: .*" + words) as caught:
         draft_probs.read([{"5": 1.0}, sent], [5, 5], 100)
     assert caught.value.details == {"param": "draft_probs.1"}
 
 
-def test_rounding_is_forgiven() -> None:
+def test_rounded_weights_are_accepted() -> None:
     assert draft_probs.read([{"6": 0.3331, "5": 0.6662}], [5], 100) == [{5: 0.6662, 6: 0.3331}]
 
 
 @pytest.mark.parametrize(("drafts", "most"), [(1, 8192), (64, 8192), (512, 16384)])
-def test_so_many_ids_are_taken_for_all_drafts_together(drafts: int, most: int) -> None:
-    """At least what a drafter sends for so many."""
+def test_number_of_ids_of_a_request_is_limited(drafts: int, most: int) -> None:
+    """The limit is at least what a drafter sends for so many draft tokens."""
     each = most // drafts
     weights = {str(token): 1 / each for token in range(each)}
     assert len(draft_probs.read([weights] * drafts, [5] * drafts, 10_000)) == drafts
@@ -127,6 +127,6 @@ def test_so_many_ids_are_taken_for_all_drafts_together(drafts: int, most: int) -
 
 
 @pytest.mark.parametrize("sent", [[], [{"1": 1.0}], [{"1": 1.0}] * 3])
-def test_there_is_one_for_each_draft(sent: list[dict[str, float]]) -> None:
+def test_each_draft_token_needs_a_distribution(sent: list[dict[str, float]]) -> None:
     with pytest.raises(InvalidRequest, match=f"there are {len(sent)} of them for 2 draft_tokens"):
         draft_probs.read(sent, [1, 1], 100)

@@ -1,4 +1,4 @@
-"""Which drafts stand."""
+"""Which draft tokens each strategy accepts."""
 
 from collections.abc import Sequence, Set
 from itertools import zip_longest
@@ -29,7 +29,7 @@ END = 7
 def judge(
     drafts: Sequence[int], rows: Sequence[Row] | Logits, sampling: Sampling, position: int, ends: Set[int]
 ) -> list[int]:
-    """The tokens, by the default rule; those in front of the last are there because drafts stand."""
+    """The tokens under the default rule; all before the last are accepted draft tokens."""
     rulings = judge_by_rule(drafts, rows, Rule(Strategy.COUPLED, sampling), position, ends)
     tokens = [each.token for each in rulings]
     assert [each.stands for each in rulings] == [token == draft for token, draft in zip_longest(tokens, drafts)][
@@ -39,7 +39,7 @@ def judge(
 
 
 def saying(*tokens: int) -> list[Logits]:
-    """Rows of logits whose argmax are these tokens."""
+    """Rows of logits with these tokens as argmax."""
     return [np.eye(8, dtype=np.float32)[token] for token in tokens]
 
 
@@ -47,25 +47,25 @@ def saying(*tokens: int) -> list[Logits]:
     ("drafts", "target", "committed"),
     [
         ([], [3], [3]),  # plain decoding
-        ([3, 4], [3, 4, 5], [3, 4, 5]),  # all stand, and the row after the last gives one more
-        ([3, 9, 5], [3, 4, 5, 6], [3, 4]),  # the first that falls is replaced, the rest forgotten
+        ([3, 4], [3, 4, 5], [3, 4, 5]),  # all accepted, then the bonus token
+        ([3, 9, 5], [3, 4, 5, 6], [3, 4]),  # recovered token for the first rejected, the rest ignored
         ([9, 4], [3, 4, 5], [3]),
-        ([3, END, 1], [3, END, 1, 2], [3, END]),  # nothing stands behind an end
+        ([3, END, 1], [3, END, 1, 2], [3, END]),  # nothing is accepted behind an end token
         ([3, 1, 1], [3, END, 1, 2], [3, END]),
         ([END], [END, 4], [END]),
-        ([END], [3, 4], [3]),  # an end that the target does not say is a draft like any other
+        ([END], [3, 4], [3]),  # an end token may be rejected like any other
     ],
 )
-def test_judging(drafts: list[int], target: list[int], committed: list[int]) -> None:
+def test_judge_commits_accepted_drafts_and_one_more(drafts: list[int], target: list[int], committed: list[int]) -> None:
     assert judge(drafts, saying(*target), GREEDY, 10, {END}) == committed
 
 
-def test_rows_behind_the_first_draft_that_falls_are_not_looked_at() -> None:
+def test_rows_behind_the_first_rejected_draft_are_ignored() -> None:
     unusable = np.full(8, np.nan, dtype=np.float32)
     assert judge([2, 2], [*saying(1), unusable, unusable], GREEDY, 0, {END}) == [1]
 
 
-def test_each_row_is_drawn_at_its_own_position() -> None:
+def test_each_row_is_drawn_at_its_position() -> None:
     sampling = Sampling(seed=3, temperature=1.0)
     flat = np.zeros((6, 64), dtype=np.float32)
     expected = [choose(flat[0], sampling, position) for position in range(20, 26)]
@@ -74,38 +74,38 @@ def test_each_row_is_drawn_at_its_own_position() -> None:
     assert judge(expected[:5], flat, sampling, 21, set()) != expected
 
 
-def test_heads_are_judged_as_their_rows_are() -> None:
+def test_top_logits_are_judged_like_their_rows() -> None:
     sampling = Sampling(seed=3, temperature=1.0, top_p=0.9)
     rows = list(np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32))
-    heads = [top_logits_of(row, 8, 1.0) for row in rows]
+    tops = [top_logits_of(row, 8, 1.0) for row in rows]
     drafts = judge([-1], rows[:1], sampling, 20, set())
     while len(drafts) < 6:
         drafts = judge([*drafts, -1], rows[: len(drafts) + 1], sampling, 20, set())
-    assert judge(drafts[:5], heads, sampling, 20, set()) == drafts
-    assert judge(drafts[:5], [*rows[:2], *heads[2:]], sampling, 20, set()) == drafts
-    assert judge([drafts[0], -1, 0, 0, 0], heads, sampling, 20, set()) == drafts[:2]
+    assert judge(drafts[:5], tops, sampling, 20, set()) == drafts
+    assert judge(drafts[:5], [*rows[:2], *tops[2:]], sampling, 20, set()) == drafts
+    assert judge([drafts[0], -1, 0, 0, 0], tops, sampling, 20, set()) == drafts[:2]
 
 
-def test_the_deterministic_strategy_takes_the_argmax_and_keeps_the_rest() -> None:
+def test_deterministic_sets_temperature_0_and_keeps_the_other_settings() -> None:
     sampling = Sampling(seed=3, temperature=1.0, top_k=5, top_p=0.5)
     assert effective_sampling(Strategy.COUPLED, sampling) == sampling
     assert effective_sampling(Strategy.DETERMINISTIC, sampling) == Sampling(3, 0.0, 5, 0.5)
 
 
-def test_greedy_takes_the_argmax_and_no_draft_even_where_they_are_equal() -> None:
+def test_greedy_accepts_no_draft_even_where_it_equals_the_argmax() -> None:
     rule = Rule(Strategy.GREEDY, effective_sampling(Strategy.GREEDY, Sampling(3, 1.0)))
     assert judge_by_rule([3, 4], saying(3, 4, 5), rule, 10, {END}) == [Ruling(3, False)]
     assert judge_by_rule([6], saying(3, 4), rule, 10, {END}) == [Ruling(3, False)]
     assert judge_by_rule([], saying(3), rule, 10, {END}) == [Ruling(3, False)]
 
 
-def test_whose_text_is_the_same_whatever_is_drafted() -> None:
+def test_drafter_invariant_strategies() -> None:
     assert {Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY} == DRAFTER_INVARIANT
     assert [strategy for strategy in Strategy if strategy.draws] == [Strategy.PROBABILISTIC]
 
 
 def plain_threshold(drafts: list[int], rows: list[Logits], sampling: Sampling, threshold: float) -> list[int]:
-    """The rule in the plainest words."""
+    """The threshold strategy, in the plainest form."""
     tokens = []
     for at, row in enumerate(rows):
         if at < len(drafts):
@@ -127,18 +127,18 @@ def plain_threshold(drafts: list[int], rows: list[Logits], sampling: Sampling, t
     st.sampled_from([0.0, 0.05, 0.3, 0.9]),
     st.data(),
 )
-def test_the_threshold_is_on_what_the_target_gives_after_its_filters(
+def test_threshold_applies_to_the_filtered_probability(
     rows: list[Logits], sampling: Sampling, threshold: float, data: st.DataObject
 ) -> None:
     drafts = [data.draw(st.integers(0, len(row) - 1)) for row in rows[:-1]]
     rule = Rule(Strategy.THRESHOLD, sampling, threshold)
     expected = plain_threshold(drafts, rows, sampling, threshold)
     assert [each.token for each in judge_by_rule(drafts, rows, rule, 30, set())] == expected
-    heads = [Device(row).head(1, sampling.softmax_temperature) for row in rows]
-    assert [each.token for each in judge_by_rule(drafts, heads, rule, 30, set())] == expected
+    tops = [Device(row).top_logits(1, sampling.softmax_temperature) for row in rows]
+    assert [each.token for each in judge_by_rule(drafts, tops, rule, 30, set())] == expected
 
 
-def test_a_draft_behind_an_accepted_end_is_not_judged() -> None:
+def test_draft_behind_an_accepted_end_token_is_not_judged() -> None:
     flat = np.zeros((3, 8), np.float32)
     rule = Rule(Strategy.THRESHOLD, Sampling(0, 1.0), 0.1)
     assert [each[:2] for each in judge_by_rule([END, 1], flat, rule, 0, {END})] == [(END, True)]

@@ -1,4 +1,4 @@
-"""What stands in the end is a sample of the target, whatever drafts; and the classic mistakes would be noticed."""
+"""Committed tokens are samples of the target for any drafts, and the tests detect the classic mistakes."""
 
 from collections import Counter
 
@@ -27,15 +27,15 @@ DRAFTS = pytest.mark.parametrize("drafts", [1, 2, 3])
 
 
 def _residual(p: np.ndarray, weights: Weights, sampling: Sampling, position: int) -> int:
-    rest = p.copy()
+    residual = p.copy()
     for token, q in normalised(weights).items():
-        rest[token] = max(0.0, rest[token] - q)
+        residual[token] = max(0.0, residual[token] - q)
     u = gumbel.uniform(gumbel.row_key(sampling.seed, position, Purpose.RESIDUAL))
-    return draw(rest if rest.any() else p, u)
+    return draw(residual if residual.any() else p, u)
 
 
 def raw_against_filtered(row: Logits, sampling: Sampling, draft: int, weights: Weights, at: int) -> tuple[int, bool]:
-    """The target's filters are forgotten where a draft is weighed."""
+    """Mistake: the acceptance test uses the target's probabilities without its filters."""
     unfiltered = probabilities(row, Sampling(sampling.seed, sampling.temperature))
     if coin(sampling.seed, at) * normalised(weights)[draft] < unfiltered[draft]:
         return draft, True
@@ -43,7 +43,7 @@ def raw_against_filtered(row: Logits, sampling: Sampling, draft: int, weights: W
 
 
 def no_residual(row: Logits, sampling: Sampling, draft: int, weights: Weights, at: int) -> tuple[int, bool]:
-    """In place of a draft that fell, a token of the target's plain distribution."""
+    """Mistake: the recovered token is drawn from the target's distribution instead of the residual."""
     p = probabilities(row, sampling)
     if coin(sampling.seed, at) * normalised(weights)[draft] < p[draft]:
         return draft, True
@@ -51,7 +51,7 @@ def no_residual(row: Logits, sampling: Sampling, draft: int, weights: Weights, a
 
 
 def the_drafts_noise_again(row: Logits, sampling: Sampling, draft: int, weights: Weights, at: int) -> tuple[int, bool]:
-    """The number that drew the draft decides about it, too."""
+    """Mistake: the number that drew the draft token also decides on it."""
     p = probabilities(row, sampling)
     u = gumbel.uniform(gumbel.row_key(sampling.seed, at, Purpose.DRAFT))
     if u * normalised(weights)[draft] < p[draft]:
@@ -60,7 +60,7 @@ def the_drafts_noise_again(row: Logits, sampling: Sampling, draft: int, weights:
 
 
 def equality_first(row: Logits, sampling: Sampling, draft: int, weights: Weights, at: int) -> tuple[int, bool]:
-    """A draft that equals the target's own token is accepted, and only another is weighed."""
+    """Mistake: a draft token equal to the target's draw is accepted, and only others take the coin."""
     if choose(row, sampling, at) == draft:
         return draft, True
     token = decide(probabilities(row, sampling), draft, weights, sampling.seed, at)
@@ -72,7 +72,7 @@ MISTAKES: list[Decide] = [raw_against_filtered, no_residual, the_drafts_noise_ag
 
 @SETTINGS
 @DRAFTS
-def test_by_coins_the_text_is_a_sample_of_the_target(sampling: Sampling, drafts: int) -> None:
+def test_probabilistic_text_is_a_sample_of_the_target(sampling: Sampling, drafts: int) -> None:
     found = texts(ours(Strategy.PROBABILISTIC), sampling, drafts, 2)
     assert is_the_targets(found, sampling, 2), "pairs"
     singles: Counter[tuple[int, ...]] = Counter()
@@ -82,13 +82,13 @@ def test_by_coins_the_text_is_a_sample_of_the_target(sampling: Sampling, drafts:
 
 
 @SETTINGS
-def test_so_it_is_with_the_shared_noise(sampling: Sampling) -> None:
+def test_coupled_text_is_a_sample_of_the_target(sampling: Sampling) -> None:
     assert is_the_targets(texts(ours(Strategy.COUPLED), sampling, 2, 2), sampling, 2)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("count", [1, 2], ids=["single tokens", "pairs"])
-def test_the_classic_mistakes_are_noticed(mistake: Decide, count: int) -> None:
+def test_classic_mistakes_are_detected(mistake: Decide, count: int) -> None:
     def make(_: Sampling) -> Decide:
         return mistake
 
@@ -96,7 +96,7 @@ def test_the_classic_mistakes_are_noticed(mistake: Decide, count: int) -> None:
     assert not is_the_targets(found, FILTERED, count)
 
 
-def test_the_threshold_is_lossy() -> None:
+def test_threshold_is_lossy() -> None:
     def make(sampling: Sampling) -> Decide:
         return by_rule(Rule(Strategy.THRESHOLD, sampling, 0.2))
 
@@ -105,7 +105,7 @@ def test_the_threshold_is_lossy() -> None:
 
 @pytest.mark.parametrize("strategy", [Strategy.DETERMINISTIC, Strategy.GREEDY, Strategy.COUPLED])
 @DRAFTS
-def test_at_temperature_0_it_is_the_targets_argmax(strategy: Strategy, drafts: int) -> None:
+def test_text_at_temperature_0_is_the_targets_argmax(strategy: Strategy, drafts: int) -> None:
     warm = Sampling(5, 0.0 if strategy is Strategy.COUPLED else 1.3)
     rule = Rule(strategy, effective_sampling(strategy, warm))
 
@@ -115,14 +115,14 @@ def test_at_temperature_0_it_is_the_targets_argmax(strategy: Strategy, drafts: i
 
 
 @DRAFTS
-def test_coins_have_no_say_at_temperature_0(drafts: int) -> None:
+def test_probabilistic_text_at_temperature_0_is_the_targets_argmax(drafts: int) -> None:
     cold = Sampling(5)
     tokens = text(cold, ours(Strategy.PROBABILISTIC)(cold), drafts, 12)
     assert list(tokens) == [int(target_row(token).argmax()) for token in (0, *tokens)[:12]]
 
 
 def plain_judge(drafts: list[int], rows: list[Logits], proposals: list[Weights], sampling: Sampling) -> list[int]:
-    """Speculative sampling in the plainest words: whole vocabulary, float64, `p / q` and the residual written out."""
+    """Speculative sampling in the plainest form: whole vocabulary, float64, `p / q` and the residual written out."""
     tokens: list[int] = []
     for at, (draft, weights) in enumerate(zip(drafts, proposals, strict=True)):
         p = probabilities(rows[at], sampling)
@@ -134,15 +134,15 @@ def plain_judge(drafts: list[int], rows: list[Logits], proposals: list[Weights],
         if u < p[draft] / q[draft]:
             tokens.append(draft)
             continue
-        rest = np.maximum(0.0, p - q)
-        rest = rest if rest.sum() > 0.0 else p
+        residual = np.maximum(0.0, p - q)
+        residual = residual if residual.sum() > 0.0 else p
         v = gumbel.uniform(gumbel.row_key(sampling.seed, 40 + at, Purpose.RESIDUAL))
         reached = 0.0
-        for token, weight in enumerate(rest / rest.sum()):
+        for token, weight in enumerate(residual / residual.sum()):
             reached += weight
             if weight > 0.0 and v < reached:
                 return [*tokens, token]
-        return [*tokens, int(np.flatnonzero(rest)[-1])]
+        return [*tokens, int(np.flatnonzero(residual)[-1])]
     return [*tokens, choose(rows[-1], sampling, 40 + len(drafts))]
 
 
@@ -151,22 +151,22 @@ def plain_judge(drafts: list[int], rows: list[Logits], proposals: list[Weights],
     samplings | st.just(Sampling(9)),
     seeds,
 )
-def test_it_judges_as_it_is_written_in_the_papers(rows: list[Logits], sampling: Sampling, seed: int) -> None:
+def test_probabilistic_judge_matches_the_papers(rows: list[Logits], sampling: Sampling, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    minds = [row + rng.standard_normal(len(row)).astype(np.float32) for row in rows[:-1]]
-    proposals = [propose(mind, sampling) for mind in minds]
+    drafter_rows = [row + rng.standard_normal(len(row)).astype(np.float32) for row in rows[:-1]]
+    proposals = [propose(drafter_row, sampling) for drafter_row in drafter_rows]
     drafts = [drawn_from(weights, sampling.seed, 40 + at) for at, weights in enumerate(proposals)]
     expected = plain_judge(drafts, rows, proposals, sampling)
     rule = Rule(Strategy.PROBABILISTIC, sampling)
     rulings = judge(drafts, rows, rule, 40, set(), proposals)
     assert [each.token for each in rulings] == expected
     assert [each.stands for each in rulings] == [True] * (len(expected) - 1) + [False]
-    heads = [Device(row).head(2, sampling.softmax_temperature) for row in rows]
-    assert judge(drafts, heads, rule, 40, set(), proposals) == rulings, "and so on a device, and once more"
+    tops = [Device(row).top_logits(2, sampling.softmax_temperature) for row in rows]
+    assert judge(drafts, tops, rule, 40, set(), proposals) == rulings, "the same from top logits, and when repeated"
 
 
-def test_a_draft_that_was_not_drawn_is_taken_for_certain() -> None:
-    """One that was looked up: what stands there is the target's word all the same, and it is not said if it falls."""
+def test_draft_token_without_distribution_counts_as_certain() -> None:
+    """A looked-up token: the committed token is still a sample of the target, and not this token if it is rejected."""
     p = probabilities(target_row(0), WARM)
     outcomes = [
         judge([1], [target_row(0)], Rule(Strategy.PROBABILISTIC, Sampling(seed, 1.0)), 3, set())[0]
@@ -177,8 +177,8 @@ def test_a_draft_that_was_not_drawn_is_taken_for_certain() -> None:
     assert all((ruling.token == 1) == ruling.stands for ruling in outcomes)
 
 
-def test_where_rounding_leaves_no_residual_the_target_speaks() -> None:
-    """p and q are one distribution but for the last bit: a coin in between rejects, and nothing is left over."""
+def test_empty_residual_falls_back_to_the_target() -> None:
+    """p and q are equal but for rounding: a coin in between rejects, and the residual is empty."""
     seed = next(seed for seed in range(100_000) if coin(seed, 0) > 0.9999)
     p = np.array([0.5 - 1e-4, 0.5 - 1e-4, 0.0])
     assert coin(seed, 0) * 0.5 > p[0]

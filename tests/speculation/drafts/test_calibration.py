@@ -1,4 +1,4 @@
-"""How likely a draft is to stand: learnt from how drafts of such confidence fared, and how the last ones did."""
+"""The chance of acceptance is learnt from the outcomes at similar confidence and from the last outcomes."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ OUTCOMES = st.lists(st.tuples(CONFIDENCE, st.booleans()), max_size=60)
 
 def _taught(outcomes: list[tuple[float, bool]]) -> Calibration:
     calibration = Calibration()
-    for number, (confidence, stood) in enumerate(outcomes):
-        calibration.learn(confidence, stood)
+    for number, (confidence, accepted) in enumerate(outcomes):
+        calibration.learn(confidence, accepted)
         if number % 3 == 2:
             calibration.fit()
     calibration.fit()
@@ -22,7 +22,7 @@ def _taught(outcomes: list[tuple[float, bool]]) -> Calibration:
 
 
 def _drawn(seed: int, count: int, *chances: tuple[float, float]) -> list[tuple[float, bool]]:
-    """Outcomes of drafts of several kinds: what the drafter says of them, and their chance."""
+    """Random outcomes of draft tokens of several kinds, each a pair of confidence and chance of acceptance."""
     rng = np.random.default_rng(seed)
     kinds = rng.integers(0, len(chances), count)
     return [
@@ -30,43 +30,43 @@ def _drawn(seed: int, count: int, *chances: tuple[float, float]) -> list[tuple[f
     ]
 
 
-@pytest.mark.parametrize("says", [(0.9, 0.3), (0.99, 0.9), (0.3, 0.1), (0.3, 0.9)], ids=str)
-def test_confidence_is_taken_for_what_it_has_proved_to_be_worth(says: tuple[float, float]) -> None:
-    calibration = _taught(_drawn(0, 400, (says[0], 0.9), (says[1], 0.2)))
+@pytest.mark.parametrize("confidences", [(0.9, 0.3), (0.99, 0.9), (0.3, 0.1), (0.3, 0.9)], ids=str)
+def test_chance_follows_the_outcomes_at_each_confidence(confidences: tuple[float, float]) -> None:
+    calibration = _taught(_drawn(0, 400, (confidences[0], 0.9), (confidences[1], 0.2)))
     typical_run = 2 * 0.55 - 1.0
-    assert calibration.chance(says[0], typical_run) == pytest.approx(0.9, abs=0.12)
-    assert calibration.chance(says[1], typical_run) == pytest.approx(0.2, abs=0.15)
+    assert calibration.chance(confidences[0], typical_run) == pytest.approx(0.9, abs=0.12)
+    assert calibration.chance(confidences[1], typical_run) == pytest.approx(0.2, abs=0.15)
 
 
 @pytest.mark.parametrize("agreement", [0.1, 0.5, 0.9])
-def test_what_is_typical_is_the_share_that_stood(agreement: float) -> None:
+def test_typical_chance_is_the_share_accepted(agreement: float) -> None:
     assert _taught(_drawn(1, 300, (0.5, agreement))).typical == pytest.approx(agreement, abs=0.13)
 
 
-def test_a_draft_behind_one_that_stood_is_likelier_to_stand_where_that_is_so() -> None:
-    """Stretches of eight that stand, then eight that fall."""
+def test_chance_depends_on_the_last_outcome_where_outcomes_come_in_runs() -> None:
+    """Eight accepted tokens alternate with eight rejected ones."""
     runs = _taught([(0.5, number // 8 % 2 == 0) for number in range(200)])
     assert runs.chance(0.5, 1.0) > 0.7 > 0.3 > runs.chance(0.5, -1.0)
 
 
-def test_what_was_long_ago_is_forgotten() -> None:
+def test_old_outcomes_are_forgotten() -> None:
     assert _taught(_drawn(2, 300, (0.5, 0.05)) + _drawn(3, 220, (0.5, 0.95))).typical > 0.85
 
 
-def test_a_few_outcomes_do_not_overturn_everything() -> None:
+def test_a_few_outcomes_do_not_overturn_the_prior() -> None:
     before = Calibration().chance(0.9, 0.0)
     after = _taught([(0.9, False)] * 2).chance(0.9, 0.0)
     assert 0.4 < after < before
 
 
-def test_without_outcomes_a_fit_changes_nothing() -> None:
+def test_fit_without_outcomes_changes_nothing() -> None:
     calibration = Calibration()
     before = calibration.path([0.2, 0.9], 3), calibration.typical
     calibration.fit()
     assert (calibration.path([0.2, 0.9], 3), calibration.typical) == before
 
 
-def test_an_outcome_counts_once_it_is_fitted() -> None:
+def test_outcome_counts_from_the_next_fit_on() -> None:
     calibration = Calibration()
     before = calibration.chance(0.9, 0.0)
     calibration.learn(0.9, False)
@@ -75,19 +75,19 @@ def test_an_outcome_counts_once_it_is_fitted() -> None:
     assert calibration.chance(0.9, 0.0) < before
 
 
-def test_how_the_last_drafts_went_fades() -> None:
+def test_recent_outcomes_fade() -> None:
     calibration = Calibration()
     assert calibration.recent == 0.0
-    for stood in (True, True, False):
-        expected = calibration.then(calibration.recent, stood)
-        calibration.learn(0.5, stood)
+    for accepted in (True, True, False):
+        expected = calibration.then(calibration.recent, accepted)
+        calibration.learn(0.5, accepted)
         assert calibration.recent == expected
     assert calibration.then(1.0, True) == pytest.approx(1.0) and calibration.then(-1.0, False) == pytest.approx(-1.0)
     assert -1.0 < calibration.then(-1.0, True) < calibration.then(0.0, True) < 1.0
 
 
 @given(outcomes=OUTCOMES, confidences=st.lists(CONFIDENCE, max_size=6), ahead=st.integers(0, 4))
-def test_a_path_stands_as_far_as_all_its_drafts_do(
+def test_path_chance_is_the_product_of_its_tokens_chances(
     outcomes: list[tuple[float, bool]], confidences: list[float], ahead: int
 ) -> None:
     calibration = _taught(outcomes)
@@ -102,7 +102,7 @@ def test_a_path_stands_as_far_as_all_its_drafts_do(
 
 
 @given(outcomes=OUTCOMES)
-def test_whatever_happened_chances_are_chances(outcomes: list[tuple[float, bool]]) -> None:
+def test_chances_are_probabilities_after_any_outcomes(outcomes: list[tuple[float, bool]]) -> None:
     calibration = _taught(outcomes)
     assert 0.0 < calibration.typical < 1.0 and -1.0 <= calibration.recent <= 1.0
     for confidence in (0.0, 1e-9, 0.5, 1.0):

@@ -1,4 +1,4 @@
-"""What followed before follows again: the lookup finds it, and knows how often that is true."""
+"""N-gram lookup predicts what followed the last tokens earlier, and measures how often that is right."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ def index_of(tokens: Sequence[int]) -> NgramIndex:
     return index
 
 
-def junk(count: int, kinds: int) -> list[int]:
-    """Tokens without any order."""
+def random_tokens(count: int, kinds: int) -> list[int]:
+    """Pseudo-random tokens."""
     state, tokens = 1, []
     for _ in range(count):
         state = state * 1103515245 + 12345 & 0x7FFFFFFF
@@ -25,16 +25,16 @@ def junk(count: int, kinds: int) -> list[int]:
     return tokens
 
 
-def test_the_longest_match_decides_and_of_equal_ones_the_latest() -> None:
+def test_longest_match_wins_and_of_equal_ones_the_latest() -> None:
     text = [1, 2, 3, 4, 50, 9, 3, 4, 60, 7, 7, 1, 2, 3, 4]
     found = index_of(text).predict()
-    assert found is not None and found.token == 50, "the latest place of '3 4' is the shorter match"
+    assert found is not None and found.token == 50, "the latest '3 4' is a shorter match"
     assert found.runner_up == 60
     found = index_of([3, 4, 50, 8, 3, 4, 60, 9, 3, 4]).predict()
     assert found is not None and (found.token, found.runner_up) == (60, 50)
 
 
-def test_a_tail_is_followed_into_what_was_found_and_into_itself() -> None:
+def test_lookup_continues_behind_a_tail_and_within_it() -> None:
     index = index_of([5, 6, 7, 8, 9, 1, 5, 6])
     assert [found and found.token for found in (index.predict(), index.predict([7]), index.predict([7, 8]))] == [
         7,
@@ -49,14 +49,14 @@ def test_a_tail_is_followed_into_what_was_found_and_into_itself() -> None:
     ]
 
 
-def test_where_nothing_is_known_nothing_is_said() -> None:
+def test_without_a_match_there_is_no_prediction() -> None:
     assert NgramIndex().predict() is None
     assert index_of([1]).predict() is None
     assert index_of([1, 2, 3]).predict([9]) is None
 
 
 @given(TOKENS, st.lists(st.integers(0, 3), max_size=8))
-def test_what_is_said_stood_behind_the_longest_of_the_looked_up_endings(text: list[int], tail: list[int]) -> None:
+def test_prediction_followed_the_longest_indexed_match(text: list[int], tail: list[int]) -> None:
     whole = [*text, *tail]
     found = index_of(text).predict(tail)
     ends = [
@@ -78,7 +78,7 @@ def test_what_is_said_stood_behind_the_longest_of_the_looked_up_endings(text: li
 
 
 @given(TOKENS, st.integers(0, 60))
-def test_it_does_not_matter_in_how_many_pieces_a_text_comes(text: list[int], cut: int) -> None:
+def test_text_may_be_added_in_pieces(text: list[int], cut: int) -> None:
     pieces = NgramIndex()
     pieces.extend(text[:cut])
     pieces.extend(text[cut:])
@@ -86,24 +86,24 @@ def test_it_does_not_matter_in_how_many_pieces_a_text_comes(text: list[int], cut
     assert pieces.predict() == index_of(text).predict()
 
 
-def test_its_confidence_is_how_often_it_was_right() -> None:
+def test_confidence_is_the_share_of_right_predictions() -> None:
     repeating = list(range(100, 120)) * 30
     found = index_of(repeating).predict()
     assert found is not None and found.token == repeating[len(repeating) % 20] and found.confidence > 0.9
-    found = index_of(junk(600, kinds=8)).predict()  # every pair of tokens stands somewhere, and says nothing
+    found = index_of(random_tokens(600, kinds=8)).predict()  # every pair of tokens occurs, and predicts nothing
     assert found is not None and found.confidence < 0.3
 
 
-def test_of_a_long_prompt_the_last_tokens_say_how_often_it_is_right() -> None:
-    """Of what comes at once: that is what bounds the time a prompt takes."""
-    last = [9, *range(100, 2097), 100, 101]  # nothing in it but the very end was there before
+def test_confidence_after_a_long_prompt_comes_from_its_last_tokens() -> None:
+    """Only the last tokens of one addition are predicted, which bounds the time for a prompt."""
+    last = [9, *range(100, 2097), 100, 101]  # only its end occurred before
     assert len(last) == 2000
     at_once, in_turn = set(), set()
-    for first in ([0, 1] * 500, junk(1000, kinds=2)):
+    for first in ([0, 1] * 500, random_tokens(1000, kinds=2)):
         index = index_of([*first, *last])
         at_once.add(index.predict())
         index = index_of(first)
         index.extend(last)
         in_turn.add(index.predict())
     assert len(at_once) == 1
-    assert len(in_turn) == 2, "what comes before is not without effect where it is tried"
+    assert len(in_turn) == 2, "earlier tokens count where they were added on their own"

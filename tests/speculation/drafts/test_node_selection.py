@@ -1,4 +1,4 @@
-"""Where to look further: every leaf with the chance that the text goes through it, the likeliest first."""
+"""Nodes to expand: every open leaf with the chance that the text passes through it, the likeliest first."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ END = 9
 
 
 def _tree(*confidences: float) -> DraftTree:
-    """A path of such confidences; its tokens are 0, each with 1 as the second choice."""
+    """A path with these confidences; its tokens are 0, each with 1 as the runner-up."""
     tree = DraftTree({END})
     node = tree.root
     for confidence in confidences:
@@ -34,29 +34,29 @@ def _expected(node: TreeNode, chance: float, recent: float, tail: list[int]) -> 
     if node.children is None and node.token != END:
         yield chance, tail
     for rank, child in enumerate(node.children or []):
-        stands = calibration.chance((node.children or [])[0].confidence, recent)
-        share = (1.0 - stands) * RUNNER_UP if rank else stands
+        accepted = calibration.chance((node.children or [])[0].confidence, recent)
+        share = (1.0 - accepted) * RUNNER_UP if rank else accepted
         yield from _expected(child, chance * share, calibration.then(recent, not rank), [*tail, child.token])
 
 
-def test_before_anything_is_drafted_there_is_the_root() -> None:
+def test_an_empty_tree_offers_its_root() -> None:
     assert _found(_tree()) == [(1.0, [])]
     assert _found(_tree(), deepest=0) == []
 
 
-def test_the_end_of_the_path_and_the_second_choices_along_it() -> None:
+def test_end_of_the_path_and_runners_up_along_it_are_offered() -> None:
     found = _found(_tree(0.9, 0.5))
     assert [tail for _, tail in found] == [[0, 0], [0, 1], [1]]
-    stands = AcceptanceModel().model.chance(0.9, 0.0)
-    assert found[-1][0] == pytest.approx((1.0 - stands) * RUNNER_UP)
+    accepted = AcceptanceModel().model.chance(0.9, 0.0)
+    assert found[-1][0] == pytest.approx((1.0 - accepted) * RUNNER_UP)
     assert _found(_tree(0.9, 0.5), beyond_fork=0) == found[:1]
 
 
-def test_nothing_is_looked_for_deeper_than_asked() -> None:
+def test_no_node_is_deeper_than_the_limit() -> None:
     assert [tail for _, tail in _found(_tree(0.9, 0.5, 0.5), deepest=2)] == [[1]]
 
 
-def test_a_line_that_leaves_the_path_ends_sooner() -> None:
+def test_branch_that_leaves_the_path_is_limited() -> None:
     tree = _tree(0.5)
     node = (tree.root.children or [])[1]
     for depth in range(3):
@@ -67,15 +67,15 @@ def test_a_line_that_leaves_the_path_ends_sooner() -> None:
 
 
 @given(data=st.data())
-def test_each_leaf_has_the_chance_of_its_line(data: st.DataObject) -> None:
+def test_each_leaf_has_the_chance_of_its_branch(data: st.DataObject) -> None:
     tree = DraftTree({END})
     for _ in range(data.draw(st.integers(0, 12))):
-        spots = [node for _, node in expandable_nodes(tree, AcceptanceModel(), RUNNER_UP, 20, 20)]
-        if not spots:
+        open_nodes = [node for _, node in expandable_nodes(tree, AcceptanceModel(), RUNNER_UP, 20, 20)]
+        if not open_nodes:
             break
         confidence, token = data.draw(st.floats(0.01, 0.99)), data.draw(st.sampled_from([0, 0, 0, END]))
         tree.grow(
-            data.draw(st.sampled_from(spots)), Prediction(token, confidence, data.draw(st.sampled_from([None, 1])))
+            data.draw(st.sampled_from(open_nodes)), Prediction(token, confidence, data.draw(st.sampled_from([None, 1])))
         )
     expected = [each for each in _expected(tree.root, 1.0, 0.0, []) if each[0] >= FLOOR]
     found = _found(tree)

@@ -1,4 +1,4 @@
-"""What was drafted ahead: the tree grows at its leaves, its root follows the text, and what fell away harms nobody."""
+"""The draft tree grows at its leaves, its root follows the text, and passed branches have no effect."""
 
 from collections.abc import Iterator
 
@@ -25,65 +25,65 @@ def _tree() -> tuple[DraftTree, dict[str, TreeNode]]:
 
 
 def _open(tree: DraftTree) -> dict[tuple[int, ...], list[int]]:
-    """Where one can look further: tails with their places."""
-    return {tuple(tree.tail(node) or []): place for node, place in _spots(tree.root, []) if tree.is_open(node)}
+    """Open nodes: their tails with their places."""
+    return {tuple(tree.tail(node) or []): place for node, place in _placed_nodes(tree.root, []) if tree.is_open(node)}
 
 
-def _spots(node: TreeNode, place: list[int]) -> Iterator[tuple[TreeNode, list[int]]]:
+def _placed_nodes(node: TreeNode, place: list[int]) -> Iterator[tuple[TreeNode, list[int]]]:
     """`node` and all behind it, with its place: for each step from the root, which child it is."""
     yield node, place
     for rank, child in enumerate(node.children or ()):
-        yield from _spots(child, [*place, rank])
+        yield from _placed_nodes(child, [*place, rank])
 
 
-def test_a_new_tree_is_open_at_its_root_alone() -> None:
+def test_new_tree_is_open_at_its_root_only() -> None:
     tree = DraftTree({END})
     assert _open(tree) == {(): []} and tree.main() == [] and tree.tail(tree.root) == []
 
 
-def test_the_main_path_is_the_line_of_first_choices() -> None:
+def test_main_path_is_the_path_of_first_choices() -> None:
     tree, nodes = _tree()
     assert tree.main() == [nodes["1"], nodes["13"], nodes["135"]]
     assert [node.token for node in tree.main()] == [1, 3, 5]
 
 
-def test_a_second_choice_gets_what_the_first_leaves_of_confidence() -> None:
+def test_runner_up_gets_the_remaining_confidence() -> None:
     _, nodes = _tree()
     assert (nodes["1"].confidence, nodes["2"].confidence) == (0.9, pytest.approx(0.1))
 
 
-def test_every_leaf_is_open_with_its_place() -> None:
+def test_every_leaf_is_open() -> None:
     tree, _ = _tree()
     assert _open(tree) == {(1, 3, 5): [0, 0, 0], (1, 4): [0, 1], (2, 6): [1, 0]}
 
 
 @pytest.mark.parametrize("name", ["1", "2", "13", "14", "26", "135"])
-def test_the_tail_of_a_node_leads_from_the_root_to_it(name: str) -> None:
+def test_tail_leads_from_the_root_to_the_node(name: str) -> None:
     tree, nodes = _tree()
     assert tree.tail(nodes[name]) == [int(token) for token in name]
 
 
-def test_the_root_moves_on_to_a_token_that_was_expected_with_all_behind_it() -> None:
+def test_root_advances_to_a_drafted_token_and_keeps_its_branch() -> None:
     tree, nodes = _tree()
     assert [node.token for node in tree.advance(1)] == [1, 2]
     assert tree.root is nodes["1"] and tree.main() == [nodes["13"], nodes["135"]]
     assert tree.tail(nodes["135"]) == [3, 5] and _open(tree) == {(3, 5): [0, 0], (4,): [1]}
 
 
-def test_the_root_moves_on_to_a_second_choice_with_all_behind_it() -> None:
+def test_root_advances_to_a_runner_up_and_keeps_its_branch() -> None:
     tree, nodes = _tree()
     tree.advance(2)
     assert tree.main() == [nodes["26"]] and _open(tree) == {(6,): [0]}
 
 
-def test_behind_a_token_that_nobody_expected_there_is_nothing() -> None:
+def test_token_that_was_not_drafted_empties_the_tree() -> None:
     tree, _ = _tree()
     assert [node.token for node in tree.advance(7)] == [1, 2]
     assert tree.main() == [] and _open(tree) == {(): []}
-    assert tree.advance(8) == [], "of this there was no expectation"
+    assert tree.advance(8) == [], "nothing was drafted in its place"
 
 
-def test_what_the_text_went_on_without_has_no_tail_any_more() -> None:
+def test_node_on_a_passed_branch_has_no_tail() -> None:
     tree, nodes = _tree()
     tree.advance(1)
     assert tree.tail(nodes["2"]) is None and tree.tail(nodes["26"]) is None
@@ -91,7 +91,7 @@ def test_what_the_text_went_on_without_has_no_tail_any_more() -> None:
     assert tree.tail(nodes["13"]) is None and tree.tail(nodes["135"]) is None
 
 
-def test_a_prediction_that_comes_too_late_harms_nobody() -> None:
+def test_late_prediction_has_no_effect() -> None:
     tree, nodes = _tree()
     tree.advance(1)
     before = _open(tree)
@@ -99,7 +99,7 @@ def test_a_prediction_that_comes_too_late_harms_nobody() -> None:
     assert _open(tree) == before
 
 
-def test_nothing_is_looked_for_behind_an_end_of_the_text() -> None:
+def test_nothing_is_drafted_behind_an_end_token() -> None:
     tree = DraftTree({END})
     tree.grow(tree.root, Prediction(END, 0.9, 2))
     end, two = tree.root.children or []
@@ -107,8 +107,8 @@ def test_nothing_is_looked_for_behind_an_end_of_the_text() -> None:
     assert _open(tree) == {(2,): [1]}
 
 
-def test_an_end_that_is_committed_text_is_no_obstacle() -> None:
-    """The prompt may end with one, as chats do: the root stands for any text."""
+def test_committed_end_token_does_not_close_the_root() -> None:
+    """The prompt may end with an end token, as chats do."""
     tree = DraftTree({END})
     tree.advance(END)
     assert tree.is_open(tree.root) and _open(tree) == {(): []}
@@ -116,17 +116,17 @@ def test_an_end_that_is_committed_text_is_no_obstacle() -> None:
 
 @settings(max_examples=200)
 @given(data=st.data())
-def test_it_is_a_map_from_continuations_to_what_follows_them(data: st.DataObject) -> None:
-    """The same, kept as a dictionary: tails to their first and second choices."""
+def test_tree_equals_a_dictionary_of_tails_to_choices(data: st.DataObject) -> None:
+    """The model is a dictionary from tails to first choices and runners-up."""
     token = st.integers(0, 3)
     tree, known = DraftTree({3}), dict[tuple[int, ...], list[int]]()
     for _ in range(data.draw(st.integers(1, 25))):
         if data.draw(st.booleans()):
             choices = data.draw(st.lists(token, min_size=1, max_size=2, unique=True))
-            spots = [node for node, _ in _spots(tree.root, []) if tree.is_open(node)]
-            if not spots:
+            open_nodes = [node for node, _ in _placed_nodes(tree.root, []) if tree.is_open(node)]
+            if not open_nodes:
                 continue
-            node = data.draw(st.sampled_from(spots))
+            node = data.draw(st.sampled_from(open_nodes))
             known[tuple(tree.tail(node) or ())] = choices
             tree.grow(node, Prediction(choices[0], 0.5, choices[1] if len(choices) > 1 else None))
         else:

@@ -1,4 +1,4 @@
-"""What to draft and what to send, moment by moment, told what happens and asked what to do next."""
+"""The controller decides what to draft and when to send it, from the events that it is given."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ def _times(link: float = 20.0, draft: float = 2.0, step: float = 50.0) -> Latenc
 def _controller(
     mechanisms: Mechanisms = WAITING, times: LatencyModel | None = None, **options: Any
 ) -> SpeculationController:
-    """Behind a prompt of three tokens and the first generated one. The drafter counts on from the last token."""
+    """A controller behind a prompt of three tokens and the first generated one. The drafter counts up from there."""
     return SpeculationController(
         [10, 11, 12, 13],
         options.pop("limit", 1000),
@@ -40,7 +40,7 @@ def _controller(
 def _draft(
     controller: SpeculationController, now: float, confidence: float = 0.9, took: float = 2.0
 ) -> DraftStep | None:
-    """A draft step, if one is wanted: each draft is one more than what it follows, the second choice is two more."""
+    """Run a draft step, if one is due: each draft token is the last token plus 1, the runner-up plus 2."""
     step = controller.next_step(now)
     if step is not None:
         before = [[*controller.known[: step.length], *tail][-1] for tail in step.tails]
@@ -69,7 +69,7 @@ def _sent(controller: SpeculationController, now: float) -> InFlightDraft:
 
 
 @pytest.mark.parametrize("length", [0, 1, 5])
-def test_in_lockstep_it_drafts_then_sends_then_waits(length: int) -> None:
+def test_lockstep_drafts_then_sends_then_waits(length: int) -> None:
     controller, now = _controller(LOCKSTEP, length=length), 0.0
     for _ in range(length):
         assert controller.next_guess(now) is None
@@ -86,19 +86,19 @@ def test_in_lockstep_it_drafts_then_sends_then_waits(length: int) -> None:
     assert controller.known == [10, 11, 12, 13, *in_flight_draft.drafts, 77]
 
 
-def test_with_overlap_it_drafts_on_while_an_answer_is_under_way() -> None:
+def test_overlap_drafts_while_a_response_is_awaited() -> None:
     controller, now = _controller(length=3), 0.0
     while (in_flight_draft := controller.next_guess(now)) is None:
         assert _draft(controller, now) is not None
         now += 2.0
     step = controller.next_step(now)
     assert step is not None and in_flight_draft.drafts == [14, 15, 16]
-    assert [14, 15, 16] in step.tails, "behind what is under way"
+    assert [14, 15, 16] in step.tails, "behind the draft in flight"
     assert controller.next_step(now) is None, "one step at a time"
 
 
 @pytest.mark.parametrize("in_flight", [1, 2, 4])
-def test_there_are_never_more_guesses_under_way_than_it_may(in_flight: int) -> None:
+def test_drafts_in_flight_are_limited(in_flight: int) -> None:
     controller, now, in_flight_drafts = (
         _controller(replace(WAITING, in_flight=in_flight), _times(link=300.0), length=2),
         0.0,
@@ -112,10 +112,10 @@ def test_there_are_never_more_guesses_under_way_than_it_may(in_flight: int) -> N
     assert len(in_flight_drafts) == in_flight
     assert [len(in_flight_draft.drafts) for in_flight_draft in in_flight_drafts] == [
         2 + 3 * number for number in range(in_flight)
-    ], "each carries the whole way from the known text, and two beyond the last one's free token"
+    ], "each carries the whole path from the known text, and two tokens beyond the last one's bonus token"
 
 
-def test_a_guess_that_is_on_its_way_is_not_sent_again() -> None:
+def test_draft_in_flight_is_not_sent_again() -> None:
     controller, now, ends = _controller(times=_times(link=300.0), length=4), 0.0, []
     while now < 250.0:
         if (in_flight_draft := controller.next_guess(now)) is not None:
@@ -126,17 +126,17 @@ def test_a_guess_that_is_on_its_way_is_not_sent_again() -> None:
 
 
 @pytest.mark.parametrize("mechanisms", [LOCKSTEP, WAITING])
-def test_nothing_is_drafted_or_sent_for_the_last_place(mechanisms: Mechanisms) -> None:
+def test_nothing_is_drafted_or_sent_for_the_last_position(mechanisms: Mechanisms) -> None:
     controller, now, deepest = _controller(mechanisms, length=9, limit=8), 0.0, 0
     while (in_flight_draft := controller.next_guess(now)) is None:
         step = _draft(controller, now)
         assert step is not None
         deepest, now = max(deepest, *(len(tail) for tail in step.tails)), now + 2.0
-    assert len(in_flight_draft.drafts) == 3 and deepest == 2, "four places are left, the last is the target's"
+    assert len(in_flight_draft.drafts) == 3 and deepest == 2, "four positions are left, the last is the target's"
     assert _answer(controller, in_flight_draft, [*in_flight_draft.drafts, 5], now + 70.0)[-1] == 5
 
 
-def test_no_guess_holds_more_fresh_drafts_than_the_verifier_judges() -> None:
+def test_draft_is_no_longer_than_the_verifier_judges() -> None:
     controller, now = _controller(LOCKSTEP, length=9, max_drafts=2), 0.0
     while (in_flight_draft := controller.next_guess(now)) is None:
         assert _draft(controller, now) is not None
@@ -144,8 +144,8 @@ def test_no_guess_holds_more_fresh_drafts_than_the_verifier_judges() -> None:
     assert len(in_flight_draft.drafts) == 2
 
 
-def test_no_guess_is_longer_than_the_verifier_judges_though_others_precede_it() -> None:
-    """Behind a connection that broke the last of several may arrive first; all of it is fresh then."""
+def test_later_drafts_are_no_longer_than_the_verifier_judges_either() -> None:
+    """After a broken connection the last of several may arrive first. Then all of it is fresh."""
     controller, now, in_flight_drafts = _controller(times=_times(link=300.0), length=4, max_drafts=4), 0.0, []
     while now < 250.0:
         if (in_flight_draft := controller.next_guess(now)) is not None:
@@ -155,7 +155,7 @@ def test_no_guess_is_longer_than_the_verifier_judges_though_others_precede_it() 
     assert in_flight_drafts and max(len(in_flight_draft.drafts) for in_flight_draft in in_flight_drafts) <= 4
 
 
-def test_an_answer_tells_only_what_is_new() -> None:
+def test_committed_returns_only_new_tokens() -> None:
     controller = _controller()
     assert controller.committed(4, [14, 15], False, 1.0) == [14, 15]
     assert controller.committed(4, [14, 15, 16], False, 2.0) == [16]
@@ -163,13 +163,13 @@ def test_an_answer_tells_only_what_is_new() -> None:
     assert controller.known == [10, 11, 12, 13, 14, 15, 16]
 
 
-def test_news_from_beyond_a_gap_wait_for_what_lies_between() -> None:
+def test_tokens_beyond_a_gap_are_ignored() -> None:
     controller = _controller()
     assert controller.committed(6, [16], False, 1.0) == []
     assert controller.committed(4, [14, 15, 16, 17], False, 2.0) == [14, 15, 16, 17]
 
 
-def test_at_the_end_of_the_text_there_is_nothing_left_to_do() -> None:
+def test_finished_text_needs_no_actions() -> None:
     controller = _controller(ALL, length=2)
     assert _draft(controller, 0.0) is not None
     assert controller.committed(4, [14, END], True, 5.0) == [14, END]
@@ -177,7 +177,7 @@ def test_at_the_end_of_the_text_there_is_nothing_left_to_do() -> None:
     assert controller.next_guess(5.0) is None and controller.next_step(5.0) is None and controller.wake_at(5.0) is None
 
 
-def test_nothing_is_drafted_behind_an_end_of_the_text() -> None:
+def test_nothing_is_drafted_behind_an_end_token() -> None:
     controller, now = _controller(LOCKSTEP, length=9), 0.0
     for token in (14, END):
         step = controller.next_step(now)
@@ -188,7 +188,7 @@ def test_nothing_is_drafted_behind_an_end_of_the_text() -> None:
     assert _sent(controller, now).drafts == [14, END]
 
 
-def test_a_step_that_ends_when_the_text_has_gone_elsewhere_is_of_no_use_and_no_harm() -> None:
+def test_draft_step_on_a_rejected_path_has_no_effect() -> None:
     controller = _controller()
     assert _draft(controller, 0.0) is not None
     late = controller.next_step(2.0)
@@ -199,7 +199,7 @@ def test_a_step_that_ends_when_the_text_has_gone_elsewhere_is_of_no_use_and_no_h
     assert step is not None and (step.tails, step.length) == ([[]], 5)
 
 
-def test_a_step_that_had_to_read_up_tells_nothing_of_what_a_draft_takes() -> None:
+def test_draft_step_that_reads_a_prompt_does_not_change_the_draft_time() -> None:
     times = _times(draft=2.0)
     controller = _controller(LOCKSTEP, times)
     assert controller.next_step(0.0) is not None
@@ -210,20 +210,20 @@ def test_a_step_that_had_to_read_up_tells_nothing_of_what_a_draft_takes() -> Non
     assert times.draft() > 2.0
 
 
-def test_what_was_drafted_is_compared_with_the_text_whether_or_not_it_was_sent() -> None:
+def test_drafts_are_compared_with_the_text_whether_or_not_they_were_sent() -> None:
     controller = _controller(ALL)
     for now in (0.0, 2.0, 4.0):
         controller.next_guess(now)
         assert _draft(controller, now) is not None
     before = controller.text.mispredicted
-    assert controller.committed(4, [14, 15, 99], False, 6.0) == [14, 15, 99]  # the verifier's own steps
+    assert controller.committed(4, [14, 15, 99], False, 6.0) == [14, 15, 99]  # by self-continuation
     assert (before, controller.text.mispredicted, controller.text.next_draft_ready) == (0, 1, 0)
 
 
-def test_a_miss_is_prepared_where_something_was_drafted_behind_what_came_instead() -> None:
+def test_next_draft_is_ready_where_the_recovered_token_was_expanded() -> None:
     controller = _controller()
     now = 0.0
-    while True:  # until a step has looked behind a second choice
+    while True:  # until a step has expanded a runner-up
         step = _draft(controller, now, confidence=0.5)
         assert step is not None and step.runners_up
         now += 2.0
@@ -235,16 +235,16 @@ def test_a_miss_is_prepared_where_something_was_drafted_behind_what_came_instead
 
 
 @pytest.mark.parametrize("corrections", [False, True])
-def test_second_choices_are_looked_for_only_where_corrections_are_prepared(corrections: bool) -> None:
+def test_runners_up_are_requested_only_with_the_mechanism(corrections: bool) -> None:
     controller = _controller(replace(WAITING, corrections=corrections))
     step = _draft(controller, 0.0)
     assert step is not None and step.runners_up is corrections
 
 
-def test_a_step_is_no_wider_than_the_drafter_and_free_width_is_used() -> None:
+def test_step_uses_the_whole_width_where_it_is_free() -> None:
     for width in (1, 3):
         times = _times(link=100.0)
-        times.drafted(3, 2.0)  # further rows take nothing
+        times.drafted(3, 2.0)  # further branches take no time
         controller, now, widest = _controller(times=times, width=width), 0.0, 0
         while now < 60.0:
             controller.next_guess(now)
@@ -253,9 +253,9 @@ def test_a_step_is_no_wider_than_the_drafter_and_free_width_is_used() -> None:
         assert widest == width
 
 
-def test_where_rows_are_dear_unlikely_corrections_are_not_prepared() -> None:
+def test_unlikely_branches_are_not_expanded_where_width_is_expensive() -> None:
     times = _times(link=100.0)
-    times.drafted(3, 6.0)  # a further row takes as long as the first
+    times.drafted(3, 6.0)  # a further branch takes as long as the first
     controller, now = _controller(times=times), 0.0
     while now < 60.0:
         controller.next_guess(now)
@@ -264,8 +264,8 @@ def test_where_rows_are_dear_unlikely_corrections_are_not_prepared() -> None:
         now += 2.0
 
 
-def test_along_the_path_the_drafter_may_go_on_without_asking() -> None:
-    """As far as the next guess goes, and as long as the text says nothing else."""
+def test_executor_may_continue_along_the_path() -> None:
+    """It may continue up to the length of the next draft, while the committed text agrees with the path."""
     controller = _controller(times=_times(link=100.0), length=4)
     step = controller.next_step(0.0)
     assert step is not None
@@ -275,14 +275,14 @@ def test_along_the_path_the_drafter_may_go_on_without_asking() -> None:
         assert step.onward(tail, token) == [*tail, token]
         now += 2.0
         assert controller.drafted([Prediction(token, 0.9, token + 1)], 1, now, onward=True) == 2.0
-        assert controller.next_step(now) is None, "it is under way already"
+        assert controller.next_step(now) is None, "the step is under way already"
         assert step.tails == [[*tail, token]]
-    assert step.onward(step.tails[0], 17) is None, "four drafts are as many as were wanted"
+    assert step.onward(step.tails[0], 17) is None, "four draft tokens are the fixed length"
     controller.drafted([Prediction(17, 0.9, 18)], 1, 8.0)
     assert _sent(controller, 8.0).drafts == [14, 15, 16, 17]
 
 
-def test_a_drafter_that_goes_on_stops_where_the_text_says_something_else() -> None:
+def test_executor_stops_continuing_after_a_rejection() -> None:
     controller = _controller(ALL, _times(step=100.0))
     step = controller.next_step(0.0)
     assert step is not None
@@ -291,15 +291,15 @@ def test_a_drafter_that_goes_on_stops_where_the_text_says_something_else() -> No
     assert step.onward([14], 15) == [14, 15]
     controller.committed(4, [99], False, 3.0)
     assert controller.next_step(3.0) is None and step.onward([14], 15) is None
-    controller.drafted([Prediction(15, 0.99)], 1, 4.0, onward=True)  # it had just gone on
+    controller.drafted([Prediction(15, 0.99)], 1, 4.0, onward=True)  # the executor had just continued
     assert controller.next_step(4.0) is None and step.onward([14, 15], 16) is None
     controller.drafted([Prediction(16, 0.99)], 1, 6.0)
     after = controller.next_step(6.0)
     assert after is not None and (after.tails, after.length) == ([[]], 5)
 
 
-def test_nothing_comes_of_drafts_behind_the_end() -> None:
-    """Whoever drafts does not know which tokens end a text, and may have gone on."""
+def test_tokens_drafted_behind_an_end_token_are_dropped() -> None:
+    """The executor does not know the end tokens, and may have continued behind one."""
     controller = _controller(ALL, _times(step=100.0))
     assert controller.next_step(0.0) is not None
     controller.drafted([Prediction(14, 0.99)], 1, 2.0, onward=True)
@@ -318,24 +318,24 @@ def test_nothing_comes_of_drafts_behind_the_end() -> None:
     assert in_flight_draft.drafts == [14, END]
 
 
-def test_a_verifier_that_waits_in_vain_is_told_to_go_on() -> None:
-    """It holds its step for a guess that was to come soon; by what came since, none is worth waiting for."""
+def test_verifier_that_waits_in_vain_is_told_to_self_continue() -> None:
+    """The verifier delays its step for a draft that was announced. By now no draft is worth waiting for."""
     controller, now = _controller(ALL, _times(link=2.0, draft=4.0, step=50.0)), 0.0
     for _ in range(12):
         controller.committed(len(controller.known), [0], False, now)
-        _draft(controller, now)  # never what comes
+        _draft(controller, now)  # always rejected
         controller.reflect()
         now += 50.0
     in_flight_draft = InFlightDraft(len(controller.known), [1, 2], now, 5.0)
     controller._timeline.sent(in_flight_draft)
     _answer(controller, in_flight_draft, [0], now + 52.0)
-    said = _sent(controller, now + 52.0)
-    assert said.drafts == [] and said.position == len(controller.known)
+    report = _sent(controller, now + 52.0)
+    assert report.drafts == [] and report.position == len(controller.known)
 
 
-def test_a_verifier_that_goes_on_is_told_from_time_to_time_how_far_we_are() -> None:
-    """No guess comes: the first it need not wait for, and after that it is told only that we are here."""
-    controller, now, spoke = _controller(ALL, length=0), 0.0, []
+def test_self_continuing_verifier_gets_a_report_from_time_to_time() -> None:
+    """With draft length 0, all requests are empty: the first says not to wait, the later ones acknowledge tokens."""
+    controller, now, reports = _controller(ALL, length=0), 0.0, []
     while now < 2000.0:
         if now and not now % 100:
             controller.committed(len(controller.known), [0], False, now)
@@ -343,42 +343,42 @@ def test_a_verifier_that_goes_on_is_told_from_time_to_time_how_far_we_are() -> N
         in_flight_draft = controller.next_guess(now)
         if in_flight_draft is not None:
             assert in_flight_draft.drafts == [] and in_flight_draft.position == len(controller.known)
-            spoke.append(now)
+            reports.append(now)
             controller.answered(in_flight_draft, 0, 0.0, 0.0, now + 20.0)
             controller.committed(in_flight_draft.position, [], False, now + 20.0)
         now += 10.0
-    assert spoke == [0.0, 500.0, 1000.0, 1500.0]
+    assert reports == [0.0, 500.0, 1000.0, 1500.0]
     wake = controller.wake_at(1600.0)
     assert wake is not None and 1600.0 < wake <= 2000.0
     assert controller.schedule is Schedule.SELF_CONTINUED
 
 
-def test_it_is_told_sooner_where_much_has_come() -> None:
+def test_report_is_sent_sooner_after_many_tokens() -> None:
     controller = _controller(ALL, length=0)
     controller.committed(4, [0] * 15, False, 5.0)
     assert controller.next_guess(5.0) is None
     controller.committed(19, [0], False, 6.0)
     assert _sent(controller, 6.0).drafts == []
-    assert controller.next_guess(6.0) is None, "once"
+    assert controller.next_guess(6.0) is None, "only once"
 
 
-def test_a_guess_leaves_just_in_time_for_the_verifier_to_become_free() -> None:
+def test_draft_is_sent_just_in_time_for_the_verifier_to_become_free() -> None:
     controller, now = _controller(replace(WAITING, corrections=False), _times(link=20.0, step=100.0), length=2), 0.0
     while controller.next_guess(now) is None:
         assert _draft(controller, now) is not None
         now += 2.0
-    first = now  # it is judged from 10 ms on, for some 102
+    first = now  # the pass starts 10 ms later and takes some 102 ms
     for _ in range(4):
         _draft(controller, now)
         now += 2.0
-    assert controller.next_guess(now) is None, "there is time"
+    assert controller.next_guess(now) is None, "it is too early"
     due = controller.wake_at(now)
     assert due is not None and first + 85.0 < due < first + 103.0
     assert len(_sent(controller, due).drafts) == 5
 
 
-def test_a_guess_that_must_be_there_before_a_step_of_the_verifiers_own_does_not_wait_for_a_late_draft() -> None:
-    """The step under way ends half a millisecond after the guess should leave, but before it would be too late."""
+def test_draft_does_not_wait_for_a_token_that_would_make_it_late() -> None:
+    """The draft step ends half a millisecond after the request should leave, yet within the margin."""
     times = _times(link=30.0, draft=2.5, step=40.0)
     controller = _controller(replace(ALL, corrections=False), times, next_in_ms=1e6)
     for now in (0.0, 2.5):
@@ -390,12 +390,12 @@ def test_a_guess_that_must_be_there_before_a_step_of_the_verifiers_own_does_not_
     assert _sent(controller, due).drafts == [14, 15]
 
 
-@pytest.mark.parametrize("mechanisms", [WAITING, ALL], ids=["waited for", "going on by itself"])
-def test_a_drafter_that_never_agrees_is_tried_again_from_time_to_time(mechanisms: Mechanisms) -> None:
+@pytest.mark.parametrize("mechanisms", [WAITING, ALL], ids=["waiting", "self-continuing"])
+def test_useless_drafter_is_tried_again_from_time_to_time(mechanisms: Mechanisms) -> None:
     controller, now, steps = _controller(mechanisms, _times(link=30.0, step=20.0)), 0.0, []
     for _ in range(400):
         in_flight_draft = controller.next_guess(now)
-        step = _draft(controller, now)  # its drafts are above all that comes
+        step = _draft(controller, now)  # its tokens are always rejected
         if step is not None:
             steps.append(len(controller.known))
         now += 20.0
@@ -409,7 +409,7 @@ def test_a_drafter_that_never_agrees_is_tried_again_from_time_to_time(mechanisms
     assert controller.text.mispredicted > 20
 
 
-def test_a_drafter_that_always_agrees_makes_guesses_as_long_as_they_pay() -> None:
+def test_perfect_drafter_makes_drafts_as_long_as_they_pay() -> None:
     controller, now, longest = _controller(times=_times(link=20.0, draft=2.0, step=50.0)), 0.0, 0
     in_flight_drafts: list[tuple[float, InFlightDraft]] = []
     while now < 1000.0:
@@ -421,13 +421,13 @@ def test_a_drafter_that_always_agrees_makes_guesses_as_long_as_they_pay() -> Non
         while in_flight_drafts and in_flight_drafts[0][0] <= now:
             _, in_flight_draft = in_flight_drafts.pop(0)
             _answer(controller, in_flight_draft, [*in_flight_draft.drafts, in_flight_draft.end + 10], now)
-    assert controller.known == list(range(10, 10 + len(controller.known))), "all that it counted up stood"
+    assert controller.known == list(range(10, 10 + len(controller.known))), "all its tokens were accepted"
     assert longest > 10 and controller.schedule is Schedule.OVERLAPPED
     assert controller.text.mispredicted == 0
 
 
-def test_a_word_that_we_follow_does_not_stop_a_verifier_that_goes_on_by_itself() -> None:
-    """Nothing has been drafted yet, as while a model reads a long prompt: there is nothing to wait for."""
+def test_report_does_not_stop_self_continuation() -> None:
+    """Nothing has been drafted yet, as while a model reads a long prompt, so there is no draft to wait for."""
     controller = _controller(ALL)
     assert controller.next_step(0.0) is not None
     assert controller.committed(4, list(range(14, 40)), False, 400.0)
@@ -435,7 +435,7 @@ def test_a_word_that_we_follow_does_not_stop_a_verifier_that_goes_on_by_itself()
     assert in_flight_draft is not None and in_flight_draft.drafts == [] and in_flight_draft.goes_on
 
 
-def test_a_verifier_that_waits_for_a_model_which_takes_long_is_told_to_go_on() -> None:
+def test_verifier_that_waits_for_a_slow_draft_step_is_told_to_self_continue() -> None:
     controller = _controller(ALL)
     assert _draft(controller, 0.0) is not None
     in_flight_draft = None
@@ -453,5 +453,5 @@ def test_a_verifier_that_waits_for_a_model_which_takes_long_is_told_to_go_on() -
     wake = controller.wake_at(now)
     assert wake is not None and now + 50.0 <= wake < now + 60.0
     assert controller.next_guess(wake - 10.0) is None
-    told = controller.next_guess(wake)
-    assert told is not None and told.drafts == [] and told.goes_on
+    report = controller.next_guess(wake)
+    assert report is not None and report.drafts == [] and report.goes_on

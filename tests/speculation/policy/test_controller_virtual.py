@@ -1,8 +1,8 @@
-"""Pilots and a scheduler in virtual time, over thousands of worlds: whatever happens, the text is the target's own.
+"""Controllers and a scheduler in virtual time, over thousands of random worlds: the text is always the target's.
 
-The decisions on both sides, the acceptance, the rows and the draft models are the real ones; networks with delays,
-losses and outages, the costs and the speed of everything are drawn by lot. The verifier's books are checked after every
-event, and the number of events is bounded: nobody waits for ever, and nobody goes round in circles.
+The decisions on both ends, the acceptance, the slots and the draft models are the real ones. Networks with delays,
+losses and outages, the costs and the speeds are random. The verifier's invariants are checked after every event, and
+the number of events is bounded, which detects deadlocks and endless loops.
 """
 
 import random
@@ -23,8 +23,8 @@ MOST_EVENTS = 20_000  # the busiest of these worlds needs a fifth of it
 
 
 @dataclass
-class Lot:
-    """One world drawn by lot, with the drafters in it and what each of them has to write."""
+class RandomWorld:
+    """A random world, with its drafters and the text that each of them has to write."""
 
     world: World
     pairs: list[tuple[VirtualDrafter, list[int], list[int]]] = field(default_factory=list)  # with prompt and text
@@ -49,8 +49,7 @@ def _network(rng: random.Random) -> Network:
     )
 
 
-def _drawn(seed: int) -> Lot:
-    """A world."""
+def _random_world(seed: int) -> RandomWorld:
     rng = random.Random(seed)
     temperature = rng.choice([0.0, 0.8])
     script = Script(seed=rng.randrange(3), end_bias=rng.choice([-100.0, -100.0, 5.0]))
@@ -67,7 +66,7 @@ def _drawn(seed: int) -> Lot:
         check=True,
         max_drafts=rng.choice([2, 16, 64]),
     )
-    lot = Lot(world)
+    random_world = RandomWorld(world)
     for number in range(rng.randint(1, 3)):
         sampling = Sampling(seed=rng.randrange(100), temperature=temperature)
         agreement = rng.choice([0.0, 1.0, rng.random()])
@@ -95,27 +94,27 @@ def _drawn(seed: int) -> Lot:
             name=f"drafter {number}",
         )
         expected = plain(Toy(script, context_length=target.context_length), prompt, count, sampling)
-        lot.pairs.append((pair, prompt, expected))
+        random_world.pairs.append((pair, prompt, expected))
         world.at(rng.choice([0.0, rng.uniform(0.0, 0.5)]), pair.start)
-    return lot
+    return random_world
 
 
-def _live(lot: Lot) -> None:
-    """Let time pass until all is written, and on until all is quiet; then look at what came of it."""
+def _run(random_world: RandomWorld) -> None:
+    """Run until all texts are finished, and on until no events are left; then check the results."""
     events = 0
 
     def over() -> bool:
         nonlocal events
         events += 1
-        assert events < MOST_EVENTS, f"going round in circles at {lot.world.now:.3f} s"
-        return lot.finished
+        assert events < MOST_EVENTS, f"endless loop at {random_world.world.now:.3f} s"
+        return random_world.finished
 
-    lot.world.run(done=over)
-    assert lot.finished, "everybody waits for somebody"
-    passes = len(lot.world.plans)
-    lot.world.run(done=lambda: over() and False)
-    assert len(lot.world.plans) <= passes + 1, "but for one that had begun nothing was computed for nobody"
-    for pair, prompt, expected in lot.pairs:
+    random_world.world.run(done=over)
+    assert random_world.finished, "deadlock"
+    passes = len(random_world.world.plans)
+    random_world.world.run(done=lambda: over() and False)
+    assert len(random_world.world.plans) <= passes + 1, "no pass was computed without need, except one that had begun"
+    for pair, prompt, expected in random_world.pairs:
         _check(pair, prompt, expected)
 
 
@@ -129,15 +128,15 @@ def _check(pair: VirtualDrafter, prompt: list[int], expected: list[int]) -> None
     )
     assert len(course.times) == len(expected) - 1 and course.times == sorted(course.times)
     assert 0 <= course.accepted <= course.judged
-    assert course.accepted + own <= len(expected) - 1, "each token is of one kind; the first is the prompt's"
+    assert course.accepted + own <= len(expected) - 1, "each token has one source; the first comes from the prefill"
     assert 0 <= pair.controller.text.next_draft_ready <= pair.controller.text.mispredicted <= len(expected) - 1
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_in_whatever_world_every_text_is_the_targets_own_and_comes_to_its_end(part: int) -> None:
+def test_every_text_is_finished_and_the_targets_in_any_world(part: int) -> None:
     for seed in range(part, WORLDS, PARTS):
         try:
-            _live(_drawn(seed))
+            _run(_random_world(seed))
         except BaseException as error:
             error.add_note(f"in world {seed}")
             raise

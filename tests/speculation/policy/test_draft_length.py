@@ -1,4 +1,4 @@
-"""How long a guess should be: the rules agree with trying every length on every way that a cycle can go."""
+"""The draft length agrees with an exhaustive calculation over all lengths and all outcomes of a round."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ PIPELINED = replace(OVERLAPPED, in_flight=6)
 
 @dataclass(frozen=True)
 class Costs:
-    """What `Times` would have measured."""
+    """Stands in for a LatencyModel with measured times."""
 
     draft_ms: float
     link: float
-    pass_ms: tuple[float, ...]  # by drafts
+    pass_ms: tuple[float, ...]  # by number of draft tokens
     queue: float = 0.0
     draft_known: bool = True
     is_shared: bool = False
@@ -47,8 +47,8 @@ def _chances(each: Sequence[float]) -> list[float]:
     return [1.0, *accumulate(each, mul)]
 
 
-def _steady(agreement: float) -> list[float]:
-    return _chances([agreement] * (MAX_AUTO + 1))
+def _steady(acceptance: float) -> list[float]:
+    return _chances([acceptance] * (MAX_AUTO + 1))
 
 
 CHANCES = st.lists(st.floats(0.0, 1.0), min_size=MAX_AUTO + 1, max_size=MAX_AUTO + 1).map(_chances)
@@ -66,21 +66,23 @@ COSTS = st.builds(
 def _rate(
     costs: Costs, chances: Sequence[float], length: int, mechanisms: Mechanisms, next_draft_ready: float
 ) -> float:
-    """Tokens per millisecond over all ways that a cycle of so many drafts can go: how many of them stand, and, where
-    all do, whether what follows was foreseen, too."""
+    """Tokens per millisecond of rounds with `length` draft tokens, over all outcomes.
+
+    An outcome is the number of accepted tokens and, where all are accepted, whether the bonus token was predicted.
+    """
     tokens = time = 0.0
-    for stood in range(length + 1):
-        exactly = chances[stood] - (chances[stood + 1] if stood < length else 0.0)
-        tokens += exactly * (stood + 1)
+    for accepted in range(length + 1):
+        exactly = chances[accepted] - (chances[accepted + 1] if accepted < length else 0.0)
+        tokens += exactly * (accepted + 1)
     judging = costs.verify(length) + costs.queue
     if not mechanisms.overlap:
         return tokens / (length * costs.draft() + costs.link + judging)
-    foreseen = chances[length + 1]
-    behind = (length + 1) * costs.draft() - costs.verify(length)  # how far the drafter is when the verifier is through
+    predicted = chances[length + 1]
+    behind = (length + 1) * costs.draft() - costs.verify(length)  # how far the drafter lags when the pass ends
     if mechanisms.in_flight == 1:
         behind = max(behind, costs.link)
-    time += foreseen * (judging + max(0.0, behind))
-    time += (1.0 - foreseen) * (judging + costs.link + (1.0 - next_draft_ready) * length * costs.draft())
+    time += predicted * (judging + max(0.0, behind))
+    time += (1.0 - predicted) * (judging + costs.link + (1.0 - next_draft_ready) * length * costs.draft())
     return tokens / time
 
 
@@ -91,7 +93,7 @@ def _rate(
     mechanisms=st.sampled_from([LOCKSTEP, OVERLAPPED, PIPELINED]),
     next_draft_ready=st.floats(0.0, 1.0),
 )
-def test_the_best_length_is_the_one_that_brings_most_tokens_a_second(
+def test_best_length_gives_the_most_tokens_per_second(
     costs: Costs, chances: list[float], mechanisms: Mechanisms, next_draft_ready: float
 ) -> None:
     found = prospects(costs, chances, mechanisms, next_draft_ready)  # type: ignore[arg-type]
@@ -102,15 +104,15 @@ def test_the_best_length_is_the_one_that_brings_most_tokens_a_second(
 
 @settings(max_examples=100)
 @given(costs=COSTS, chances=CHANCES)
-def test_in_lockstep_a_drafter_that_took_no_time_would_draft_no_less(costs: Costs, chances: list[float]) -> None:
+def test_drafter_without_cost_drafts_no_less_in_lockstep(costs: Costs, chances: list[float]) -> None:
     found = prospects(costs, chances, LOCKSTEP, 0.0)  # type: ignore[arg-type]
-    free = prospects(replace(costs, draft_ms=0.0), chances, LOCKSTEP, 0.0)  # type: ignore[arg-type]
-    assert found.unhurried == free.length >= found.length
+    costless = prospects(replace(costs, draft_ms=0.0), chances, LOCKSTEP, 0.0)  # type: ignore[arg-type]
+    assert found.unhurried == costless.length >= found.length
 
 
 @settings(max_examples=200)
 @given(costs=COSTS, chances=CHANCES, since=st.integers(0, 20), most=st.integers(0, 20), rate=st.floats(0.0, 1.0))
-def test_what_is_sent_is_what_is_worth_most(
+def test_sent_count_has_the_greatest_value(
     costs: Costs, chances: list[float], since: int, most: int, rate: float
 ) -> None:
     count = worth_sending(costs, chances, since, min(most, MAX_AUTO), rate)  # type: ignore[arg-type]
@@ -124,7 +126,7 @@ def test_what_is_sent_is_what_is_worth_most(
     assert worth(count - since) == pytest.approx(max(map(worth, possible)), abs=1e-9)
 
 
-def test_sure_drafts_are_all_sent_and_hopeless_ones_never() -> None:
+def test_certain_tokens_are_all_sent_and_hopeless_ones_never() -> None:
     costs = _costs(1.0, 20.0, 50.0, 1.0)
     assert worth_sending(costs, _steady(1.0), 0, 12, 0.02) == 12  # type: ignore[arg-type]
     assert worth_sending(costs, _steady(1.0), 3, 12, 0.02) == 15  # type: ignore[arg-type]
@@ -132,8 +134,8 @@ def test_sure_drafts_are_all_sent_and_hopeless_ones_never() -> None:
     assert worth_sending(costs, _steady(0.01), 2, 12, 0.02) == 2  # type: ignore[arg-type]
 
 
-def test_a_width_that_costs_the_same_as_the_next_is_not_stopped_at() -> None:
-    """Passes take two tokens at a time: the second draft alone does not pay, the third is free with it."""
+def test_length_does_not_stop_where_the_next_token_is_free() -> None:
+    """Passes take two tokens at a time: the second draft token alone does not pay, but the third is free with it."""
     costs = Costs(0.0, 0.0, (50.0, 50.0, 80.0, 80.0, 110.0, 110.0, *[200.0] * 12))
     chances = _steady(0.6)
     assert chances[2] < 0.02 * 30.0 < chances[2] + chances[3] + 0.1
@@ -141,16 +143,16 @@ def test_a_width_that_costs_the_same_as_the_next_is_not_stopped_at() -> None:
 
 
 @pytest.mark.parametrize("mechanisms", [LOCKSTEP, OVERLAPPED, PIPELINED, Mechanisms()])
-def test_the_rate_is_never_below_plain_decoding_and_junk_is_not_drafted(mechanisms: Mechanisms) -> None:
+def test_useless_drafter_is_not_used_and_the_rate_is_that_of_plain_decoding(mechanisms: Mechanisms) -> None:
     costs = _costs(2.0, 20.0, 50.0, 1.0)
-    junk, good = (prospects(costs, _steady(each), mechanisms, 0.0) for each in (0.0, 0.9))  # type: ignore[arg-type]
-    assert junk.length == 0
-    assert junk.rate == pytest.approx(1.0 / 50.0 if mechanisms.self_continue else 1.0 / 70.0)
-    assert good.rate > 2 * junk.rate and good.length >= 4
+    useless, good = (prospects(costs, _steady(each), mechanisms, 0.0) for each in (0.0, 0.9))  # type: ignore[arg-type]
+    assert useless.length == 0
+    assert useless.rate == pytest.approx(1.0 / 50.0 if mechanisms.self_continue else 1.0 / 70.0)
+    assert good.rate > 2 * useless.rate and good.length >= 4
 
 
-def test_drafts_beside_a_verifier_that_goes_on_pay_while_they_stand_now_and_then() -> None:
-    """Also where no guess is worth waiting for. They take power, so a trifle is not enough."""
+def test_drafts_beside_self_continuation_pay_if_sometimes_accepted() -> None:
+    """They pay also where no draft is worth waiting for. Drafting takes power, so a trifle is not enough."""
     costs = _costs(20.0, 100.0, 25.0, 0.5)
     found = [prospects(costs, _steady(each), Mechanisms(), 0.0) for each in (0.1, 0.2, 0.4, 0.8)]  # type: ignore[arg-type]
     assert [each.alongside for each in found] == [False, False, True, True]
@@ -158,20 +160,20 @@ def test_drafts_beside_a_verifier_that_goes_on_pay_while_they_stand_now_and_then
     assert not prospects(costs, _steady(0.8), PIPELINED, 0.0).alongside  # type: ignore[arg-type]
 
 
-def test_a_verifier_that_goes_on_by_itself_makes_worse_drafters_not_worth_a_guess() -> None:
+def test_self_continuation_is_a_lower_bound_of_the_rate() -> None:
     costs = _costs(2.0, 100.0, 25.0, 1.0)
     waiting = prospects(costs, _steady(0.4), PIPELINED, 0.0)  # type: ignore[arg-type]
-    going_on = prospects(costs, _steady(0.4), replace(PIPELINED, self_continue=True), 0.0)  # type: ignore[arg-type]
-    assert waiting.length == going_on.length > 0 and waiting.rate < 1.0 / 25.0
-    assert going_on.rate == pytest.approx(1.0 / 25.0)
+    self_continuing = prospects(costs, _steady(0.4), replace(PIPELINED, self_continue=True), 0.0)  # type: ignore[arg-type]
+    assert waiting.length == self_continuing.length > 0 and waiting.rate < 1.0 / 25.0
+    assert self_continuing.rate == pytest.approx(1.0 / 25.0)
 
 
-def test_where_no_guess_pays_the_verifier_goes_on_and_waits_for_none() -> None:
-    junk = prospects(_costs(2.0, 2.0, 25.0, 0.5), _steady(0.0), Mechanisms(), 0.0)  # type: ignore[arg-type]
-    assert junk.rejection_policy == (True, NOT_SOON)
+def test_verifier_self_continues_where_no_draft_pays() -> None:
+    useless = prospects(_costs(2.0, 2.0, 25.0, 0.5), _steady(0.0), Mechanisms(), 0.0)  # type: ignore[arg-type]
+    assert useless.rejection_policy == (True, NOT_SOON)
 
 
-def test_drafts_that_are_ready_after_a_miss_make_longer_guesses_worth_it() -> None:
+def test_drafts_ready_after_a_rejection_raise_the_rate() -> None:
     costs = _costs(8.0, 10.0, 50.0, 1.0)
     rates = [prospects(costs, _steady(0.8), PIPELINED, ready).rate for ready in (0.0, 0.5, 1.0)]  # type: ignore[arg-type]
     assert rates == sorted(rates) and rates[2] > 1.1 * rates[0]

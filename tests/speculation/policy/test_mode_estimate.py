@@ -1,4 +1,4 @@
-"""What each mode should make is foreseen from what both ends say of themselves, before the first token."""
+"""The rate of each mode is estimated from the times that both ends report, before the first token."""
 
 import pytest
 from hypothesis import given
@@ -23,14 +23,14 @@ def _machines(link_ms: float, draft_ms: float | None = 4.0, served_draft_ms: flo
     return PairLatencies(PASS_MS, link_ms, draft_ms, served_draft_ms)
 
 
-def test_the_target_takes_a_pass_for_each_token() -> None:
+def test_target_mode_takes_one_pass_a_token() -> None:
     assert rate(TARGET, _machines(0.4), 0.9) == rate(TARGET, _machines(60.0), 0.1) == pytest.approx(1e3 / 30.0)
 
 
 @pytest.mark.parametrize(
     ("link_ms", "accepted", "best"), [(0.4, 0.75, REMOTE), (20.0, 0.75, FUSED), (60.0, 0.9, FUSED)]
 )
-def test_the_likeliest_follows_from_the_link_and_the_share_accepted(link_ms: float, accepted: float, best: str) -> None:
+def test_best_mode_follows_from_the_link_and_the_share_accepted(link_ms: float, accepted: float, best: str) -> None:
     rates = {mode: rate(mode, _machines(link_ms), accepted) for mode in (TARGET, FUSED, REMOTE)}
     assert max(rates, key=lambda mode: rates[mode]) == best and rates[best] > 1.5 * rates[TARGET]
 
@@ -48,40 +48,38 @@ def test_the_likeliest_follows_from_the_link_and_the_share_accepted(link_ms: flo
         (REMOTE, 60.0, 0.98, 153.1),
     ],
 )
-def test_what_is_foreseen_is_near_what_was_measured(
-    mode: str, link_ms: float, accepted: float, measured: float
-) -> None:
+def test_estimates_are_near_measured_rates(mode: str, link_ms: float, accepted: float, measured: float) -> None:
     assert 0.8 * measured < rate(mode, _machines(link_ms), accepted) < 1.25 * measured
 
 
 @given(st.sampled_from([TARGET, FUSED, REMOTE]), st.floats(0.1, 200.0), SHARES, SHARES)
-def test_more_accepted_is_never_slower(mode: str, link_ms: float, one: float, other: float) -> None:
+def test_higher_acceptance_is_never_slower(mode: str, link_ms: float, one: float, other: float) -> None:
     machines = _machines(link_ms)
     assert rate(mode, machines, min(one, other)) <= rate(mode, machines, max(one, other)) * 1.0001
 
 
 @given(st.integers(0, 40), st.integers(0, 40))
-def test_the_likely_lies_between_the_bounds(accepted: int, rejected: int) -> None:
-    agreement = AcceptanceEstimate()
-    agreement.learn(accepted, accepted + rejected)
+def test_likely_rate_lies_between_the_bounds(accepted: int, rejected: int) -> None:
+    acceptance = AcceptanceEstimate()
+    acceptance.learn(accepted, accepted + rejected)
     for mode in (TARGET, FUSED, REMOTE):
-        low, likely, high = estimate(mode, _machines(20.0), agreement)
+        low, likely, high = estimate(mode, _machines(20.0), acceptance)
         assert 0.0 < low < likely < high
 
 
-def test_what_was_compared_narrows_the_share_and_old_tokens_fade() -> None:
-    agreement = AcceptanceEstimate()
-    assert agreement.likely == PRIOR
-    wide = agreement.high - agreement.likely
-    agreement.learn(57, 60)
-    assert agreement.likely == pytest.approx(0.94, abs=0.01) and agreement.high - agreement.likely < wide / 2
+def test_comparisons_narrow_the_share_and_old_ones_fade() -> None:
+    acceptance = AcceptanceEstimate()
+    assert acceptance.likely == PRIOR
+    wide = acceptance.high - acceptance.likely
+    acceptance.learn(57, 60)
+    assert acceptance.likely == pytest.approx(0.94, abs=0.01) and acceptance.high - acceptance.likely < wide / 2
     for _ in range(10):
-        agreement.learn(10, 40)
-    assert agreement.likely == pytest.approx(0.25, abs=0.05)
+        acceptance.learn(10, 40)
+    assert acceptance.likely == pytest.approx(0.25, abs=0.05)
 
 
-def test_a_time_that_is_not_known_leaves_a_wide_range() -> None:
-    known, guessed = (estimate(FUSED, _machines(1.0, served_draft_ms=ms), AcceptanceEstimate()) for ms in (4.0, None))
-    assert guessed.high / guessed.low > 3.0 * known.high / known.low
+def test_unknown_time_gives_a_wide_range() -> None:
+    known, assumed = (estimate(FUSED, _machines(1.0, served_draft_ms=ms), AcceptanceEstimate()) for ms in (4.0, None))
+    assert assumed.high / assumed.low > 3.0 * known.high / known.low
     nothing = estimate(TARGET, PairLatencies((), 1.0), AcceptanceEstimate())
     assert 0.0 < nothing.low < nothing.likely / 2 < nothing.high / 4

@@ -1,4 +1,4 @@
-"""What the verifier should do behind a miss: worked out by hand, for passes of 25 ms and half a one a draft."""
+"""Rejection policies computed by hand, for passes of 25 ms plus 0.5 ms a draft token."""
 
 from itertools import accumulate
 from operator import mul
@@ -13,7 +13,7 @@ STEP, MOST = 25.0, 16
 
 
 class Costs:
-    """What `Times` would have measured."""
+    """Stands in for a LatencyModel with measured times."""
 
     margin = 2.0
 
@@ -43,14 +43,14 @@ def _plan(
 @pytest.mark.parametrize(
     ("right", "link", "draft", "goes_on"),
     [
-        (0.9, 2.0, 4.0, False),  # a good guess is soon there
-        (0.9, 50.0, 4.0, True),  # two steps later
-        (0.9, 2.0, 40.0, True),  # it takes longer to draft than the verifier to go on
+        (0.9, 2.0, 4.0, False),  # a good draft arrives soon
+        (0.9, 50.0, 4.0, True),  # the draft arrives two steps later
+        (0.9, 2.0, 40.0, True),  # drafting takes longer than a step
         (0.5, 2.0, 4.0, False),
-        (0.5, 15.0, 4.0, True),  # not worth half a step
+        (0.5, 15.0, 4.0, True),  # the draft is not worth half a step
     ],
 )
-def test_the_verifier_goes_on_by_itself_where_that_brings_more_than_to_wait(
+def test_verifier_self_continues_where_that_gains_more_than_waiting(
     right: float, link: float, draft: float, goes_on: bool
 ) -> None:
     rate = max(0.04, (1.0 + right) / (STEP + link + draft))
@@ -58,18 +58,18 @@ def test_the_verifier_goes_on_by_itself_where_that_brings_more_than_to_wait(
     assert not _plan(right, link, draft, rate, may=False).goes_on
 
 
-def test_one_that_waits_is_told_how_long() -> None:
-    """Two milliseconds there and back, and a number of drafts."""
+def test_waiting_verifier_is_told_how_long() -> None:
+    """A round trip of two milliseconds, and the time of some draft tokens."""
     found = _plan(0.9, 2.0, 4.0, 0.1)
     assert not found.goes_on and (found.next_in - 2.0) / 4.0 in range(3, 12)
     assert _plan(0.9, 2.0, 4.0, 0.1, next_draft_ready=0.99).next_in < 5.0
 
 
 @given(right=st.floats(0.0, 1.0), link=st.floats(0.0, 100.0), draft=st.floats(0.1, 40.0), rate=st.floats(0.001, 0.3))
-def test_one_that_waits_does_so_for_as_many_drafts_as_are_worth_it(
+def test_waiting_verifier_waits_for_the_draft_length_of_the_greatest_value(
     right: float, link: float, draft: float, rate: float
 ) -> None:
-    """More than a trifle is worth: the tokens count for 8 % more than they are."""
+    """The tokens count 8 % more, because self-continuation must gain more than a trifle."""
     chances = [1.0, *accumulate([right] * MOST, mul)]
 
     def worth(drafts: float) -> float:
@@ -79,8 +79,8 @@ def test_one_that_waits_does_so_for_as_many_drafts_as_are_worth_it(
     assert worth((found.next_in - link) / draft) == pytest.approx(max(map(worth, range(1, MOST + 1))), abs=1e-9)
 
 
-def test_between_its_own_steps_it_waits_for_a_guess_that_comes_soon_after_one() -> None:
-    """On a link of two steps, behind the second; where that would be long, it goes on at once."""
+def test_verifier_waits_between_steps_only_for_a_draft_that_comes_soon() -> None:
+    """On a link of two steps it may wait after the second step. Where the wait is long, it self-continues at once."""
     for link in (51.0, 58.0, 70.0):
         found = _plan(0.9, link, 2.0, 0.08)
         assert found.goes_on
@@ -88,13 +88,13 @@ def test_between_its_own_steps_it_waits_for_a_guess_that_comes_soon_after_one() 
     assert any(_plan(0.9, link, 4.0, 0.08).next_in < NOT_SOON for link in range(30, 60))
 
 
-def test_in_passes_that_others_share_it_goes_on_but_says_when_a_guess_comes() -> None:
-    """They take place in any case, so to be left out of them gains nothing."""
+def test_shared_passes_self_continue_but_announce_the_draft() -> None:
+    """Shared passes take place in any case, so leaving them out gains nothing."""
     assert not _plan(0.9, 2.0, 4.0, 0.1).goes_on
     assert _plan(0.9, 2.0, 4.0, 0.1, shared=True).goes_on
     soon = _plan(0.9, 2.0, 4.0, 0.1, next_draft_ready=0.99, shared=True)
     assert soon.goes_on and soon.next_in < 5.0
 
 
-def test_a_drafter_that_is_never_right_is_not_waited_for() -> None:
+def test_useless_drafter_is_not_waited_for() -> None:
     assert _plan(0.0, 30.0, 4.0, 1.0 / STEP) == (True, NOT_SOON)

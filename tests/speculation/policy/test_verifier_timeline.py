@@ -1,4 +1,4 @@
-"""When the verifier would begin with a guess: worked out by hand, for a link of 20 ms, passes of 50 and 2 a draft."""
+"""Pass starts computed by hand, for a link of 20 ms and passes of 50 ms plus 2 ms a draft token."""
 
 from math import inf
 
@@ -10,7 +10,7 @@ from speculation.policy.verifier_timeline import InFlightDraft, PassStart, Verif
 
 
 class Costs:
-    """What `Times` would have measured."""
+    """Stands in for a LatencyModel with measured times."""
 
     link = 20.0
 
@@ -19,7 +19,7 @@ class Costs:
 
 
 def _timeline(goes_on: bool = False, next_in_ms: float | None = None) -> VerifierTimeline:
-    """Seven tokens are known since 100: the verifier was through at 90."""
+    """Seven tokens are known since 100 ms, so the verifier's pass ended at 90 ms."""
     timeline = VerifierTimeline(Costs(), goes_on, 3, 0.0, 0.0)  # type: ignore[arg-type]
     timeline.news(7, 100.0)
     timeline.expects(next_in_ms, 100.0)
@@ -38,59 +38,59 @@ def _start(timeline: VerifierTimeline, at: float, now: float | None = None) -> P
     return timeline.starts([at], at if now is None else now)[0]
 
 
-def test_a_verifier_that_waits_begins_when_a_guess_arrives() -> None:
+def test_idle_verifier_starts_when_a_draft_arrives() -> None:
     assert _timeline().starts([100.0, 130.0], 100.0) == [(110.0, 7), (140.0, 7)]
 
 
-def test_behind_a_guess_under_way_it_begins_when_that_is_judged() -> None:
+def test_pass_starts_when_the_draft_in_flight_is_judged() -> None:
     timeline = _timeline()
-    _sent(timeline, 100.0, 7, 3)  # arrives at 110, is judged at 166: three drafts and one token more
+    _sent(timeline, 100.0, 7, 3)  # arrives at 110, is judged at 166: three draft tokens and a bonus token
     assert timeline.starts([105.0, 150.0, 156.0, 170.0], 105.0) == [(166.0, 11), (166.0, 11), (166.0, 11), (180.0, 11)]
 
 
-def test_guesses_that_continue_each_other_are_judged_in_turn() -> None:
+def test_drafts_that_continue_each_other_are_judged_in_turn() -> None:
     timeline = _timeline()
     _sent(timeline, 100.0, 7, 3)
-    _sent(timeline, 120.0, 7, 6)  # of it two are beyond the first and its free token: 166 + 54
+    _sent(timeline, 120.0, 7, 6)  # two tokens beyond the first draft and its bonus token: 166 + 54
     assert _start(timeline, 130.0) == (220.0, 14)
     _sent(timeline, 140.0, 7, 12)  # five beyond the second: 220 + 60
     assert _start(timeline, 141.0) == (280.0, 20)
 
 
-def test_a_guess_that_is_contained_in_what_will_be_committed_takes_no_time() -> None:
+def test_draft_contained_in_an_earlier_one_takes_no_time() -> None:
     timeline = _timeline()
     _sent(timeline, 100.0, 7, 3)
     _sent(timeline, 101.0, 7, 2)
     assert _start(timeline, 102.0) == (166.0, 11)
 
 
-def test_an_empty_guess_is_one_plain_step() -> None:
+def test_empty_draft_is_one_plain_step() -> None:
     timeline = _timeline()
     _sent(timeline, 100.0, 7, 0)
     assert _start(timeline, 100.0) == (160.0, 8)
 
 
-def test_what_should_have_been_heard_of_is_late_and_may_end_any_moment() -> None:
+def test_overdue_pass_may_end_at_any_moment() -> None:
     timeline = _timeline()
-    _sent(timeline, 100.0, 7, 3)  # its answer was to be here at 176
+    _sent(timeline, 100.0, 7, 3)  # its response was due at 176
     assert _start(timeline, 200.0) == (210.0, 11)
     assert timeline.starts([201.0, 240.0], 200.0) == [(211.0, 11), (250.0, 11)]
 
 
-def test_a_guess_that_was_contradicted_counts_no_more() -> None:
+def test_stale_draft_takes_no_time() -> None:
     timeline = _timeline()
     first = _sent(timeline, 100.0, 7, 3)
     second = _sent(timeline, 101.0, 7, 5)
     timeline.committed(7, 7)
     assert not first.stale and not second.stale
-    timeline.committed(10, 99)  # where the first says nothing
+    timeline.committed(10, 99)  # beyond the first draft
     assert (first.stale, second.stale) == (False, True)
     assert _start(timeline, 102.0) == (166.0, 11)
     timeline.committed(8, 99)
     assert first.stale and _start(timeline, 102.0) == (112.0, 7)
 
 
-def test_a_guess_that_was_answered_is_under_way_no_more() -> None:
+def test_answered_draft_is_no_longer_in_flight() -> None:
     timeline = _timeline()
     in_flight_draft = _sent(timeline, 100.0, 7, 3)
     assert timeline.in_flight_drafts == [in_flight_draft]
@@ -98,54 +98,54 @@ def test_a_guess_that_was_answered_is_under_way_no_more() -> None:
     assert timeline.in_flight_drafts == [] and _start(timeline, 102.0) == (112.0, 7)
 
 
-def test_news_set_the_clock_anew() -> None:
+def test_news_reset_the_timeline() -> None:
     timeline = _timeline()
     _start(timeline, 100.0)
     timeline.news(9, 300.0)
     assert _start(timeline, 300.0) == (310.0, 9)
 
 
-def test_a_verifier_that_goes_on_takes_step_after_step_and_a_guess_waits_for_the_end_of_one() -> None:
+def test_draft_waits_for_the_end_of_a_self_continuation_step() -> None:
     """Steps end at 140, 190, 240, …"""
     starts = _timeline(goes_on=True).starts([100.0, 130.0, 130.5, 180.0, 200.0], 100.0)
     assert starts == [(140.0, 8), (140.0, 8), (190.0, 9), (190.0, 9), (240.0, 10)]
 
 
-def test_told_of_a_guess_to_come_soon_it_waits_for_it_and_half_a_step_longer() -> None:
+def test_verifier_waits_for_an_announced_draft_and_half_a_step_longer() -> None:
     timeline = _timeline(goes_on=True, next_in_ms=20.0)  # until 90 + 20 + 25
     assert timeline.starts([100.0, 125.0, 126.0], 100.0) == [(110.0, 7), (135.0, 7), (185.0, 8)]
 
 
 @pytest.mark.parametrize("next_in_ms", [25.0, 60.0, 1e6])
-def test_told_of_a_guess_half_a_step_away_it_goes_on_at_once(next_in_ms: float) -> None:
+def test_verifier_self_continues_where_the_draft_is_half_a_step_away(next_in_ms: float) -> None:
     assert _start(_timeline(goes_on=True, next_in_ms=next_in_ms), 100.0) == (140.0, 8)
 
 
-def test_what_it_was_told_with_the_prompt_counts_from_the_start() -> None:
+def test_announcement_in_the_prefill_request_counts_from_the_start() -> None:
     timeline = VerifierTimeline(Costs(), True, 3, 24.0, 0.0)  # type: ignore[arg-type]
     assert timeline.starts([0.0, 28.0, 30.0], 0.0) == [(10.0, 3), (38.0, 3), (89.0, 4)]
 
 
-def test_behind_a_guess_that_stands_it_waits_half_a_step_for_the_next() -> None:
+def test_verifier_waits_half_a_step_after_an_accepted_draft() -> None:
     timeline = _timeline(goes_on=True)
-    _sent(timeline, 100.0, 7, 3)  # a step of its own ends at 140 with the first of the drafts; two remain: until 194
+    _sent(timeline, 100.0, 7, 3)  # a step ends at 140 with the first draft token; two remain: until 194
     assert timeline.starts([110.0, 209.0, 210.0], 110.0) == [(194.0, 11), (219.0, 11), (269.0, 12)]
 
 
-def test_a_guess_that_its_own_steps_overtake_takes_no_time() -> None:
+def test_draft_overtaken_by_self_continuation_takes_no_time() -> None:
     timeline = _timeline(goes_on=True)
-    _sent(timeline, 101.0, 7, 0)  # asks for one step; at 111 that has begun
+    _sent(timeline, 101.0, 7, 0)  # asks for one step, which has begun at 111
     assert _start(timeline, 110.0) == (140.0, 8)
 
 
-def test_a_step_of_its_own_that_should_have_been_heard_of_is_late() -> None:
-    """The one that was to end at 140 has not been heard of by 200: it may end any moment, with one token."""
+def test_overdue_self_continuation_step_may_end_at_any_moment() -> None:
+    """By 200 there is no message of the step that was due to end at 140: it may end at any moment, with one token."""
     assert _start(_timeline(goes_on=True), 200.0) == (240.0, 9)
     assert _timeline(goes_on=True).starts([180.0], 200.0) == [(190.0, 8)]
 
 
-def test_a_guess_says_whether_it_goes_on_from_there() -> None:
-    """One that has it wait, then one that lets it go on again; a step that has begun by then is not undone."""
+def test_draft_states_whether_the_verifier_self_continues() -> None:
+    """One draft makes the verifier wait, the next lets it self-continue. A step that has begun is not undone."""
     timeline = _timeline(goes_on=True)
     waits = _sent(timeline, 100.0, 7, 3)
     waits.goes_on = False
@@ -153,12 +153,12 @@ def test_a_guess_says_whether_it_goes_on_from_there() -> None:
     on = _sent(timeline, 110.0, 7, 4)
     on.goes_on = True
     assert timeline.starts([400.0], 110.0) == [(419.0, 15)]  # 244 + 25, and three steps
-    timeline.arrived(on)  # overtakes the first one's answer on its way back
+    timeline.arrived(on)  # overtakes the response to the first on the way back
     timeline.arrived(waits)
     assert timeline.goes_on
 
 
-def test_one_that_waits_does_so_until_a_guess_comes() -> None:
+def test_waits_tells_when_the_verifier_is_idle() -> None:
     waiting, soon, later = (
         _timeline(),
         _timeline(goes_on=True, next_in_ms=20.0),
@@ -171,26 +171,26 @@ def test_one_that_waits_does_so_until_a_guess_comes() -> None:
     assert not soon.waits(101.0)
 
 
-def test_told_of_a_guess_some_steps_away_it_goes_on_until_half_a_step_before() -> None:
-    """A step from 90 to 140; the guess is expected at 150, and waited for until 175."""
+def test_verifier_self_continues_until_half_a_step_before_the_draft() -> None:
+    """A step runs from 90 to 140. The draft is expected at 150, and the verifier waits for it until 175."""
     timeline = _timeline(goes_on=True, next_in_ms=60.0)
     sent = [100.0, 129.0, 131.0, 165.0, 166.0]
     assert timeline.starts(sent, 100.0) == [(140.0, 8), (140.0, 8), (141.0, 8), (175.0, 8), (225.0, 9)]
-    timeline.news(8, 150.0)  # its step; what it expects is as before
+    timeline.news(8, 150.0)  # after its step; the draft is expected as before
     assert timeline.starts(sent[2:], 150.0) == [(141.0, 8), (175.0, 8), (225.0, 9)]
 
 
 @given(
     until=st.integers(-50, 300),
     known=st.integers(-50, 300) | st.just(-inf),
-    soonest=st.integers(-100, 200) | st.just(1e6),
+    draft_due=st.integers(-100, 200) | st.just(1e6),
 )
-def test_its_own_steps_follow_each_other_except_while_it_waits(until: int, known: float, soonest: float) -> None:
-    """The same, step by step. It was free at 0."""
-    timeline = VerifierTimeline(Costs(), True, 0, soonest, 10.0)  # type: ignore[arg-type]
+def test_self_continuation_equals_a_step_by_step_simulation(until: int, known: float, draft_due: float) -> None:
+    """The verifier is free at 0 and self-continues, except while it waits for the draft."""
+    timeline = VerifierTimeline(Costs(), True, 0, draft_due, 10.0)  # type: ignore[arg-type]
     free, position = 0.0, 0
     while free < until:
-        begins = soonest + 25.0 if abs(free - soonest) < 25.0 else free
+        begins = draft_due + 25.0 if abs(free - draft_due) < 25.0 else free
         if until <= begins:
             break
         free, position = max(begins + 50.0, known if not position else -inf), position + 1
@@ -198,8 +198,8 @@ def test_its_own_steps_follow_each_other_except_while_it_waits(until: int, known
     assert found == (pytest.approx(max(free, until)), position)
 
 
-def test_behind_an_empty_guess_it_goes_on_at_once() -> None:
-    """Which says that none is to be waited for. Behind drafts that stand, the next guess is expected."""
+def test_verifier_self_continues_at_once_after_an_empty_draft() -> None:
+    """An empty draft announces that none comes soon. After an accepted draft, the next one is expected."""
     empty, drafts = (_timeline(goes_on=True, next_in_ms=20.0) for _ in range(2))
     _sent(empty, 100.0, 7, 0, next_in_ms=1e6)  # a step from 110 to 160
     _sent(drafts, 100.0, 7, 2, next_in_ms=1e6)  # judged from 110 to 164
@@ -207,9 +207,9 @@ def test_behind_an_empty_guess_it_goes_on_at_once() -> None:
     assert drafts.starts([159.0], 100.0) == [(169.0, 10)]
 
 
-def test_what_is_overdue_by_half_a_step_is_late() -> None:
-    """A step of its own that ends at 140, heard of at 150; an answer to be here at 176."""
-    alone, asked = _timeline(goes_on=True), _timeline()
-    assert [alone.is_late(now) for now in (100.0, 170.0, 180.0)] == [False, False, True]
+def test_verifier_is_late_when_half_a_step_overdue() -> None:
+    """A self-continuation step ends at 140 and is known at 150; a response is due at 176."""
+    self_continuing, asked = _timeline(goes_on=True), _timeline()
+    assert [self_continuing.is_late(now) for now in (100.0, 170.0, 180.0)] == [False, False, True]
     _sent(asked, 100.0, 7, 3)
     assert [asked.is_late(now) for now in (100.0, 195.0, 205.0)] == [False, False, True]

@@ -1,4 +1,4 @@
-"""Pairs in virtual time for tests: a toy target that remembers what it said, and drafters of a known quality."""
+"""Drafter-verifier pairs in virtual time: a toy target that caches its logits, and drafters of known quality."""
 
 import random
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tests.drafter_client.support import plain
 from verifier_server.engine.batch_plan import BatchPlan
 
 PROMPT = [256, 1, 2, 3]
-LENGTH = 300  # of the text that `run` writes, unless another is given
+LENGTH = 300  # default length of the text that `run` writes
 
 
 @lru_cache(100_000)
@@ -24,7 +24,7 @@ def _logits(script: Script, context: tuple[int, ...]) -> Logits:
 
 
 class Toy(ScriptedBackend):
-    """The scripted model, each of whose rows is computed once in all tests."""
+    """The scripted model with a cache: each row of logits is computed once in all tests."""
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
         return _logits(self.script, tuple(tokens[-ORDER:]))
@@ -32,14 +32,14 @@ class Toy(ScriptedBackend):
 
 @lru_cache
 def text(count: int = LENGTH, script: Script = Script()) -> tuple[int, ...]:
-    """What the target says behind `PROMPT`."""
+    """The target's text behind `PROMPT`."""
     return tuple(plain(Toy(script), PROMPT, count))
 
 
 class Knowing:
-    """Knows the text: names each token with a chance of `right`, else names it second with a chance of `second`.
+    """A drafter that knows the text: its token is right with chance `right`, else the runner-up with chance `second`.
 
-    Its confidence tells something of it, as a model's does. Behind a wrong token it is lost.
+    As with a model, its confidence is higher where it is right. Behind a wrong token it is never right.
     """
 
     reach = 96
@@ -86,10 +86,10 @@ def run(
     lookup: bool = False,
     script: Script = Script(),
 ) -> VirtualDrafter:
-    """One drafter to the end of its text; all times in milliseconds, `row` as a share of a draft's.
+    """Run one drafter to the end of its text. All times are in milliseconds.
 
-    `uneven`: share by which a pass may take more or less than its cost. `said`: what the verifier says that passes
-    take, as a multiple of their cost.
+    `row`: time of a further branch of a draft step, as a share of the step. `uneven`: share by which a pass may be
+    longer or shorter than its cost. `said`: time of passes that the verifier reports, as a multiple of their cost.
     """
     pass_ms = [said * (step + wider * tokens) for tokens in range(17)]
     rng = random.Random(0)

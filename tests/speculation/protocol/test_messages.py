@@ -1,4 +1,4 @@
-"""Messages are read strictly, and a refusal names the field in one plain sentence."""
+"""Requests are parsed strictly, and a refusal names the field in one plain sentence."""
 
 import json
 from typing import Any
@@ -22,17 +22,17 @@ def refusal(schema: type[messages.Message], body: Any) -> InvalidRequest:
 
 
 @pytest.mark.parametrize("schema", PROMPTED)
-def test_defaults(schema: type[messages.PrefillRequest]) -> None:
+def test_defaults_of_prompted_requests(schema: type[messages.PrefillRequest]) -> None:
     message = messages.parse(schema, b'{"prompt": "x"}')
     assert (message.prompt, message.prompt_ids, message.max_tokens, message.seed) == ("x", None, None, None)
     assert message.strategy is Strategy.COUPLED
     assert message.sampling(9) == Sampling(9, 0.0, 0, 1.0)
 
 
-def test_everything_given() -> None:
+def test_all_fields_are_accepted() -> None:
     given = {
         "session_id": "a-B_1.2:3",
-        "prompt_ids": [0, 5, 10**12],  # the range is the model's to check
+        "prompt_ids": [0, 5, 10**12],  # the range is checked against the vocabulary later
         "max_tokens": 1,
         "temperature": 1,
         "top_k": 40,
@@ -50,7 +50,7 @@ def test_everything_given() -> None:
 
 @pytest.mark.parametrize("bad", [1.0, 1.5, True, "1", None, [1]], ids=repr)
 @pytest.mark.parametrize("field", ["prompt_ids", "draft_tokens"])
-def test_token_ids_are_integers_and_nothing_like_them(field: str, bad: Any) -> None:
+def test_token_ids_must_be_integers(field: str, bad: Any) -> None:
     schema = messages.VerifyRequest if field == "draft_tokens" else messages.PrefillRequest
     error = refusal(schema, {field: [1, 2, bad]})
     assert error.message == f"{field}.2: Input should be a valid integer"
@@ -79,12 +79,12 @@ def test_bad_values_are_refused_by_name(field: str, bad: Any) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, 1.0, True, "5"], ids=repr)
-def test_positions_are_whole_numbers(bad: Any) -> None:
+def test_position_must_be_a_whole_number(bad: Any) -> None:
     assert refusal(messages.VerifyRequest, {"draft_tokens": [], "position": bad}).details == {"param": "position"}
 
 
 @pytest.mark.parametrize("bad", [-0.1, True, "5", float("nan"), float("inf"), 1.1e7], ids=repr)
-def test_the_time_until_the_next_guess_is_a_number_of_milliseconds(bad: Any) -> None:
+def test_next_in_ms_must_be_a_number_of_milliseconds(bad: Any) -> None:
     assert refusal(messages.VerifyRequest, {"draft_tokens": [], "next_in_ms": bad}).details == {"param": "next_in_ms"}
     for good in (0, 12.5, 1e7, None):
         body = json.dumps({"draft_tokens": [], "next_in_ms": good}).encode()
@@ -92,7 +92,7 @@ def test_the_time_until_the_next_guess_is_a_number_of_milliseconds(bad: Any) -> 
 
 
 @pytest.mark.parametrize("strategy", Strategy)
-def test_only_strategies_whose_text_does_not_depend_on_timing_go_with_self_continue(strategy: Strategy) -> None:
+def test_self_continue_needs_a_drafter_invariant_strategy(strategy: Strategy) -> None:
     body = {"prompt": "x", "self_continue": True, "strategy": strategy}
     if strategy is Strategy.THRESHOLD:
         body["threshold"] = 0.5
@@ -108,7 +108,7 @@ def test_only_strategies_whose_text_does_not_depend_on_timing_go_with_self_conti
 
 @pytest.mark.parametrize("schema", PROMPTED)
 @pytest.mark.parametrize("strategy", Strategy)
-def test_a_threshold_goes_with_its_strategy_and_no_other(schema: type[messages.Message], strategy: Strategy) -> None:
+def test_threshold_belongs_to_its_strategy_only(schema: type[messages.Message], strategy: Strategy) -> None:
     bare: dict[str, Any] = {"prompt": "x", "strategy": strategy}
     given = {**bare, "threshold": 0.25}
     good, bad = (given, bare) if strategy is Strategy.THRESHOLD else (bare, given)
@@ -117,7 +117,7 @@ def test_a_threshold_goes_with_its_strategy_and_no_other(schema: type[messages.M
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1, 1.5, "0.5", True])
-def test_a_threshold_is_a_probability_that_can_be_exceeded(bad: Any) -> None:
+def test_threshold_must_be_a_probability_below_1(bad: Any) -> None:
     body = {"prompt": "x", "strategy": "threshold", "threshold": bad}
     assert refusal(messages.PrefillRequest, body).details == {"param": "threshold"}
 
@@ -128,7 +128,7 @@ def test_draft_probs_are_weights_by_token_id(bad: Any) -> None:
     assert error.message.startswith("draft_probs.0")
 
 
-def test_the_items_of_a_batch_are_read_one_by_one() -> None:
+def test_batch_items_are_validated_one_by_one() -> None:
     items = [{"session_id": "a", "draft_tokens": [1]}, {"session_id": "b"}, {"draft_tokens": []}, 5]
     batch = messages.parse(messages.BatchRequest, json.dumps({"items": items}).encode())
     assert batch.guess(0) == messages.VerifyRequest(session_id="a", draft_tokens=[1])
@@ -138,7 +138,7 @@ def test_the_items_of_a_batch_are_read_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("bad", [[], [{}] * 257, {}, None])
-def test_a_batch_holds_something_and_not_too_much(bad: Any) -> None:
+def test_batch_size_is_limited(bad: Any) -> None:
     assert refusal(messages.BatchRequest, {"items": bad}).message.startswith("items: ")
 
 
@@ -157,22 +157,22 @@ def test_unknown_keys_are_refused(schema: type[messages.Message], body: dict[str
 
 @pytest.mark.parametrize("schema", PROMPTED)
 @pytest.mark.parametrize("body", [{}, {"prompt": "x", "prompt_ids": [1]}, {"prompt": None}], ids=str)
-def test_one_of_prompt_and_prompt_ids(schema: type[messages.Message], body: dict[str, Any]) -> None:
+def test_exactly_one_of_prompt_and_prompt_ids_is_required(schema: type[messages.Message], body: dict[str, Any]) -> None:
     assert refusal(schema, body).message == "give either prompt or prompt_ids"
 
 
-def test_drafts_must_be_given_though_they_may_be_none() -> None:
+def test_draft_tokens_are_required_but_may_be_empty() -> None:
     assert refusal(messages.VerifyRequest, {"position": 3}).message == "draft_tokens: Field required"
     assert messages.parse(messages.VerifyRequest, b'{"draft_tokens": []}').draft_tokens == []
 
 
 @pytest.mark.parametrize("bad", [1, "yes"])
-def test_streaming_is_asked_for_by_true(bad: Any) -> None:
+def test_stream_must_be_a_boolean(bad: Any) -> None:
     assert refusal(messages.GenerateRequest, {"prompt": "x", "stream": bad}).details == {"param": "stream"}
     assert messages.parse(messages.GenerateRequest, b'{"prompt": "x", "stream": true}').stream is True
 
 
-def test_several_faults_are_counted() -> None:
+def test_further_faults_are_counted() -> None:
     error = refusal(messages.VerifyRequest, {"draft_tokens": ["a", "b", "c"], "position": -1})
     assert error.message.endswith("(and 1 more)")
 
@@ -182,25 +182,25 @@ def test_several_faults_are_counted() -> None:
     [b"", b"{", b"nonsense", b"\xff\xfe\x00", b'{"prompt": "\\ud800"}', b'{"prompt": "\xed\xa0\x80"}', b"[" * 10_000],
     ids=["empty", "cut", "text", "not UTF-8", "lone surrogate", "surrogate bytes", "deep"],
 )
-def test_what_is_no_json_is_said_to_be_none(body: bytes) -> None:
+def test_invalid_json_is_refused(body: bytes) -> None:
     error = refusal(messages.PrefillRequest, body)
     assert error.message.startswith("Invalid JSON: ")
     assert error.details == {"param": None}
 
 
 @pytest.mark.parametrize("body", [b"[]", b"null", b"5", b'"prompt"'])
-def test_json_of_another_shape(body: bytes) -> None:
+def test_json_that_is_no_object_is_refused(body: bytes) -> None:
     assert refusal(messages.VerifyRequest, body).message == "Input should be an object"
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "a/b", "a\n", "ä", "x" * 129])
-def test_session_ids_in_a_header_obey_the_same_rule(bad: str) -> None:
+def test_session_id_in_a_header_obeys_the_same_rule(bad: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^X-Session-Id: not a session id"):
         messages.check_session_id(bad, "X-Session-Id")
     messages.check_session_id("a-B_1.2:3" + "x" * 119, "X-Session-Id")
 
 
-def test_how_sampling_is_reported() -> None:
+def test_sampling_body_reports_the_settings() -> None:
     assert messages.sampling_body(Sampling(5, 0.5, 3, 0.9), Strategy.DETERMINISTIC) == {
         "seed": 5,
         "temperature": 0.5,

@@ -1,4 +1,4 @@
-"""Retries, duplicates, overlaps, stale and empty guesses leave the text that plain decoding gives."""
+"""Retried, duplicate, overlapping, stale and empty drafts leave the text of plain decoding unchanged."""
 
 from functools import cache
 
@@ -18,14 +18,14 @@ END = 6
 
 @cache
 def logits_after(context: tuple[int, ...]) -> Logits:
-    """A toy model of 7 ids that looks three tokens back."""
+    """Logits of a toy model of 7 ids, which depend on the last three tokens."""
     row = np.random.default_rng([3, *context[-3:]]).standard_normal(7).astype(np.float32)
     row[END] -= 1.0
     return row
 
 
 class Model:
-    """A verifier reduced to its rule: what is committed, and how a guess extends it."""
+    """A verifier reduced to the position rule: the committed tokens, and how a draft extends them."""
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
@@ -56,14 +56,14 @@ def plain_decoding(sampling: Sampling, length: int) -> list[int]:
     return model.tokens
 
 
-# How far before the committed end the guess starts (a stale or repeated one starts far back), how many of its
-# drafts are right, and which follow them.
-guesses = st.tuples(st.integers(0, 12), st.integers(0, 8), st.lists(st.integers(0, 6), max_size=5))
+# How far before the committed end the draft starts (a stale or repeated one starts far back), how many of its tokens
+# are right, and which tokens follow them.
+drafts_sent = st.tuples(st.integers(0, 12), st.integers(0, 8), st.lists(st.integers(0, 6), max_size=5))
 
 
 @settings(max_examples=300)
-@given(st.integers(0, 999), st.sampled_from([0.0, 1.0]), st.lists(guesses, max_size=30))
-def test_any_guesses_leave_the_text_of_plain_decoding(
+@given(st.integers(0, 999), st.sampled_from([0.0, 1.0]), st.lists(drafts_sent, max_size=30))
+def test_any_drafts_leave_the_text_of_plain_decoding(
     seed: int, temperature: float, sent: list[tuple[int, int, list[int]]]
 ) -> None:
     sampling = Sampling(seed, temperature)
@@ -78,11 +78,11 @@ def test_any_guesses_leave_the_text_of_plain_decoding(
         assert model.tokens[: len(before)] == before, "a committed token never changes"
         assert model.tokens == text[: len(model.tokens)]
         assert reply == text[position : position + len(reply)]
-        assert reply or model.finished, "an answer holds at least one token"
-        assert again[: len(reply)] == reply, "a retry says what was said, and perhaps more"
+        assert reply or model.finished, "a response holds at least one token"
+        assert again[: len(reply)] == reply, "a retry gets the same tokens, and perhaps more"
 
 
-def test_a_retry_costs_no_model_time() -> None:
+def test_retry_costs_no_model_time() -> None:
     model = Model(Sampling())
     text = plain_decoding(Sampling(), 20)
     wrong = (text[5] + 1) % 6
@@ -100,27 +100,29 @@ TOKENS = [1, 2, 3, 4, 5]
     [
         (5, [], []),  # one plain step
         (5, [7, 8], [7, 8]),
-        (3, [4, 5], []),  # all known by now: goes beyond them
+        (3, [4, 5], []),  # all committed by now: asks for one more
         (3, [4, 5, 6], [6]),
-        (3, [4], None),  # contained: the record has one more token to tell
+        (3, [4], None),  # contained: one more token is committed already
         (3, [], None),
-        (3, [4, 9, 6], None),  # contradicted
+        (3, [4, 9, 6], None),  # rejected
         (4, [9], None),
     ],
 )
-def test_fresh_drafts(position: int, drafts: list[int], fresh: list[int] | None) -> None:
+def test_fresh_drafts_lie_beyond_the_committed_tokens(
+    position: int, drafts: list[int], fresh: list[int] | None
+) -> None:
     assert fresh_drafts(TOKENS, 3, False, position, drafts) == fresh
-    assert fresh_drafts(TOKENS, 3, True, position, drafts) is None, "nothing follows an end"
+    assert fresh_drafts(TOKENS, 3, True, position, drafts) is None, "nothing follows an end token"
 
 
-def test_a_position_inside_the_prompt_is_refused_with_what_is_committed() -> None:
+def test_position_inside_the_prompt_is_refused_with_total_tokens() -> None:
     with pytest.raises(PositionInsidePrompt, match="position 2 lies inside the prompt of 3 tokens") as caught:
         fresh_drafts(TOKENS, 3, False, 2, [3])
     assert caught.value.details == {"total_tokens": 5}
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_position_beyond_what_is_committed_is_refused(finished: bool) -> None:
+def test_position_beyond_the_committed_tokens_is_refused(finished: bool) -> None:
     with pytest.raises(PositionBeyondCommitted, match="position 6 lies beyond the 5 committed tokens") as caught:
         fresh_drafts(TOKENS, 3, finished, 6, [])
     assert caught.value.details == {"total_tokens": 5}
@@ -129,7 +131,7 @@ def test_a_position_beyond_what_is_committed_is_refused(finished: bool) -> None:
 @pytest.mark.parametrize(
     ("position", "error"), [(2, PositionInsidePrompt), (3, None), (5, None), (6, PositionBeyondCommitted)]
 )
-def test_where_an_answer_can_begin(position: int, error: type[Exception] | None) -> None:
+def test_check_position_accepts_generated_positions_only(position: int, error: type[Exception] | None) -> None:
     if error is None:
         check_position(5, 3, position)
     else:

@@ -1,4 +1,4 @@
-"""`gumbel-1` written a second time from its specification: Python integers and 60 decimal digits, no NumPy."""
+"""A second implementation of `gumbel-1` from its specification: Python integers and 60 decimal digits, no NumPy."""
 
 from decimal import Decimal, localcontext
 
@@ -27,7 +27,7 @@ def word53(seed: int, position: int, token: int, purpose: int = 0) -> int:
 
 
 def gumbel(h: int) -> Decimal:
-    """The noise that h stands for, far more exactly than float64 holds it."""
+    """The Gumbel noise of the 53-bit word h, to 60 digits."""
     with localcontext() as context:
         context.prec = 60
         u = (Decimal(h) + Decimal("0.5")) / 2**53

@@ -1,4 +1,4 @@
-"""The noise is what its specification says, on every machine: literal vectors, and a second implementation."""
+"""The noise matches its specification: literal test vectors and a second implementation."""
 
 import json
 import math
@@ -19,7 +19,7 @@ LAST = 2**53 - 1
 
 
 def one(seed: int, position: int, token: int, purpose: Purpose = Purpose.TOKEN) -> float:
-    """The noise of one token."""
+    """The noise of one token, from the array function."""
     return float(gumbel.gumbel(gumbel.row_key(seed, position, purpose), np.array([token]))[0])
 
 
@@ -27,13 +27,13 @@ def of(h: int) -> float:
     return float(gumbel.gumbel_of(np.array([h], dtype=np.uint64))[0])
 
 
-def test_the_vectors_are_for_the_noise_that_the_protocol_names() -> None:
+def test_vectors_are_for_the_noise_named_in_the_protocol() -> None:
     assert VECTORS["noise"] == gumbel.NAME
     assert len(VECTORS["vectors"]) >= 12
 
 
 @pytest.mark.parametrize("vector", VECTORS["vectors"], ids=lambda v: "-".join(map(str, v.values())))
-def test_vectors(vector: dict[str, Any]) -> None:
+def test_noise_matches_the_vectors(vector: dict[str, Any]) -> None:
     inputs = vector["seed"], vector["position"], vector["id"], Purpose(vector.get("purpose", 0))
     assert gumbel_reference.word53(*inputs) == vector["h"]
     assert math.isclose(of(vector["h"]), vector["G"], rel_tol=1e-14)
@@ -43,25 +43,25 @@ def test_vectors(vector: dict[str, Any]) -> None:
     assert gumbel.uniform(key, inputs[2]) == vector["h"] / 2**53
 
 
-def test_every_purpose_has_its_vectors() -> None:
+def test_every_purpose_has_vectors() -> None:
     assert {vector.get("purpose", 0) for vector in VECTORS["vectors"]} == {0, 1, 2, 3} == set(Purpose)
 
 
 @given(st.integers(0, LAST), st.integers(0, 2**32 - 1), st.sampled_from(Purpose))
-def test_a_uniform_number_is_the_word_of_an_id(seed: int, position: int, purpose: Purpose) -> None:
+def test_uniform_is_the_word_of_id_0(seed: int, position: int, purpose: Purpose) -> None:
     u = gumbel.uniform(gumbel.row_key(seed, position, purpose))
     assert u * 2**53 == gumbel_reference.word53(seed, position, 0, purpose)
     assert 0.0 <= u < 1.0
 
 
-def test_the_numbers_of_different_purposes_have_nothing_to_do_with_each_other() -> None:
+def test_numbers_of_different_purposes_are_independent() -> None:
     drawn = np.array([[gumbel.uniform(gumbel.row_key(1, at, purpose)) for at in range(4000)] for purpose in Purpose])
     assert np.abs(drawn.mean(axis=1) - 0.5).max() < 0.02
     assert np.abs(np.corrcoef(drawn) - np.eye(len(Purpose))).max() < 0.06
 
 
 @given(st.integers(0, LAST), st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1))
-def test_an_independent_implementation_agrees(seed: int, position: int, token: int) -> None:
+def test_noise_matches_the_reference_implementation(seed: int, position: int, token: int) -> None:
     expected = gumbel_reference.gumbel(gumbel_reference.word53(seed, position, token))
     alone = gumbel.gumbel_one(gumbel.row_key(seed, position), token)
     assert math.isclose(one(seed, position, token), float(expected), rel_tol=1e-13, abs_tol=1e-15)
@@ -69,18 +69,18 @@ def test_an_independent_implementation_agrees(seed: int, position: int, token: i
 
 
 @given(st.integers(0, LAST) | st.sampled_from([0, 1, 2**52 - 1, 2**52, LAST - 1, LAST]))
-def test_every_word_gives_the_exact_noise(h: int) -> None:
+def test_noise_of_every_word_is_exact(h: int) -> None:
     assert math.isclose(of(h), float(gumbel_reference.gumbel(h)), rel_tol=1e-13, abs_tol=1e-15)
 
 
-def test_both_ends_of_the_range_are_finite() -> None:
+def test_noise_is_finite_at_both_ends_of_the_range() -> None:
     assert of(0) == pytest.approx(-math.log(54 * math.log(2)))  # u = 2**-54
     assert of(LAST) == pytest.approx(54 * math.log(2))  # 1 - u = 2**-54, where u itself rounds to 1
     edge = gumbel.gumbel_of(np.arange(2**52 - 3, 2**52 + 3, dtype=np.uint64))
-    assert np.all(np.diff(edge) > 0), "the two forms meet without a step back"
+    assert np.all(np.diff(edge) > 0), "the two formulas meet monotonically"
 
 
-def test_one_id_or_many_are_the_same() -> None:
+def test_noise_of_many_ids_equals_that_of_each() -> None:
     key = gumbel.row_key(7, 3)
     ids = np.array([[5, 0, 151_935], [17, 5, 1]])
     together = gumbel.gumbel(key, ids)
@@ -89,13 +89,13 @@ def test_one_id_or_many_are_the_same() -> None:
     assert together.tolist() == [[one(7, 3, token) for token in row] for row in ids.tolist()]
 
 
-def test_the_high_words_lead_to_the_same_noise() -> None:
+def test_noise_from_high_words_is_the_same() -> None:
     key, ids = gumbel.row_key(1, 2), np.arange(1000)
     spread = gumbel.spread_ids(ids)
     high = gumbel.high_words(key, spread)
     assert [word >> 21 for word in (gumbel_reference.word53(1, 2, token) for token in range(50))] == high[:50].tolist()
     assert np.array_equal(gumbel.gumbel_from_high(key, high), gumbel.gumbel(key, ids))
-    assert np.array_equal(spread, gumbel.spread_ids(ids)), "what callers keep was not written to"
+    assert np.array_equal(spread, gumbel.spread_ids(ids)), "the input was not written to"
 
 
 @pytest.mark.parametrize("seed", [-1, 2**53])
@@ -111,16 +111,16 @@ def test_positions_out_of_range_are_refused(position: int) -> None:
 
 
 @given(st.integers(0, LAST) | st.sampled_from([0, 1, 2**52 - 1, 2**52, LAST - 1, LAST]), st.floats(-1e-10, 1e-10))
-def test_no_word_that_reaches_a_noise_is_missed(h: int, rounding: float) -> None:
+def test_least_high_misses_no_word(h: int, rounding: float) -> None:
     assert gumbel.least_high(of(h) + rounding) <= h >> 21
 
 
 @given(st.floats(-3.6, 20.0))
-def test_hardly_a_word_more_is_named(reached: float) -> None:
-    assert of((gumbel.least_high(reached) + 3) << 21) > reached, "the words from there on reach it with all their noise"
+def test_least_high_is_tight(reached: float) -> None:
+    assert of((gumbel.least_high(reached) + 3) << 21) > reached, "three words later the noise exceeds the bound"
 
 
-def test_the_ends_of_the_noise() -> None:
+def test_least_high_at_the_ends_of_the_noise() -> None:
     assert gumbel.least_high(-3.64) == gumbel.least_high(-1e9) == gumbel.least_high(-math.inf) == 0
     assert gumbel.least_high(of(LAST)) == 2**32 - 1
     assert gumbel.least_high(of(LAST) + 1e-6) == gumbel.least_high(1e9) == gumbel.least_high(math.inf) == 2**32
@@ -132,14 +132,14 @@ def test_the_ends_of_the_noise() -> None:
     st.integers(1, 3000),
     st.sampled_from([0, 1, 100, 2999, 3000, 3001, 2**20, 2**31, 2**32]) | st.integers(0, 2**32),
 )
-def test_ids_by_their_high_words(seed: int, position: int, size: int, count: int) -> None:
+def test_ids_from_finds_all_ids_of_the_high_words(seed: int, position: int, size: int, count: int) -> None:
     key = gumbel.row_key(seed, position)
     words = gumbel.high_words(key, gumbel.spread_ids(np.arange(size)))
     assert gumbel.ids_from(key, 2**32 - count, size).tolist() == np.flatnonzero(words >= 2**32 - count).tolist()
 
 
-def test_few_words_are_traced_back_to_their_ids() -> None:
-    """A vocabulary so large that some of its ids are among the highest words, and the words fewer than the ids."""
+def test_ids_from_inverts_few_words_of_a_large_vocabulary() -> None:
+    """The vocabulary is so large that some ids have the highest words, and fewer words than ids are searched."""
     key, size = gumbel.row_key(5, 6), 4_000_000
     words = gumbel.high_words(key, gumbel.spread_ids(np.arange(size)))
     for count in (1, 5000, size):

@@ -1,4 +1,4 @@
-"""The noise behaves as independent Gumbel variables: over ids, over positions, over seeds."""
+"""The noise behaves like independent Gumbel variables over ids, over positions and over seeds."""
 
 import math
 from functools import cache
@@ -22,7 +22,7 @@ def uniforms(seed: int, position: int) -> NDArray[np.float64]:
 
 
 def correlation(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
-    """In units of its standard deviation when there is none."""
+    """The correlation in units of its standard deviation for independent series."""
     return float(np.corrcoef(left, right)[0, 1]) * math.sqrt(len(left))
 
 
@@ -31,7 +31,7 @@ SERIES = ("over ids", "over positions", "over seeds")
 
 @cache
 def series(name: str) -> NDArray[np.float64]:
-    """Uniform values along one of the inputs, the others fixed."""
+    """Uniform values along one input, with the others fixed."""
     if name == "over ids":
         return uniforms(3, 5)
     keys = [(3, n) if name == "over positions" else (n, 5) for n in range(20_000)]
@@ -39,12 +39,12 @@ def series(name: str) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("name", SERIES)
-def test_uniformity(name: str) -> None:
-    """Kolmogorov and Smirnov: the greatest distance to the uniform distribution function."""
+def test_values_are_uniform(name: str) -> None:
+    """Kolmogorov-Smirnov test: the greatest distance to the uniform distribution function."""
     values = np.sort(series(name))
     count = len(values)
     distance = max(np.max(np.arange(1, count + 1) / count - values), np.max(values - np.arange(count) / count))
-    assert distance * math.sqrt(count) < 1.95  # passed by chance in all but 1 of 1,000 series
+    assert distance * math.sqrt(count) < 1.95  # 1 of 1,000 uniform series fails by chance
 
 
 @pytest.mark.parametrize("name", SERIES)
@@ -62,7 +62,7 @@ def test_moments_of_the_gumbel_distribution() -> None:
     assert abs(values.var() - deviation**2) < 4 * deviation**2 * math.sqrt(4.4 / len(values))
 
 
-def test_every_bit_is_used_as_often_clear_as_set() -> None:
+def test_every_bit_is_set_half_of_the_time() -> None:
     words = gumbel.high_words(gumbel.row_key(5, 6), gumbel.spread_ids(IDS))
     for bit in range(32):
         share = float(((words >> np.uint32(bit)) & np.uint32(1)).mean())
@@ -79,24 +79,24 @@ NEIGHBOURS = {
 
 
 @pytest.mark.parametrize("name", NEIGHBOURS)
-def test_neighbouring_keys_are_uncorrelated_and_no_shifts_of_each_other(name: str) -> None:
+def test_neighbouring_keys_are_uncorrelated_and_not_shifts_of_each_other(name: str) -> None:
     left, right = (uniforms(*key) for key in NEIGHBOURS[name])
     for shift in (0, 1, 2, 3, 64, 1000):
         assert abs(correlation(left[shift:], right[: len(right) - shift])) < 4
         assert abs(correlation(right[shift:], left[: len(left) - shift])) < 4
-    # A shift (of ids, by any amount) would make the rows share their values; by chance not one is shared.
+    # If one were a shift of the other (by any number of ids), they would share values; by chance they share none.
     assert not set(left.tolist()) & set(right.tolist())
 
 
-def test_positions_are_no_shifts_over_seeds() -> None:
-    """The value at (seed, position) does not turn up at neighbouring seeds and positions."""
+def test_positions_are_not_shifts_over_seeds() -> None:
+    """The value at (seed, position) does not occur at neighbouring seeds and positions."""
     table = np.array(
         [[gumbel.gumbel(gumbel.row_key(seed, at), np.array([0]))[0] for at in range(60)] for seed in range(60)]
     )
     assert len(np.unique(table)) == table.size
 
 
-def test_the_purpose_makes_independent_noise() -> None:
+def test_each_purpose_has_its_own_key() -> None:
     token = gumbel.row_key(4, 4, gumbel.Purpose.TOKEN)
     assert token == gumbel.row_key(4, 4)
     assert len({gumbel.row_key(4, 4, purpose) for purpose in gumbel.Purpose}) == len(gumbel.Purpose)

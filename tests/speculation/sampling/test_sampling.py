@@ -1,4 +1,4 @@
-"""`choose` is the fast form of `choose_reference`: the same ids for every shape of logits and every filter."""
+"""`choose` returns the ids of `choose_reference` for every shape of logits and every filter."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.speculation.rows import SHAPES, logits_of, rows, samplings, small_row
 
 @settings(max_examples=500)
 @given(rows | small_rows, samplings, st.integers(0, 2**20))
-def test_the_fast_form_gives_the_ids_of_the_definition(row: Logits, sampling: Sampling, position: int) -> None:
+def test_choose_matches_the_definition(row: Logits, sampling: Sampling, position: int) -> None:
     before = row.copy()
     assert choose(row, sampling, position) == choose_reference(row, sampling, position)
     assert np.array_equal(row, before), "the engine's logits were not written to"
@@ -20,14 +20,14 @@ def test_the_fast_form_gives_the_ids_of_the_definition(row: Logits, sampling: Sa
 
 @settings(max_examples=500)
 @given(rows | small_rows, samplings, st.booleans(), st.integers(0, 2**20))
-def test_the_second_choice_is_the_first_without_the_first(
+def test_second_choice_is_the_choice_with_the_first_masked(
     row: Logits, sampling: Sampling, filtered: bool, position: int
 ) -> None:
     if not filtered:
         sampling = Sampling(sampling.seed, sampling.temperature)
     before = row.copy()
     first, second = choose_two(row, sampling, position)
-    assert np.array_equal(row, before), "the engine's logits are as they were"
+    assert np.array_equal(row, before), "the engine's logits were restored"
     assert first == choose_reference(row, sampling, position)
     row[first] = -np.inf
     if second is None:
@@ -38,7 +38,7 @@ def test_the_second_choice_is_the_first_without_the_first(
 
 @pytest.mark.parametrize("top_p", [1.0, 0.95, 0.5])
 @pytest.mark.parametrize("top_k", [0, 40])
-def test_a_vocabulary_of_152_000(top_k: int, top_p: float) -> None:
+def test_choose_matches_the_definition_for_152_000_ids(top_k: int, top_p: float) -> None:
     for seed, shape in enumerate(SHAPES):
         row = logits_of(shape, 152_064, seed)
         sampling = Sampling(seed, 0.8, top_k, top_p)
@@ -46,7 +46,7 @@ def test_a_vocabulary_of_152_000(top_k: int, top_p: float) -> None:
 
 
 @given(rows, st.floats(0.0, GREEDY_BELOW, exclude_max=True), st.integers(0, 99))
-def test_greedy_below_the_threshold_whatever_the_filters(row: Logits, temperature: float, seed: int) -> None:
+def test_low_temperature_is_greedy_under_any_filters(row: Logits, temperature: float, seed: int) -> None:
     sampling = Sampling(seed, temperature, top_k=3, top_p=0.5)
     assert sampling.greedy
     assert choose(row, sampling, 1) == int(np.argmax(row))
@@ -55,18 +55,18 @@ def test_greedy_below_the_threshold_whatever_the_filters(row: Logits, temperatur
 @given(rows, samplings)
 def test_top_k_of_one_is_the_argmax(row: Logits, sampling: Sampling) -> None:
     only = Sampling(sampling.seed, sampling.temperature, 1, sampling.top_p)
-    assert choose(row, only, 3) == int(np.argmax(row)), "the lowest id among equals"
+    assert choose(row, only, 3) == int(np.argmax(row)), "the lowest id of those tied"
 
 
 @given(rows, samplings, st.integers(0, 2**20))
-def test_a_masked_token_is_never_chosen(row: Logits, sampling: Sampling, position: int) -> None:
+def test_masked_token_is_never_chosen(row: Logits, sampling: Sampling, position: int) -> None:
     assert np.isfinite(row[choose(row, sampling, position)])
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("top_k", [0, 2])
 @pytest.mark.parametrize("bad", [[np.nan], [0.0, np.nan, 1.0, 2.0], [-np.inf] * 4, [0.0, np.inf, 1.0]], ids=str)
-def test_logits_that_say_nothing_are_refused(bad: list[float], top_k: int, temperature: float) -> None:
+def test_invalid_logits_are_refused(bad: list[float], top_k: int, temperature: float) -> None:
     with pytest.raises(ValueError, match="without a finite maximum"):
         choose(np.array(bad, dtype=np.float32), Sampling(0, temperature, top_k), 0)
     with pytest.raises(ValueError, match="without a finite maximum"):
@@ -89,7 +89,7 @@ def test_ties_at_the_edge_of_the_nucleus_go_to_the_lower_ids() -> None:
 @pytest.mark.parametrize(
     ("top_p", "size"), [(1.0, 4), (0.6, 2), (0.5, 1), (0.500001, 2), (1e-9, 1), (0.8, 3), (0.99, 4)]
 )
-def test_the_nucleus_is_the_smallest_prefix_that_reaches_the_mass(top_p: float, size: int) -> None:
+def test_nucleus_is_the_smallest_prefix_that_reaches_the_mass(top_p: float, size: int) -> None:
     ordered = np.log([0.5, 0.2, 0.15, 0.15])
     assert nucleus_size(ordered, top_p) == size
 

@@ -1,4 +1,4 @@
-"""Tokens drawn over many positions follow the softmax that the settings describe."""
+"""Tokens drawn over many positions follow the softmax under the sampling settings."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ DRAWS = 4000
 
 
 def probabilities(temperature: float, top_k: int, top_p: float) -> list[float]:
-    """Softmax with filters, in the plainest words."""
+    """Softmax with filters, in the plainest form."""
     mass = {token: float(np.exp(float(logit) / temperature)) for token, logit in enumerate(LOGITS)}
     order = sorted(mass, key=lambda token: (-mass[token], token))[: top_k or None]
     total, kept, reached = sum(mass[token] for token in order), [], 0.0
@@ -38,13 +38,13 @@ def test_draws_follow_the_softmax(temperature: float, top_k: int, top_p: float) 
     assert chi_square.fits(drawn, probabilities(temperature, top_k, top_p))
 
 
-def test_the_check_tells_distributions_apart() -> None:
+def test_chi_square_rejects_other_distributions() -> None:
     drawn = counts(Sampling(12345, 1.0))
     assert not chi_square.fits(drawn, probabilities(1.3, 0, 1.0))
-    assert not chi_square.fits(drawn, probabilities(1.0, 6, 1.0)), "an outcome that cannot be"
+    assert not chi_square.fits(drawn, probabilities(1.0, 6, 1.0)), "an outcome of probability 0"
 
 
-def test_seeds_give_other_draws_and_the_same_seed_the_same() -> None:
+def test_draws_depend_on_the_seed_alone() -> None:
     def draws(seed: int) -> list[int]:
         return [choose(LOGITS, Sampling(seed, 1.0), position) for position in range(100)]
 
@@ -52,8 +52,8 @@ def test_seeds_give_other_draws_and_the_same_seed_the_same() -> None:
     assert draws(1) != draws(2)
 
 
-def test_a_drafter_of_a_similar_distribution_mostly_draws_the_same_token() -> None:
-    """What the shared noise is for: agreement far above that of two independent samplers."""
+def test_similar_distributions_mostly_draw_the_same_token() -> None:
+    """With shared noise the agreement is far above that of two independent samplers."""
     near = LOGITS + np.array([0.1, -0.1, 0, 0.2, 0, 0, -0.1, 0], dtype=np.float32)
     positions = range(2000)
     shared = sum(choose(LOGITS, Sampling(5, 1.0), at) == choose(near, Sampling(5, 1.0), at) for at in positions)
