@@ -65,8 +65,8 @@ class MlxBackend(Backend):
         if not token_bytes:  # mlx-lm's own check does not suffice: a window can be trimmed only until it is full
             names = ", ".join(sorted(kind.__name__ for kind in kinds))
             raise ModelLoadError(
-                f"{self.model_name} keeps its text in mlx-lm's {names}, from which rejected tokens "
-                "cannot be taken back: choose a model with full attention in every layer, or another engine"
+                f"{self.model_name} keeps its text in mlx-lm's {names}, which cannot roll back rejected "
+                "tokens: choose a model with full attention in every layer, or another engine"
             )
         self.vocabulary, self.chat_template = read_vocabulary(folder, size), read_chat_template(folder)
         text = config.get("text_config") or config
@@ -74,7 +74,7 @@ class MlxBackend(Backend):
         self.context_length = options.context_length or min(text.get("max_position_embeddings") or 4096, 4096, most)
         if self.context_length > most:
             raise ModelLoadError(
-                f"context {self.context_length}: mlx-lm leaves the window of {most} tokens aside: at most {most}"
+                f"context {self.context_length}: mlx-lm ignores the window of {most} tokens: at most {most}"
             )
         self.rows = options.rows or rows_that_fit(token_bytes * self.context_length, available_bytes())
         self.kv_bytes = token_bytes * self.context_length * self.rows
@@ -146,7 +146,7 @@ class MlxBackend(Backend):
 def _moved(config: dict[str, Any]) -> dict[str, Any]:
     """Entries that transformers 5 moved to `rope_parameters`, moved back to where most of mlx-lm's families read them.
 
-    These families would use defaults without a word.
+    These families would otherwise silently use defaults.
     """
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type", "default") != "default":

@@ -199,7 +199,7 @@ class LlamaBackend(Backend):
             recurrent = lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model)
             kind = "a recurrent or hybrid model" if recurrent else "this model"
             raise ModelLoadError(
-                f"{self.model_name}: {kind} cannot take back rejected tokens, which speculative decoding needs; "
+                f"{self.model_name}: {kind} cannot roll back rejected tokens, which speculative decoding needs; "
                 "choose a model with attention in every layer"
             )
         self.release(0)

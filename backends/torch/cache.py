@@ -61,7 +61,7 @@ def layer_shapes(run: Callable[[Probe], object], name: str) -> list[LayerShape]:
         run(probe)
     except (AttributeError, TypeError, ValueError, IndexError, KeyError) as error:
         raise ModelLoadError(
-            f"{name} keeps more than keys and values ({error}), so it cannot take back rejected tokens, which "
+            f"{name} keeps more than keys and values ({error}), so it cannot roll back rejected tokens, which "
             "speculative decoding needs: choose a model with attention in every layer"
         ) from error
     if not probe.layers or sorted(probe.layers) != list(range(len(probe.layers))):

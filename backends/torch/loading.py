@@ -171,7 +171,7 @@ class Masks:
         if not self._types <= _ATTENTION:
             others = ", ".join(sorted(self._types - _ATTENTION))
             raise ModelLoadError(
-                f"{name} has layers of {others}, which cannot take back rejected tokens: "
+                f"{name} has layers of {others}, which cannot roll back rejected tokens: "
                 "choose a model with attention in every layer"
             )
 

@@ -307,7 +307,7 @@ def test_invalid_options_are_refused_with_the_reason(tmp_path: Path, changes: di
 
 def test_sliding_window_ignored_by_mlx_lm_limits_the_context(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny", sliding_window=100)
-    with pytest.raises(ModelLoadError, match="context 128: mlx-lm leaves the window of 100 tokens aside: at"):
+    with pytest.raises(ModelLoadError, match="context 128: mlx-lm ignores the window of 100 tokens: at"):
         load("mlx", replace(OPTIONS, model=model.folder))
     with opened(model.folder, context_length=None) as backend:
         assert backend.context_length == 100
@@ -343,11 +343,11 @@ def test_unreadable_file_is_named(tmp_path: Path, damage: Callable[[TinyModel], 
 
 MAMBA = {"state_size": 8, "conv_kernel": 4, "use_bias": False, "use_conv_bias": True, "time_step_rank": 8}
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "recurrent": ("mamba", MAMBA, "mlx-lm's ArraysCache, from which rejected tokens cannot be taken back"),
+    "recurrent": ("mamba", MAMBA, "mlx-lm's ArraysCache, which cannot roll back rejected tokens"),
     "windows": (
         "llama",
         {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 24},
-        "mlx-lm's KVCache, RotatingKVCache, from which rejected tokens cannot be taken back: choose a model with full",
+        "mlx-lm's KVCache, RotatingKVCache, which cannot roll back rejected tokens: choose a model with full",
     ),
     "one position for all slots": (
         "gpt_bigcode",

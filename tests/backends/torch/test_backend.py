@@ -304,7 +304,7 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(
         (
             "qwen3_next",
             {**SMALL, "layer_types": ["linear_attention", "full_attention"] * 2, "num_experts": 2},
-            "has layers of linear_attention, which cannot take back rejected tokens",
+            "has layers of linear_attention, which cannot roll back rejected tokens",
         ),
     ],
 )
