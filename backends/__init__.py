@@ -1,1 +1,1 @@
-"""Engines behind one small contract: `contract` says what an engine is, `registry` finds one by name."""
+"""Inference engines behind one contract: `base` defines the contract, `registry` loads an engine by name."""

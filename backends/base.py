@@ -1,13 +1,13 @@
-"""The contract every engine fulfils, with its bookkeeping and its checks in one place.
+"""The contract of every engine, with the bookkeeping and the checks that all engines share.
 
-One verb: `extend` runs ONE forward pass over several rows. A row is one sequence's KV cache. Tokens are
-placed at positions `start, start + 1, …` and whatever the row held from `start` on is forgotten. So taking
-back rejected drafts is not an operation: it is a smaller `start`.
+`extend` runs ONE forward pass over several slots. A slot is one sequence's KV cache. Tokens are placed at positions
+`start, start + 1, …`, and whatever the slot held from `start` on is forgotten. Rollback of rejected draft tokens is
+therefore no operation of its own: it is a smaller `start`.
 
-The rule that goes wrong most often: a session's row holds the KV of `tokens[:-1]`; the last committed token
-is *pending*, known but not yet fed. Verifying drafts d1 … dk feeds `[pending, d1 … dk]` at
-`start = len(tokens) - 1` and gets k + 1 rows of logits: row i judges d(i+1), and the row after the last
-accepted draft gives the next token, free.
+The rule that goes wrong most often: a session's slot holds the KV of `tokens[:-1]`. The last committed token is
+*pending*: known, but not yet fed. Verifying the draft d1 … dk feeds `[pending, d1 … dk]` at `start = len(tokens) - 1`
+and returns k + 1 rows of logits. Row i judges d(i+1). The row after the last accepted draft token gives the recovered
+token, or the bonus token if all were accepted.
 """
 
 from abc import ABC, abstractmethod
@@ -31,40 +31,40 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 class BackendError(Exception):
-    """Base of everything an engine can raise on purpose."""
+    """Base of all errors that an engine raises on purpose."""
 
 
 class ModelLoadError(BackendError):
-    """The model could not be loaded; the message says which file or setting, and what to do."""
+    """The model could not be loaded. The message names the file or setting and says what to do."""
 
 
 def first_line(error: BaseException) -> str:
-    """What a library's error says, for one of ours; some say a lot, some nothing."""
+    """The first line of a library's error, for the message of our own; its repr where the error has no message."""
     return next(iter(str(error).strip().splitlines()), repr(error))
 
 
 class EngineCrash(ModelLoadError):
-    """The engine kills its process on this machine, as a trial in another process showed; nothing was loaded."""
+    """The engine crashes its process on this machine, as a trial in a child process showed. Nothing was loaded."""
 
 
 class BadEntry(BackendError):
-    """A row, start, token or logits range that the contract does not allow. Nothing was changed."""
+    """A slot, start, token or logits range that the contract does not allow. Nothing was changed."""
 
 
 class OutOfRoom(BackendError):
-    """The KV cache cannot hold this batch. The rows named in it must be refilled from their tokens."""
+    """The KV cache cannot hold this batch. The batch's slots are empty and must be refilled from their tokens."""
 
 
 class EngineFailure(BackendError):
-    """The engine failed within a forward pass. The rows named in the batch must be refilled."""
+    """The engine failed in a forward pass. The batch's slots are empty and must be refilled from their tokens."""
 
 
 class EngineLost(EngineFailure):
-    """The engine failed for good: every later pass will raise this too, until the model is loaded again."""
+    """The engine failed for good: every later pass raises this error, too, until the model is loaded again."""
 
 
 class Entry(NamedTuple):
-    """Work for one row: place `tokens` from position `start`, return logits of `tokens[logits_from:]`."""
+    """Work for the slot `row`: place `tokens` from position `start` on, return the logits of `tokens[logits_from:]`."""
 
     row: int
     start: int
@@ -73,33 +73,33 @@ class Entry(NamedTuple):
 
 
 class HeadOf(NamedTuple):
-    """What is wanted of each row of an entry: the `size` greatest logits of the ids below `below`, and the log of the
-    sum of exp(logit / `temperature`) over all of these ids. A `size` of 1 is all that greedy decoding needs."""
+    """The top logits wanted of each row of logits of an entry: the `size` greatest logits of the ids below `below`, and
+    the log of the sum of exp(logit / `temperature`) over all of these ids. Greedy decoding needs a `size` of 1 only."""
 
     size: int
     temperature: float
     below: int
 
 
-ROWS_AT_MOST = 256  # of one engine: what llama.cpp takes
-HEAD = 1024  # logits that decide nearly every token that is drawn
+ROWS_AT_MOST = 256  # slots of one engine: llama.cpp's limit
+HEAD = 1024  # top logits: they decide nearly every drawn token
 
 
 def head_for(sampling: Sampling, below: int, choices: int = 1) -> HeadOf:
-    """What suffices to choose by `sampling` among the ids below `below`; `choices`: how many are to be named."""
+    """The top logits that suffice to choose `choices` tokens by `sampling` among the ids below `below`."""
     size = choices if sampling.greedy else max(HEAD, sampling.top_k)
     return HeadOf(min(size, below), sampling.softmax_temperature, below)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """What a user may choose about an engine. None leaves the choice to the engine."""
+    """A user's settings of an engine. None leaves a setting to the engine."""
 
     model: Path | None = None
-    rows: int | None = 1  # None: as many as memory allows, where an engine can tell
-    context_length: int | None = None  # tokens per row
-    shared_cells: int | None = None  # rows share `contexts` and so many tokens beyond these; None: each has its own
-    contexts: int = 1  # whole ones among rows that share: as many as there are texts that have nothing in common
+    rows: int | None = 1  # slots; None: as many as memory allows, where an engine can tell
+    context_length: int | None = None  # tokens per slot
+    shared_cells: int | None = None  # all slots share `contexts` contexts and this many tokens more; None: no sharing
+    contexts: int = 1  # full contexts in the shared cache: one for each text that has nothing in common with others
     batch_tokens: int = 512  # tokens in one forward pass
     gpu_layers: int = -1  # -1: all that the build can offload
     threads: int | None = None
@@ -107,29 +107,29 @@ class LoadOptions:
     mmap: bool = True
     flash_attention: bool = True
     deterministic: bool = False  # bit-identical logits whatever the batch, where an engine can
-    device: str | None = None  # where an engine lets one choose: cpu, cuda, cuda:1, mps, neuron
+    device: str | None = None  # cpu, cuda, cuda:1, mps, neuron, where an engine supports a choice
     dtype: str | None = None  # of weights and KV cache, where an engine converts: float32, bfloat16, float16
-    compile: bool = False  # compile the model for its shapes first, where that is a choice
-    tensor_parallel: int = 1  # devices that one model is spread over
+    compile: bool = False  # compile the model for its shapes at load, where an engine supports a choice
+    tensor_parallel: int = 1  # devices that the model is split over
 
     def refuse(self, engine: str, *names: str) -> None:
-        """Raise ModelLoadError when one of these was chosen: `engine` would leave it aside in silence."""
+        """Raises ModelLoadError if an option in `names` was set, since `engine` would silently ignore it."""
         for field in fields(self):
             if field.name in names and getattr(self, field.name) != field.default:
                 raise ModelLoadError(f"{field.name}: the {engine} backend has no such choice, leave it out")
 
 
 class Backend(ABC):
-    """An engine with a model loaded. Used by one thread at a time.
+    """An engine with a loaded model. One thread at a time may use it.
 
-    `rows`             how many sequences it holds at once
-    `context_length`   positions per row
-    `max_batch_tokens` tokens in one `extend`, over all its entries
-    `max_rollback`     how many of a row's last tokens a smaller `start` may take back; None: any number
-    `even_width`       an entry of up to so many tokens, alone in its pass, leaves the KV that its tokens one by one
-                       would leave; None: nobody knows
+    `rows`             number of slots: sequences that the engine holds at once
+    `context_length`   positions per slot
+    `max_batch_tokens` tokens in one `extend`, over all entries
+    `max_rollback`     how many of a slot's last tokens a smaller `start` may roll back; None: any number
+    `even_width`       an entry of up to this many tokens, alone in its pass, leaves the same KV as passes of one token
+                       each would; None: not known
     `can_copy`         whether `copy` works
-    `has_heads`        whether `heads` gives heads: for engines from which a whole row of logits is long to fetch
+    `has_heads`        whether `heads` returns top logits: for engines where fetching a whole row of logits is slow
     """
 
     name: str
@@ -143,43 +143,46 @@ class Backend(ABC):
     can_copy: bool = True
     has_heads: bool = False
     chat_template: str | None = None
-    kv_bytes: int = 0  # memory of the KV cache of all rows
+    kv_bytes: int = 0  # memory of the KV cache of all slots
 
     def __init__(self) -> None:
-        """Raises ModelLoadError for limits with which nothing could be served."""
+        """Raises ModelLoadError if the context is too short to serve anything."""
         if self.context_length < 2:
             raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")
         self._lengths = [0] * self.rows
 
     def length(self, row: int) -> int:
-        """How many tokens `row` holds."""
-        self._check_row(row)
+        """How many tokens the slot `row` holds."""
+        self._check_slot(row)
         return self._lengths[row]
 
     def extend(self, batch: Sequence[Entry]) -> list[Logits]:
-        """ONE forward pass. Per entry, float32 logits of shape (len(tokens) - logits_from, vocab).
+        """Run ONE forward pass. Returns, per entry, float32 logits of shape (len(tokens) - logits_from, vocab).
 
-        The arrays are valid until the next `extend`: decide or copy before it. Raises BadEntry
-        with nothing changed, OutOfRoom or EngineFailure with the batch's rows emptied.
+        The arrays are valid until the next `extend`: decide or copy before it. Raises BadEntry with nothing changed,
+        OutOfRoom or EngineFailure with the batch's slots emptied.
         """
-        return self._booked(batch, lambda: self._forward(batch))
+        return self._tracked(batch, lambda: self._forward(batch))
 
     def heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> Sequence[Rows]:
-        """`extend`, with what suffices to decide: per entry the head of each row, or whole rows without `has_heads`.
+        """`extend` with top logits: per entry, the top logits of each row, or whole rows without `has_heads`.
 
-        `wanted[i]` is for `batch[i]`. Heads are valid as long as the arrays of `extend`, and raise EngineFailure when
-        they have to fetch a row after all and cannot.
+        `wanted[i]` is for `batch[i]`. Top logits are valid as long as the arrays of `extend` are. They raise
+        EngineFailure when they need the whole row and cannot fetch it.
         """
         size = self.vocabulary.size
         if len(wanted) != len(batch) or any(not 1 <= each.size <= each.below <= size for each in wanted):
-            raise BadEntry(f"heads of 1 to {size} ids can be had, one kind for each of {len(batch)} entries")
+            raise BadEntry(
+                f"wanted is {list(wanted)}: expected are {len(batch)} items, one an entry, "
+                f"each with 1 <= size <= below <= {size}"
+            )
         if self.has_heads:
-            return self._booked(batch, lambda: self._heads(batch, wanted))
+            return self._tracked(batch, lambda: self._heads(batch, wanted))
         whole = zip(self.extend(batch), wanted, strict=True)
         return [rows if each.below == size else rows[:, : each.below] for rows, each in whole]
 
-    def _booked(self, batch: Sequence[Entry], run: Callable[[], T]) -> T:
-        """Check the batch, run it, and keep the books."""
+    def _tracked(self, batch: Sequence[Entry], run: Callable[[], T]) -> T:
+        """Check the batch, run it, and update the lengths of its slots."""
         self._check_batch(batch)
         try:
             result = run()
@@ -192,34 +195,33 @@ class Backend(ABC):
         return result
 
     def copy(self, source: int, destination: int, length: int) -> None:
-        """Make `destination` hold the first `length` tokens of `source`, and nothing else."""
+        """Make slot `destination` hold the first `length` tokens of slot `source` and nothing else. Raises BadEntry."""
         if not self.can_copy:
-            raise BadEntry(f"{self.name} cannot copy rows")
-        self._check_row(source)
-        self._check_row(destination)
-        if source == destination or not 0 <= length <= self._lengths[source]:
-            raise BadEntry(
-                f"cannot copy {length} tokens from row {source} (it holds {self._lengths[source]}) to row {destination}"
-            )
+            raise BadEntry(f"{self.name} cannot copy slots")
+        self._check_slot(source)
+        self._check_slot(destination)
+        held = self._lengths[source]
+        if source == destination or not 0 <= length <= held:
+            raise BadEntry(f"cannot copy {length} tokens from slot {source}, which holds {held}, to slot {destination}")
         self._copy(source, destination, length)
         self._lengths[destination] = length
 
     def release(self, row: int) -> None:
-        """Forget everything `row` holds."""
-        self._check_row(row)
+        """Empty the slot `row`."""
+        self._check_slot(row)
         self._release(row)
         self._lengths[row] = 0
 
     @abstractmethod
     def close(self) -> None:
-        """Free the model. Nothing may be called afterwards; a second close does nothing."""
+        """Free the model. No other method may be called afterwards; a second close does nothing."""
 
     @abstractmethod
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         """`extend` after its checks."""
 
     def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
-        """`heads` after its checks, for engines that have them."""
+        """`heads` after its checks, for engines with `has_heads`."""
         raise NotImplementedError
 
     @abstractmethod
@@ -230,33 +232,33 @@ class Backend(ABC):
     def _release(self, row: int) -> None:
         """`release` after its checks."""
 
-    def _check_row(self, row: int) -> None:
-        if not 0 <= row < self.rows:
-            raise BadEntry(f"row {row} does not exist: this backend has rows 0 to {self.rows - 1}")
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.rows:
+            raise BadEntry(f"slot {slot} does not exist: this backend has slots 0 to {self.rows - 1}")
 
     def _check_batch(self, batch: Sequence[Entry]) -> None:
         if not batch:
             raise BadEntry("the batch is empty")
         seen: set[int] = set()
         total = 0
-        for row, start, tokens, logits_from in batch:
-            self._check_row(row)
-            if row in seen:
-                raise BadEntry(f"row {row} stands twice in one batch")
-            seen.add(row)
-            count, held = len(tokens), self._lengths[row]
+        for slot, start, tokens, logits_from in batch:
+            self._check_slot(slot)
+            if slot in seen:
+                raise BadEntry(f"slot {slot} occurs twice in one batch")
+            seen.add(slot)
+            count, held = len(tokens), self._lengths[slot]
             total += count
             if not count:
-                raise BadEntry(f"row {row}: no tokens")
+                raise BadEntry(f"slot {slot}: no tokens")
             if not 0 <= start <= held:
-                raise BadEntry(f"row {row}: start {start} leaves a gap, the row holds {held} tokens")
+                raise BadEntry(f"slot {slot}: start {start} leaves a gap, the slot holds {held} tokens")
             if self.max_rollback is not None and 0 < start < held - self.max_rollback:
-                raise BadEntry(f"row {row}: start {start} takes back more than {self.max_rollback} of {held} tokens")
+                raise BadEntry(f"slot {slot}: start {start} rolls back more than {self.max_rollback} of {held} tokens")
             if start + count > self.context_length:
-                raise BadEntry(f"row {row}: {start + count} tokens exceed the context of {self.context_length}")
+                raise BadEntry(f"slot {slot}: {start + count} tokens exceed the context of {self.context_length}")
             if not 0 <= logits_from <= count:
-                raise BadEntry(f"row {row}: logits_from {logits_from} is outside of its {count} tokens")
+                raise BadEntry(f"slot {slot}: logits_from {logits_from} is outside of its {count} tokens")
             if min(tokens) < 0 or max(tokens) >= self.vocabulary.size:
-                raise BadEntry(f"row {row}: a token id is outside of the vocabulary of {self.vocabulary.size}")
+                raise BadEntry(f"slot {slot}: a token id is outside of the vocabulary of {self.vocabulary.size}")
         if total > self.max_batch_tokens:
             raise BadEntry(f"{total} tokens exceed the batch limit of {self.max_batch_tokens}")

@@ -1,7 +1,7 @@
-"""Which shapes a compiler gets to see: few, each of them compiled once, whatever the batches hold.
+"""Cuts batches into launches of few shapes, so that a compiler compiles each shape once.
 
-A batch of any rows and widths becomes launches. Entries of few tokens share one, padded to the widest of them; an entry
-of many tokens has one of its own. Where shapes are free (nothing is compiled) a launch is as wide as its entries.
+A batch of any slots and widths becomes launches. Entries of few tokens share a launch, padded to the widest of them. An
+entry of many tokens has a launch of its own. Where nothing is compiled, a launch is exactly as wide as its entries.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from backends.base import Entry
 
-NARROW = 32  # tokens up to which an entry shares a launch, and logits that a launch of one entry gives at most
-_WIDE = 64  # the smallest bucket beyond
+NARROW = 32  # an entry of up to so many tokens shares a launch; a launch of one entry gives logits of at most so many
+_WIDE = 64  # the smallest bucket above NARROW
 
 
 class Launch(NamedTuple):
-    """One run of the model: `shape` is (rows, tokens a row), its padding included.
+    """One run of the model: `shape` is (slots, tokens per slot), padding included.
 
-    `pieces[i]` is a part of the entry `owners[i]` of the batch, in the same order as the rows of the launch.
+    `pieces[i]` is a part of the entry `owners[i]` of the batch, in the order of the launch's slots.
     """
 
     shape: tuple[int, int]
@@ -25,14 +25,17 @@ class Launch(NamedTuple):
     owners: list[int]
 
     def places(self, piece: Entry) -> slice:
-        """Which of the tokens whose logits the launch keeps are those that `piece` wants."""
+        """The tokens that `piece` wants logits of, among the tokens whose logits the launch keeps."""
         first = 0 if self.shape[1] > NARROW else piece.logits_from
         return slice(first, first + len(piece.tokens) - piece.logits_from)
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Shapes for an engine of so many rows, with so many tokens in a batch. `compiled`: only few shapes are used."""
+    """The launch shapes of an engine. `compiled`: launches are padded to one of `shapes`; else any shape is used.
+
+    `rows`: slots of the engine. `batch_tokens`: tokens in one batch.
+    """
 
     rows: int
     batch_tokens: int
@@ -40,32 +43,32 @@ class Buckets:
 
     @property
     def row_counts(self) -> list[int]:
-        """Rows of a launch: powers of four, and all of them."""
+        """Numbers of slots in a launch: powers of four, and all slots."""
         return sorted({*(4**n for n in range(self.rows.bit_length()) if 4**n < self.rows), self.rows})
 
     @property
     def widths(self) -> list[int]:
-        """Tokens a row where rows share a launch: powers of two."""
+        """Tokens per slot where slots share a launch: powers of two."""
         return [2**n for n in range(NARROW.bit_length())]
 
     @property
     def wide_widths(self) -> list[int]:
-        """Tokens where an entry has a launch of its own: powers of two, up to a whole batch."""
+        """Tokens of a launch of one entry: powers of two, up to a whole batch."""
         most = max(self.batch_tokens, _WIDE)
         return [2**n for n in range(_WIDE.bit_length() - 1, (most - 1).bit_length() + 1)]
 
     @property
     def padding(self) -> int:
-        """Tokens by which padding may reach beyond the context."""
+        """How many tokens padding may reach beyond the context."""
         return max(self.wide_widths) if self.compiled else NARROW
 
     def shapes(self) -> list[tuple[int, int]]:
-        """All that a compiler will see, the widest last."""
+        """All shapes that a compiler will see, the widest last."""
         shared = [(rows, width) for rows in self.row_counts for width in self.widths]
         return [*shared, *((1, width) for width in self.wide_widths)]
 
     def launches(self, batch: Sequence[Entry]) -> list[Launch]:
-        """`batch` as launches that feed every token once, in order for each row."""
+        """Cut `batch` into launches that feed every token once, in order for each slot."""
         shared: list[tuple[int, Entry]] = []
         launches: list[Launch] = []
         for owner, entry in enumerate(batch):
@@ -86,12 +89,12 @@ class Buckets:
 
 
 def _pieces(entry: Entry) -> list[Entry]:
-    """An entry cut so that a piece of many tokens gives few logits: nearly always it is one piece."""
-    row, start, tokens, logits_from = entry
+    """Cut an entry so that a piece of many tokens gives logits of at most NARROW: usually the result is one piece."""
+    slot, start, tokens, logits_from = entry
     if len(tokens) <= NARROW:
         return [entry]
     cut = min(len(tokens), logits_from + NARROW)
-    pieces = [Entry(row, start, tokens[:cut], min(logits_from, cut))]
+    pieces = [Entry(slot, start, tokens[:cut], min(logits_from, cut))]
     for at in range(cut, len(tokens), NARROW):
-        pieces.append(Entry(row, start + at, tokens[at : at + NARROW], 0))
+        pieces.append(Entry(slot, start + at, tokens[at : at + NARROW], 0))
     return pieces

@@ -1,4 +1,4 @@
-"""What this machine offers: memory for rows, cores for threads, a folder for what can be found out again."""
+"""This machine's resources: available memory and the slots that fit, cores and threads, the user's cache folder."""
 
 import math
 import os
@@ -9,27 +9,27 @@ from pathlib import Path
 from backends.base import Backend, ModelLoadError
 
 AUTO_ROWS_AT_MOST = 16
-THREADS_AT_MOST = 1024  # some thousand crash the OpenMP of GCC, which llama.cpp uses
+THREADS_AT_MOST = 1024  # several thousand threads crash GCC's OpenMP, which llama.cpp uses
 _CGROUP = Path("/sys/fs/cgroup")
-_SHARE = 0.25  # of what is free: the weights may still be paged in, and others live here too
+_SHARE = 0.25  # of the available memory: weights may still be paged in, and other programs need memory, too
 _BYTES_A_THREAD = 16 * 2**20
 
 
 def available_bytes() -> int:
-    """Memory free for use now where the system tells (Linux), else all of the machine's; a container's share of it."""
+    """Bytes of memory available now, where the system tells (Linux); else all of the machine's memory.
+
+    A container's limit (control groups, version 2) is respected.
+    """
     return min([_free_of_the_machine(), *_free_of_the_container()])
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Path | None:
-    """Where our programs keep what they can find out again, as the platform has it; None without a home.
-
-    `home`: in place of the user's.
-    """
+    """The platform's cache folder for our programs; None for a user without a home. `home`: in place of the user's."""
     named = environment.get("XDG_CACHE_HOME") or (environment.get("LOCALAPPDATA") if sys.platform == "win32" else None)
     try:
         usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
         return Path(named or (home or Path.home()) / usual) / "specpair"
-    except RuntimeError:  # of a user whom the system does not know
+    except RuntimeError:  # the system does not know this user
         return None
 
 
@@ -41,15 +41,15 @@ def _free_of_the_machine() -> int:
 
 
 def _free_of_the_container() -> list[int]:
-    """What a control group (version 2) leaves, if it sets a limit."""
+    """The bytes that the control group (version 2) still allows; empty if it sets no limit."""
     limit, used = _lines(_CGROUP / "memory.max"), _lines(_CGROUP / "memory.current")
-    if not (limit and used and limit[0].isdecimal()):  # none, or "max"
+    if not (limit and used and limit[0].isdecimal()):  # no such file, or "max"
         return []
     return [max(0, int(limit[0]) - int(used[0]))]
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a file that not every system has."""
+    """The lines of a system file; none where the system lacks the file."""
     try:
         return path.read_text(encoding="ascii").splitlines()
     except OSError:
@@ -57,14 +57,14 @@ def _lines(path: Path) -> list[str]:
 
 
 def rows_that_fit(bytes_per_row: int, available: int) -> int:
-    """Rows for `auto`: a quarter of the available memory, at least one, at most `AUTO_ROWS_AT_MOST`."""
+    """Slots for `auto`: those that fit a quarter of the available memory, at least 1, at most `AUTO_ROWS_AT_MOST`."""
     return max(1, min(AUTO_ROWS_AT_MOST, int(available * _SHARE) // max(1, bytes_per_row)))
 
 
 def check_room(backend: Backend, available: int) -> None:
-    """Raises ModelLoadError where the KV cache that `backend` is about to make takes more than is available, in bytes.
+    """Raises ModelLoadError if the KV cache that `backend` is about to allocate exceeds the `available` bytes.
 
-    Libraries would try to have anything, and take the process or the machine down with them.
+    Libraries would allocate it all the same, and bring down the process or the machine.
     """
     if backend.kv_bytes > available:
         raise ModelLoadError(
@@ -74,7 +74,7 @@ def check_room(backend: Backend, available: int) -> None:
 
 
 def cores() -> int:
-    """Logical cores that this process may use, a container's limit included."""
+    """Logical cores that this process may use, a container's limit respected."""
     have = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for line in _lines(_CGROUP / "cpu.max"):  # "quota period" in microseconds, or "max period"
         quota, _, period = line.partition(" ")
@@ -84,10 +84,10 @@ def cores() -> int:
 
 
 def threads_for(model_bytes: int) -> int:
-    """One thread a core; beyond four logical cores, half of them (the other half are usually siblings).
+    """Threads for a model of this size: one per core; beyond four logical cores, one per two (usually siblings).
 
-    Fewer for a small model, whose threads would wait for each other longer than they work: on two cores, two threads
-    begin to gain at some 16 MB of weights (`benchmarks.threads`).
+    A small model gets fewer, since its threads would wait for each other longer than they compute: on two cores, two
+    threads begin to pay at about 16 MB of weights (`benchmarks.threads`).
     """
     have = cores()
     return max(1, min(have if have <= 4 else have // 2, model_bytes // _BYTES_A_THREAD))

@@ -1,7 +1,7 @@
-"""Models of mlx-lm: on Apple silicon, and on Linux with MLX's build for CPUs.
+"""Models of mlx-lm, on Apple silicon and, with MLX's build for CPUs, on Linux.
 
-Each row has mlx-lm's own cache, from whose end tokens are taken back. MLX computes only when results are asked for, and
-only on the thread that it was told on: so nothing is left to be computed when a call returns.
+Each slot has a cache of mlx-lm, which a rollback trims at its end. MLX is lazy: it computes a result only when it is
+evaluated, and only on the thread that created it. So every call here evaluates all its results before it returns.
 """
 
 import copy
@@ -22,23 +22,26 @@ from backends.machine import available_bytes, check_room, rows_that_fit
 _NO_CHOICE: Final = ("gpu_layers", "threads", "kv_type", "mmap", "flash_attention", "deterministic", "device")
 
 
-class _Together:
-    """One layer's cache of several rows, each at a place of its own, as a model sees it in a pass that they share."""
+class _BatchedCache:
+    """One layer's cache of several slots, each at a position of its own, in the form that a model expects in a pass."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self._layers, self._longest = layers, max(layer.offset for layer in layers)
         self.offset = mx.array([layer.offset for layer in layers])
 
     def make_mask(self, count: int, **_: Any) -> Any:
-        """Which places each new token looks at: (rows, 1, count, places). Models with windows are not loaded."""
+        """Boolean (slots, 1, count, positions): the positions each new token attends to, by causal attention.
+
+        Models with sliding windows are never loaded.
+        """
         return mx.arange(self._longest + count) <= (self.offset[:, None] + mx.arange(count))[:, None, :, None]
 
     def update_and_fetch(self, keys: Any, values: Any) -> list[Any]:
-        """Write what is new of each row; give all there is, shorter rows padded with what the mask hides."""
+        """Append the new keys and values of each slot; return all, shorter slots padded (the mask hides padding)."""
         self.offset, longest = self.offset + keys.shape[2], self._longest + keys.shape[2]
         held = [layer.update_and_fetch(keys[at, None], values[at, None]) for at, layer in enumerate(self._layers)]
         ends = [[(0, 0), (0, 0), (0, longest - layer.offset), (0, 0)] for layer in self._layers]
-        return [mx.concatenate(list(map(mx.pad, rows, ends))) for rows in zip(*held, strict=True)]
+        return [mx.concatenate(list(map(mx.pad, slots, ends))) for slots in zip(*held, strict=True)]
 
 
 class MlxBackend(Backend):
@@ -47,7 +50,8 @@ class MlxBackend(Backend):
     name = "mlx"
 
     def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
-        options.refuse("mlx", *_NO_CHOICE, "compile", "tensor_parallel")  # what MLX decides by itself, or lacks
+        """Raises ModelLoadError."""
+        options.refuse("mlx", *_NO_CHOICE, "compile", "tensor_parallel")  # options that MLX lacks or decides itself
         folder = check_folder(options.model, "mlx")
         self.model_name, moved = model_name(folder), _moved(read_json(folder / "config.json"))
         try:
@@ -55,14 +59,14 @@ class MlxBackend(Backend):
             kinds = {type(layer) for layer in make_prompt_cache(self._model)}
             if options.dtype is not None:
                 self._model.set_dtype(getattr(mx, options.dtype))
-            each, size = self._probe() if kinds == {KVCache} else (0, 0)
-        except Exception as error:  # of any kind: bad files, families it lacks, weights that do not fit the config
+            token_bytes, size = self._probe() if kinds == {KVCache} else (0, 0)
+        except Exception as error:  # any type: bad files, unknown model families, weights that do not fit the config
             raise ModelLoadError(f"mlx-lm could not load {folder}: {type(error).__name__}: {error}") from error
-        if not each:  # mlx-lm's own answer holds for the moment only: yes for a window, until it is full
+        if not token_bytes:  # mlx-lm's own check does not suffice: a window can be trimmed only until it is full
             names = ", ".join(sorted(kind.__name__ for kind in kinds))
             raise ModelLoadError(
-                f"{self.model_name} keeps its text in mlx-lm's {names}, from which rejected tokens "
-                "cannot be taken back: choose a model with full attention in every layer, or another engine"
+                f"{self.model_name} keeps its text in mlx-lm's {names}, which cannot roll back rejected "
+                "tokens: choose a model with full attention in every layer, or another engine"
             )
         self.vocabulary, self.chat_template = read_vocabulary(folder, size), read_chat_template(folder)
         text = config.get("text_config") or config
@@ -70,28 +74,32 @@ class MlxBackend(Backend):
         self.context_length = options.context_length or min(text.get("max_position_embeddings") or 4096, 4096, most)
         if self.context_length > most:
             raise ModelLoadError(
-                f"context {self.context_length}: mlx-lm leaves the window of {most} tokens aside: at most {most}"
+                f"context {self.context_length}: mlx-lm ignores the window of {most} tokens: at most {most}"
             )
-        self.rows = options.rows or rows_that_fit(each * self.context_length, available_bytes())
-        self.kv_bytes = each * self.context_length * self.rows
+        self.rows = options.rows or rows_that_fit(token_bytes * self.context_length, available_bytes())
+        self.kv_bytes = token_bytes * self.context_length * self.rows
         check_room(self, available_bytes())
         self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
         self._buckets = Buckets(self.rows, self.max_batch_tokens, compiled=False)
-        self._rows = [make_prompt_cache(self._model) for _ in range(self.rows)]
+        self._slots = [make_prompt_cache(self._model) for _ in range(self.rows)]
         super().__init__()
         if progress is not None:
             progress(1.0)
 
     def close(self) -> None:
-        self._model, self._rows = None, []
+        self._model, self._slots = None, []
         mx.clear_cache()
 
     def _probe(self) -> tuple[int, int]:
-        """Bytes of a token in the cache, and ids that have logits. Fails where a family knows one position for all."""
-        rows = make_prompt_cache(self._model), make_prompt_cache(self._model)
-        logits = self._model(mx.array([[0], [0]]), cache=[_Together(layers) for layers in zip(*rows, strict=True)])
+        """Bytes of a token in the cache, and ids that have logits.
+
+        Raises any exception for a model family that supports only one position for all slots of a pass.
+        """
+        slots = make_prompt_cache(self._model), make_prompt_cache(self._model)
+        logits = self._model(mx.array([[0], [0]]), cache=[_BatchedCache(layers) for layers in zip(*slots, strict=True)])
         mx.eval(logits)
-        return sum(kv.nbytes // kv.shape[2] for layer in rows[0] for kv in (layer.keys, layer.values)), logits.shape[-1]
+        token_bytes = sum(kv.nbytes // kv.shape[2] for layer in slots[0] for kv in (layer.keys, layer.values))
+        return token_bytes, logits.shape[-1]
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         parts: list[list[Logits]] = [[] for _ in batch]
@@ -99,43 +107,47 @@ class MlxBackend(Backend):
             for launch in self._buckets.launches(batch):
                 for owner, logits in zip(launch.owners, self._launch(launch), strict=True):
                     parts[owner].append(np.asarray(logits))
-        except Exception as error:  # of any kind here, too
+        except Exception as error:  # any type
             raise EngineFailure(f"MLX failed in a forward pass: {type(error).__name__}: {error}") from error
         return [np.concatenate(each) for each in parts]
 
     def _launch(self, launch: Launch) -> list[Any]:
-        """For each piece, float32 logits of the tokens that count."""
+        """For each piece, float32 logits (tokens, vocabulary) of the tokens that it wants logits of."""
         (_, width), pieces = launch.shape, launch.pieces
-        rows = [self._cut(piece.row, piece.start) for piece in pieces]
-        cache = rows[0] if len(rows) == 1 else [_Together(layers) for layers in zip(*rows, strict=True)]
+        slots = [self._trim(piece.row, piece.start) for piece in pieces]
+        cache = slots[0] if len(slots) == 1 else [_BatchedCache(layers) for layers in zip(*slots, strict=True)]
         tokens = mx.array([[*piece.tokens, *[0] * (width - len(piece.tokens))] for piece in pieces])
         first = min(pieces[0].logits_from, width - 1) if width > NARROW else 0
-        if first:  # the most of a prompt: nobody asks for these logits, so they are never computed
+        if first:  # most of a prompt: its logits are not wanted and, not being evaluated, never computed
             self._model(tokens[:, :first], cache=cache)
         logits = self._model(tokens[:, first:], cache=cache)
         wanted = [each[launch.places(piece)].astype(mx.float32) for each, piece in zip(logits, pieces, strict=True)]
-        mx.eval(wanted, [(layer.keys, layer.values) for row in rows for layer in row])
+        mx.eval(wanted, [(layer.keys, layer.values) for slot in slots for layer in slot])
         for piece in pieces:
-            self._cut(piece.row, piece.start + len(piece.tokens))  # what padded it
+            self._trim(piece.row, piece.start + len(piece.tokens))  # drop the padding
         if first:
-            mx.clear_cache()  # the small passes to come have no use for all the memory that a prompt took
+            mx.clear_cache()  # MLX keeps the memory of a prompt's pass otherwise; the next passes need little
         return wanted
 
-    def _cut(self, row: int, length: int) -> Any:
-        for layer in self._rows[row]:
+    def _trim(self, slot: int, length: int) -> Any:
+        """Cut the cache of a slot to `length` tokens, and return it."""
+        for layer in self._slots[slot]:
             layer.trim(layer.offset - length)
-        return self._rows[row]
+        return self._slots[slot]
 
     def _copy(self, source: int, destination: int, length: int) -> None:
-        self._rows[destination] = copy.deepcopy(self._rows[source])  # of one memory, until one of the two is written to
-        self._cut(destination, length)
+        self._slots[destination] = copy.deepcopy(self._slots[source])  # MLX copies the memory on the next write only
+        self._trim(destination, length)
 
     def _release(self, row: int) -> None:
-        self._rows[row] = make_prompt_cache(self._model)
+        self._slots[row] = make_prompt_cache(self._model)
 
 
 def _moved(config: dict[str, Any]) -> dict[str, Any]:
-    """What transformers 5 moved to `rope_parameters`, to where most of mlx-lm's families look for it in silence."""
+    """Entries that transformers 5 moved to `rope_parameters`, moved back to where most of mlx-lm's families read them.
+
+    These families would otherwise silently use defaults.
+    """
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type", "default") != "default":
         rope = {**rope, "rope_scaling": {"type": rope["rope_type"], **rope}}

@@ -1,4 +1,4 @@
-"""Engines by name. An engine's module is imported when it is asked for, so that nobody pays for the others."""
+"""Loads an engine by name. Only the module of the requested engine is imported."""
 
 import sys
 from importlib import import_module
@@ -8,24 +8,24 @@ from backends.base import Backend, LoadOptions, ModelLoadError, Progress
 
 
 class Loader(Protocol):
-    """What an engine's module offers as `load`."""
+    """The `load` function of an engine's module."""
 
     def __call__(self, options: LoadOptions, progress: Progress | None = None) -> Backend: ...
 
 
 _MODULES = {
-    "llama_cpp": "backends.llama_cpp.backend",
-    "torch": "backends.torch.backend",
+    "llama_cpp": "backends.llama_cpp.load",
+    "torch": "backends.torch.load",
     "mlx": "backends.mlx",
     "neuron_legacy": "backends.neuron.backend",
     "scripted": "backends.scripted",
 }
 
-# What an engine needs beyond requirements.txt.
+# Requirements of an engine beyond requirements.txt.
 _EXTRAS = {"torch": "requirements-torch.txt", "mlx": "requirements-mlx.txt"}
 
 NAMES = tuple(_MODULES)
-TEST_ENGINES = ("scripted",)  # accepted everywhere, listed nowhere
+TEST_ENGINES = ("scripted",)  # accepted everywhere, listed in no help or error text
 SHOWN = tuple(name for name in NAMES if name not in TEST_ENGINES)
 
 

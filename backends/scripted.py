@@ -1,8 +1,8 @@
-"""A deterministic toy language model without weights, for tests and for measuring everything but the model.
+"""A deterministic toy language model without weights, for tests and for measurements of everything but the model.
 
-Its logits are a hash of the last `ORDER` tokens, so text depends on context and a wrong KV cache shows at
-once. `agreement` mixes in noise of its own: a drafter of agreement a scripts the target's own logits at a
-share a of the contexts and unrelated ones at the rest.
+Its logits are random numbers seeded by the last `ORDER` tokens: the text depends on the context, so that a wrong KV
+cache changes the text at once. A drafter of agreement a has the target's logits at a share a of the contexts, and
+unrelated logits at the rest.
 """
 
 import time
@@ -15,7 +15,7 @@ from backends.base import Backend, Entry, HeadOf, LoadOptions, Logits, ModelLoad
 from backends.vocabulary import Kind, Vocabulary
 from speculation.sampling.top_logits import TopLogits, top_logits_of
 
-ORDER = 4  # tokens of context that decide the next
+ORDER = 4  # tokens of context that decide the next token
 BEGIN, END = 256, 257
 
 
@@ -30,10 +30,9 @@ class ByteVocabulary(Vocabulary):
         super().__init__(pieces, kinds, BEGIN, frozenset({END}))
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
-        head = [BEGIN] if add_begin else []
+        ids = [BEGIN] if add_begin else []
         if not parse_control:
-            return head + list(text.encode())
-        ids = list(head)
+            return ids + list(text.encode())
         for number, part in enumerate(text.split("<end>")):
             ids += [END] * (number > 0) + list(part.encode())
         return ids
@@ -41,7 +40,7 @@ class ByteVocabulary(Vocabulary):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the toy model says. Two backends with equal `seed` are one model."""
+    """The parameters of the toy model. Two backends with equal `seed` are the same model."""
 
     seed: int = 1
     agreement: float = 1.0
@@ -49,11 +48,11 @@ class Script:
     end_bias: float = -100.0  # added to the end token's logit: large values end texts early
     vocabulary_size: int = 258
     seconds_per_pass: float = 0.0
-    support: int | None = None  # only this many ids can be said; None: all ordinary and the end
+    support: int | None = None  # only the first so many ids have finite logits; None: all ordinary ids and the end
 
 
 class ScriptedBackend(Backend):
-    """See the module. Rows hold plain token lists."""
+    """See the module. A slot holds a plain list of tokens."""
 
     name = "scripted"
 
@@ -79,14 +78,13 @@ class ScriptedBackend(Backend):
         super().__init__()
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
-        """float32 (vocab,): what the model says after `tokens`. The whole model, as a pure function."""
+        """The model as a pure function: float32 logits (vocab,) of the token after `tokens`."""
         context = tuple(tokens[-ORDER:])
-        own = np.random.default_rng([self.script.seed, 7, *context])
-        strays = own.random() >= self.script.agreement
-        source = np.random.default_rng([self.script.seed, 11 if strays else 5, *context])
+        disagrees = np.random.default_rng([self.script.seed, 7, *context]).random() >= self.script.agreement
+        source = np.random.default_rng([self.script.seed, 11 if disagrees else 5, *context])
         logits = np.full(self.vocabulary.size, -np.inf, dtype=np.float32)
-        said = min(self.script.support or END + 1, END + 1)
-        logits[:said] = source.standard_normal(said) * self.script.sharpness
+        support = min(self.script.support or END + 1, END + 1)
+        logits[:support] = source.standard_normal(support) * self.script.sharpness
         logits[BEGIN] = -np.inf
         logits[END] = max(float(logits[END]), 0.0) + self.script.end_bias
         return logits
@@ -100,8 +98,8 @@ class ScriptedBackend(Backend):
         if self.script.seconds_per_pass:
             time.sleep(self.script.seconds_per_pass)
         results = []
-        for row, start, tokens, logits_from in batch:
-            held = self._held[row]
+        for slot, start, tokens, logits_from in batch:
+            held = self._held[slot]
             del held[start:]
             held.extend(tokens)
             rows = [self.logits_after(held[: start + i + 1]) for i in range(logits_from, len(tokens))]
@@ -122,7 +120,7 @@ class ScriptedBackend(Backend):
 
 
 def load(options: LoadOptions, progress: Progress | None = None) -> ScriptedBackend:
-    """A toy model by the settings; `options.model` may carry a seed as its file name, e.g. `7`."""
+    """A toy model; `options.model` may give the seed as its file name, e.g. `7`. Raises ModelLoadError."""
     options.refuse("scripted", "device", "dtype", "compile", "tensor_parallel")
     name = options.model.name if options.model is not None else "1"
     if not name.isdigit():

@@ -1,7 +1,7 @@
-"""Where the model files that ship are: found by path, beside this package in a checkout and in site-packages alike.
+"""Paths of the shipped model files, which are beside this package in a checkout and in site-packages alike.
 
-Nothing at run time imports the package `models`: that name is common, and a `models.py` in the folder a program runs in
-would take its place. The package makes and converts such files; this module only says where they lie.
+Nothing imports the package `models` at run time. Its name is common, and a `models.py` in the folder where a program
+runs would be imported in its place. That package makes and converts model files; this module only locates them.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a token id means, and how two ends prove to each other that it means the same on both sides."""
+"""A model's vocabulary, and the fingerprints by which two ends check that a token id means the same on both."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -11,13 +11,13 @@ class Kind(IntEnum):
     """Class of a token id."""
 
     ORDINARY = 0  # text
-    CONTROL = 1  # begin, end, roles: has a meaning, no text
+    CONTROL = 1  # begin, end, roles: has a meaning but no text
     UNUSED = 2  # padding of the embedding table; families pad differently
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What travels in place of a vocabulary: hashes over (id, bytes) per class of token, for ids below `below`."""
+    """Sent in place of a vocabulary: SHA-256 hashes over (id, bytes) per class of token, for the ids below `below`."""
 
     size: int
     below: int
@@ -28,10 +28,10 @@ class Fingerprint:
 
 
 class Vocabulary(ABC):
-    """Bytes and class of each id, and encoding of text. Tokens cross the network only as ids, so both ends need one."""
+    """The bytes and class of each id, and the encoding of text. Only ids cross the network, so both ends need one."""
 
     def __init__(self, pieces: list[bytes], kinds: list[Kind], begin: int | None, ends: frozenset[int]) -> None:
-        """`begin` counts where it is a control token: llama.cpp takes an id by habit where a file names none."""
+        """`begin` is ignored unless it is a control token: llama.cpp reports a default id where a file names none."""
         self.pieces, self.kinds, self.ends = pieces, kinds, ends
         self.begin = begin if begin is not None and kinds[begin : begin + 1] == [Kind.CONTROL] else None
 
@@ -46,10 +46,10 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
-        """Ids of `text`. With `parse_control`, spelled-out control tokens (chat templates) become their ids."""
+        """The ids of `text`. With `parse_control`, spelled-out control tokens (chat templates) become their ids."""
 
     def decode(self, ids: list[int]) -> bytes:
-        """Bytes of ordinary tokens; control and unused ids have no text. A character may be split over ids."""
+        """The bytes of the ordinary tokens; control and unused ids have no text. A character may span several ids."""
         return b"".join(self.pieces[i] for i in ids if self.kinds[i] == Kind.ORDINARY)
 
     @cached_property
@@ -58,7 +58,7 @@ class Vocabulary(ABC):
 
     @lru_cache(maxsize=32)  # noqa: B019 - a vocabulary lives as long as its process
     def fingerprint_below(self, below: int) -> Fingerprint:
-        """Fingerprint of the first `below` ids: what a smaller vocabulary of the same family compares with."""
+        """The fingerprint of the first `below` ids, to compare with a smaller vocabulary of the same family."""
         below = max(0, min(below, self.size))
         digests = {Kind.ORDINARY: hashlib.sha256(), Kind.CONTROL: hashlib.sha256()}
         for token in range(below):
@@ -78,7 +78,7 @@ class Vocabulary(ABC):
 
 
 def cannot_draft(draft_name: str, draft: Vocabulary, target_name: str, target: Vocabulary) -> str | None:
-    """Why a model of the vocabulary `draft` cannot draft for one of `target`, in a sentence; None when it can."""
+    """A sentence that says why a model of vocabulary `draft` cannot draft for one of `target`; None if it can."""
     below = min(draft.size, target.size)
     differs = difference(draft.fingerprint_below(below), target.fingerprint_below(below))
     if differs is None:
@@ -91,20 +91,20 @@ def cannot_draft(draft_name: str, draft: Vocabulary, target_name: str, target: V
 
 
 def refusal(draft_name: str, target_name: str, differs: str) -> str:
-    """The sentence that refuses a draft model, on either end."""
+    """The sentence by which either end refuses a draft model."""
     return f"{draft_name} cannot draft for {target_name}: {differs}. Choose a draft model of the target's own family"
 
 
 def first_difference(draft: Vocabulary, token: int) -> str:
-    """How that sentence tells the first id that differs."""
+    """The part of that sentence that names the first id that differs."""
     return f"the first is id {token}, {draft.pieces[token]!r} in the draft model"
 
 
 def difference(ours: Fingerprint, theirs: Fingerprint) -> str | None:
-    """How two fingerprints over the same ids rule out speaking in token ids; None when they are compatible.
+    """The difference that makes two fingerprints over the same ids incompatible; None if they are compatible.
 
-    Compatible means equal bytes for every ordinary token below the smaller size, and equal begin and end
-    ids. Other control tokens may differ: drafts of them are simply rejected.
+    Compatible means: equal bytes for every ordinary token below the smaller size, and equal begin and end ids. Other
+    control tokens may differ: the verifier rejects drafts of them. Raises ValueError for different numbers of ids.
     """
     if ours.below != theirs.below:
         raise ValueError(f"fingerprints over {ours.below} and {theirs.below} ids cannot be compared")

@@ -1,1 +1,1 @@
-"""What proposes draft tokens: a draft model, a lookup in the text, a program of the user's; one contract for all."""
+"""Drafters: a draft model, n-gram lookup in the text, or a user's own, behind one contract (`base`)."""

@@ -1,4 +1,4 @@
-"""What drafts: the one question that a draft model, a table or a test's junk can answer."""
+"""The contract of a drafter: to predict the next token behind continuations of the text."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -7,19 +7,20 @@ from speculation.drafts.tree import Prediction
 
 
 class Expansion(NamedTuple):
-    """What is expected behind each tail, and how many tokens the model read to know it."""
+    """The prediction for each tail, and how many tokens the model read for them."""
 
     predictions: list[Prediction]
     read: int
 
 
 class Drafter(Protocol):
-    """Whatever can guess: a model, a table, a test's junk. Used by one thread at a time."""
+    """Predicts tokens, for example by a model or a table. One thread at a time may use it."""
 
-    width: int  # tails that it can look beyond at once
+    width: int  # tails that one `expand` can handle
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        """The next token behind `text` and each of `tails` (1 to `width`, likeliest first), all in one step.
+        """Predict the next token behind `text` + tail for each of `tails`, in one step.
 
-        From call to call `text` may only grow. `runners_up`: name second choices, too.
+        `text`: the committed tokens; from call to call it may only grow. `tails`: 1 to `width` continuations of the
+        text, likeliest first. `runners_up`: predict second choices, too.
         """

@@ -1,9 +1,9 @@
-"""How a vocabulary is likely to write a text, told from its bytes alone: byte-pair merging by id.
+"""Tokenizes text for a vocabulary of which only the bytes are known: byte-pair merging in the order of ids.
 
-Who drafts for another vocabulary has its bytes, not its rules. But tokens were added in the order in which they were
-found worth merging, so the id of a merged pair is its priority; and what was never merged was kept apart by a pattern
-of words, numbers and spaces that is nearly the same everywhere. A text is written as its own tokenizer would in all but
-rare cases; where it is not, a draft falls, and nothing else happens.
+A drafter for another vocabulary knows the bytes of its tokens, but not its merge rules. BPE training adds tokens in the
+order of their merges, so the id of a merged pair is its priority. Tokens merge only within words, numbers and spaces,
+and nearly all vocabularies split these by the same pattern. The result equals that of the vocabulary's own tokenizer in
+all but rare cases. In these, the target rejects a draft token; nothing else happens.
 """
 
 import re
@@ -12,26 +12,26 @@ from functools import lru_cache
 from itertools import pairwise
 
 _LETTERS = r"[^\W\d_]"
-_LONGEST = 32  # signs of a word that are merged; longer ones are cut
+_LONGEST = 32  # characters of a word that are merged; longer words are cut
 
 
 class BytePairs:
-    """Writes texts in the tokens of a vocabulary. `pieces`: bytes of each ordinary token by id, each once."""
+    """Encodes texts in the tokens of a vocabulary. `pieces`: the bytes of each ordinary token, by id."""
 
     def __init__(self, pieces: Mapping[int, bytes]) -> None:
         self._ids: dict[bytes, int] = {}
-        for token in sorted(pieces, reverse=True):  # of equal ones, the lowest
+        for token in sorted(pieces, reverse=True):  # of tokens with equal bytes, the lowest id
             if pieces[token]:
                 self._ids[pieces[token]] = token
         self._words = _word_pattern([piece for piece in self._ids if piece.isdigit()])
         self._merged = lru_cache(maxsize=4096)(self._merge)
 
     def split(self, text: str) -> list[str]:
-        """Words, numbers, signs and spaces, none of which shares a token with the next."""
+        """Split `text` into words, numbers, punctuation and spaces, across which no token reaches."""
         return self._words.findall(text)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; bytes for which there is no token are left out."""
+        """The ids of `text`; bytes without a token are left out."""
         return [token for word in self.split(text) for part in self._parts(word) for token in self._merged(part)]
 
     def _parts(self, word: str) -> list[str]:
@@ -44,8 +44,8 @@ class BytePairs:
         if whole is not None:
             return (whole,)
         parts: list[bytes] = []
-        for sign in map(str.encode, word):  # a sign that has a token is nowhere written in bytes
-            parts += [sign] if sign in self._ids else [sign[at : at + 1] for at in range(len(sign))]
+        for char in map(str.encode, word):  # a character with a token of its own is never split into bytes
+            parts += [char] if char in self._ids else [char[at : at + 1] for at in range(len(char))]
         while True:
             ranked = ((self._ids.get(left + right), at) for at, (left, right) in enumerate(pairwise(parts)))
             best = min(((token, at) for token, at in ranked if token is not None), default=None)
@@ -56,7 +56,7 @@ class BytePairs:
 
 
 def _word_pattern(numbers: Sequence[bytes]) -> re.Pattern[str]:
-    """As Llama 3 and its successors split texts; a number is cut as long as the longest one that has a token."""
+    """The split pattern of Llama 3 and its successors; numbers are cut to the length of the longest number token."""
     digits = max((len(number) for number in numbers), default=1)
     return re.compile(
         rf"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\w]?{_LETTERS}+|_{_LETTERS}+|\d{{1,{min(digits, 3)}}}"

@@ -1,4 +1,4 @@
-"""What can go wrong with a drafter."""
+"""Errors of drafters."""
 
 
 class DrafterError(Exception):
@@ -10,4 +10,4 @@ class BadDrafter(DrafterError):
 
 
 class StrategyRefused(DrafterError):
-    """The strategy is not possible with what it was combined with."""
+    """The strategy is not possible with this drafter or these options."""

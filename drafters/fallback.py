@@ -1,4 +1,4 @@
-"""A draft model whose engine may fail: the text goes on by the target alone, and what happened is kept."""
+"""Handles the failure of a draft model's engine: the target continues the text alone, and the failure is recorded."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,14 +10,14 @@ from speculation.errors import SpecPairError
 
 
 class FallbackDrafter:
-    """A drafter for one text. Once its engine has failed, for whatever reason, it is sure of nothing.
+    """A drafter for one text. Once its engine has failed for any reason, all its predictions have confidence 0.
 
-    So drafts are no longer worth sending. Were some sent all the same, the target would reject them.
+    Drafts are then no longer worth sending. If some were sent all the same, the target would reject them.
     """
 
     def __init__(self, make: Callable[[], Drafter]) -> None:
-        """`make`: the drafter; it may fail, too."""
-        self.failure: str | None = None  # what the engine said
+        """`make` creates the drafter, which may fail, too. Raises SpecPairError and DrafterError of `make`."""
+        self.failure: str | None = None  # the engine's error
         self.width = 1
         self._drafter: Drafter | None = None
         try:
@@ -27,14 +27,14 @@ class FallbackDrafter:
             self._fail(error)
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        """As the drafter does it. Raises SpecPairError and DrafterError: then it is not the engine that failed."""
+        """The drafter's own expansion. Raises its SpecPairError and DrafterError: these are no engine failures."""
         if self._drafter is not None:
             try:
                 return self._drafter.expand(text, tails, runners_up)
             except Exception as error:
                 self._fail(error)
         unknown = [Prediction(0, 0.0, 1 if runners_up else None) for _ in tails]
-        return Expansion(unknown, len(tails) + 1)  # more than a step reads: no time of a step is learnt from it
+        return Expansion(unknown, len(tails) + 1)  # more tokens than a step reads, so that no step time is learnt
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, SpecPairError | DrafterError):

@@ -1,4 +1,4 @@
-"""A drafter without a model: it looks the latest tokens up in the text so far."""
+"""A drafter without a model: n-gram lookup of the last tokens in the text so far."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ NAME = "n-gram lookup"
 
 
 class NgramDrafter:
-    """Drafts what followed the last tokens when they stood in the text before."""
+    """If the last tokens occurred earlier in the text, drafts what followed them."""
 
     def __init__(self, width: int = 1) -> None:
         self.width = width
@@ -22,6 +22,6 @@ class NgramDrafter:
 
     def _predict(self, text: Sequence[int], tail: Sequence[int]) -> Prediction:
         found = self._index.predict(tail)
-        if found is None:  # something has to be named: it is not believed, and not sent
+        if found is None:  # a prediction needs a token; one of confidence 0 is never sent
             return Prediction(tail[-1] if tail else text[-1], 0.0)
         return found

@@ -1,7 +1,8 @@
-"""One engine for several users: each has rows of its own, and what they ask for at the same time is one pass.
+"""Shares one engine among several threads: each has slots of its own, and simultaneous calls run in one pass.
 
-Flat combining (Hendler et al., SPAA 2010): whoever finds the engine idle runs it, for all who wait by then, and hands
-it on to the first who came meanwhile. No thread of its own is needed, and nobody waits for somebody who does not call.
+Flat combining (Hendler et al., SPAA 2010): a thread that finds the engine idle becomes the leader. It runs a pass for
+all calls that wait, then hands the lead to the first call that arrived meanwhile. So the engine needs no thread of its
+own, and no thread waits for one that does not call.
 """
 
 import threading
@@ -28,14 +29,14 @@ from speculation.sampling.top_logits import TopLogits
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """What one thread waits for: entries of a pass, or something to do between passes."""
+    """A call of one thread: entries of a pass, or an action between passes."""
 
     batch: list[Entry]
-    wanted: Sequence[HeadOf] | None = None  # None: whole rows
-    do: Callable[[], object] | None = None
-    brought: list[Any] = field(default_factory=list)  # of each entry: logits, or heads where these are wanted
+    wanted: Sequence[HeadOf] | None = None  # None: whole rows of logits
+    action: Callable[[], object] | None = None
+    results: list[Any] = field(default_factory=list)  # per entry: logits, or top logits if `wanted`
     error: BaseException | None = None
-    leads: bool = False  # its thread runs the engine, for itself and others
+    leads: bool = False  # this call's thread runs the engine, for this call and others
     woken: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -43,8 +44,8 @@ class _Call:
         return sum(len(entry.tokens) for entry in self.batch)
 
 
-class _Whole:
-    """Fetches a whole row behind a head, at the latest before the pass that would overwrite it."""
+class _WholeRow:
+    """Fetches the whole row of logits of a TopLogits, at the latest before the pass that would overwrite the row."""
 
     __slots__ = ("__weakref__", "_error", "_fetch", "_row", "_shared")
 
@@ -54,43 +55,43 @@ class _Whole:
         self._error: BackendError | None = None
 
     def __call__(self) -> Logits:
-        if self._row is None:  # else it was kept before a pass of others, and need not wait for the next
+        if self._row is None:  # else an earlier pass made it fetch the row, and it need not wait for the engine
             self._shared.between_passes(self.keep)
         if self._row is None:
             raise EngineFailure(str(self._error or self._shared.failure))
         return self._row
 
     def keep(self) -> None:
-        """Fetch it, unless that was done. By whoever has the engine."""
+        """Fetch and store the row, once. Only the thread that runs the engine may call this."""
         if self._row is None and self._error is None:
             try:
                 self._row = self._fetch().copy()
-            except BackendError as error:  # for whoever asks for the row: nobody may
+            except BackendError as error:  # raised when the row is asked for, which may never happen
                 self._error = error
 
 
 class SharedEngine:
-    """Lends rows of an engine. From any thread; the engine itself is used by one thread at a time."""
+    """Lends slots of an engine to any threads; only one thread at a time uses the engine itself."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.failure: str | None = None  # why there will be no more passes, once that is so
+        self.failure: str | None = None  # the reason once no pass can run any more
         self._free = list(reversed(range(backend.rows)))
-        self._waiting: deque[_Call] = deque()  # in order of arrival; the first of them leads next
-        self._busy = False  # somebody leads, or was told to
-        self._lock = threading.Lock()  # over these; never held while the engine works
-        self._heads: list[ref[_Whole]] = []  # of the last pass: of those that are still held, rows may be wanted
+        self._waiting: deque[_Call] = deque()  # in order of arrival; the first one leads next
+        self._busy = False  # a call leads, or was told to lead
+        self._lock = threading.Lock()  # guards the three above; never held while the engine runs
+        self._lent: list[ref[_WholeRow]] = []  # of the last pass: a row may be wanted while its top logits are in use
 
     def view(self, rows: int = 1) -> "View":
-        """An engine of so many rows that are free. Raises OutOfRoom when there are fewer. Give it back by `close`."""
+        """An engine of `rows` free slots; its `close` gives them back. Raises OutOfRoom if fewer are free."""
         with self._lock:
             if not 1 <= rows <= len(self._free):
-                raise OutOfRoom(f"{rows} rows are wanted, {len(self._free)} of {self.backend.rows} are free")
+                raise OutOfRoom(f"{rows} slots are wanted, {len(self._free)} of {self.backend.rows} are free")
             numbers = [self._free.pop() for _ in range(rows)]
         return View(self, numbers)
 
     def take_back(self, numbers: Sequence[int]) -> None:
-        """Empty rows that were lent, and let others have them."""
+        """Empty slots that were lent, and make them free."""
 
         def empty() -> None:
             for number in numbers:
@@ -101,34 +102,34 @@ class SharedEngine:
             self._free.extend(numbers)
 
     def close(self) -> None:
-        """Free the model when the pass under way is over. Whoever still asks for one is told EngineLost."""
+        """Free the model after the pass in progress. Later passes raise EngineLost."""
 
         def close() -> None:
             self.failure = self.failure or "the engine was closed"
             self.backend.close()
 
-        self._run(_Call([], do=close))
+        self._run(_Call([], action=close))
 
     def extend(self, batch: list[Entry], wanted: Sequence[HeadOf] | None) -> list[Any]:
-        """Entries in a pass with those of others; of each its logits, or heads where these are wanted, to be kept.
+        """Run entries in a pass, with entries of others. Returns, per entry, logits or, if `wanted`, top logits.
 
-        Raises what the engine raises for the pass that these entries are part of.
+        The results stay valid after later passes. Raises what the engine raises for the pass.
         """
         call = _Call(batch, wanted)
         self._run(call)
-        return call.brought
+        return call.results
 
     def between_passes(self, do: Callable[[], object]) -> None:
-        """Do something with the engine while no pass runs; nothing where it is lost: then it holds nothing."""
+        """Call `do` while no pass runs. It is not called if the engine is lost, since the engine then holds nothing."""
 
         def unless_lost() -> None:
             if self.failure is None:
                 do()
 
-        self._run(_Call([], do=unless_lost))
+        self._run(_Call([], action=unless_lost))
 
     def _run(self, call: _Call) -> None:
-        """Have `call` done, by this thread or another."""
+        """Wait until `call` is done, by this thread or another. Raises the call's error."""
         with self._lock:
             self._waiting.append(call)
             if not self._busy:
@@ -136,7 +137,7 @@ class SharedEngine:
         if not call.leads:
             try:
                 call.woken.wait()
-            except BaseException:  # interrupted: others must not wait for this thread
+            except BaseException:  # interrupted: other threads must not wait for this one
                 self._withdraw(call)
                 raise
         if call.leads:
@@ -152,18 +153,18 @@ class SharedEngine:
                 self._hand_on()
 
     def _lead(self) -> None:
-        """Run what waits: something to do, or as much as one pass takes."""
+        """Run the first waiting action, or as many waiting entries as one pass takes."""
         with self._lock:
-            own, *others = calls = self._take()
+            first, *others = calls = self._take()
         try:
-            if own.do is not None:
-                own.do()
+            if first.action is not None:
+                first.action()
             else:
                 self._pass(calls)
-        except BaseException as error:  # whatever it is, the others must not wait for ever
-            own.error = error
+        except BaseException as error:  # any type: the other threads must not wait forever
+            first.error = error
             for call in others:
-                call.error = _for_another(error)
+                call.error = _copy_of(error)
             if isinstance(error, EngineLost):
                 self.failure = self.failure or str(error)
         with self._lock:
@@ -172,12 +173,12 @@ class SharedEngine:
             call.woken.set()
 
     def _take(self) -> list[_Call]:
-        """The first that waits, and what goes into one pass with it, in order of arrival."""
+        """Take the first waiting call, and those that fit into one pass with it, in order of arrival."""
         first = self._waiting.popleft()
         taken, room = [first], self.backend.max_batch_tokens - first.tokens
-        if first.do is None:
+        if first.action is None:
             for call in list(self._waiting):
-                same = call.do is None and (call.wanted is None) == (first.wanted is None)
+                same = call.action is None and (call.wanted is None) == (first.wanted is None)
                 if same and call.tokens <= room:
                     self._waiting.remove(call)
                     taken.append(call)
@@ -185,7 +186,7 @@ class SharedEngine:
         return taken
 
     def _hand_on(self) -> None:
-        """Have the first that waits lead, if anybody does. With the lock held."""
+        """Make the first waiting call lead, if there is one. The lock must be held."""
         self._busy = bool(self._waiting)
         if self._busy:
             self._waiting[0].leads = True
@@ -194,38 +195,38 @@ class SharedEngine:
     def _pass(self, calls: Sequence[_Call]) -> None:
         if self.failure is not None:
             raise EngineLost(self.failure)
-        for held in self._heads:
-            whole = held()
+        for reference in self._lent:
+            whole = reference()
             if whole is not None:
                 whole.keep()
-        self._heads = []
+        self._lent = []
         batch = [entry for call in calls for entry in call.batch]
         wanted = [each for call in calls for each in call.wanted or ()]
-        # The engine's arrays hold until the next pass, which may be anybody's: what is lent is a copy.
-        brought: list[Any]
+        # The engine's arrays are valid until the next pass, which may be another thread's: so each call gets a copy.
+        results: list[Any]
         if wanted:
-            brought = [[self._lend(head) for head in heads] for heads in self.backend.heads(batch, wanted)]
+            results = [[self._lend(top) for top in rows] for rows in self.backend.heads(batch, wanted)]
         else:
-            brought = [rows.copy() for rows in self.backend.extend(batch)]
-        parts = iter(brought)
+            results = [rows.copy() for rows in self.backend.extend(batch)]
+        parts = iter(results)
         for call in calls:
-            call.brought = list(islice(parts, len(call.batch)))
+            call.results = list(islice(parts, len(call.batch)))
 
-    def _lend(self, head: object) -> TopLogits:
-        assert isinstance(head, TopLogits), "an engine that has heads gives such"
-        head.full = whole = _Whole(self, head.full)
-        self._heads.append(ref(whole))
-        return head
+    def _lend(self, top: object) -> TopLogits:
+        assert isinstance(top, TopLogits), "an engine with has_heads returns top logits"
+        top.full = whole = _WholeRow(self, top.full)
+        self._lent.append(ref(whole))
+        return top
 
 
 class View(Backend):
-    """Rows of a shared engine, as an engine of their own. Used by one thread at a time.
+    """Slots of a shared engine, as an engine of its own. One thread at a time may use it.
 
-    What a pass brought is valid until the next pass of this view, whatever others do.
+    The results of a pass are valid until the next pass of this view, whatever other threads do.
     """
 
     def __init__(self, shared: SharedEngine, numbers: Sequence[int]) -> None:
-        """`numbers`: of the engine's rows, which are empty and nobody else's."""
+        """`numbers`: slots of the engine, which are empty and lent to no other view."""
         engine = shared.backend
         self.name, self.model_name, self.vocabulary = engine.name, engine.model_name, engine.vocabulary
         self.rows, self.context_length = len(numbers), engine.context_length
@@ -236,31 +237,32 @@ class View(Backend):
         super().__init__()
 
     def close(self) -> None:
-        """Give the rows back."""
+        """Give the slots back."""
         numbers, self._numbers = self._numbers, []
         if numbers:
             self._shared.take_back(numbers)
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        return self._shared.extend(self._there(batch), None)
+        return self._shared.extend(self._in_engine(batch), None)
 
     def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
-        return self._shared.extend(self._there(batch), wanted)
+        return self._shared.extend(self._in_engine(batch), wanted)
 
-    def _there(self, batch: Sequence[Entry]) -> list[Entry]:
+    def _in_engine(self, batch: Sequence[Entry]) -> list[Entry]:
+        """`batch` with the engine's numbers of the slots."""
         return [entry._replace(row=self._numbers[entry.row]) for entry in batch]
 
     def _copy(self, source: int, destination: int, length: int) -> None:
-        there, other = self._numbers[source], self._numbers[destination]
-        self._shared.between_passes(lambda: self._shared.backend.copy(there, other, length))
+        first, second = self._numbers[source], self._numbers[destination]
+        self._shared.between_passes(lambda: self._shared.backend.copy(first, second, length))
 
     def _release(self, row: int) -> None:
         number = self._numbers[row]
         self._shared.between_passes(lambda: self._shared.backend.release(number))
 
 
-def _for_another(error: BaseException) -> BackendError:
-    """The same error for another thread: one that two raise would tell a traceback of both."""
+def _copy_of(error: BaseException) -> BackendError:
+    """A copy of the error for another thread: if two threads raised one object, its traceback would mix both."""
     if isinstance(error, BackendError):
         return type(error)(str(error))
-    return EngineFailure(f"a pass that was shared failed: {first_line(error)}")
+    return EngineFailure(f"a shared pass failed: {first_line(error)}")

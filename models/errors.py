@@ -1,8 +1,8 @@
-"""What can go wrong with a model file, as one type."""
+"""The error of all tools for model files."""
 
 
 class ExportError(Exception):
     """A model could not be read, transformed or written.
 
-    The message is one plain sentence for the person at the terminal: what was wrong, where, and what to do about it.
+    The message is one plain sentence for the user: what was wrong, where, and what to do.
     """

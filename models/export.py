@@ -1,4 +1,4 @@
-"""Write GGUF files: from a Hugging Face folder, or from a GGUF file in another precision or with more layers.
+"""Writes GGUF files: from a Hugging Face folder, or from a GGUF file in another precision or with more layers.
 
     python -m models.export out/target target.gguf --type q8_0
     python -m models.export target.gguf heavy.gguf --pad-layers 24 --pad-width 16
@@ -33,18 +33,17 @@ def export_hf(
 ) -> None:
     """Write the Llama model of a Hugging Face folder as GGUF with matrices of type ``kind``.
 
-    With ``pad`` idle layers more and all layers ``width`` times as wide, see ``pad_layers``.
-
-    Raises ExportError when the folder is no such model, the kind unknown, or the destination not writable.
+    ``pad`` and ``width`` add idle layers and neurons as in ``pad_layers``. Raises ExportError if the folder is no such
+    model, the kind is unknown, or the destination is not writable.
     """
     model = read_huggingface(folder, name=name, license_id=license_id, description=description)
     write_gguf(widened(padded(quantised(model, kind), pad), width), destination)
 
 
 def convert_gguf(source: Path, destination: Path, *, kind: str | None = None, pad: int = 0, width: int = 1) -> None:
-    """Write a GGUF model again, requantised to ``kind`` unless that is None, padded as ``pad_layers`` does.
+    """Write a GGUF model again: requantised to ``kind`` unless that is None, and padded as in ``pad_layers``.
 
-    Raises ExportError as ``pad_layers`` does, and for a source too coarse to requantise.
+    Raises ExportError as ``pad_layers`` does, and for a source that is too coarse to requantise.
     """
     model = read_gguf(source)
     if destination.exists() and destination.samefile(source):
@@ -55,12 +54,11 @@ def convert_gguf(source: Path, destination: Path, *, kind: str | None = None, pa
 
 
 def pad_layers(source: Path, destination: Path, layers: int, width: int = 1) -> None:
-    """Write the model of ``source`` with ``layers`` more layers that change nothing but the cost of a step.
+    """Write the model of ``source`` with ``layers`` more layers and the MLP of every layer ``width`` times as wide.
 
-    And with the MLP of every layer ``width`` times as wide, which changes nothing else either.
-
-    The destination appears whole or not at all, and an existing file is replaced. Raises ExportError for a missing or
-    damaged source, more than 512 layers in all, or an architecture whose layers are not known.
+    Both change the cost of a step, but not the output. The destination appears complete or not at all; an existing file
+    is replaced. Raises ExportError for a missing or damaged source, more than 512 layers in all, or an unsupported
+    architecture.
     """
     convert_gguf(source, destination, pad=layers, width=width)
 
@@ -84,14 +82,14 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=0,
         metavar="N",
-        help=f"add N layers that cost time and memory but leave the output the same (at most {MAX_LAYERS} in all)",
+        help=f"add N layers that cost time and memory but do not change the output (at most {MAX_LAYERS} in all)",
     )
     parser.add_argument(
         "--pad-width",
         type=int,
         default=1,
         metavar="N",
-        help="make the MLP of every layer N times as wide, which costs and changes nothing else either",
+        help="make the MLP of every layer N times as wide, which costs time and memory but does not change the output",
     )
     parser.add_argument("--name", help="name of the model, for a folder (default: the folder's name)")
     parser.add_argument("--license", dest="license_id", help="licence of the weights, for a folder: an SPDX identifier")

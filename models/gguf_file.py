@@ -1,7 +1,7 @@
-"""A GGUF file as a value: read whole, transformed elsewhere, written whole.
+"""Reads a GGUF file into a value and writes such a value to a file.
 
-The ``gguf`` package knows the format; this module adds what a tool for people needs: plain errors, and writing under a
-temporary name so that a reader never meets half a file. Tensor data of a file that was read stays on disk, mapped.
+The ``gguf`` package implements the format. This module adds plain errors, and writes under a temporary name, so that a
+reader never sees an incomplete file. Tensor data of a file that was read stays on disk, memory-mapped.
 """
 
 import os
@@ -47,13 +47,13 @@ class Gguf:
     tensors: Sequence[Tensor]
 
     def get(self, key: str) -> Any:
-        """The value of an architecture's own key, such as ``block_count``, or None."""
+        """The value of a key under the architecture's name, such as ``block_count``, or None."""
         field = self.fields.get(f"{self.architecture}.{key}")
         return None if field is None else field.value
 
     @property
     def layers(self) -> int:
-        """How many layers the file declares."""
+        """The number of layers that the file declares. Raises ExportError if it declares none."""
         count = self.get("block_count")
         if not isinstance(count, int):
             raise ExportError(f"the model declares no {self.architecture}.block_count: it is not a language model")
@@ -61,7 +61,7 @@ class Gguf:
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether the path is a file that begins as a GGUF file does."""
+    """Whether the path is a file with GGUF's magic number."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -69,7 +69,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def read_gguf(path: Path) -> Gguf:
-    """Read metadata and map the tensors. Raises ExportError for anything that is not a whole GGUF file."""
+    """Read the metadata and map the tensors. Raises ExportError for anything but a complete GGUF file."""
     if not path.exists():
         raise ExportError(f"{path} does not exist: give a folder or a GGUF file")
     if not is_gguf(path):
@@ -79,7 +79,7 @@ def read_gguf(path: Path) -> Gguf:
         fields = {
             name: Field(field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
             for name, field in reader.fields.items()
-            if not name.startswith("GGUF.")  # the reader's own view of the header
+            if not name.startswith("GGUF.")  # added by the reader for the header
         }
         tensors = [Tensor(tensor.name, tensor.data, tensor.tensor_type) for tensor in reader.tensors]
     except (ValueError, IndexError, KeyError, OSError) as error:
@@ -93,7 +93,7 @@ def read_gguf(path: Path) -> Gguf:
 
 
 def write_gguf(model: Gguf, destination: Path) -> None:
-    """Write the model under a temporary name beside the destination, then move it there in one step."""
+    """Write the model under a temporary name, then rename it to the destination. Raises ExportError."""
     if not destination.parent.is_dir():
         raise ExportError(f"the folder {destination.parent} does not exist: create it first")
     if destination.is_dir():

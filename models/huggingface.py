@@ -1,8 +1,8 @@
-"""A Llama model in Hugging Face layout, read as a GGUF value.
+"""Reads a Llama model in Hugging Face layout into a GGUF value.
 
-Only what ``models.training.train`` writes and its close relatives: architecture Llama, plain RoPE, one safetensors
-file, and a byte-level BPE with the Llama 3 split pattern. For anything else the error points to llama.cpp's own
-converter, which knows every family; this one exists because it needs neither PyTorch nor transformers.
+Supports only what ``models.training.train`` writes and similar models: architecture Llama, plain RoPE, one safetensors
+file, and a byte-level BPE with the Llama 3 split pattern. For other models the error names llama.cpp's converter, which
+supports every family; this one exists because it needs neither PyTorch nor transformers.
 """
 
 import json
@@ -18,7 +18,7 @@ from models.errors import ExportError
 from models.gguf_file import Field, Gguf, Tensor
 from models.tensor_file import read_tensors
 
-# Llama 3's split pattern. llama.cpp has it built in under the name "llama-bpe"; the file only carries the name.
+# Llama 3's split pattern. llama.cpp has it built in under the name "llama-bpe"; a GGUF file stores only the name.
 SPLIT_PATTERN: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -39,9 +39,9 @@ _NAMES: Final = {
 
 
 def read_huggingface(folder: Path, *, name: str | None, license_id: str | None, description: str | None) -> Gguf:
-    """Return the model of the folder with float32 tensors. Raises ExportError for what cannot be converted.
+    """Return the model of the folder with float32 tensors. Raises ExportError if it cannot be converted.
 
-    ``tokenizer.json`` may lie in the folder or, where a pair shares one, in its parent.
+    ``tokenizer.json`` may be in the folder or, where a model pair shares it, in the folder's parent.
     """
     config = _json(folder / "config.json")
     _check(config, folder)
@@ -74,7 +74,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _rope(config: dict[str, Any]) -> dict[str, Any]:
-    """RoPE settings, from either of the two places where transformers has kept them."""
+    """The RoPE settings, from either of the two entries where versions of transformers store them."""
     return config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10_000.0)}
 
 
@@ -129,11 +129,11 @@ def _tensors(config: dict[str, Any], weights: dict[str, NDArray[np.float32]], fo
         for source, part in _NAMES.items():
             tensor = take(f"model.layers.{index}.{source}.weight", f"blk.{index}.{part}.weight", shapes[part])
             if part in ("attn_q", "attn_k"):
-                turned = _interleaved(tensor.data, heads if part == "attn_q" else kv_heads)
-                tensor = Tensor(tensor.name, turned, tensor.kind)
+                reordered = _interleaved(tensor.data, heads if part == "attn_q" else kv_heads)
+                tensor = Tensor(tensor.name, reordered, tensor.kind)
             yield tensor
     yield take("model.norm.weight", "output_norm.weight", (hidden,))
-    if not config.get("tie_word_embeddings"):  # without output.weight llama.cpp takes the embeddings
+    if not config.get("tie_word_embeddings"):  # without output.weight, llama.cpp uses the embeddings
         yield take("lm_head.weight", "output.weight", embeddings)
 
 
@@ -184,9 +184,9 @@ def _vocabulary(tokenizer: dict[str, Any], config: dict[str, Any], path: Path) -
     if not isinstance(model, dict) or model.get("type") != "BPE" or model.get("byte_fallback"):
         raise ExportError(f"{path} is no byte-level BPE: {_ELSEWHERE}")
     if _patterns(tokenizer.get("pre_tokenizer")) != [SPLIT_PATTERN] or tokenizer.get("normalizer"):
-        raise ExportError(f"{path} splits text otherwise than Llama 3 does: {_ELSEWHERE}")
+        raise ExportError(f"{path} does not split text as Llama 3 does: {_ELSEWHERE}")
     size = int(config["vocab_size"])
-    tokens = [f"[PAD{index}]" for index in range(size)]  # ids that the tokenizer leaves free
+    tokens = [f"[PAD{index}]" for index in range(size)]  # names of ids that the tokenizer does not use
     types = [int(TokenType.UNUSED)] * size
     try:
         for text, index in model["vocab"].items():
@@ -202,8 +202,8 @@ def _vocabulary(tokenizer: dict[str, Any], config: dict[str, Any], path: Path) -
         raise ExportError(f"config.json gives no single usable id for {', '.join(bad)}")
     return {
         "tokenizer.ggml.model": _text("gpt2"),
-        # This takes a word that is itself in the vocabulary whole, without merging. A BPE that was trained on such
-        # words reaches the same by its merges.
+        # With this pattern, llama.cpp encodes a word that is in the vocabulary as that token, without merging. A BPE
+        # trained on such words reaches the same token by its merges.
         "tokenizer.ggml.pre": _text("llama-bpe"),
         "tokenizer.ggml.tokens": _list(tokens, GGUFValueType.STRING),
         "tokenizer.ggml.token_type": _list(types, GGUFValueType.INT32),

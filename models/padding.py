@@ -1,4 +1,4 @@
-"""A model that costs more and computes the same: layers and neurons that add nothing."""
+"""Pads a model with idle layers and neurons: a step costs more, the output stays the same."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from gguf import GGUFValueType
 from models.errors import ExportError
 from models.gguf_file import Field, Gguf, Tensor
 
-MAX_LAYERS: Final = 512  # LLAMA_MAX_LAYERS: llama.cpp ends the process, rather than the load, beyond it
+MAX_LAYERS: Final = 512  # LLAMA_MAX_LAYERS: with more, llama.cpp aborts the process
 
 _PADDABLE: Final = ("llama", "qwen2", "qwen3")  # a layer is: x += attention(norm(x)); x += mlp(norm(x))
 _OUTPUTS: Final = ("attn_output", "ffn_down")
@@ -24,11 +24,11 @@ _PAD_WIDTH: Final = "specpair.pad_width"
 def padded(model: Gguf, layers: int) -> Gguf:
     """Return the model with ``layers`` more layers that add nothing to the residual stream.
 
-    Each copies the weights of an existing layer, in turn, except that the two projections that write to the residual
-    stream are zero. So the function computed is the same, to the bit, while the time and the memory traffic per token
-    grow as they would in a deeper model: every added layer has its own bytes in the file and its own KV cache.
+    Each added layer copies the weights of an existing layer, in turn, but its two projections into the residual stream
+    are zero. So the output is the same to the bit, while time and memory traffic per token grow as in a deeper model:
+    every added layer has its own bytes in the file and its own KV cache.
 
-    Raises ExportError for a negative count, more than 512 layers in all, or an architecture with other layers.
+    Raises ExportError for a negative count, more than 512 layers in all, or an unsupported architecture.
     """
     if layers < 0:
         raise ExportError(f"cannot add {layers} layers: give a number from 0 up")
@@ -45,12 +45,12 @@ def padded(model: Gguf, layers: int) -> Gguf:
 
 
 def widened(model: Gguf, times: int) -> Gguf:
-    """Return the model with the MLP of every layer ``times`` as wide, the further neurons idle.
+    """Return the model with the MLP of every layer ``times`` times as wide; the added neurons are idle.
 
-    They copy the input weights of the others, and their output weights are zero: so the function computed is the same,
-    to the bit, while the layers cost what those of a larger model do.
+    They copy the input weights of existing neurons, and their output weights are zero. So the output is the same to the
+    bit, while the layers cost as much as those of a larger model.
 
-    Raises ExportError for a factor below one, or an architecture with other layers.
+    Raises ExportError for a factor below one, or an unsupported architecture.
     """
     if times < 1:
         raise ExportError(f"cannot make the layers {times} times as wide: give a number from 1 up")
@@ -61,7 +61,7 @@ def widened(model: Gguf, times: int) -> Gguf:
 
 
 def _layers(model: Gguf) -> list[list[tuple[str, Tensor]]]:
-    """The parts of each layer by name. Raises ExportError where a layer is not of the known form."""
+    """The tensors of each layer, by name. Raises ExportError for a layer of an unsupported form."""
     if model.architecture not in _PADDABLE:
         raise ExportError(f"cannot pad a {model.architecture} model: only {', '.join(_PADDABLE)} have known layers")
     layers: list[list[tuple[str, Tensor]]] = [[] for _ in range(model.layers)]
@@ -77,9 +77,9 @@ def _layers(model: Gguf) -> list[list[tuple[str, Tensor]]]:
 
 def _copy(parts: list[tuple[str, Tensor]], index: int) -> Iterator[Tensor]:
     for part, tensor in parts:
-        # Zero bytes are zero weights in every GGML type: a block of them has scale zero.
-        silent = part.split(".")[0] in _OUTPUTS
-        data = np.zeros(tensor.data.shape, tensor.data.dtype) if silent else tensor.data
+        # Zero bytes are zero weights in every GGML type: a block of zero bytes has scale zero.
+        is_output = part.split(".")[0] in _OUTPUTS
+        data = np.zeros(tensor.data.shape, tensor.data.dtype) if is_output else tensor.data
         yield Tensor(f"blk.{index}.{part}", data, tensor.kind)
 
 
@@ -105,14 +105,14 @@ def _wider(tensor: Tensor, times: int) -> Tensor:
     data = tensor.data
     if part in _NEURONS:  # (neurons, inputs), or (neurons) for a bias
         return replace(tensor, data=np.concatenate([data] * times))
-    if part == "ffn_down" and what == "weight":  # (outputs, neurons); a row is whole blocks
+    if part == "ffn_down" and what == "weight":  # (outputs, neurons); a row consists of whole blocks
         idle = np.zeros((data.shape[0], data.shape[1] * (times - 1)), data.dtype)
         return replace(tensor, data=np.concatenate([data, idle], axis=1))
     return tensor
 
 
 def _wide(model: Gguf, times: int) -> Iterator[tuple[str, Field]]:
-    """The metadata for layers ``times`` as wide."""
+    """The metadata for layers ``times`` times as wide."""
     earlier = model.fields.get(_PAD_WIDTH)
     for name, field in model.fields.items():
         value: Any = field.value

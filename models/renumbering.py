@@ -1,7 +1,7 @@
-"""A model with another vocabulary made of one we have: other ids for the same tokens, or fewer tokens.
+"""Makes a model with another vocabulary from an existing one: other ids for the same tokens, or fewer tokens.
 
-It stands in for a model of another family: its ids mean something else, and with fewer tokens it writes texts in other
-pieces than it was trained on, which a real one would not have to bear.
+The result stands in for a model of another family: its ids mean other tokens. With fewer tokens it also tokenizes texts
+differently than in its training, which is worse than for a real model.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ _TOKENS = "tokenizer.ggml."
 
 
 def renumbered(source: Path, destination: Path, *, size: int | None = None, seed: int = 1) -> None:
-    """Write the byte-level model of `source` with its first `size` tokens (all): all but 258 of them in new places."""
+    """Write the byte-level model of `source` with its first `size` tokens (None: all), all but 258 under new ids."""
     model = read_gguf(source)
     count = len(model.fields[_TOKENS + "tokens"].value)
-    first = 258  # begin, end and the bytes: what every text can be written with
+    first = 258  # begin, end and the bytes, by which every text can be encoded
     others = np.random.default_rng(seed).permutation(np.arange(first, size or count)).tolist()
     write_gguf(_with_tokens(model, [*range(first), *others]), destination)
 
 
 def _with_tokens(model: Gguf, keep: Sequence[int]) -> Gguf:
-    """`keep[new]` is the old id of each token; merges that need others are dropped."""
+    """The model with the tokens `keep`: `keep[new]` is a token's old id. Merges that need other tokens are dropped."""
     fields = dict(model.fields)
 
     def change(name: str, value: list[object]) -> None:

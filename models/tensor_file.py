@@ -1,8 +1,8 @@
-"""Read and write safetensors files with NumPy alone.
+"""Reads and writes safetensors files with NumPy alone.
 
 The format is an eight-byte little-endian length, a JSON header of that length (per tensor: dtype, shape and the byte
-range) and the raw bytes (https://huggingface.co/docs/safetensors). That is little enough to do without a dependency,
-and it gives bfloat16, for which NumPy has no type, as float32.
+range) and the raw bytes (https://huggingface.co/docs/safetensors). That is simple enough without a dependency.
+bfloat16, for which NumPy has no type, is read as float32.
 """
 
 import json
@@ -21,7 +21,7 @@ _DTYPES: Final = {"F16": "<f2", "F32": "<f4", "BF16": "<u2"}
 def read_tensors(path: Path) -> dict[str, NDArray[np.float32]]:
     """Return every tensor of the file as float32.
 
-    Raises ExportError when the file is missing, damaged, or holds anything but F16, BF16 and F32.
+    Raises ExportError if the file is missing, damaged, or holds other types than F16, BF16 and F32.
     """
     try:
         content = path.read_bytes()
@@ -43,7 +43,7 @@ def write_tensors(path: Path, tensors: Mapping[str, NDArray[np.float16]]) -> Non
         header[name] = {"dtype": "F16", "shape": list(data.shape), "data_offsets": [offset, offset + data.nbytes]}
         offset += data.nbytes
     encoded = json.dumps(header).encode()
-    encoded += b" " * (-len(encoded) % 8)  # readers that map the file want the data aligned
+    encoded += b" " * (-len(encoded) % 8)  # aligns the data for readers that map the file
     with path.open("wb") as out:
         out.write(len(encoded).to_bytes(8, "little") + encoded)
         for _, data in sorted(tensors.items()):

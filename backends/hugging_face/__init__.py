@@ -1,1 +1,1 @@
-"""Model folders in Hugging Face layout, as several engines read them."""
+"""Readers of model folders in Hugging Face layout, shared by several engines."""

@@ -1,4 +1,4 @@
-"""A model folder in Hugging Face layout: what it must hold, its name and its JSON, without any library for models."""
+"""Checks a model folder in Hugging Face layout and reads its name and JSON files, without any model library."""
 
 import json
 import os
@@ -14,13 +14,13 @@ FOLDER = "a folder in Hugging Face layout"
 def check_folder(
     path: Path | None, engine: str, *, reads: str = FOLDER, weights: Sequence[str] = ("*.safetensors",)
 ) -> Path:
-    """`path` if it is a model folder: libraries say little of others. Raises ModelLoadError.
+    """Return `path` if it is a model folder. Raises ModelLoadError, since libraries' own errors say little.
 
     `reads`: what the engine can read, in words. `weights`: patterns, one of which a file in the folder must match.
     """
     if path is None:
         raise ModelLoadError(f"the {engine} backend needs a model: {reads}")
-    if not os.path.exists(path):  # unlike Path's, it bears with names that no file can have
+    if not os.path.exists(path):  # unlike Path.exists, it accepts names that no file can have
         raise ModelLoadError(f"no such model: {path}: the {engine} backend reads {reads}")
     if not path.is_dir():
         raise ModelLoadError(f"{path} is a file: the {engine} backend reads {reads}")
@@ -34,12 +34,12 @@ def check_folder(
 
 
 def model_name(path: Path) -> str:
-    """What to call the model of a file or folder: config.json may name another, that it was made from."""
+    """The name of the file or folder: config.json may name another model, from which this one was made."""
     return path.stem if path.is_file() else path.resolve().name
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file that a model folder may have or not. Raises ModelLoadError for one that cannot be read."""
+    """The JSON object of an optional file; empty if there is no such file. Raises ModelLoadError for a bad one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

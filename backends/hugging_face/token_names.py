@@ -1,7 +1,7 @@
-"""What tokens are for, by their names: rules of llama.cpp, which both ends have to agree with.
+"""Classes of special tokens by their names, by the same rules as in llama.cpp.
 
-A GGUF file and a `tokenizer.json` do not say all that llama.cpp knows of a token: it recognises many by their text. A
-vocabulary read without it follows the same rules here, so that the two prove equal.
+llama.cpp recognises many special tokens by their text alone, because GGUF files and `tokenizer.json` do not mark them
+all. A vocabulary that is read without llama.cpp follows the same rules here, so that both have equal fingerprints.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _GAPS = {
     *("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>"),
     *("<|prefix|>", "<|suffix|>", "<|middle|>"),
 }
-_SHOWN = {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"}  # text that the reader is to see
+_SHOWN = {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"}  # shown as text to the reader
 _CALLS = (
     {"<|return|>", "<|call|>"},
     {"<|call|>", "<|flush|>"},
@@ -33,13 +33,13 @@ _ALSO_CONTROL = {"<pad>", "<mask>", "<2mass>", "[@BOS@]"}
 
 
 def looks_special(name: str) -> bool:
-    """Whether an added token is for control although its tokenizer does not say so."""
+    """Whether an added token is a control token although its tokenizer does not mark it as special."""
     around = (("<|", "|>"), ("<｜", "｜>"), ("<unused", ">"))
     return name in _ALSO_CONTROL or any(name.startswith(left) and name.endswith(right) for left, right in around)
 
 
 def controls(ids: Mapping[str, int]) -> set[int]:
-    """Ids that are for control because of their names, whatever their tokenizer says."""
+    """Ids that are control tokens because of their names, whatever their tokenizer says."""
     named = (_END_OF_TEXT | _AROUND_FILES | _GAPS) - _not_ends(ids)
     return {ids[name] for name in named if name in ids}
 
@@ -50,12 +50,12 @@ def shown(ids: Mapping[str, int]) -> set[int]:
 
 
 def ends(ids: Mapping[str, int]) -> set[int]:
-    """Ids behind which nothing more is to be written, by their names."""
+    """Ids that end a text because of their names."""
     return {ids[name] for name in (_END_OF_TEXT | _AROUND_FILES) - _not_ends(ids) if name in ids}
 
 
 def _not_ends(ids: Mapping[str, int]) -> set[str]:
-    """Names that end a text elsewhere, but not beside some others."""
+    """Names that end a text in other vocabularies, but not in one that also has certain other tokens."""
     names = set()
     if any(calls <= ids.keys() for calls in _CALLS):
         names.add("<|end|>")

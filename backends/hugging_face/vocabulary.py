@@ -1,7 +1,7 @@
 """The vocabulary of a model folder in Hugging Face layout, read from its `tokenizer.json`.
 
-Its bytes, classes, begin and end ids are those that llama.cpp reads from a GGUF file of the same model, so that a
-drafter on one engine proves equal to a verifier on another.
+Its bytes, classes, begin and end ids equal those that llama.cpp reads from a GGUF file of the same model, so that a
+drafter on one engine has the fingerprint of a verifier on another.
 """
 
 import json
@@ -22,7 +22,7 @@ _SPACE = "▁"  # how SentencePiece writes a space
 
 
 class HfVocabulary(Vocabulary):
-    """Pieces, classes and end ids are read once; encoding goes through `tokenizers`."""
+    """Reads pieces, classes and end ids once; encodes through `tokenizers`."""
 
     def __init__(
         self,
@@ -33,10 +33,11 @@ class HfVocabulary(Vocabulary):
         ends: frozenset[int],
         adds_begin: bool | None = None,
     ) -> None:
-        """`text` of a tokenizer.json. `size`: of the embedding table, ids beyond the tokenizer's are unused.
+        """`text`: of a tokenizer.json. `size`: of the embedding table; ids beyond the tokenizer's are unused.
 
-        `ends`: those the model states, to which the names of tokens may add. `adds_begin`: whether a prompt starts with
-        the begin token; None: as the tokenizer does it, or always where it does not say.
+        `ends`: end ids that the model states; more may follow from the names of tokens. `adds_begin`: whether a prompt
+        starts with the begin token; None: as the tokenizer does it, or always if it does not say. Raises
+        ModelLoadError.
         """
         content = json.loads(text)
         added = {each["id"]: each for each in content.get("added_tokens", ())}
@@ -54,11 +55,11 @@ class HfVocabulary(Vocabulary):
             pieces[token] = _literal(name, kinds[token]) if literal else to_bytes(name)
         stated = frozenset(token for token in ends if 0 <= token < size)
         super().__init__(pieces, kinds, begin, stated | token_names.ends(ids))
-        for each in content.get("added_tokens", ()):  # of our classes, which are not always the tokenizer's
+        for each in content.get("added_tokens", ()):  # mark our control tokens, which may differ from the tokenizer's
             each["special"] = kinds[each["id"]] != Kind.ORDINARY
         self._plain = Tokenizer.from_str(json.dumps(content))
         self._parsing = Tokenizer.from_str(json.dumps(content))
-        self._plain.encode_special_tokens = True  # spelled out in a text, they are text
+        self._plain.encode_special_tokens = True  # control tokens spelled out in a text are encoded as text
         self._adds_begin = _adds_begin(self._parsing, content, begin) if adds_begin is None else adds_begin
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
@@ -68,9 +69,10 @@ class HfVocabulary(Vocabulary):
 
 
 def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
-    """The vocabulary of the model in `folder`; `size`: rows of its embedding table.
+    """The vocabulary of the model in `folder`; `size`: ids in its embedding table.
 
-    `tokenizer.json` may lie in the folder or, where a pair shares one, in its parent. Raises ModelLoadError.
+    `tokenizer.json` may be in the folder or, where a model pair shares it, in the folder's parent. Raises
+    ModelLoadError.
     """
     path = folder / "tokenizer.json"
     if not path.is_file():
@@ -99,7 +101,7 @@ def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
 
 
 def read_chat_template(folder: Path) -> str | None:
-    """The chat template of the model in `folder`, if it has one. Raises ModelLoadError."""
+    """The chat template of the model in `folder`; None without one. Raises ModelLoadError."""
     beside = folder / "chat_template.jinja"
     if beside.is_file():
         try:
@@ -107,14 +109,14 @@ def read_chat_template(folder: Path) -> str | None:
         except (OSError, UnicodeDecodeError) as error:
             raise ModelLoadError(f"{beside} cannot be read: {error}") from None
     template = read_json(folder / "tokenizer_config.json").get("chat_template")
-    if isinstance(template, list):  # several, by name
+    if isinstance(template, list):  # several templates, each with a name
         named = [each for each in template if isinstance(each, dict) and each.get("name") == "default"]
         template = named[0].get("template") if named else None
     return template if isinstance(template, str) else None
 
 
 def _ids(field: str, stated: object) -> list[int]:
-    """Ids that a configuration states: one, several or none. Raises ModelLoadError for what is no id."""
+    """The ids that a configuration states: one, several or none. Raises ModelLoadError for a value that is no id."""
     ids: list[Any] = stated if isinstance(stated, list) else [] if stated is None else [stated]
     if not all(isinstance(each, int) for each in ids):
         raise ModelLoadError(f"{field} is {json.dumps(stated)}: a token id, or a list of ids, is expected there")
@@ -134,18 +136,18 @@ def _kinds(ids: Mapping[str, int], added: Mapping[int, Mapping[str, Any]], size:
 
 
 def _literal(name: str, kind: Kind) -> bytes:
-    """Bytes of a token that is spelled as it stands."""
+    """The bytes of an added or control token, whose name is its literal text."""
     return (name.replace(_SPACE, " ") if kind == Kind.ORDINARY else name).encode()
 
 
 def _piece_reader(content: Mapping[str, Any]) -> Callable[[str], bytes]:
-    """How the names of this tokenizer's ordinary tokens spell bytes. Raises ModelLoadError where that is not known."""
+    """A function from the name of an ordinary token to its bytes. Raises ModelLoadError for an unsupported type."""
     model = content["model"]
     if model["type"] not in ("BPE", "Unigram"):
         raise ModelLoadError(f"a tokenizer of type {model['type']} has no exact bytes: BPE and Unigram have")
     if "ByteLevel" in _types(content.get("pre_tokenizer")) | _types(content.get("decoder")):
         table = _byte_alphabet()
-        return lambda name: b"".join(table.get(sign, sign.encode()) for sign in name)
+        return lambda name: b"".join(table.get(char, char.encode()) for char in name)
 
     def sentencepiece(name: str) -> bytes:
         byte = _BYTE.fullmatch(name)
@@ -155,7 +157,7 @@ def _piece_reader(content: Mapping[str, Any]) -> Callable[[str], bytes]:
 
 
 def _types(part: Any) -> set[str]:
-    """Types of all steps of a pre-tokenizer or decoder."""
+    """The types of all steps of a pre-tokenizer or decoder."""
     if not part:
         return set()
     steps = part.get("pretokenizers", part.get("decoders", ()))
@@ -163,11 +165,11 @@ def _types(part: Any) -> set[str]:
 
 
 def _byte_alphabet() -> dict[str, bytes]:
-    """The printable sign that stands for each byte in byte-level BPE (GPT-2): itself, else the next from 256 on."""
+    """The byte of each character in byte-level BPE (GPT-2): a printable byte is itself, others are chr(256) and on."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in printable]
-    signs = {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
-    return {sign: bytes([byte]) for sign, byte in signs.items()}
+    bytes_of = {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
+    return {char: bytes([byte]) for char, byte in bytes_of.items()}
 
 
 def _adds_begin(tokenizer: Any, content: Mapping[str, Any], begin: int | None) -> bool:

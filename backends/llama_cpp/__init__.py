@@ -1,1 +1,1 @@
-"""The llama.cpp engine: GGUF models on CPU, Metal and CUDA."""
+"""The llama_cpp engine: GGUF models on CPU, Metal and CUDA."""

@@ -1,11 +1,11 @@
 """GGUF models on llama.cpp (CPU, Metal, CUDA) through llama-cpp-python's low-level API.
 
-All rows share one unified KV cache, so that a batch over any rows and widths is one forward pass and copying
-a prefix moves no data. Misuse of the library aborts the process, so everything is checked before a call.
+All slots share one unified KV cache, so that a batch over any slots and widths is one forward pass, and copying a
+prefix moves no data. Misuse of the library aborts the process, so everything is checked before a call.
 
-Logits depend in their last bits on the width of a pass and on where in the cache a row's tokens lie: attention sums
-in the order of cells, and with several rows in one cache that order is an accident. `deterministic` gives each row
-a cache and a pass of its own, of widths that take one code path.
+The last bits of the logits depend on the width of a pass and on the cells where the cache holds a slot's tokens:
+attention sums in the order of cells, and with several slots in one cache that order is accidental. `deterministic`
+gives each slot a cache and a pass of its own, of widths that take one code path.
 """
 
 import ctypes
@@ -26,23 +26,25 @@ from backends.base import (
     OutOfRoom,
     Progress,
 )
-from backends.llama_cpp import selfcheck
 from backends.llama_cpp.library import interrupts, last_words, lib
 from backends.llama_cpp.vocabulary import LlamaVocabulary, chat_template, check_gguf
 from backends.machine import available_bytes, check_room, rows_that_fit, threads_for
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-_ONE_PATH = 63  # tokens of a pass that take one code path on CPUs: from 2 on, and mostly from 1 on; behind it another
+_ONE_PATH = 63  # passes of 2 (mostly even 1) to so many tokens take the same code path on CPUs; wider ones another
 
 
 class LlamaBackend(Backend):
-    """One model and one context."""
+    """See the module. One model and one llama.cpp context."""
 
     name = "llama_cpp"
 
     def __init__(self, options: LoadOptions, progress: Progress | None = None, *, extra_buffers: bool = True) -> None:
-        """`extra_buffers`: whether weights may be repacked for the processor (AMX, wider vectors), which is faster."""
+        """`extra_buffers`: whether weights may be repacked for the processor (AMX, wider vectors), which is faster.
+
+        Raises ModelLoadError.
+        """
         path = check_gguf(options.model)
         if options.kv_type not in KV_TYPES:
             raise ModelLoadError(f"kv_type {options.kv_type!r} is unknown: choose one of {', '.join(KV_TYPES)}")
@@ -56,13 +58,13 @@ class LlamaBackend(Backend):
             self.chat_template = chat_template(self._model)
             trained = lib.llama_model_n_ctx_train(self._model)
             self.context_length = options.context_length or min(trained, 4096)
-            per_row = _kv_bytes_per_token(self._model, options.kv_type) * self.context_length
-            self.rows = options.rows or rows_that_fit(per_row, available_bytes())
+            per_slot = _kv_bytes_per_token(self._model, options.kv_type) * self.context_length
+            self.rows = options.rows or rows_that_fit(per_slot, available_bytes())
             if not 1 <= self.rows <= ROWS_AT_MOST:
                 raise ModelLoadError(f"rows is {self.rows}, llama.cpp takes 1 to {ROWS_AT_MOST}")
-            self.kv_bytes = per_row * self.rows
+            self.kv_bytes = per_slot * self.rows
             if options.shared_cells is not None and not options.deterministic:
-                self.kv_bytes = per_row * options.contexts + per_row * options.shared_cells // self.context_length
+                self.kv_bytes = per_slot * options.contexts + per_slot * options.shared_cells // self.context_length
             if not lib.llama_supports_gpu_offload():
                 check_room(self, available_bytes())
             self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
@@ -90,14 +92,14 @@ class LlamaBackend(Backend):
         params = lib.llama_context_default_params()
         threads = options.threads or threads_for(lib.llama_model_size(self._model))
         params.n_seq_max = self.rows
-        params.n_ctx = self.rows * (self.context_length + 1)  # one more: see `_pass`
+        params.n_ctx = self.rows * (self.context_length + 1)  # one cell more for the padding token of `_pass`
         if options.shared_cells is not None and not options.deterministic:
             params.n_ctx = options.contexts * (self.context_length + 1) + options.shared_cells
         params.n_batch = self.max_batch_tokens + 1
         params.n_ubatch = min(params.n_batch, _ONE_PATH if self._deterministic else 512)
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = not self._deterministic
-        params.swa_full = True  # sliding windows would forget what a rollback needs
+        params.swa_full = True  # else sliding windows forget what a rollback needs
         params.flash_attn_type = (
             lib.LLAMA_FLASH_ATTN_TYPE_ENABLED if options.flash_attention else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
         )
@@ -112,23 +114,23 @@ class LlamaBackend(Backend):
         return context
 
     def _prepare_batch(self) -> None:
-        """One batch over NumPy arrays that we own; filling views costs a twentieth of a loop over C structs."""
+        """Make one llama_batch over NumPy arrays: filling these takes a twentieth of the time of filling C structs."""
         room = self.max_batch_tokens + 1
         self._tokens = np.zeros(room, dtype=np.int32)
         self._positions = np.zeros(room, dtype=np.int32)
-        self._row_counts = np.ones(room, dtype=np.int32)
-        self._row_ids = np.zeros(room, dtype=np.int32)
+        self._slot_counts = np.ones(room, dtype=np.int32)
+        self._slot_ids = np.zeros(room, dtype=np.int32)
         self._wanted = np.zeros(room, dtype=np.int8)
-        step = self._row_ids.itemsize
-        self._row_pointers = (self._row_ids.ctypes.data + step * np.arange(room)).astype(np.uint64)
+        step = self._slot_ids.itemsize
+        self._slot_pointers = (self._slot_ids.ctypes.data + step * np.arange(room)).astype(np.uint64)
         int32s = ctypes.POINTER(ctypes.c_int32)
         self._batch = lib.llama_batch(
             n_tokens=0,
             token=self._tokens.ctypes.data_as(int32s),
             embd=None,
             pos=self._positions.ctypes.data_as(int32s),
-            n_seq_id=self._row_counts.ctypes.data_as(int32s),
-            seq_id=self._row_pointers.ctypes.data_as(ctypes.POINTER(int32s)),
+            n_seq_id=self._slot_counts.ctypes.data_as(int32s),
+            seq_id=self._slot_pointers.ctypes.data_as(ctypes.POINTER(int32s)),
             logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
 
@@ -139,26 +141,26 @@ class LlamaBackend(Backend):
 
     def _pass(self, batch: Sequence[Entry]) -> list[Logits]:
         at = outputs = 0
-        for row, start, tokens, logits_from in batch:
-            if start < self._lengths[row]:
-                lib.llama_memory_seq_rm(self._memory, row, start, -1)
+        for slot, start, tokens, logits_from in batch:
+            if start < self._lengths[slot]:
+                lib.llama_memory_seq_rm(self._memory, slot, start, -1)
             end = at + len(tokens)
             self._tokens[at:end] = tokens
             self._positions[at:end] = range(start, start + len(tokens))
-            self._row_ids[at:end] = row
+            self._slot_ids[at:end] = slot
             self._wanted[at : at + logits_from] = 0
             self._wanted[at + logits_from : end] = 1
             outputs += len(tokens) - logits_from
             at = end
         padded = self._deterministic and at % _ONE_PATH == 1
-        if padded:  # width 1 takes another code path: a further token, seen by none before it, keeps the last company
-            row, beyond = batch[-1].row, int(self._positions[at - 1]) + 1
-            self._tokens[at], self._positions[at], self._row_ids[at], self._wanted[at] = 0, beyond, row, 0
+        if padded:  # a width of 1 would take another code path; no token attends to the padding token behind it
+            slot, beyond = batch[-1].row, int(self._positions[at - 1]) + 1
+            self._tokens[at], self._positions[at], self._slot_ids[at], self._wanted[at] = 0, beyond, slot, 0
             at += 1
         self._batch.n_tokens = at
         code = lib.llama_decode(self._context, self._batch)
         if padded:
-            lib.llama_memory_seq_rm(self._memory, row, beyond, -1)
+            lib.llama_memory_seq_rm(self._memory, slot, beyond, -1)
         if code == 1:
             raise OutOfRoom(f"the KV cache has no room for {at} more tokens")
         if code != 0:
@@ -178,8 +180,8 @@ class LlamaBackend(Backend):
         return results
 
     def _copy(self, source: int, destination: int, length: int) -> None:
-        self._release(destination)  # copying merges into what is there
-        if self._deterministic:  # separate caches are copied whole
+        self._release(destination)  # llama.cpp would merge the copy with what the slot holds
+        if self._deterministic:  # llama.cpp copies separate caches only whole
             lib.llama_memory_seq_cp(self._memory, source, destination, -1, -1)
             lib.llama_memory_seq_rm(self._memory, destination, length, -1)
         else:
@@ -189,24 +191,17 @@ class LlamaBackend(Backend):
         lib.llama_memory_seq_rm(self._memory, row, -1, -1)
 
     def _probe_rollback(self) -> None:
-        """Recurrent and hybrid models cannot take back tokens; a rejected draft would stay in their state."""
+        """Raises ModelLoadError for recurrent and hybrid models: rejected draft tokens would stay in their state."""
         token = self.vocabulary.begin or 0
         self.extend([Entry(0, 0, [token, token], 2)])
         if not lib.llama_memory_seq_rm(self._memory, 0, 1, -1):
             recurrent = lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model)
             kind = "a recurrent or hybrid model" if recurrent else "this model"
             raise ModelLoadError(
-                f"{self.model_name}: {kind} cannot take back rejected tokens, which speculative decoding needs; "
+                f"{self.model_name}: {kind} cannot roll back rejected tokens, which speculative decoding needs; "
                 "choose a model with attention in every layer"
             )
         self.release(0)
-
-
-def load(options: LoadOptions, progress: Progress | None = None) -> LlamaBackend:
-    """Load a GGUF file. Raises ModelLoadError with the reason the library gave, EngineCrash where it cannot run."""
-    options.refuse("llama_cpp", "device", "dtype", "compile", "tensor_parallel")
-    check_gguf(options.model)  # before the trial, which can take seconds
-    return LlamaBackend(options, progress, extra_buffers=selfcheck.extra_buffers())
 
 
 def _load_model(path: Path, options: LoadOptions, progress: Progress | None, extra_buffers: bool) -> Any:
@@ -215,39 +210,39 @@ def _load_model(path: Path, options: LoadOptions, progress: Progress | None, ext
     params.n_gpu_layers = options.gpu_layers
     params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if options.mmap else lib.LLAMA_LOAD_MODE_NONE
 
-    broken_off: list[BaseException] = []  # Ctrl-C, say: what is raised in a callback would be lost
+    raised: list[BaseException] = []  # in the callback, such as KeyboardInterrupt: ctypes would drop the exception
 
     def report(fraction: float, _user_data: object) -> bool:
         try:
             if progress is not None:
                 progress(fraction)
         except BaseException as error:
-            broken_off.append(error)
-        return not broken_off
+            raised.append(error)
+        return not raised
 
     callback = lib.llama_progress_callback(report)
     params.progress_callback = callback
-    last_words()  # forget earlier ones
+    last_words()  # drop earlier messages
     model = lib.llama_model_load_from_file(str(path).encode(), params)
-    broken_off += interrupts()
-    if broken_off:
+    raised += interrupts()
+    if raised:
         if model:
             lib.llama_model_free(model)
-        raise broken_off[0]
+        raise raised[0]
     if not model:
         raise ModelLoadError(f"llama.cpp could not load {path}: {last_words()}")
     return model
 
 
 def _kv_bytes_per_token(model: Any, kv_type: str) -> int:
-    usual = lib.llama_model_n_embd(model) // max(1, lib.llama_model_n_head(model))  # width of a head, if none is stated
+    usual = lib.llama_model_n_embd(model) // max(1, lib.llama_model_n_head(model))  # head width, unless one is stated
     widths = sum(_metadata(model, f"attention.{part}_length") or usual for part in ("key", "value"))
     values = lib.llama_model_n_layer(model) * lib.llama_model_n_head_kv(model) * widths
     return int(values * _KV_BYTES[kv_type])
 
 
 def _metadata(model: Any, key: str) -> int | None:
-    """An integer of the model file, by its key behind the architecture's name."""
+    """An integer of the model file by its key, without the prefix of the architecture's name; None without it."""
     text = ctypes.create_string_buffer(64)
     lib.llama_model_meta_val_str(model, b"general.architecture", text, len(text))
     name = text.value + b"." + key.encode()

@@ -1,14 +1,14 @@
-"""The llama.cpp shared library, imported with its traps defused: quiet, not spinning, and no debugger on abort."""
+"""Imports the llama.cpp shared library with safe defaults: little logging, little spinning, no debugger on abort."""
 
 import ctypes
 import logging
 import os
 from collections import deque
 
-# All must be set before the library is loaded. OpenMP threads that spin at barriers starve a second process on the
-# same box (a token took 90 times as long); threads that sleep at once are woken thousands of times a pass, which then
-# takes two to ten times as long. So GNU's spin for a moment, some microseconds, and then sleep (`benchmarks.threads`).
-# An abort would otherwise start a debugger.
+# All variables must be set before the library is loaded. OpenMP threads that spin at barriers starve a second process
+# on the same machine (a token took 90 times as long). Threads that sleep at once are woken thousands of times a pass,
+# which then takes two to ten times as long. So GNU's threads spin for some microseconds and then sleep
+# (`benchmarks.threads`). Without GGML_NO_BACKTRACE an abort starts a debugger.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ["OMP_WAIT_POLICY"] = "passive"
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
@@ -37,22 +37,22 @@ def _keep(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
             if line:
                 _recent.append(line)
                 _log.log(_LEVELS[_last_level], "%s", line)
-    except KeyboardInterrupt as interrupt:  # here it would be lost
+    except KeyboardInterrupt as interrupt:  # ctypes drops exceptions of a callback
         _interrupts.append(interrupt)
 
 
-lib.llama_log_set(_keep, ctypes.c_void_p(0))  # importing llama_cpp installs one that prints everything
+lib.llama_log_set(_keep, ctypes.c_void_p(0))  # replaces llama_cpp's callback, which prints everything
 
 
 def interrupts() -> list[BaseException]:
-    """Ctrl-C where the library was speaking: for whoever has called it to raise."""
+    """Take the KeyboardInterrupts that occurred within the log callback: the library's caller is to raise them."""
     found = _interrupts[:]
     _interrupts.clear()
     return found
 
 
 def last_words() -> str:
-    """Recent warnings of the library: the only explanation it gives of a return code."""
-    words = "; ".join(_recent)
+    """Take the library's recent warnings, which are its only explanation of a return code."""
+    warnings = "; ".join(_recent)
     _recent.clear()
-    return words or "the library gave no reason"
+    return warnings or "the library gave no reason"

@@ -1,11 +1,11 @@
-"""Whether llama.cpp can compute on this machine, tried in a child process: a native crash raises nothing to catch.
+"""Checks in a child process whether llama.cpp works on this machine: a native crash cannot be caught in-process.
 
-    python -m backends.llama_cpp.selfcheck      what scripts/setup runs at its end
+    python -m backends.llama_cpp.selfcheck      scripts/setup runs this at its end
 
-The child loads a small model and runs passes of 1, 2 and 5 tokens and a rollback. If a signal ends it, or it hangs, it
-is tried once more without llama.cpp's extra buffer types (AMX, repacked weights), which cost speed to give up. What
-worked is remembered in the user's cache folder, by the library's files, its version and the processor, so that later
-loads read one small file. A failure is not remembered: it is to be mended.
+The child loads a small model and runs passes of 1, 2 and 5 tokens and a rollback. If a signal kills the child, or it
+hangs, a second child runs without llama.cpp's extra buffer types (AMX, repacked weights), which is slower. A success is
+stored in the user's cache folder, keyed by the library's files, its version and the processor, so that later loads only
+read one small file. A failure is not stored, because the user is to repair it.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ from backends.base import BackendError, EngineCrash, Entry, LoadOptions
 from backends.machine import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL_MODEL = ROOT / "models" / "stdlib-draft-q8_0.gguf"  # by path: `models` may be a module of the user's
-PATIENCE = 120.0  # seconds; a second is usual
-_PASSES = ((0, 1), (1, 2), (3, 5), (2, 5))  # start and width; the last one takes back 6 tokens
-_NOT_ITS_OWN = ("SIGTERM", "SIGKILL", "SIGHUP")  # somebody ended it: that says nothing
+SMALL_MODEL = ROOT / "models" / "stdlib-draft-q8_0.gguf"  # by path, since `models` may be a module of the user's
+TIMEOUT = 120.0  # seconds; the child usually takes one
+_PASSES = ((0, 1), (1, 2), (3, 5), (2, 5))  # start and width; the last pass rolls back 6 tokens
+_FROM_OUTSIDE = ("SIGTERM", "SIGKILL", "SIGHUP")  # another process ended the child: that proves nothing
 _PROCESSOR = re.compile(r"(vendor_id|cpu family|model|model name|stepping|flags|Features|CPU \w+|isa)\s*:")
 _log = logging.getLogger("specpair.llama_cpp")
 
@@ -39,28 +39,28 @@ Command = Callable[[Path, bool], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a child ended: a status, or minus a signal's number as `subprocess` has it, or None if it hung."""
+class ChildResult:
+    """How a child ended. `status`: its exit status, or minus a signal's number as in `subprocess`; None if it hung."""
 
     status: int | None
-    words: str  # the last line on its standard error
+    last_line: str  # on its standard error
 
     @property
     def crashed(self) -> bool:
-        return self.status is None or (self.status < 0 and self.signal not in _NOT_ITS_OWN)
+        return self.status is None or (self.status < 0 and self.signal not in _FROM_OUTSIDE)
 
     @property
     def signal(self) -> str:
-        """The name of the signal that ended it; empty if none did."""
+        """The name of the signal that ended the child; empty if none did."""
         if self.status is None or self.status >= 0:
             return ""
-        names = {each.value: each.name for each in signal.Signals}  # which lacks those for real time
+        names = {each.value: each.name for each in signal.Signals}  # without the real-time signals
         return names.get(-self.status, f"signal {-self.status}")
 
     def __str__(self) -> str:
         if self.status is None:
             return "did not come to an end"
-        return f"died by {self.signal}" if self.status < 0 else f"failed ({self.words})"
+        return f"died by {self.signal}" if self.status < 0 else f"failed ({self.last_line})"
 
 
 def extra_buffers(
@@ -68,82 +68,82 @@ def extra_buffers(
     *,
     folder: Path | None = None,
     command: Command | None = None,
-    patience: float = PATIENCE,
+    timeout: float = TIMEOUT,
     cpuinfo: Path = Path("/proc/cpuinfo"),
 ) -> bool:
-    """Whether llama.cpp may use its extra buffer types on this machine: True is the usual answer.
+    """Whether llama.cpp may use its extra buffer types on this machine. Raises EngineCrash if it cannot run at all.
 
-    The trial is skipped where `model` does not exist or no child can be started, and decides nothing where the child
-    fails in good order. `folder`: of what is remembered; by default the user's cache. Raises EngineCrash.
+    True where nothing is known: `model` does not exist, no child can be started, or the child fails without a crash.
+    `folder`: for stored results, by default the user's cache folder. `timeout`: seconds for each child.
     """
     wheel, processor = _wheel(), _processor(cpuinfo)
     folder = folder or cache_folder()
-    kept = folder and folder / f"llama_cpp-{_digest(wheel, processor)}.json"
-    answer = _remembered(kept) if kept else None
-    if answer is None:
+    stored = folder and folder / f"llama_cpp-{_digest(wheel, processor)}.json"
+    works = _read_result(stored) if stored else None
+    if works is None:
         if not model.is_file():
             return True
-        answer = _tried(model, command or child_command, patience, processor)
-        if answer is None:
+        works = _try_extra_buffers(model, command or child_command, timeout, processor)
+        if works is None:
             return True
-        if kept:
-            _remember(kept, answer)
-    if not answer:
+        if stored:
+            _store_result(stored, works)
+    if not works:
         _log.warning(
             "llama.cpp crashes on this processor with its extra buffer types, so the model is loaded without them, "
-            "which is slower; %s, or mend it: %s",
+            "which is slower; %s, or repair it: %s",
             _cause("SIGSEGV", processor),
-            mend(),
+            repair_command(),
         )
-    return answer
+    return works
 
 
-def _tried(model: Path, command: Command, patience: float, processor: str) -> bool | None:
-    """Whether extra buffer types work; None where that remains open. Raises EngineCrash."""
-    first = _run(command(model, True), patience)
+def _try_extra_buffers(model: Path, command: Command, timeout: float, processor: str) -> bool | None:
+    """Whether llama.cpp works with extra buffer types; None if the children do not show it. Raises EngineCrash."""
+    first = _run(command(model, True), timeout)
     if first is None or not first.crashed:
         if first is not None and first.status != 0:
-            _log.info("the trial of llama.cpp %s, which says nothing of the processor", first)
+            _log.info("the self-check of llama.cpp %s, which shows nothing about the processor", first)
         return True if first is not None and first.status == 0 else None
-    second = _run(command(model, False), patience)
+    second = _run(command(model, False), timeout)
     if second is not None and second.status == 0:
         return False
-    within = f" within {patience:g} s" if first.status is None else ""
+    within = f" within {timeout:g} s" if first.status is None else ""
     raise EngineCrash(
         f"llama.cpp cannot run on this machine: a child process that tried a small model {first}{within}; "
-        f"{_cause(first.signal, processor)}. Mend it: {mend()}"
+        f"{_cause(first.signal, processor)}. Repair it: {repair_command()}"
     )
 
 
-def _run(command: Sequence[str], patience: float) -> Ended | None:
-    """None where no child can be started."""
-    here = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+def _run(command: Sequence[str], timeout: float) -> ChildResult | None:
+    """Run a child; None if it cannot be started. Raises KeyboardInterrupt on Ctrl-C, which reaches the child, too."""
+    python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     try:
         done = subprocess.run(
             command,
-            env=os.environ | {"PYTHONPATH": here},
+            env=os.environ | {"PYTHONPATH": python_path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            timeout=patience,
+            timeout=timeout,
         )
     except subprocess.TimeoutExpired:
-        return Ended(None, "")
+        return ChildResult(None, "")
     except OSError as error:
-        _log.info("llama.cpp could not be tried: %s", error)
+        _log.info("llama.cpp could not be checked: %s", error)
         return None
-    if done.returncode == -signal.SIGINT:  # Ctrl-C goes to both
+    if done.returncode == -signal.SIGINT:
         raise KeyboardInterrupt
-    return Ended(done.returncode, next(iter(done.stderr.decode(errors="replace").splitlines()[-1:]), ""))
+    return ChildResult(done.returncode, next(iter(done.stderr.decode(errors="replace").splitlines()[-1:]), ""))
 
 
 def child_command(model: Path, extra: bool) -> Sequence[str]:
-    """What tries `model`. `-P`: the working folder may have modules of our names."""
+    """The command of a child that tries `model`. `-P`: the working folder may have modules of the same names."""
     return [sys.executable, "-P", "-m", "backends.llama_cpp.selfcheck", str(model), "extra" if extra else "plain"]
 
 
 def try_model(model: Path, extra: bool) -> None:
-    """What the child does. Raises BackendError; or a signal ends the process."""
+    """Load `model` and run a few passes, in the child. Raises BackendError, or a signal ends the process."""
     from backends.llama_cpp.backend import LlamaBackend
 
     with closing(LlamaBackend(LoadOptions(model=model, context_length=64), extra_buffers=extra)) as backend:
@@ -151,8 +151,8 @@ def try_model(model: Path, extra: bool) -> None:
             backend.extend([Entry(0, start, list(range(2, 2 + width)), 0)])
 
 
-def mend() -> str:
-    """The command that compiles llama.cpp anew for this processor, without the fault of GCC 12."""
+def repair_command() -> str:
+    """The command that compiles llama.cpp for this processor, with a workaround for a bug of GCC 12."""
     flags = "CFLAGS=-fno-dse CXXFLAGS=-fno-dse CMAKE_ARGS=-DLLAVA_BUILD=OFF"
     options = "--force-reinstall --no-deps --no-cache-dir --no-binary llama-cpp-python"
     return f"{flags} {sys.executable} -m pip install {options} llama-cpp-python=={_version()}"
@@ -167,7 +167,7 @@ def _cause(signal_name: str, processor: str) -> str:
 
 
 def _package() -> Path | None:
-    """The folder of llama_cpp, which is not imported for that: importing loads the library."""
+    """The folder of llama_cpp, found without an import, which would load the library."""
     spec = importlib.util.find_spec("llama_cpp")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
@@ -191,7 +191,7 @@ def _wheel() -> str:
 
 
 def _processor(cpuinfo: Path) -> str:
-    """What the system says of the first core, without what changes from moment to moment."""
+    """The system's description of the first core, without values that change, such as the clock rate."""
     lines = []
     try:
         with cpuinfo.open(encoding="utf-8") as file:
@@ -209,29 +209,33 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
-def _remembered(kept: Path) -> bool | None:
+def _read_result(stored: Path) -> bool | None:
+    """The stored result; None if there is none, or the file is damaged: then the check runs again."""
     try:
-        said = json.loads(kept.read_text(encoding="utf-8"))["extra_buffers"]
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or not ours: it is tried again
+        works = json.loads(stored.read_text(encoding="utf-8"))["extra_buffers"]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return said if isinstance(said, bool) else None
+    return works if isinstance(works, bool) else None
 
 
-def _remember(kept: Path, answer: bool) -> None:
+def _store_result(stored: Path, works: bool) -> None:
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=kept.parent, suffix=".part", delete=False) as part:
-            part.write(json.dumps({"extra_buffers": answer, "version": _version()}) + "\n")
-        os.replace(part.name, kept)
-    except OSError as error:  # a folder that cannot be written: the next load tries again
-        _log.debug("the trial of llama.cpp is not remembered: %s", error)
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=stored.parent, suffix=".part", delete=False) as part:
+            part.write(json.dumps({"extra_buffers": works, "version": _version()}) + "\n")
+        os.replace(part.name, stored)
+    except OSError as error:  # a folder that cannot be written: the next load checks again
+        _log.debug("the result of llama.cpp's self-check is not stored: %s", error)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The child, if a model is named. Exit status: 0 it works, 1 it does not, as standard error says."""
+    """With arguments (model, extra or plain) act as the child, else run the check.
+
+    Returns the exit status: 0 if llama.cpp works, 1 if not, with the reason on standard error.
+    """
     try:
         if arguments:
-            with suppress(ImportError, OSError, ValueError):  # a core file of a trial serves nobody
+            with suppress(ImportError, OSError, ValueError):  # the check's core file would be of no use
                 import resource
 
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

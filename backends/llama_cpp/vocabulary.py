@@ -11,7 +11,7 @@ from backends.vocabulary import Kind, Vocabulary
 
 
 class LlamaVocabulary(Vocabulary):
-    """Pieces, classes and end ids are read once; encoding goes through the library."""
+    """Reads pieces, classes and end ids once; encodes through the library."""
 
     def __init__(self, model: Any) -> None:
         self._vocab = lib.llama_model_get_vocab(model)
@@ -28,7 +28,7 @@ class LlamaVocabulary(Vocabulary):
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         data = text.encode()
         room = len(data) + 8
-        begins = add_begin and self.begin is not None  # else the library might add what it takes for the begin token
+        begins = add_begin and self.begin is not None  # else the library might add its default begin token
         while True:
             ids = (ctypes.c_int32 * room)()
             count = lib.llama_tokenize(self._vocab, data, len(data), ids, room, begins, parse_control)
@@ -59,18 +59,18 @@ def read_gguf_vocabulary(path: Path) -> tuple[LlamaVocabulary, str | None]:
     check_gguf(path)
     params = lib.llama_model_default_params()
     params.vocab_only = True
-    last_words()  # forget earlier ones
-    model = lib.llama_model_load_from_file(str(path).encode(), params)  # kept: the vocabulary reads from it
+    last_words()  # drop earlier messages
+    model = lib.llama_model_load_from_file(str(path).encode(), params)  # never freed: the vocabulary reads from it
     if not model:
         raise ModelLoadError(f"llama.cpp could not read the vocabulary of {path}: {last_words()}")
     return LlamaVocabulary(model), chat_template(model)
 
 
 def check_gguf(path: Path | None) -> Path:
-    """`path` if it is a GGUF file: the library says nothing helpful of others. Raises ModelLoadError."""
+    """Return `path` if it is a GGUF file. Raises ModelLoadError, since the library's own errors say little."""
     if path is None:
         raise ModelLoadError("the llama_cpp backend needs a model: the path of a GGUF file")
-    if os.path.isdir(path):  # unlike Path's, they bear with names that no file can have
+    if os.path.isdir(path):  # unlike Path.is_dir, it accepts names that no file can have
         raise ModelLoadError(f"{path} is a folder, and llama.cpp reads a GGUF file: the torch backend reads folders")
     if not os.path.isfile(path):
         raise ModelLoadError(f"no such model file: {path}")
@@ -81,6 +81,6 @@ def check_gguf(path: Path | None) -> Path:
 
 
 def chat_template(model: Any) -> str | None:
-    """The chat template that a model file carries."""
+    """The chat template of a model file; None without one."""
     template = lib.llama_model_chat_template(model, None)
     return template.decode() if template else None

@@ -1,16 +1,17 @@
 """Llama models on trn1 and inf2 through transformers-neuronx 0.13, the last of its line (Neuron SDK 2.25).
 
-It has not run on the hardware: it is tested on a CPU against a stand-in that does with tokens, slots and rows what the
-library's source does (`tests/stand_ins/transformers_neuronx`).
+This backend has not run on the hardware. It is tested on a CPU against a stand-in that treats tokens, positions and
+slots as the library's source does (`tests/stand_ins/transformers_neuronx`).
 
-A row is a line of the library's continuous batching. It holds keys and values by slot, and which of them count is
-known to the caller alone: so taking tokens back is nothing but passing a smaller slot. Two kinds of passes are used:
+A slot is one sequence (`start_ids`) of the library's continuous batching. Its cache holds keys and values at cells
+(`cache_ids`), cell i for position i. Only the caller knows which cells are valid, so a rollback is a smaller start
+cell. Two kinds of passes are used:
 
-* a prompt from slot 0 on, of any length, which tells what follows its last token and nothing of the others;
-* a speculative pass from a slot above 0 on, of one of the compiled widths, which tells what follows each of its tokens.
+* a prompt pass from cell 0 on, of any length, which returns the logits of its last token only;
+* a speculative pass from a cell above 0 on, of a compiled width, which returns the logits of each of its tokens.
 
-The third kind, a pass over a single token, is never used: it writes into slot 0 of every other row. And no token goes
-to the last slot of a row, where pads end up.
+The third kind, a pass over a single token, is never used: it writes into cell 0 of every other slot. No token goes to
+the last cell of a slot, which takes the padding.
 """
 
 from collections.abc import Sequence
@@ -23,47 +24,48 @@ from backends.base import Backend, BadEntry, EngineFailure, Entry, LoadOptions, 
 from backends.hugging_face.folder import model_name
 from backends.neuron.install import LEGACY_REQUIREMENTS, import_neuron
 from backends.neuron.model import TYPES, Checkpoint, Shape, compiled, read_checkpoint
-from backends.neuron.shapes import LENGTHS, Piece, padded, pieces, places, prompt_buckets, slots_for
+from backends.neuron.shapes import LENGTHS, Piece, cells_for, cells_of, padded, pieces, prompt_buckets
 
-_ROWS: Final = 4  # for `auto`: the library does not say how much memory the devices have
-_CONTEXT_AT_MOST: Final = 4096  # unless asked for more
-_READ, _OPENED, _BUILT = 0.02, 0.05, 0.8  # progress at these points: building, which does not tell its own, is most
-# What the library, its compiler and the chip decide among themselves.
+_SLOTS: Final = 4  # for `auto`: the library does not say how much memory the devices have
+_CONTEXT_AT_MOST: Final = 4096  # unless the options ask for more
+_READ, _OPENED, _BUILT = 0.02, 0.05, 0.8  # progress at these points; building takes longest and reports no progress
+# Options that the library, its compiler and the chip leave no choice about.
 _NO_CHOICE: Final = ("gpu_layers", "threads", "mmap", "flash_attention", "deterministic")
 
 
 class NeuronLegacyBackend(Backend):
-    """See the module. A batch takes a pass of the device for each of its entries, or a few."""
+    """See the module. Each entry of a batch takes one or a few passes of the device."""
 
     name = "neuron_legacy"
     max_rollback = None
     can_copy = False
 
     def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
+        """Raises ModelLoadError."""
         report = progress or (lambda fraction: None)
         _check_options(options)
         checkpoint = read_checkpoint(options.model)
         self.model_name = model_name(checkpoint.folder)
-        self.rows = options.rows or _ROWS
-        if options.shared_cells is not None:  # rows to copy a text to, for what may follow it: of no use where none can
+        self.rows = options.rows or _SLOTS
+        if options.shared_cells is not None:  # the further slots are for copies of a text, which this engine lacks
             self.rows = options.contexts
         self.context_length = options.context_length or min(checkpoint.trained, _CONTEXT_AT_MOST) - 1
         if self.context_length < 2:
             raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")
         self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
-        slots = slots_for(self.context_length)
-        buckets = prompt_buckets(self.max_batch_tokens, slots)
-        shape = Shape(self.rows, slots, buckets, options.dtype or "bfloat16", options.tensor_parallel)
+        cells = cells_for(self.context_length)
+        buckets = prompt_buckets(self.max_batch_tokens, cells)
+        shape = Shape(self.rows, cells, buckets, options.dtype or "bfloat16", options.tensor_parallel)
         self.kv_bytes = checkpoint.kv_bytes(shape)
-        self._slots = slots
+        self._cells = cells
         super().__init__()
         neuron = import_neuron("transformers_neuronx", LEGACY_REQUIREMENTS)
-        from backends.hugging_face.vocabulary import (  # needs tokenizers, which came with it
+        from backends.hugging_face.vocabulary import (  # needs tokenizers, a dependency of transformers-neuronx
             read_chat_template,
             read_vocabulary,
         )
 
-        self._torch = import_module("torch")  # so did this
+        self._torch = import_module("torch")  # a dependency of transformers-neuronx, too
         self.vocabulary = read_vocabulary(checkpoint.folder, checkpoint.vocabulary_size)
         self.chat_template = read_chat_template(checkpoint.folder)
         report(_READ)
@@ -75,7 +77,7 @@ class NeuronLegacyBackend(Backend):
             raise
 
     def close(self) -> None:
-        self._model = None  # the devices' memory goes with it
+        self._model = None  # this frees the devices' memory
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         try:
@@ -83,7 +85,7 @@ class NeuronLegacyBackend(Backend):
                 return [self._extended(entry) for entry in batch]
         except EngineFailure:
             raise
-        except Exception as error:  # of any kind here, too
+        except Exception as error:  # any type
             raise EngineFailure(f"transformers-neuronx failed: {type(error).__name__}: {error}") from error
 
     def _build(self, neuron: Any, checkpoint: Checkpoint, shape: Shape, report: Progress) -> None:
@@ -95,50 +97,51 @@ class NeuronLegacyBackend(Backend):
             self._warm_up(shape.buckets, report)
         except ModelLoadError:
             raise
-        except Exception as error:  # of any kind: assertions, the runtime's, the compiler's
+        except Exception as error:  # any type: assertions, errors of the runtime or the compiler
             reason = f"{type(error).__name__}: {error}"
             raise ModelLoadError(f"transformers-neuronx could not load {checkpoint.folder}: {reason}") from error
 
     def _copy(self, source: int, destination: int, length: int) -> None:
-        raise BadEntry(f"{self.name} cannot copy rows")  # as `copy` has said already
+        raise BadEntry(f"{self.name} cannot copy slots")  # `copy` raises this before
 
     def _release(self, row: int) -> None:
-        """Nothing: which slots count is known to the lengths of the contract alone."""
+        """Nothing to do: only the lengths in the base class say which cells are valid."""
 
     def _extended(self, entry: Entry) -> Logits:
-        row, start, tokens, logits_from = entry
+        slot, start, tokens, logits_from = entry
         done = 0
         parts = [np.empty((0, self.vocabulary.size), dtype=np.float32)]
-        if start == 0:  # a prompt up to the first token of which logits are wanted
+        if start == 0:  # a prompt pass up to the first token whose logits are wanted
             done = min(logits_from + 1, len(tokens))
-            after_last = self._prompt(row, tokens[:done])
+            after_last = self._prompt(slot, tokens[:done])
             if logits_from < len(tokens):
                 parts.append(after_last)
         for piece in pieces(len(tokens) - done):
             first = done + piece.first
-            logits = self._speculated(row, start + first, tokens[first : first + piece.size], piece)
+            logits = self._speculated(slot, start + first, tokens[first : first + piece.size], piece)
             parts.append(logits[max(0, logits_from - first) :])
         return np.concatenate(parts)
 
-    def _prompt(self, row: int, tokens: Sequence[int]) -> Logits:
-        """Fill a row from slot 0 on; (1, vocab), what follows the last of `tokens`.
+    def _prompt(self, slot: int, tokens: Sequence[int]) -> Logits:
+        """Fill a slot from cell 0 on; returns the logits (1, vocab) of the last of `tokens`.
 
-        A prompt of one token gets a pad, since without one it would be a pass over a single token. The library takes
-        the token with the greatest slot for the last: so the pad's is said to be 0, too, though it goes to slot 1.
+        A prompt of one token gets a padding token: else it would be a pass over a single token. The library takes the
+        token with the greatest cell for the last one. So the padding token's cell is given as 0, although the library
+        writes it to cell 1.
         """
         count = len(tokens)
-        slots = padded(range(count), max(count, 2))
+        cells = padded(range(count), max(count, 2))
         logits = self._model.forward(
-            self._tensor([padded(tokens, len(slots))]), cache_ids=self._tensor([slots]), start_ids=self._tensor([row])
+            self._tensor([padded(tokens, len(cells))]), cache_ids=self._tensor([cells]), start_ids=self._tensor([slot])
         )
         return self._array(logits, (1, self.vocabulary.size))
 
-    def _speculated(self, row: int, start: int, tokens: Sequence[int], piece: Piece) -> Logits:
-        """One pass over one row from a slot above 0 on; (count, vocab), what follows each of `tokens`."""
+    def _speculated(self, slot: int, start: int, tokens: Sequence[int], piece: Piece) -> Logits:
+        """Run one speculative pass over a slot from a cell above 0 on; returns the logits (len(tokens), vocab)."""
         logits = self._model.speculative_forward(
             self._tensor([padded(tokens, piece.length)]),
-            cache_ids=self._tensor([places(start, piece.length, self._slots)]),
-            start_ids=self._tensor([row]),
+            cache_ids=self._tensor([cells_of(start, piece.length, self._cells)]),
+            start_ids=self._tensor([slot]),
             speculation_length=piece.length,
         )
         return self._array(logits, (piece.length, self.vocabulary.size, 1))[: piece.size, :, 0]
@@ -149,13 +152,13 @@ class NeuronLegacyBackend(Backend):
     def _array(self, logits: Any, shape: tuple[int, ...]) -> Logits:
         if tuple(logits.shape) != shape:
             raise EngineFailure(
-                f"transformers-neuronx gave logits of shape {tuple(logits.shape)}, expected was {shape}"
+                f"transformers-neuronx returned logits of shape {tuple(logits.shape)}, expected was {shape}"
             )
         array: Logits = logits.float().numpy()
         return array
 
     def _warm_up(self, buckets: Sequence[int], report: Progress) -> None:
-        """Run every program once: the first run of each is slow, and a program that fails should do so now."""
+        """Run every program once: its first run is slow, and a program that fails should fail at load."""
         programs = len(buckets) + len(LENGTHS)
         with self._torch.inference_mode():
             for done, bucket in enumerate(buckets, start=1):
@@ -172,9 +175,9 @@ def load(options: LoadOptions, progress: Progress | None = None) -> NeuronLegacy
 
 
 def _check_options(options: LoadOptions) -> None:
-    """Raises ModelLoadError for what cannot be honoured."""
+    """Raises ModelLoadError for options that this engine cannot honour."""
     options.refuse("neuron_legacy", *_NO_CHOICE)
-    if options.kv_type != "f16":  # unless it was left as it is
+    if options.kv_type != "f16":  # the default
         raise ModelLoadError(
             f"kv_type {options.kv_type}: neuron_legacy caches in the number type of the model: set dtype"
         )

@@ -1,8 +1,8 @@
-"""Imports of the AWS Neuron SDK that say which command installs it, and that see through the placeholders.
+"""Imports modules of the AWS Neuron SDK, with errors that name the install command and detect placeholder packages.
 
-AWS publishes the SDK on a package index of its own. The public index holds packages of the same names that install
-without a word and raise an ImportError when they are imported, so that a forgotten index is noticed late, if at all:
-that of the compiler cannot even be imported, for its folder has a hyphen in its name.
+AWS publishes the SDK on its own package index. The public index has placeholders of the same names. They install
+without a warning and raise an ImportError on import, so that a forgotten index is noticed late or never: the compiler's
+placeholder cannot even be imported, because its folder has a hyphen in its name.
 """
 
 from importlib import import_module, metadata
@@ -14,11 +14,11 @@ REQUIREMENTS: Final = "requirements-neuron.txt"  # trn2 and trn3, through torch
 LEGACY_REQUIREMENTS: Final = "requirements-neuron-legacy.txt"  # trn1 and inf2, through transformers-neuronx
 
 _DISTRIBUTIONS: Final = ("transformers-neuronx", "torch-neuronx", "neuronx-cc", "libneuronxla", "nki")
-_MARK: Final = "WRONG PACKAGE."  # how the placeholders' descriptions and their ImportErrors begin
+_MARK: Final = "WRONG PACKAGE."  # the beginning of a placeholder's description and of its ImportError
 
 
 def import_neuron(module: str, requirements: str) -> Any:
-    """The module named so, of the environment that `requirements` describes. Raises ModelLoadError with the remedy."""
+    """Import `module`, which `requirements` installs. Raises ModelLoadError with the install command."""
     refuse_placeholders(requirements)
     try:
         return import_module(module)
@@ -27,13 +27,13 @@ def import_neuron(module: str, requirements: str) -> Any:
             raise ModelLoadError(f"{module} is not installed: {_command(requirements)}") from None
         raise ModelLoadError(f"{module} needs {error.name}, which is missing: {_command(requirements)}") from error
     except ImportError as error:
-        if _MARK in str(error):  # copied to where it carries no metadata
+        if _MARK in str(error):  # a placeholder copied without its metadata
             raise ModelLoadError(_placeholder(module, requirements)) from None
         raise ModelLoadError(f"{module} is installed but cannot be imported: {error}") from error
 
 
 def refuse_placeholders(requirements: str) -> None:
-    """Raises ModelLoadError if any package of the SDK in this environment is the public index's placeholder."""
+    """Raises ModelLoadError if any SDK package of this environment is the public index's placeholder."""
     found = [f"{name} {version}" for name in _DISTRIBUTIONS if (version := _placeholder_version(name)) is not None]
     if found:
         raise ModelLoadError(_placeholder(", ".join(found), requirements))

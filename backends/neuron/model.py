@@ -1,7 +1,7 @@
-"""A Llama folder for transformers-neuronx: what it must hold, and the compiled model made of it.
+"""Checks a Llama folder for transformers-neuronx, and makes the compiled model of it.
 
-The library takes a folder's word for little: it drops keyword arguments it does not know, and entries of config.json
-that it has no code for. Both would give a model that runs and says something else, so both are checked here.
+The library silently ignores keyword arguments that it does not know, and entries of config.json that it does not
+implement. In both cases the model would run with wrong logits, so both are checked here.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from backends.base import ModelLoadError
 from backends.hugging_face.folder import check_folder, read_json
 from backends.neuron.shapes import LENGTHS, kv_heads_held
 
-# of option `dtype`: what the library calls it, and its bytes
+# Values of the option `dtype`: the library's name, and bytes per number.
 TYPES: Final = {"float32": ("f32", 4), "bfloat16": ("bf16", 2), "float16": ("f16", 2)}
 _NEEDED: Final = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size", "max_position_embeddings")
 _WEIGHTS: Final = (
@@ -23,10 +23,10 @@ _WEIGHTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a model is compiled for."""
+    """The sizes and number type that a model is compiled for."""
 
-    rows: int
-    slots: int  # of each row's cache
+    slots: int
+    cells: int  # of each slot's cache
     buckets: list[int]  # widths of the prompt passes
     dtype: str
     cores: int
@@ -34,14 +34,14 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model folder whose config.json the library honours in full."""
+    """A model folder whose config.json the library implements in full."""
 
     folder: Path
     config: dict[str, Any]
 
     @property
     def trained(self) -> int:
-        """Tokens of context that the model was trained for."""
+        """The context length that the model was trained for, in tokens."""
         return int(self.config["max_position_embeddings"])
 
     @property
@@ -50,20 +50,20 @@ class Checkpoint:
 
     @property
     def rope_theta(self) -> float:
-        """Base of the rotary positions, from either of the two places where transformers has kept it."""
+        """The base of the rotary positions, from either of the two entries where versions of transformers store it."""
         return float(_rope(self.config).get("rope_theta", self.config.get("rope_theta", 10_000.0)))
 
     def kv_bytes(self, shape: Shape) -> int:
-        """Memory of the caches of all rows on all cores."""
+        """Bytes of the KV cache of all slots on all cores."""
         heads = int(self.config["num_attention_heads"])
         held = kv_heads_held(heads, int(self.config.get("num_key_value_heads") or heads), shape.cores)
         width = int(self.config["hidden_size"]) // heads
         layers = int(self.config["num_hidden_layers"])
-        return 2 * layers * held * width * shape.slots * shape.rows * TYPES[shape.dtype][1]
+        return 2 * layers * held * width * shape.cells * shape.slots * TYPES[shape.dtype][1]
 
 
 def read_checkpoint(path: Path | None) -> Checkpoint:
-    """Raises ModelLoadError with what is missing, or what the library would pass over."""
+    """Check and read a model folder. Raises ModelLoadError that names what is missing or what the library ignores."""
     folder = check_folder(path, "neuron_legacy", weights=_WEIGHTS)
     config = read_json(folder / "config.json")
     if config.get("model_type") != "llama":
@@ -74,31 +74,31 @@ def read_checkpoint(path: Path | None) -> Checkpoint:
     missing = [key for key in _NEEDED if not config.get(key)]
     if missing:
         raise ModelLoadError(f"{folder / 'config.json'} does not say {', '.join(missing)}")
-    passed_over = _passed_over(config)
-    if passed_over:
+    ignored = _ignored_entry(config)
+    if ignored:
         raise ModelLoadError(
-            f"{folder / 'config.json'} says {passed_over}, which transformers-neuronx passes over: the model would run "
-            "and say something else"
+            f"{folder / 'config.json'} says {ignored}, which transformers-neuronx ignores: the model would run with "
+            "wrong logits. Choose another model or backend"
         )
     return Checkpoint(folder, config)
 
 
 def compiled(neuron: Any, checkpoint: Checkpoint, shape: Shape) -> Any:
-    """The model of the library `neuron`, its programs chosen but not built: that is `to_neuron`, which takes long.
+    """The model of the library `neuron`, configured but not built yet: its `to_neuron` builds it, which takes long.
 
-    Raises ModelLoadError.
+    Raises ModelLoadError if the library did not take a setting.
     """
-    batching = neuron.ContinuousBatchingConfig(max_num_seqs=shape.rows)
+    batching = neuron.ContinuousBatchingConfig(max_num_seqs=shape.slots)
     model = neuron.LlamaForSampling.from_pretrained(
         str(checkpoint.folder),
-        n_positions=[shape.slots],  # a list is taken as it is; a number becomes a program for each power of two below
-        batch_size=shape.rows,
+        n_positions=[shape.cells],  # as a number, it would mean a program for each power of two up to it
+        batch_size=shape.slots,
         amp=TYPES[shape.dtype][0],
         tp_degree=shape.cores,
         context_length_estimate=shape.buckets,
         neuron_config=neuron.NeuronConfig(continuous_batching=batching),
     )
-    # For batches of one: left out, it would mean batches of all rows, and a pass over one row would be refused.
+    # Without batch_sizes, the library compiles for batches of all slots and refuses a pass over one slot.
     model.enable_speculative_decoder(list(LENGTHS), batch_sizes=[1])
     _check_taken(model, checkpoint, shape)
     return model
@@ -106,9 +106,9 @@ def compiled(neuron: Any, checkpoint: Checkpoint, shape: Shape) -> Any:
 
 def _check_taken(model: Any, checkpoint: Checkpoint, shape: Shape) -> None:
     taken = {
-        "n_positions": (model.token_buckets, [shape.slots]),
+        "n_positions": (model.token_buckets, [shape.cells]),
         "context_length_estimate": (model.context_buckets, shape.buckets),
-        "batch_size": (model.batch_sizes, [shape.rows]),
+        "batch_size": (model.batch_sizes, [shape.slots]),
         "amp": (model.config.amp, TYPES[shape.dtype][0]),
         "tp_degree": (model.config.tp_degree, shape.cores),
         "speculation_length": (list(model.decoder_lm_head_for_speculation), [(length, 1) for length in LENGTHS]),
@@ -137,8 +137,8 @@ def _rope_type(rope: dict[str, Any]) -> str:
     return str(rope.get("rope_type", rope.get("type", "default")))
 
 
-def _passed_over(config: dict[str, Any]) -> str | None:
-    """The first entry that the library has no code for; None if there is none."""
+def _ignored_entry(config: dict[str, Any]) -> str | None:
+    """The first entry that the library does not implement; None if there is none."""
     width = config["hidden_size"] // config["num_attention_heads"]
     if (config.get("head_dim") or width) != width:
         return f"head_dim {config['head_dim']} with heads of hidden_size / num_attention_heads = {width}"

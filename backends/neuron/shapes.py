@@ -1,16 +1,17 @@
-"""The widths that transformers-neuronx is compiled for, and how tokens of any number are cut and padded to them."""
+"""The widths that transformers-neuronx is compiled for, and the cutting and padding of tokens to these widths."""
 
 import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-# Widths of the speculative passes, each a program of its own. The library finds the one for a call by bisecting
-# `list(set(widths))`, so a width is found for sure only if Python happens to keep their set in ascending order: it does
-# these, it does not 4, 8, 16, 32, 64. None is 1: a single token is another kind of pass (`backends.neuron.backend`).
-# All are below the least cache, for a pass as wide as the cache is taken for a prompt.
+# Widths of the speculative passes, each with a program of its own. The library selects the program of a call by
+# bisecting `list(set(widths))`, which works only if Python's set of the widths iterates in ascending order. It does for
+# these widths, but not for 4, 8, 16, 32, 64. No width is 1, since a single token is another kind of pass
+# (`backends.neuron.backend`). All are below the smallest cache, since the library takes a pass as wide as the cache for
+# a prompt.
 LENGTHS: Final = (4, 8, 16, 30, 63)
 
-_GRAIN: Final = 128  # of cache and buckets: what the chip's matrix unit is wide
+_GRAIN: Final = 128  # cache and buckets are multiples of it: the width of the chip's matrix unit
 
 
 class Piece(NamedTuple):
@@ -22,7 +23,7 @@ class Piece(NamedTuple):
 
 
 def pieces(count: int) -> list[Piece]:
-    """Cut `count` tokens into passes: full ones of the widest, then one of the narrowest that holds the rest."""
+    """Cut `count` tokens into passes of the greatest width, and one of the smallest width that holds the rest."""
     widest = LENGTHS[-1]
     full, rest = divmod(count, widest)
     cut = [Piece(number * widest, widest, widest) for number in range(full)]
@@ -31,39 +32,39 @@ def pieces(count: int) -> list[Piece]:
     return cut
 
 
-def places(start: int, length: int, slots: int) -> list[int]:
-    """Slots of a pass of `length` from `start` on: one behind the other, at the end of the row all in its last slot.
+def cells_of(start: int, length: int, cells: int) -> list[int]:
+    """The cells of a pass of `length` tokens from `start` on: consecutive, but never beyond the slot's last cell.
 
-    Pads may take these. What they overwrite counts for nothing: slots behind the last real token are written again
-    before they are seen, and the last slot is kept free of tokens. They may not stand before `start`: a pass sees of
-    the cache what lies below the least of its slots.
+    Padding may overwrite cells behind the last real token, since they are written again before they are read, and the
+    last cell, which holds no token. Padding may not go below `start`: a pass attends to the cells below the smallest of
+    its own.
     """
-    return [min(start + offset, slots - 1) for offset in range(length)]
+    return [min(start + offset, cells - 1) for offset in range(length)]
 
 
-def slots_for(context_length: int) -> int:
-    """Slots of a row that holds `context_length` tokens: one more at least, for pads."""
+def cells_for(context_length: int) -> int:
+    """Cells of a slot that holds `context_length` tokens: at least one more, for padding."""
     return _round_up(context_length + 1)
 
 
-def prompt_buckets(batch_tokens: int, slots: int) -> list[int]:
+def prompt_buckets(batch_tokens: int, cells: int) -> list[int]:
     """Widths of the prompt passes: a short one, one for a whole batch, and one as wide as the cache.
 
-    The last is there for its width alone: the library's own pads go to the last slot of the widest bucket, which would
-    otherwise be a slot in the middle of a text.
+    The last one is needed for its width alone: the library writes its own padding to the last cell of the widest
+    bucket, which would otherwise be a cell in the middle of a text.
     """
-    return sorted({_GRAIN, min(_round_up(batch_tokens), slots), slots})
+    return sorted({_GRAIN, min(_round_up(batch_tokens), cells), cells})
 
 
 def kv_heads_held(heads: int, kv_heads: int, cores: int) -> int:
-    """Key-value heads in the caches of all cores: at least one a core, so that some may be there more than once."""
+    """Key-value heads in the caches of all cores. Each core holds at least one, so that some are held repeatedly."""
     if kv_heads % cores and kv_heads != heads:
         kv_heads = cores if cores % kv_heads == 0 else heads
     return math.ceil(kv_heads / cores) * cores
 
 
 def padded(tokens: Sequence[int], length: int) -> list[int]:
-    """The tokens and as many zeros behind them as make `length`."""
+    """`tokens`, padded with zeros to `length`."""
     return [*tokens, *[0] * (length - len(tokens))]
 
 

@@ -1,1 +1,1 @@
-"""The torch engine: Hugging Face models on PyTorch, on one device or several."""
+"""The torch engine: Hugging Face models on PyTorch, on one or several devices."""

@@ -1,8 +1,8 @@
-"""Keys and values of several sequences, each at a position of its own, in tensors whose shape never changes.
+"""The KV cache of several slots, each at a position of its own, in tensors whose shape never changes.
 
-Transformers' own static cache keeps one length for all of its rows. This one keeps none: each pass says at which
-positions of which rows its tokens belong, and a mask says which positions each token may look at. So taking tokens
-back costs nothing, and a compiled model sees the same graph wherever it stands.
+Transformers' static cache keeps one length for all sequences. This cache keeps no length: each pass names the slots and
+positions of its tokens, and a mask says which positions each token attends to. So a rollback costs nothing, and a
+compiled model runs the same graph at every position.
 """
 
 from collections.abc import Callable
@@ -24,24 +24,24 @@ class LayerShape:
 
     @property
     def numbers(self) -> int:
-        """How many."""
+        """Numbers stored per token."""
         return self.key[0] * self.key[1] + self.value[0] * self.value[1]
 
 
 class _Cache:
-    """What transformers asks of a cache, and how much of it we answer: a model reads only `update`."""
+    """The part of transformers' cache interface that a model needs: it calls `update`."""
 
     is_compileable = True
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        return 0  # positions and masks are given, so nobody needs to know
+        return 0  # unused, since positions and masks are given
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
 
 class Probe(_Cache):
-    """Sees what each layer keeps."""
+    """Records the shape of the keys and values of each layer."""
 
     def __init__(self) -> None:
         self.layers: dict[int, LayerShape] = {}
@@ -52,16 +52,16 @@ class Probe(_Cache):
 
 
 def layer_shapes(run: Callable[[Probe], object], name: str) -> list[LayerShape]:
-    """What each layer keeps; `run` lets the model read a token with the cache it is given.
+    """The shape of each layer's keys and values; `run` runs the model over one token with the given cache.
 
-    Raises ModelLoadError for a model that keeps anything but keys and values: it could not take tokens back.
+    Raises ModelLoadError for a model that keeps anything but keys and values, since it could not roll back.
     """
     probe = Probe()
     try:
         run(probe)
     except (AttributeError, TypeError, ValueError, IndexError, KeyError) as error:
         raise ModelLoadError(
-            f"{name} keeps more than keys and values ({error}), so it cannot take back rejected tokens, which "
+            f"{name} keeps more than keys and values ({error}), so it cannot roll back rejected tokens, which "
             "speculative decoding needs: choose a model with attention in every layer"
         ) from error
     if not probe.layers or sorted(probe.layers) != list(range(len(probe.layers))):
@@ -69,48 +69,48 @@ def layer_shapes(run: Callable[[Probe], object], name: str) -> list[LayerShape]:
     return [probe.layers[at] for at in range(len(probe.layers))]
 
 
-class RowCache(torch.nn.Module):  # type: ignore[misc]
-    """The cache of all rows. Per layer two tensors of shape (rows, heads, positions, width).
+class SlotCache(torch.nn.Module):  # type: ignore[misc]
+    """The cache of all slots. Per layer two tensors of shape (slots, heads, positions, width).
 
-    They are buffers of a module, which compilers take for memory at a fixed address that may be written to.
+    They are buffers of a module, which compilers treat as writable memory at a fixed address.
     """
 
-    def __init__(self, layers: list[LayerShape], rows: int, positions: int, dtype: torch.dtype, device: Any) -> None:
+    def __init__(self, layers: list[LayerShape], slots: int, positions: int, dtype: torch.dtype, device: Any) -> None:
         super().__init__()
         for at, layer in enumerate(layers):
             for name, (heads, width) in (("key", layer.key), ("value", layer.value)):
-                zeros = torch.zeros(rows, heads, positions, width, dtype=dtype, device=device)
+                zeros = torch.zeros(slots, heads, positions, width, dtype=dtype, device=device)
                 self.register_buffer(f"{name}{at}", zeros, persistent=False)
 
     def copy(self, source: int, destination: int, length: int) -> None:
-        """Copy the first `length` positions from row to row. Which rows is no constant that a compiler would see."""
-        rows = torch.tensor([source, destination], device=self.key0.device)
+        """Copy the first `length` positions of one slot to another."""
+        slots = torch.tensor([source, destination], device=self.key0.device)  # a tensor: a compiler sees no constants
         for buffer in self.buffers():
-            seen = buffer[:, :, :length]
-            seen.index_copy_(0, rows[1:], seen.index_select(0, rows[:1]))
+            positions = buffer[:, :, :length]
+            positions.index_copy_(0, slots[1:], positions.index_select(0, slots[:1]))
 
-    def clear(self, row: int, length: int) -> None:
-        """Make the first `length` positions of a row zeros."""
-        which = torch.tensor([row], device=self.key0.device)
+    def clear(self, slot: int, length: int) -> None:
+        """Fill the first `length` positions of a slot with zeros."""
+        index = torch.tensor([slot], device=self.key0.device)
         for buffer in self.buffers():
-            buffer[:, :, :length].index_fill_(0, which, 0.0)
+            buffer[:, :, :length].index_fill_(0, index, 0.0)
 
 
 class View(_Cache):
-    """The cache during one pass: tokens of `rows` are at `positions` (rows, tokens), and look back over `span` places.
+    """The cache during one pass: tokens of `slots` are at `positions` (slots, tokens) and attend to `span` positions.
 
-    `whole`: the pass is over all rows in their order, so that nothing needs to be gathered.
+    `whole`: the pass covers all slots in order, so that no slots need to be gathered.
     """
 
-    def __init__(self, cache: RowCache, rows: Tensor, positions: Tensor, span: int, whole: bool) -> None:
-        self._cache, self._rows, self._positions, self._span, self._whole = cache, rows, positions, span, whole
+    def __init__(self, cache: SlotCache, slots: Tensor, positions: Tensor, span: int, whole: bool) -> None:
+        self._cache, self._slots, self._positions, self._span, self._whole = cache, slots, positions, span, whole
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         return self._place(f"key{layer_idx}", keys), self._place(f"value{layer_idx}", values)
 
     def _place(self, name: str, new: Tensor) -> Tensor:
-        """`new`: (rows, heads, tokens, width). Returns (rows, heads, span, width), the new ones among them."""
+        """Store `new` (slots, heads, tokens, width); return (slots, heads, span, width), `new` included."""
         held = getattr(self._cache, name)
-        held[self._rows[:, None], :, self._positions] = new.transpose(1, 2).to(held.dtype)
-        seen = held[:, :, : self._span]
-        return seen if self._whole else seen[self._rows]
+        held[self._slots[:, None], :, self._positions] = new.transpose(1, 2).to(held.dtype)
+        span = held[:, :, : self._span]
+        return span if self._whole else span[self._slots]

@@ -1,4 +1,4 @@
-"""What a user asks of PyTorch, turned into a loaded model: which device, which numbers, from which kind of file."""
+"""Turns a user's options into a loaded PyTorch model: its device, number type, weights, context and masks."""
 
 import logging
 import os
@@ -14,31 +14,31 @@ from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
 from backends.base import DTYPES, LoadOptions, ModelLoadError, first_line
 from backends.hugging_face.folder import FOLDER, check_folder
-from backends.hugging_face.folder import model_name as model_name  # which users of this module look for here
+from backends.hugging_face.folder import model_name as model_name  # exported to users of this module
 from backends.hugging_face.vocabulary import read_chat_template, read_vocabulary
 from backends.vocabulary import Vocabulary
 
-# What `load_model` is: path, options, device, number type -> the model. Raises ModelLoadError.
+# The type of `load_model`: path, options, device, number type -> the model. Raises ModelLoadError.
 Reader = Callable[[Path | None, LoadOptions, torch.device, torch.dtype], Any]
 
 _log = logging.getLogger("specpair.torch")
-gguf_reading.tqdm = partial(gguf_reading.tqdm, disable=True)  # no bars between the lines of a text
-_WORDS = 400  # signs of an error that are shown
+gguf_reading.tqdm = partial(gguf_reading.tqdm, disable=True)  # no progress bars in the output
+_ERROR_CHARACTERS = 400  # of a library's error that are shown
 _READS = f"{FOLDER}, or a GGUF file"
 _ATTENTION = {"full_attention", "sliding_attention"}
-_GROWING = {"dynamic", "longrope"}  # ways to write positions that change with the longest text of a pass
-_STRETCHED = {"linear", "yarn"}  # ways by which a model takes `factor` times the positions that it was trained with
+_GROWING = {"dynamic", "longrope"}  # RoPE types whose encoding of a position depends on the longest text of a pass
+_STRETCHED = {"linear", "yarn"}  # RoPE types that allow `factor` times the positions that the model was trained on
 
 
 def check_options(options: LoadOptions) -> None:
-    """Raises ModelLoadError for what this engine would otherwise leave aside in silence."""
+    """Raises ModelLoadError for options that this engine would otherwise silently ignore."""
     options.refuse("torch", "deterministic", "mmap", "gpu_layers")
-    if options.kv_type != "f16":  # unless it was left as it is
+    if options.kv_type != "f16":  # the default
         raise ModelLoadError(f"kv_type {options.kv_type}: the torch backend caches in the model's dtype: set that")
 
 
 def find_device(name: str | None) -> torch.device:
-    """The device of this name, or without one the best there is. Raises ModelLoadError."""
+    """The device called `name`; for None, an accelerator if there is one, else the CPU. Raises ModelLoadError."""
     if name is None:
         accelerator = torch.accelerator.current_accelerator(check_available=True)
         return accelerator if accelerator is not None else torch.device("cpu")
@@ -51,7 +51,7 @@ def find_device(name: str | None) -> torch.device:
 
 
 def find_dtype(name: str | None, device: torch.device) -> torch.dtype:
-    """The number type of this name; without one float32 on a CPU and bfloat16 elsewhere. Raises ModelLoadError."""
+    """The dtype called `name`; for None, float32 on a CPU and bfloat16 elsewhere. Raises ModelLoadError."""
     if name is None:
         return torch.float32 if device.type == "cpu" else torch.bfloat16
     if name not in DTYPES:
@@ -61,8 +61,8 @@ def find_dtype(name: str | None, device: torch.device) -> torch.dtype:
 
 
 def source_of(path: Path | None) -> dict[str, Any]:
-    """How transformers is told of a folder in Hugging Face layout or of a GGUF file. Raises ModelLoadError."""
-    if path is not None and os.path.isfile(path):  # unlike Path's, it bears with names that no file can have
+    """The arguments of `from_pretrained` for a folder in Hugging Face layout or a GGUF file. Raises ModelLoadError."""
+    if path is not None and os.path.isfile(path):  # unlike Path.is_file, it accepts names that no file can have
         return {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
     return {"pretrained_model_name_or_path": check_folder(path, "torch", reads=_READS)}
 
@@ -70,13 +70,13 @@ def source_of(path: Path | None) -> dict[str, Any]:
 def load_model(path: Path | None, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> Any:
     """The model of a folder in Hugging Face layout or of a GGUF file, ready to run. Raises ModelLoadError.
 
-    Of a model for several devices it is this process's part, of the process group that `torch_spread` has opened.
+    With tensor parallelism it is this process's part; `backends.torch.tensor_parallel` has opened the process group.
     """
     source = source_of(path)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     if options.tensor_parallel > 1:
-        from transformers.distributed import DistributedConfig  # nobody else pays for it
+        from transformers.distributed import DistributedConfig  # a slow import, needed here only
 
         source["distributed_config"] = DistributedConfig(tp_size=options.tensor_parallel)
     try:
@@ -84,12 +84,12 @@ def load_model(path: Path | None, options: LoadOptions, device: torch.device, dt
             **source,
             dtype=dtype,
             local_files_only=True,
-            attn_implementation=None if options.flash_attention else "eager",  # None: the best that it has
+            attn_implementation=None if options.flash_attention else "eager",  # None: the best available
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
         model = model.to(device).eval().requires_grad_(False)
-    except Exception as error:  # the library raises whatever it meets: a bad file, a family it lacks, too little memory
+    except Exception as error:  # any type: a bad file, an unknown model family, too little memory
         _log.debug("loading %s failed", path, exc_info=True)
         raise _not_loaded(path, error) from error
     _check_weights(path, found)
@@ -97,7 +97,10 @@ def load_model(path: Path | None, options: LoadOptions, device: torch.device, dt
 
 
 def _check_weights(path: Path | None, found: dict[str, Any]) -> None:
-    """Raises ModelLoadError for weights that `found` has not: the library would go on with random numbers."""
+    """Raises ModelLoadError for weights that `found` reports missing: the library would use random ones in their place.
+
+    `found`: the loading info of `from_pretrained`.
+    """
     missing = [str(name) for name in found["missing_keys"]]
     others = [f"{name} {tuple(there)} for {tuple(here)}" for name, there, here in found["mismatched_keys"]]
     for what, names in (("has no weights", missing), ("has weights of another shape", others)):
@@ -110,43 +113,43 @@ def _check_weights(path: Path | None, found: dict[str, Any]) -> None:
 
 
 def read_config(path: Path | None) -> Any:
-    """The configuration of the text model there, without the model. Raises ModelLoadError."""
+    """The configuration of the text model at `path`, without its weights. Raises ModelLoadError."""
     source = source_of(path)
     try:
         return transformers.AutoConfig.from_pretrained(**source, local_files_only=True).get_text_config()
-    except Exception as error:  # as above
+    except Exception as error:  # any type
         raise _not_loaded(path, error) from error
 
 
 def _not_loaded(path: Path | None, error: Exception) -> ModelLoadError:
-    whole = " ".join(str(error).split())[:_WORDS] or repr(error)  # of several lines, the last may be what matters
-    cut = " (is the file complete?)" if path is not None and os.path.isfile(path) else ""
-    return ModelLoadError(f"transformers could not load {path}: {whole}{cut}")
+    reason = " ".join(str(error).split())[:_ERROR_CHARACTERS] or repr(error)  # all lines: the last may matter most
+    hint = " (is the file complete?)" if path is not None and os.path.isfile(path) else ""
+    return ModelLoadError(f"transformers could not load {path}: {reason}{hint}")
 
 
 def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, str | None]:
-    """The vocabulary and the chat template of what `load_model` loaded; `size`: ids it gives logits for."""
+    """The vocabulary and the chat template of a loaded model; `size`: number of ids that it gives logits for."""
     if path.is_file():
-        from backends.llama_cpp.vocabulary import read_gguf_vocabulary  # here: a folder is read without llama.cpp
+        from backends.llama_cpp.vocabulary import read_gguf_vocabulary  # here, since folders do not need llama.cpp
 
         return read_gguf_vocabulary(path)
     return read_vocabulary(path, size), read_chat_template(path)
 
 
 def context_of(config: Any, asked: int | None) -> int:
-    """Positions a row. Raises ModelLoadError when asked for more than works."""
-    stated = int(getattr(config, "max_position_embeddings", 0) or 0)  # none where distances are all that counts
+    """Positions per slot: `asked`, or a default. Raises ModelLoadError if the model does not support `asked`."""
+    stated = int(getattr(config, "max_position_embeddings", 0) or 0)  # none for models of relative positions only
     trained = stated or 4096
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") in _GROWING:
         most = int(rope.get("original_max_position_embeddings") or trained)
         if asked is not None and asked > most:
             raise ModelLoadError(
-                f"context {asked}: beyond {most} tokens this model writes all positions of a text anew, and what is "
-                f"cached would be of no use: at most {most}"
+                f"context {asked}: beyond {most} tokens this model changes the positions of the whole text, so that "
+                f"cached keys would be wrong: at most {most}"
             )
         trained = min(trained, most)
-    # Where positions are stretched, folders state the length before that or the one behind it: both are let through.
+    # With stretched positions, some folders state the length before stretching, some the length after: allow both.
     most = int(trained * max(1.0, rope.get("factor") or 1.0)) if rope.get("rope_type") in _STRETCHED else trained
     if asked is not None and stated and asked > most:
         raise ModelLoadError(f"context {asked}: this model was trained for {trained} positions: at most {most}")
@@ -154,10 +157,13 @@ def context_of(config: Any, asked: int | None) -> int:
 
 
 class Masks:
-    """Which places a token may look at, in each kind of layer. Raises ModelLoadError where one is no attention."""
+    """Attention masks: the positions that a token attends to, in each type of layer."""
 
     def __init__(self, config: Any, name: str, dtype: torch.dtype) -> None:
-        self._added = dtype if config._attn_implementation == "eager" else None  # numbers to add, in place of bits
+        """Raises ModelLoadError for a model with layers that are no attention."""
+        self._added = (
+            dtype if config._attn_implementation == "eager" else None
+        )  # "eager" adds numbers, others take bits
         self._types = set(getattr(config, "layer_types", None) or ())
         self._window = getattr(config, "sliding_window", None)
         if getattr(config, "use_sliding_window", True) is False:
@@ -165,19 +171,19 @@ class Masks:
         if not self._types <= _ATTENTION:
             others = ", ".join(sorted(self._types - _ATTENTION))
             raise ModelLoadError(
-                f"{name} has layers of {others}, which cannot take back rejected tokens: "
+                f"{name} has layers of {others}, which cannot roll back rejected tokens: "
                 "choose a model with attention in every layer"
             )
 
     def of(self, positions: Tensor, span: int) -> Tensor | dict[str, Tensor]:
-        """`positions` (rows, tokens) -> (rows, 1, tokens, span); one of each kind where layers differ."""
-        places = torch.arange(span, device=positions.device)
-        here = positions[:, None, :, None]
-        full = places <= here
+        """`positions` (slots, tokens) -> mask (slots, 1, tokens, span); a mask per layer type where these differ."""
+        keys = torch.arange(span, device=positions.device)
+        queries = positions[:, None, :, None]
+        full = keys <= queries
         if self._window is None or self._types == {"full_attention"}:
             return self._finished(full)
-        near = self._finished(full & (places > here - self._window))
-        return {"full_attention": self._finished(full), "sliding_attention": near} if self._types else near
+        sliding = self._finished(full & (keys > queries - self._window))
+        return {"full_attention": self._finished(full), "sliding_attention": sliding} if self._types else sliding
 
     def _finished(self, mask: Tensor) -> Tensor:
         if self._added is None:

@@ -1,7 +1,8 @@
-"""One model over several devices: a process for each holds a part of every layer, and they work on the same passes.
+"""Tensor parallelism: one process per device holds a part of every layer, and all processes run the same passes.
 
-Which part is up to transformers' tensor-parallel plan for the model: matrices are cut so that each process has some of
-the heads, and sums over processes are few. All of them run the same code on the same inputs; only the first serves.
+Transformers' tensor-parallel plan for the model determines the parts: it splits matrices so that each process has some
+of the heads and few sums over processes are needed. All processes run the same code on the same inputs; only the first
+one, the leader, serves requests.
 """
 
 import os
@@ -27,11 +28,11 @@ from backends.torch.top_logits import Place
 from backends.torch.workers import LOOPBACK, Team
 
 T = TypeVar("T")
-_SKEW = timedelta(minutes=30)  # by which one process may be done with loading or compiling before another
+_SKEW = timedelta(minutes=30)  # how much longer one process may load or compile than another
 
 
 class Part(TorchBackend):
-    """What process `number` of those that meet at `store` holds. The first is a `LeadingPart`, this is the others'."""
+    """The part of the model in process `number`, which meets the others at `store`. Process 0 has a `LeadingPart`."""
 
     def __init__(
         self,
@@ -53,24 +54,24 @@ class Part(TorchBackend):
         self.kv_bytes *= self._size
 
     def follow(self, verb: str, arguments: Sequence[Any]) -> None:
-        """Do what the leader does."""
+        """Run what the leader runs."""
         if verb != "pass":
             self._write(verb, *arguments)
         else:
             self._pass(*(torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in arguments))
 
     def _free_bytes(self) -> int:
-        """What the process with the least has: all must come to the same number of rows."""
-        own = super()._free_bytes()
+        """The least free memory of all processes, so that all compute the same number of slots."""
+        free = super()._free_bytes()
         if self._device.type == "cpu":
-            own //= self._size  # they all see the same memory
-        least = torch.tensor([own], device=self._device)
+            free //= self._size  # the processes share this memory
+        least = torch.tensor([free], device=self._device)
         dist.all_reduce(least, dist.ReduceOp.MIN)
         return int(least.item())
 
 
 class LeadingPart(Part):
-    """The first part: it serves, and has the others follow."""
+    """The leader's part: it serves requests and makes the followers run the same passes."""
 
     def __init__(
         self,
@@ -80,18 +81,19 @@ class LeadingPart(Part):
         compiler: str | None = None,
         has_heads: bool | None = None,
     ) -> None:
+        """Raises ModelLoadError."""
         check_spread(options)
-        self._leads = False  # while they load, all parts make the same passes by themselves
+        self._leads = False  # during loading, all parts run the same passes without being told
         self._team = Team(options.tensor_parallel)
         try:
             self._team.wait_until_here()
-            store = open_store(self._team.port, options.tensor_parallel)  # while it is served: loading may end that
+            store = open_store(self._team.port, options.tensor_parallel)  # before loading, which may end its server
             self._team.tell("load", options, compiler)
             super().__init__(0, store, options, progress, compiler=compiler, has_heads=has_heads)
         except BaseException as error:
             found = isinstance(error, Exception) and self._team.found_lost()
             self._end()
-            if found and str(error) not in str(self._team.lost):  # else all fail for the same reason: once is enough
+            if found and str(error) not in str(self._team.lost):  # else all processes fail for the same reason
                 raise ModelLoadError(str(self._team.lost)) from error
             raise
         self._leads = True
@@ -123,7 +125,7 @@ class LeadingPart(Part):
 
 
 def check_spread(options: LoadOptions) -> None:
-    """Raises ModelLoadError where devices or model do not allow for it: before any process is started."""
+    """Raises ModelLoadError if the devices or the model cannot be used this way, before any process is started."""
     size, kind = options.tensor_parallel, _kind(options)
     if dist.is_initialized():
         raise ModelLoadError("tensor_parallel: this process is in a process group already: one such model is the most")
@@ -135,7 +137,7 @@ def check_spread(options: LoadOptions) -> None:
         raise ModelLoadError(
             f"tensor_parallel: devices of kind {kind} cannot work on one model: leave it out"
         ) from None
-    best = find_device(None).type  # which transformers takes
+    best = find_device(None).type  # transformers always uses this one
     if kind != best:
         raise ModelLoadError(
             f"device {kind}: of this machine, transformers spreads models over devices of kind {best}: leave device out"
@@ -163,7 +165,7 @@ def _check_plan(options: LoadOptions) -> None:
 
 
 def _kind(options: LoadOptions) -> str:
-    """Of device, without a number. Raises ModelLoadError."""
+    """The device's type, without a number. Raises ModelLoadError."""
     if options.device is None:
         return str(find_device(None).type)
     try:
@@ -173,24 +175,24 @@ def _kind(options: LoadOptions) -> str:
 
 
 def open_store(port: int, size: int, bound: int | None = None) -> dist.Store:
-    """Where the processes meet. One of them serves it, at the socket `bound`, which has this port already."""
+    """The store where the processes meet. The process with `bound`, a socket bound to this port, serves the store."""
     return dist.TCPStore(LOOPBACK, port, size, bound is not None, wait_for_workers=False, master_listen_fd=bound)
 
 
 def _meet(number: int, size: int, store: dist.Store, device: torch.device) -> None:
     """Open the process group of all parts."""
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
-    if loopback is not None:  # else Gloo listens at whatever address the machine's name has
+    if loopback is not None:  # by default Gloo listens at the address of the machine's name
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
     if device.type != "cpu":
         torch.accelerator.set_device_index(number)
     backend = get_distributed_backend(device.type)
-    dist.distributed_c10d._world.group_count = 0  # by which groups meet; one that could not be opened has left its own
+    dist.distributed_c10d._world.group_count = 0  # a group's key in the store; a failed earlier group has raised it
     dist.init_process_group(
         backend,
         store=store,
         rank=number,
         world_size=size,
         timeout=_SKEW,
-        device_id=device if backend == "nccl" else None,  # it is quicker so; others do not all know it
+        device_id=device if backend == "nccl" else None,  # faster; not all other backends support it
     )

@@ -1,4 +1,4 @@
-"""A process that holds a part of a model and runs what its leader tells it: `torch_team` starts it, and ends it."""
+"""A follower process that holds a part of a model and runs what its leader sends; `workers` starts and ends it."""
 
 import os
 import pickle
@@ -9,20 +9,20 @@ from typing import Any
 
 from backends.base import first_line
 
-HERE = b"."  # as in `torch_team`, which is not imported: that takes seconds, and the leader may be gone before
+HERE = b"."  # as in `workers`, which is not imported here: that takes seconds, in which the leader may end unnoticed
 
 _Messages = queue.SimpleQueue[tuple[Any, ...]]
 
 
 def main() -> None:
-    """Serve until the leader closes the pipe. The end is abrupt: nothing here is to be kept."""
+    """Serve until the leader closes the pipe. The process then exits at once, since it has nothing to save."""
     replies = os.dup(1)
-    os.dup2(2, 1)  # what libraries print must not get among the replies
+    os.dup2(2, 1)  # keeps the output of libraries out of the replies
     messages: _Messages = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(messages,), daemon=True).start()
     try:
         _follow(messages, replies)
-    except BaseException as error:  # whatever it is, the leader reports it
+    except BaseException as error:  # any type: the leader reports it
         try:
             os.write(replies, first_line(error).encode()[:4000])
         finally:
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _listen(messages: _Messages) -> None:
-    """Apart from what this process does otherwise, so that it ends with its leader even while it waits for others."""
+    """Receive messages in a thread of its own, so that this process ends with its leader even during a pass."""
     try:
         while True:
             messages.put(pickle.load(sys.stdin.buffer))

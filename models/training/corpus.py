@@ -1,8 +1,8 @@
-"""Which files the pair learns from, and in what portions.
+"""The training corpus: which files the pair is trained on, and the windows of tokens for training.
 
-The corpus is the source of a Python standard library: everybody who can run the recipe has one, and its licence
-(PSF-2.0) allows it. Choices that look random are made by a hash of the file's path, so that they are the same on every
-machine and do not shift when another Python version adds or drops files.
+The corpus is the source of a Python standard library. Every machine that can run the recipe has one, and its licence
+(PSF-2.0) allows this use. Random choices are made by a hash of the file's path, so that they are equal on all machines
+and do not shift when another Python version adds or drops files.
 """
 
 import hashlib
@@ -14,12 +14,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-SMALLEST, LARGEST = 200, 300_000  # bytes: below is nothing to learn from, above are tables
-TEST_SHARE: Final = 0.55  # tests are half the library and much alike
+SMALLEST, LARGEST = 200, 300_000  # bytes: smaller files teach nothing, larger ones are tables
+TEST_SHARE: Final = 0.55  # share of the test files: tests are half of the library and similar to each other
 _SKIPPED: Final = frozenset({"encodings", "pydoc_data", "site-packages", "__pycache__", "node_modules"})
 _TEST_FOLDERS: Final = frozenset({"test", "tests", "idle_test"})
 
-# Never trained on, neither by the shipped pair nor by one remade: measurements may take their prompts from these.
+# Never trained on, neither for the shipped pair nor for a new one: prompts of measurements may come from these files.
 HELD_OUT: Final = frozenset(
     {
         "_osx_support.py",
@@ -49,19 +49,19 @@ HELD_OUT: Final = frozenset(
 
 
 class CorpusError(Exception):
-    """There is not enough source to learn from; the message says where it was looked for."""
+    """There is not enough source to train on. The message names the folder."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The texts to train on and those to measure on, each in order of path."""
+    """The texts to train on and the held-out texts, each in order of path."""
 
     training: Sequence[str]
     held_out: Sequence[str]
 
 
 def read_corpus(root: Path) -> Corpus:
-    """Read the corpus from a standard library's folder. Raises CorpusError when either half would be empty."""
+    """Read the corpus from a standard library's folder. Raises CorpusError if either part would be empty."""
     training: list[str] = []
     held_out: list[str] = []
     for path in sorted(root.rglob("*.py")):
@@ -87,15 +87,17 @@ def is_chosen(name: str) -> bool:
 
 
 def windows(tokens: NDArray[np.uint16], length: int, batch: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield ``(batch, length + 1)`` ids for ever: inputs are the first ``length`` of a row, targets the last.
+    """Yield int64 ids ``(batch, length + 1)`` forever: inputs are the first ``length`` ids of a row, targets the last.
 
-    A pass takes every window once, in random order; each pass cuts the text at another offset, so that no token is
-    always the first of its window. What does not fill a batch is left to the next pass.
+    A pass over the text takes every window once, in random order. Each pass cuts the text at another offset, so that no
+    token is always the first of its window. Windows that do not fill a batch are left out of the pass.
 
-    Raises CorpusError when the text is too short for one batch.
+    Raises CorpusError if the text is too short for one batch.
     """
     if (len(tokens) - length) // length < batch:
-        raise CorpusError(f"{len(tokens)} tokens do not fill a batch of {batch} windows of {length}: take them smaller")
+        raise CorpusError(
+            f"{len(tokens)} tokens do not fill a batch of {batch} windows of {length}: choose a smaller batch or length"
+        )
     generator = np.random.default_rng(seed)
     while True:
         offset = int(generator.integers(length))
@@ -114,4 +116,4 @@ def _text(path: Path) -> Iterator[str]:
     try:
         yield path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        return  # a few files of the test suite are in other encodings on purpose
+        return  # a few files of the test suite have other encodings on purpose

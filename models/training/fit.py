@@ -1,6 +1,6 @@
-"""Fit a model's weights to a stream of windows, and keep them in a folder.
+"""Trains a model's weights on a stream of windows, and saves and loads them.
 
-The recipe's optimiser settings live here: matrices by Muon, embeddings and norms by AdamW, one schedule for both.
+This module has the recipe's optimiser settings: Muon for matrices, AdamW for embeddings and norms, and one schedule.
 """
 
 import json
@@ -36,7 +36,7 @@ def fit(
     report: Callable[[int, float], None],
     peak: float = 1.0,
 ) -> None:
-    """Train the weights in place, one batch of ``(batch, length + 1)`` ids a step.
+    """Train the weights in place, one batch of ids ``(batch, length + 1)`` per step.
 
     ``loss(predicted, inputs, targets)`` takes logits ``(batch, length, vocabulary)`` and two id tensors ``(batch,
     length)``; ``report`` gets the number of steps done and the loss in nats; ``peak`` scales both learning rates.
@@ -63,14 +63,14 @@ def fit(
 
 
 def cross_entropy(predicted: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean nats per token of the text itself."""
+    """The mean cross entropy of the text, in nats per token."""
     return functional.cross_entropy(predicted.flatten(0, 1), targets.flatten())
 
 
 def imitation(teacher: Mapping[str, Tensor], shape: Shape) -> Loss:
     """The loss of distillation (Hinton et al., 2015): mean KL(teacher || student) per token, in nats.
 
-    A draft is right when it says what the target would say, not when it says what the text says.
+    A draft model should predict the target's token, not the token of the text.
     """
 
     def loss(predicted: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ def held_out_loss(weights: Mapping[str, Tensor], shape: Shape, tokens: NDArray[n
 
 
 def save(folder: Path, weights: Mapping[str, Tensor], shape: Shape) -> None:
-    """Write ``config.json`` and ``model.safetensors``; the weights last, because their presence ends the stage."""
+    """Write ``config.json`` and ``model.safetensors``. The weights come last: their presence marks a finished stage."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(shape.config(BEGIN_ID, END_ID), indent=2) + "\n", encoding="utf-8")
     halves = {name: weight.detach().to(torch.float16).numpy() for name, weight in weights.items()}
@@ -105,7 +105,7 @@ def save(folder: Path, weights: Mapping[str, Tensor], shape: Shape) -> None:
 
 
 def load(folder: Path, shape: Shape) -> Weights:
-    """Read what ``save`` wrote, as float32 leaves. Raises ExportError when that is a model of another shape."""
+    """Read weights that ``save`` wrote, as float32 leaves. Raises ExportError for a model of another shape."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if config != shape.config(BEGIN_ID, END_ID):
         raise ExportError(f"{folder} holds a model of other sizes: name another folder with --out, or remove that one")

@@ -1,8 +1,8 @@
 """The Llama architecture in plain PyTorch, as a function of named weights.
 
 Pre-norm decoder with RMSNorm (Zhang and Sennrich, 2019), rotary positions (Su et al., 2021), grouped-query attention
-(Ainslie et al., 2023), SwiGLU (Shazeer, 2020), no biases, and the embeddings as head. Weights live in a dictionary
-under their Hugging Face names: saving them is writing that dictionary, and there is no module tree to keep in step.
+(Ainslie et al., 2023), SwiGLU (Shazeer, 2020), no biases, and the embeddings as LM head. The weights are a dictionary
+under their Hugging Face names, which is saved as it is; there are no modules.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ EMBEDDINGS: Final = "model.embed_tokens.weight"
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a model. ``context`` is what the file declares; training may use shorter windows."""
+    """The sizes of a model. ``context`` is declared in the file; training may use shorter windows."""
 
     hidden: int
     layers: int
@@ -74,8 +74,8 @@ def matrix_shapes(shape: Shape) -> Iterator[tuple[str, tuple[int, int]]]:
 def initial_weights(shape: Shape, seed: int) -> dict[str, Tensor]:
     """Random weights, each a leaf that takes gradients.
 
-    The two projections that write to the residual stream begin at zero, so that a fresh layer is the identity and the
-    first steps, with Muon's updates of constant size, stay tame.
+    The two projections that write to the residual stream are zero at first. So a new layer is the identity, and the
+    first steps stay stable with Muon's updates of constant size.
     """
     generator = torch.Generator().manual_seed(seed)
     weights = {EMBEDDINGS: 0.02 * torch.randn(shape.vocabulary, shape.hidden, generator=generator)}
@@ -92,7 +92,7 @@ def initial_weights(shape: Shape, seed: int) -> dict[str, Tensor]:
 
 
 def logits(weights: Mapping[str, Tensor], shape: Shape, ids: Tensor) -> Tensor:
-    """Logits ``(batch, length, vocabulary)`` for ids ``(batch, length)``, each row beginning at position 0."""
+    """Logits ``(batch, length, vocabulary)`` for ids ``(batch, length)``; each row starts at position 0."""
     batch, length = ids.shape
     cosine, sine = _rotations(shape, length)
 
@@ -120,13 +120,13 @@ def logits(weights: Mapping[str, Tensor], shape: Shape, ids: Tensor) -> Tensor:
 
 
 def _rotations(shape: Shape, length: int) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of every position's angles, ``(length, head_dim / 2)`` each."""
+    """The cosine and sine of every position's angles, ``(length, head_dim / 2)`` each."""
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
     angles = torch.outer(torch.arange(length, dtype=torch.float32), shape.rope_base**-exponents)
     return angles.cos(), angles.sin()
 
 
 def _rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotate the pairs (i, i + head_dim / 2), as Hugging Face orders them."""
+    """Rotate the pairs (i, i + head_dim / 2), in the order of Hugging Face."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)

@@ -1,4 +1,4 @@
-"""Muon for the matrices, a learning rate schedule for everything.
+"""The Muon optimiser for matrices, and the learning rate schedule.
 
 Muon: K. Jordan, Y. Jin, V. Boza, J. You, F. Cesista, L. Newhouse, J. Bernstein, "Muon: An optimizer for hidden layers
 in neural networks", 2024, https://kellerjordan.github.io/posts/muon/. It replaces the momentum of a matrix by the
@@ -23,7 +23,7 @@ def orthogonalised(matrix: Tensor, iterations: int = 5) -> Tensor:
     """
     a, b, c = _QUINTIC
     tall = matrix.shape[0] > matrix.shape[1]
-    x: Tensor = matrix.T if tall else matrix  # the products below are then of the smaller size
+    x: Tensor = matrix.T if tall else matrix  # so that the products below have the smaller size
     x = x / (x.norm() + 1e-7)  # the Frobenius norm bounds the largest singular value
     for _ in range(iterations):
         square = x @ x.T
@@ -35,8 +35,8 @@ def orthogonalised(matrix: Tensor, iterations: int = 5) -> Tensor:
 class Muon:
     """Nesterov momentum, orthogonalised, with decoupled weight decay.
 
-    ``rate`` is set from outside before each step; it is the size of an update's singular values, so it does not depend
-    on the scale of the loss.
+    The caller sets ``rate`` before each step. It is the size of an update's singular values, so it does not depend on
+    the scale of the loss.
     """
 
     def __init__(self, matrices: Sequence[Tensor], *, momentum: float = 0.95, weight_decay: float = 0.01) -> None:
@@ -53,7 +53,7 @@ class Muon:
                     continue
                 average.lerp_(matrix.grad, 1 - self._momentum)
                 ahead = matrix.grad.lerp(average, self._momentum)
-                # A tall matrix maps to more outputs than it has inputs: scaled so that each output moves alike.
+                # A tall matrix has more outputs than inputs: scale it so that all outputs move equally.
                 scale = max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
                 matrix.mul_(1 - self.rate * self._weight_decay)
                 matrix.add_(orthogonalised(ahead), alpha=-self.rate * scale)

@@ -1,11 +1,11 @@
-"""Make a model pair from the Python standard library, on any machine.
+"""Trains a model pair on the source of the Python standard library, on any machine.
 
     python -m models.training.train --out pair
     python -m models.export pair/target target.gguf --type q8_0
 
 The folder receives ``tokenizer.json``, ``target/``, ``draft-plain/`` (the draft before distillation) and ``draft/``, in
-Hugging Face layout. Each is one stage, and a stage whose result is there is not repeated: an interrupted run goes on
-where it stopped when it is started again with the same options.
+Hugging Face layout. Each is the result of one stage. Finished stages are not repeated: an interrupted run resumes when
+it is started again with the same options.
 """
 
 import argparse
@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to train, and for how long. A step is one batch of ``batch`` windows of ``length`` tokens."""
+    """The models to train, and for how long. A step is one batch of ``batch`` windows of ``length`` tokens."""
 
     target: Shape = TARGET
     draft: Shape = DRAFT
@@ -56,7 +56,7 @@ class Recipe:
 
 
 _TINY: Final = Shape(hidden=64, layers=2, heads=2, kv_heads=1, ffn=96, head_dim=32, vocabulary=384)
-# Shows that every part works, and learns next to nothing.
+# A recipe that runs every part in seconds, and learns next to nothing.
 SMOKE: Final = Recipe(
     target=_TINY,
     draft=replace(_TINY, hidden=32, layers=1),
@@ -70,7 +70,7 @@ SMOKE_FILES: Final = 40
 
 
 def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
-    """Run the stages that ``out`` does not hold yet. ``say`` gets the progress, a line at a time."""
+    """Run the stages whose results ``out`` does not hold yet. ``say`` gets the progress, line by line."""
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(recipe, corpus, out / "tokenizer.json", say)
     training, held_out = encode_all(tokenizer, corpus.training), encode_all(tokenizer, corpus.held_out)
@@ -95,7 +95,7 @@ def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say, clock: Callab
 
     target = stage("target", recipe.target, fresh(recipe.target), recipe.target_steps, cross_entropy, 1.0)
     plain = stage("draft-plain", recipe.draft, fresh(recipe.draft), recipe.draft_steps, cross_entropy, 1.0)
-    # At half the rates: the draft knows the language already and only has to bend towards its teacher.
+    # At half the rates: the draft knows the language already and only has to approach its teacher.
     stage("draft", recipe.draft, lambda: plain, recipe.distil_steps, imitation(target, recipe.target), 0.5)
 
 
@@ -109,7 +109,7 @@ def _tokenizer(recipe: Recipe, corpus: Corpus, path: Path, say: Say) -> Tokenize
 
 
 class _Progress:
-    """Says now and then how far a stage is, with the loss averaged since the last time."""
+    """Reports the progress of a stage at intervals, with the mean loss since the last report."""
 
     def __init__(self, name: str, steps: int, say: Say, clock: Callable[[], float]) -> None:
         self._name, self._steps, self._say, self._clock = name, steps, say, clock
@@ -151,7 +151,11 @@ def _parser() -> argparse.ArgumentParser:
     library = Path(sysconfig.get_path("stdlib"))
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the pair goes")
     parser.add_argument(
-        "--source", type=Path, default=library, metavar="FOLDER", help="standard library to learn from (default: ours)"
+        "--source",
+        type=Path,
+        default=library,
+        metavar="FOLDER",
+        help="standard library to train on (default: that of this Python)",
     )
     count("--steps", recipe.target_steps, "training steps of the target")
     count("--draft-steps", recipe.draft_steps, "training steps of the draft")
@@ -163,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--smoke",
         action="store_true",
-        help="a few steps of something tiny on a few files, to see that all works; sets sizes and steps itself",
+        help="train a tiny model for a few steps on a few files, to test the recipe; overrides sizes and steps",
     )
     return parser
 

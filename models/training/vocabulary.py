@@ -1,7 +1,7 @@
-"""The vocabulary: a byte-level BPE that splits text as Llama 3 does.
+"""The vocabulary: trains a byte-level BPE that splits text as Llama 3 does.
 
-Needs the ``tokenizers`` package. The split pattern is Llama 3's because GGUF carries only the name of a pattern, and
-that one is known to every llama.cpp.
+Needs the ``tokenizers`` package. The split pattern is Llama 3's because a GGUF file stores only the name of a pattern,
+and every llama.cpp knows that one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ END_ID: Final = 1
 
 def train_tokenizer(texts: Sequence[str], size: int) -> Tokenizer:
     """Learn at most ``size`` ids: begin, end, the 256 bytes, then merges by frequency (Sennrich et al., 2016)."""
-    # ignore_merges: a word that has an id of its own is that id, as llama.cpp reads the pattern's name.
+    # ignore_merges: a word with an id of its own is encoded as that id, as in llama.cpp with this pattern.
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -37,6 +37,6 @@ def train_tokenizer(texts: Sequence[str], size: int) -> Tokenizer:
 
 
 def encode_all(tokenizer: Tokenizer, texts: Iterable[str]) -> NDArray[np.uint16]:
-    """The ids of all texts in a row, each wrapped in begin and end."""
+    """The concatenated ids of all texts, each wrapped in begin and end."""
     parts = [[BEGIN_ID, *tokenizer.encode(text, add_special_tokens=False).ids, END_ID] for text in texts]
     return np.concatenate([np.asarray(part, dtype=np.uint16) for part in parts])

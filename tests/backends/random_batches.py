@@ -1,4 +1,4 @@
-"""Any batches that the contract allows, for tests of what engines make of them."""
+"""Random batches that the contract allows, for tests of engines."""
 
 from collections.abc import Iterator
 
@@ -8,21 +8,21 @@ from backends.base import Backend, Entry
 
 
 def random_batches(backend: Backend, turns: int, seed: int = 1) -> Iterator[list[Entry]]:
-    """So many batches over rows that grow, lose a few of their tokens, or begin again; ids from 2 to 259.
+    """Yields `turns` batches over slots that grow, roll back a few tokens, or start again; ids from 2 to 259.
 
-    Each is to be run before the next is asked for: that is made for what rows then hold.
+    Run each batch before taking the next one, which depends on what the slots then hold.
     """
     random = np.random.default_rng(seed)
     while turns:
         batch, room = [], backend.max_batch_tokens
-        for row in random.permutation(backend.rows)[: random.integers(1, backend.rows + 1)].tolist():
-            held = backend.length(row)
+        for slot in random.permutation(backend.rows)[: random.integers(1, backend.rows + 1)].tolist():
+            held = backend.length(slot)
             start = int(random.integers(0, held + 1) if random.random() < 0.2 else max(0, held - random.integers(0, 6)))
             most = min(backend.context_length - start, room)
             if most:
                 count = int(random.integers(1, min(most, random.choice([1, 2, 9, 30, 64])) + 1))
                 tokens = random.integers(2, 260, count).tolist()
-                batch.append(Entry(row, start, tokens, int(random.integers(0, count + 1))))
+                batch.append(Entry(slot, start, tokens, int(random.integers(0, count + 1))))
                 room -= count
         if batch:
             yield batch

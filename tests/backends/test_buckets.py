@@ -1,4 +1,4 @@
-"""Launches feed what a batch holds, once and in order, in shapes that a compiler has seen."""
+"""Launches feed every token of a batch once and in order, in shapes that a compiler has compiled."""
 
 import pytest
 from hypothesis import given
@@ -7,24 +7,24 @@ from hypothesis import strategies as st
 from backends.base import Entry
 from backends.buckets import NARROW, Buckets
 
-ROWS, BATCH = 9, 200
+SLOTS, BATCH = 9, 200
 
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[Entry]:
-    rows = draw(st.lists(st.integers(0, ROWS - 1), unique=True, min_size=1))
+    slots = draw(st.lists(st.integers(0, SLOTS - 1), unique=True, min_size=1))
     batch, room = [], BATCH
-    for row in rows:
+    for slot in slots:
         count = min(draw(st.sampled_from([1, 2, 5, 16, 32, 33, 64, 65, 150])), room)
         if count:
-            batch.append(Entry(row, draw(st.integers(0, 50)), list(range(count)), draw(st.integers(0, count))))
+            batch.append(Entry(slot, draw(st.integers(0, 50)), list(range(count)), draw(st.integers(0, count))))
             room -= count
     return batch
 
 
 @given(batches(), st.booleans())
 def test_launches_feed_every_token_once_and_in_order(batch: list[Entry], compiled: bool) -> None:
-    launches = Buckets(ROWS, BATCH, compiled).launches(batch)
+    launches = Buckets(SLOTS, BATCH, compiled).launches(batch)
     fed: list[list[int]] = [[] for _ in batch]
     judged: list[list[int]] = [[] for _ in batch]
     for launch in launches:
@@ -33,7 +33,7 @@ def test_launches_feed_every_token_once_and_in_order(batch: list[Entry], compile
         for piece, owner in zip(launch.pieces, launch.owners, strict=True):
             entry = batch[owner]
             assert piece.row == entry.row
-            assert piece.start == entry.start + len(fed[owner]), "pieces of a row follow one another"
+            assert piece.start == entry.start + len(fed[owner]), "pieces of a slot are consecutive"
             assert len(piece.tokens) <= width
             fed[owner] += piece.tokens
             judged[owner] += piece.tokens[piece.logits_from :]
@@ -44,30 +44,30 @@ def test_launches_feed_every_token_once_and_in_order(batch: list[Entry], compile
 
 
 @given(batches())
-def test_compiled_launches_have_shapes_that_are_known_beforehand(batch: list[Entry]) -> None:
-    buckets = Buckets(ROWS, BATCH, compiled=True)
+def test_compiled_launches_use_known_shapes(batch: list[Entry]) -> None:
+    buckets = Buckets(SLOTS, BATCH, compiled=True)
     assert {launch.shape for launch in buckets.launches(batch)} <= set(buckets.shapes())
 
 
 @given(batches())
-def test_nothing_is_padded_but_to_the_widest_where_shapes_are_free(batch: list[Entry]) -> None:
-    for launch in Buckets(ROWS, BATCH, compiled=False).launches(batch):
+def test_uncompiled_launches_are_padded_to_the_widest_piece_only(batch: list[Entry]) -> None:
+    for launch in Buckets(SLOTS, BATCH, compiled=False).launches(batch):
         assert launch.shape == (len(launch.pieces), max(len(piece.tokens) for piece in launch.pieces))
 
 
-def test_a_pass_of_guesses_is_one_launch() -> None:
-    batch = [Entry(row, 40, [1] * (1 + row), 0) for row in range(ROWS)]
-    assert len(Buckets(ROWS, BATCH, compiled=True).launches(batch)) == 1
+def test_pass_of_drafts_is_one_launch() -> None:
+    batch = [Entry(slot, 40, [1] * (1 + slot), 0) for slot in range(SLOTS)]
+    assert len(Buckets(SLOTS, BATCH, compiled=True).launches(batch)) == 1
 
 
-def test_there_are_few_shapes() -> None:
+def test_number_of_shapes_is_small() -> None:
     assert len(Buckets(16, 512, compiled=True).shapes()) <= 22
-    assert len(Buckets(1, 8, compiled=True).shapes()) <= 7, "a small batch has no use for wide ones"
+    assert len(Buckets(1, 8, compiled=True).shapes()) <= 7, "a small batch needs no wide shapes"
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("batch_tokens", [8, 64, 65, 512, 700])
-def test_padding_stays_within_its_room(batch_tokens: int, compiled: bool) -> None:
+def test_padding_stays_within_its_limit(batch_tokens: int, compiled: bool) -> None:
     buckets = Buckets(2, batch_tokens, compiled)
     for count in {1, 2, 31, 32, 33, 64, 65, batch_tokens - 1} & set(range(1, batch_tokens)):
         for launch in buckets.launches([Entry(0, 0, [1] * count, count - 1), Entry(1, 0, [1], 0)]):

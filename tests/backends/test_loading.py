@@ -1,4 +1,4 @@
-"""A model that cannot be loaded says why, and what to do; nothing crashes on the way."""
+"""Loading reports why a model cannot be loaded and what to do, without a crash."""
 
 import subprocess
 import sys
@@ -20,24 +20,24 @@ def refusal(options: LoadOptions, name: str = "llama_cpp") -> str:
 
 
 def small(**options: object) -> LoadOptions:
-    """Options for the shipped target that keep a load that works by mistake cheap."""
+    """Options for the shipped target that make an unexpected successful load cheap."""
     return LoadOptions(**{"model": DEFAULT_TARGET, "context_length": 64, "threads": 1, **options})  # type: ignore[arg-type]
 
 
-def test_an_unknown_engine_is_named_with_those_there_are() -> None:
+def test_unknown_engine_is_named_with_the_known_ones() -> None:
     assert (
         refusal(LoadOptions(), "lama") == "unknown backend 'lama': choose one of llama_cpp, torch, mlx, neuron_legacy"
     )
 
 
-def test_engines_are_imported_when_asked_for() -> None:
-    """Nobody who uses one engine pays for the libraries of another, or needs them."""
+def test_engine_is_imported_only_when_requested() -> None:
+    """A user of one engine neither imports nor needs the libraries of another."""
     program = "import sys; import backends.registry; print([name for name in sys.modules if 'llama' in name])"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
 
 
-def test_the_scripted_engine_is_chosen_by_a_number() -> None:
+def test_scripted_engine_takes_a_number_as_its_model() -> None:
     progress: list[float] = []
     backend = registry.load(
         "scripted", LoadOptions(model=Path("7"), rows=2, context_length=99, batch_tokens=9), progress.append
@@ -51,11 +51,11 @@ def test_the_scripted_engine_is_chosen_by_a_number() -> None:
     )
 
 
-def test_no_model_was_given() -> None:
+def test_missing_model_option_is_refused() -> None:
     assert refusal(LoadOptions()) == "the llama_cpp backend needs a model: the path of a GGUF file"
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_missing_model_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none.gguf"
     assert refusal(LoadOptions(path)) == f"no such model file: {path}"
     assert refusal(LoadOptions(Path("a" * 300))).startswith("no such model file: aaa")
@@ -65,37 +65,37 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama_cpp", "scripted"])
-def test_a_context_in_which_nothing_fits_is_refused(name: str) -> None:
+def test_too_short_context_is_refused(name: str) -> None:
     model = DEFAULT_TARGET if name == "llama_cpp" else None
     assert refusal(LoadOptions(model, context_length=1), name).startswith("context is 1, a prompt and an answer take")
 
 
 @pytest.mark.parametrize("name", ["llama_cpp", "scripted"])
-def test_choices_that_an_engine_does_not_have_are_refused(name: str) -> None:
+def test_unsupported_options_are_refused(name: str) -> None:
     for choice in ({"device": "cuda"}, {"dtype": "float16"}, {"compile": True}, {"tensor_parallel": 2}):
         expected = f"{next(iter(choice))}: the {name} backend has no such choice, leave it out"
         assert refusal(small(**choice), name) == expected
 
 
 @pytest.mark.parametrize("name", ["torch", "mlx"])
-def test_an_engine_whose_libraries_are_missing_says_how_to_get_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, name, None)  # as if it were not there
+def test_missing_library_names_the_install_command(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     for ours in [each for each in sys.modules if each.startswith(f"backends.{name}")]:
         monkeypatch.delitem(sys.modules, ours)
-    said = refusal(LoadOptions(), name).replace("mlx.core", "mlx")  # Python names one or the other
+    message = refusal(LoadOptions(), name).replace("mlx.core", "mlx")  # Python names one or the other
     install = f"{sys.executable} -m pip install -r requirements-{name}.txt"
-    assert said == f"the {name} backend needs {name}, which is not installed: {install}"
+    assert message == f"the {name} backend needs {name}, which is not installed: {install}"
 
 
 @pytest.mark.parametrize("content", [b"", b"GGU", b"PK\x03\x04 and so on", b"version https://git-lfs"])
-def test_a_file_that_is_no_gguf(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_no_gguf_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
     assert refusal(LoadOptions(path)) == f"{path} is not a GGUF file: it does not begin with the letters GGUF"
 
 
 @pytest.mark.parametrize("share", [0.00001, 0.001, 0.5, 0.999999])
-def test_a_download_that_broke_off(tmp_path: Path, share: float) -> None:
+def test_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
     whole = DEFAULT_TARGET.read_bytes()
     path = tmp_path / "model.gguf"
     path.write_bytes(whole[: max(4, int(len(whole) * share))])
@@ -111,24 +111,24 @@ def test_a_download_that_broke_off(tmp_path: Path, share: float) -> None:
         (small(context_length=1), "context is 1, a prompt and an answer take at least 2 tokens"),
     ],
 )
-def test_settings_that_cannot_be(options: LoadOptions, words: str) -> None:
+def test_invalid_options_are_refused(options: LoadOptions, words: str) -> None:
     assert refusal(options) == words
 
 
-@pytest.mark.skipif(lib.llama_supports_gpu_offload(), reason="the cache may go to a GPU, whose memory is another")
-def test_more_cache_than_memory_is_refused_before_it_is_tried() -> None:
+@pytest.mark.skipif(lib.llama_supports_gpu_offload(), reason="the cache may go to a GPU with its own memory")
+def test_kv_cache_larger_than_memory_is_refused_before_allocation() -> None:
     message = refusal(small(rows=256, context_length=2**24))
     assert message.startswith("the KV cache of 256 rows of 16777216 tokens takes 16384.0 GiB")
     assert message.endswith("lower rows or context")
 
 
-def test_a_cache_type_that_needs_flash_attention() -> None:
+def test_cache_type_without_its_flash_attention_is_refused() -> None:
     message = refusal(small(kv_type="q8_0", flash_attention=False))
     assert "lower rows or context" in message
     assert "flash_attn" in message, "the library's own reason is passed on"
 
 
-def test_progress_runs_to_its_end_and_closing_twice_is_harmless() -> None:
+def test_progress_ends_at_1_and_closing_twice_is_harmless() -> None:
     progress: list[float] = []
     backend = registry.load("llama_cpp", small(), progress.append)
     assert progress == sorted(progress)
@@ -140,7 +140,7 @@ def test_progress_runs_to_its_end_and_closing_twice_is_harmless() -> None:
     backend.close()
 
 
-def test_a_smaller_cache_type_takes_less_memory_and_works() -> None:
+def test_smaller_cache_type_takes_less_memory() -> None:
     sizes = {}
     for kv_type in ("f32", "f16", "q8_0"):
         backend = registry.load("llama_cpp", small(kv_type=kv_type, mmap=False))
@@ -151,7 +151,7 @@ def test_a_smaller_cache_type_takes_less_memory_and_works() -> None:
     assert sizes["f32"] == 2 * sizes["f16"] > 2 * sizes["q8_0"]
 
 
-def test_rows_by_memory_and_the_context_the_model_was_trained_with() -> None:
+def test_slots_default_to_memory_and_context_to_the_trained_length() -> None:
     backend = registry.load("llama_cpp", LoadOptions(model=DEFAULT_TARGET, rows=None, threads=1))
     assert 1 <= backend.rows <= 16
     assert backend.context_length == 2048

@@ -1,4 +1,4 @@
-"""How many rows fit, and how many threads pay."""
+"""How many slots fit into memory, and how many threads are used."""
 
 import os
 from pathlib import Path
@@ -12,21 +12,21 @@ MIB = 2**20
 
 
 @pytest.mark.parametrize(
-    ("per_row", "available", "rows"),
+    ("per_slot", "available", "slots"),
     [
         (MIB, 40 * MIB, 10),  # a quarter
         (MIB, 39 * MIB, 9),
-        (MIB, 3 * MIB, 1),  # one is tried in any case
+        (MIB, 3 * MIB, 1),  # at least one in any case
         (MIB, 0, 1),
         (1, 10**12, AUTO_ROWS_AT_MOST),
         (0, MIB, AUTO_ROWS_AT_MOST),  # an engine without a cache
     ],
 )
-def test_rows_that_fit(per_row: int, available: int, rows: int) -> None:
-    assert rows_that_fit(per_row, available) == rows
+def test_slots_that_fit_a_quarter_of_the_memory(per_slot: int, available: int, slots: int) -> None:
+    assert rows_that_fit(per_slot, available) == slots
 
 
-def test_memory_of_this_machine() -> None:
+def test_available_memory_of_this_machine() -> None:
     assert available_bytes() > 16 * MIB
 
 
@@ -38,17 +38,19 @@ def test_memory_of_this_machine() -> None:
         (4, 8000 * MIB, 4),
         (16, 8000 * MIB, 8),  # the others are siblings
         (4, 0, 1),
-        (4, 31 * MIB, 1),  # small models: threads would wait for each other more than work
+        (4, 31 * MIB, 1),  # a small model, whose threads would wait longer than they compute
         (4, 32 * MIB, 2),
     ],
 )
-def test_threads(cores: int, model_bytes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_follow_cores_and_model_size(
+    cores: int, model_bytes: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(machine, "_CGROUP", Path("/nowhere"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     assert threads_for(model_bytes) == threads
 
 
-def test_a_container_is_as_large_as_it_may_become(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_limits_memory_and_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     monkeypatch.setattr(machine, "_CGROUP", tmp_path)
     everything = available_bytes()

@@ -1,4 +1,4 @@
-"""Models of mlx-lm: numbers, families, threads, memory, what is refused. The contract: tests/conformance."""
+"""The mlx backend: logits, model families, threads, memory, refusals. tests/conformance tests the contract."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +62,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 
 def random_folder(folder: Path, family: str, **changes: Any) -> Path:
-    """A model of any family that mlx-lm has, with random weights, and the tiny tokenizer."""
+    """A model of any mlx-lm family, with random weights and the tiny tokenizer."""
     config = {**SMALL, "model_type": family, **changes}
     model_class, args_class = _get_classes(config)
     model = model_class(args_class.from_dict(config))
@@ -90,7 +90,7 @@ def opened(folder: Path, **changes: Any) -> Iterator[MlxBackend]:
 
 
 def fed(backend: Backend, tokens: Sequence[int], widths: Sequence[int] = (64,)) -> np.ndarray[Any, Any]:
-    """Logits after each of `tokens`, fed in pieces of these widths by turns."""
+    """Logits after each of `tokens`, fed in pieces of these widths in turn."""
     parts, at, turn = [], 0, 0
     while at < len(tokens):
         piece = tokens[at : at + widths[turn % len(widths)]]
@@ -100,7 +100,7 @@ def fed(backend: Backend, tokens: Sequence[int], widths: Sequence[int] = (64,)) 
 
 
 def on_a_thread(do: Callable[[], T]) -> T:
-    """What `do` gives on a thread that ends with it."""
+    """The result of `do` on a new thread."""
     results: list[T] = []
     thread = Thread(target=lambda: results.append(do()))
     thread.start()
@@ -109,7 +109,7 @@ def on_a_thread(do: Callable[[], T]) -> T:
 
 
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": False}, {"num_key_value_heads": 2}], ids=str)
-def test_numbers_are_those_of_the_reference(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_logits_equal_the_reference(tmp_path: Path, changes: dict[str, Any]) -> None:
     model = TinyModel(tmp_path / "tiny", **changes)
     expected = reference_logits(model.config, model.weights, TEXT)
     with opened(model.folder) as backend:
@@ -119,7 +119,7 @@ def test_numbers_are_those_of_the_reference(tmp_path: Path, changes: dict[str, A
     assert np.abs(got - expected).max() < 1e-4
 
 
-def test_rows_at_different_places_share_a_pass(tmp_path: Path) -> None:
+def test_slots_at_different_positions_share_a_pass(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny")
     expected = reference_logits(model.config, model.weights, TEXT)
     with opened(model.folder) as backend:
@@ -127,7 +127,7 @@ def test_rows_at_different_places_share_a_pass(tmp_path: Path) -> None:
         run = backend._model
         backend._model = lambda tokens, cache: passes.append(tokens.shape) or run(tokens, cache=cache)
         backend.extend([Entry(0, 0, TEXT[:50], 50)])
-        assert passes == [(1, 49), (1, 1)], "of the first of them no logits are computed"
+        assert passes == [(1, 49), (1, 1)], "the first of them computes no logits"
         backend.extend([Entry(2, 0, TEXT[:9], 8)])
         backend.extend([Entry(1, 0, TEXT[:3], 2), Entry(2, 7, TEXT[7:12], 1), Entry(0, 50, TEXT[50:51], 0)])
         got = backend.extend([Entry(1, 3, TEXT[3:4], 0), Entry(0, 49, TEXT[49:60], 3), Entry(2, 12, TEXT[12:16], 0)])
@@ -138,7 +138,7 @@ def test_rows_at_different_places_share_a_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_computes_what_it_does_without_a_cache(tmp_path: Path, family: str) -> None:
+def test_every_family_equals_its_uncached_logits(tmp_path: Path, family: str) -> None:
     folder = random_folder(tmp_path / family, family, **FAMILIES[family])
     model, _ = load_model(folder)
     expected = np.array(model(mx.array([TEXT]))[0])
@@ -146,14 +146,14 @@ def test_every_family_computes_what_it_does_without_a_cache(tmp_path: Path, fami
     with opened(folder) as backend:
         backend.extend([Entry(0, 0, TEXT[:30], 30), Entry(2, 0, TEXT[:7], 7)])
         shared = backend.extend([Entry(0, 30, TEXT[30:32], 0), Entry(1, 0, TEXT[:1], 0), Entry(2, 6, TEXT[6:15], 0)])
-        rows = [*shared, fed(backend, TEXT, [1, 7, 40, 1, 16])]
+        results = [*shared, fed(backend, TEXT, [1, 7, 40, 1, 16])]
     places = (slice(30, 32), slice(0, 1), slice(6, 15), slice(0, 120))
-    for logits, place in zip(rows, places, strict=True):
+    for logits, place in zip(results, places, strict=True):
         assert np.abs(logits - expected[place]).max() < 1e-4 * np.abs(expected).max()
 
 
-def test_positions_are_found_where_transformers_5_writes_them(tmp_path: Path) -> None:
-    """mlx-lm does not look there for a Llama, and would take the base for the usual one without a word."""
+def test_rope_parameters_of_transformers_5_are_used(tmp_path: Path) -> None:
+    """mlx-lm does not read them for a Llama, and would silently use the default base."""
     model = TinyModel(tmp_path / "tiny", rope_theta=500.0)
     expected = reference_logits(model.config, model.weights, TEXT)
     del model.config["rope_theta"]
@@ -170,8 +170,8 @@ def test_positions_are_found_where_transformers_5_writes_them(tmp_path: Path) ->
         assert np.abs(fed(backend, TEXT) - expected).max() > 0.5
 
 
-def test_quantised_folders(tmp_path: Path) -> None:
-    """Numbers are those of the same weights spelled out."""
+def test_quantised_folder_equals_its_dequantised_weights(tmp_path: Path) -> None:
+    """The reference uses the dequantised weights."""
     model = TinyModel(tmp_path / "tiny")
     module, config = load_model(model.folder)
     module.set_dtype(mx.float32)
@@ -192,7 +192,7 @@ def test_quantised_folders(tmp_path: Path) -> None:
         assert np.abs(fed(backend, TEXT, [1, 5, 30]) - expected).max() < 0.2 * np.abs(expected).max()
 
 
-def test_number_types_are_a_setting(tmp_path: Path) -> None:
+def test_dtype_option_changes_the_number_type(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny")
     with (
         opened(model.folder, dtype="bfloat16") as half,
@@ -205,7 +205,7 @@ def test_number_types_are_a_setting(tmp_path: Path) -> None:
     assert 0 < np.abs(exact - coarse).max() < 0.1 * np.abs(exact).max()
 
 
-def test_the_vocabulary_is_that_of_a_file_made_of_the_folder(tmp_path: Path) -> None:
+def test_vocabulary_equals_that_of_the_gguf_file_made_of_the_folder(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny")
     (model.folder / "chat_template.jinja").write_text("{{ messages }}")
     export_hf(model.folder, tmp_path / "tiny.gguf")
@@ -216,17 +216,17 @@ def test_the_vocabulary_is_that_of_a_file_made_of_the_folder(tmp_path: Path) -> 
         assert backend.context_length == 512
 
 
-def test_rows_are_chosen_from_memory(tmp_path: Path) -> None:
-    heard: list[float] = []
+def test_number_of_slots_is_chosen_from_memory(tmp_path: Path) -> None:
+    progress: list[float] = []
     model = TinyModel(tmp_path / "tiny")
-    with closing(MlxBackend(replace(OPTIONS, model=model.folder, rows=None), heard.append)) as backend:
+    with closing(MlxBackend(replace(OPTIONS, model=model.folder, rows=None), progress.append)) as backend:
         assert backend.rows == 16
-        assert heard == [1.0]
+        assert progress == [1.0]
         backend.close()
 
 
-def test_threads_may_take_turns(tmp_path: Path) -> None:
-    """As in the verifier, where one loads the model and another runs it. MLX computes nothing for another thread."""
+def test_different_threads_may_use_the_backend_in_turn(tmp_path: Path) -> None:
+    """As in the verifier, where one thread loads the model and another runs it. MLX arrays belong to their thread."""
     model = TinyModel(tmp_path / "tiny")
     expected = reference_logits(model.config, model.weights, TEXT)
     backend = on_a_thread(lambda: MlxBackend(replace(OPTIONS, model=model.folder)))
@@ -239,7 +239,7 @@ def test_threads_may_take_turns(tmp_path: Path) -> None:
         assert np.abs(logits - expected[place]).max() < 1e-4
 
 
-def test_a_copy_takes_memory_once_it_is_written_to(tmp_path: Path) -> None:
+def test_copy_takes_memory_only_when_written_to(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny")
     with opened(model.folder) as backend:
         backend.extend([Entry(0, 0, TEXT[:40], 40)])
@@ -252,7 +252,7 @@ def test_a_copy_takes_memory_once_it_is_written_to(tmp_path: Path) -> None:
         assert mx.get_active_memory() <= before
 
 
-def test_prompts_compute_no_logits_that_nobody_asked_for(tmp_path: Path) -> None:
+def test_prompt_computes_only_wanted_logits(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny", vocab_size=50_000)
     with opened(model.folder) as backend:
         mx.reset_peak_memory()
@@ -261,26 +261,26 @@ def test_prompts_compute_no_logits_that_nobody_asked_for(tmp_path: Path) -> None
         assert mx.get_peak_memory() - before < 64 * 50_000 * 4 / 8
 
 
-@pytest.mark.parametrize("when", ["told", "computed"])
-def test_a_failing_pass_is_an_engine_failure_and_empties_its_rows(
+@pytest.mark.parametrize("when", ["called", "evaluated"])
+def test_failing_pass_raises_engine_failure_and_empties_its_slots(
     tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = TinyModel(tmp_path / "tiny")
-    elsewhere = on_a_thread(lambda: mx.ones((1, 1, 264)) + 1)  # can be computed on that thread alone
+    elsewhere = on_a_thread(lambda: mx.ones((1, 1, 264)) + 1)  # only that thread can evaluate it
     with opened(model.folder) as backend:
         whole = fed(backend, TEXT[:5])
         backend.extend([Entry(0, 0, TEXT[:5], 0), Entry(1, 0, TEXT[:4], 0)])
         run = type(backend._model).__call__
 
         def fail(model: Any, tokens: Any, cache: Any) -> Any:
-            return run(model, tokens, cache) + (elsewhere if when == "computed" else mx.ones(7))
+            return run(model, tokens, cache) + (elsewhere if when == "evaluated" else mx.ones(7))
 
         with monkeypatch.context() as patch:
             patch.setattr(type(backend._model), "__call__", fail)
-            words = "RuntimeError: There is no Stream" if when == "computed" else "ValueError: "
+            words = "RuntimeError: There is no Stream" if when == "evaluated" else "ValueError: "
             with pytest.raises(EngineFailure, match=f"MLX failed in a forward pass: {words}"):
                 backend.extend([Entry(0, 5, TEXT[5:6], 0)])
-        assert [backend.length(row) for row in (0, 1)] == [0, 4]
+        assert [backend.length(slot) for slot in (0, 1)] == [0, 4]
         assert np.abs(backend.extend([Entry(0, 0, TEXT[:5], 0)])[0] - whole).max() < 1e-4
 
 
@@ -299,17 +299,15 @@ def test_a_failing_pass_is_an_engine_failure_and_empties_its_rows(
         ({"rows": 10**7}, r"the KV cache of .* takes \d+\.\d GiB, .* are available: lower rows or context"),
     ],
 )
-def test_options_that_cannot_be_are_refused_with_the_reason(
-    tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
+def test_invalid_options_are_refused_with_the_reason(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     folder = TinyModel(tmp_path / "tiny").folder
     with pytest.raises(ModelLoadError, match=words):
         load("mlx", replace(OPTIONS, **{"model": folder, **changes}))
 
 
-def test_a_window_that_mlx_lm_leaves_aside_limits_the_context(tmp_path: Path) -> None:
+def test_sliding_window_ignored_by_mlx_lm_limits_the_context(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny", sliding_window=100)
-    with pytest.raises(ModelLoadError, match="context 128: mlx-lm leaves the window of 100 tokens aside: at"):
+    with pytest.raises(ModelLoadError, match="context 128: mlx-lm ignores the window of 100 tokens: at"):
         load("mlx", replace(OPTIONS, model=model.folder))
     with opened(model.folder, context_length=None) as backend:
         assert backend.context_length == 100
@@ -336,7 +334,7 @@ def test_a_window_that_mlx_lm_leaves_aside_limits_the_context(tmp_path: Path) ->
         (lambda model: (model.folder / "tokenizer.json").unlink(), "has no tokenizer.json"),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, damage: Callable[[TinyModel], object], words: str) -> None:
+def test_unreadable_file_is_named(tmp_path: Path, damage: Callable[[TinyModel], object], words: str) -> None:
     model = TinyModel(tmp_path / "tiny")
     damage(model)
     with pytest.raises(ModelLoadError, match=words):
@@ -345,13 +343,13 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, damage: Callable[[TinyMode
 
 MAMBA = {"state_size": 8, "conv_kernel": 4, "use_bias": False, "use_conv_bias": True, "time_step_rank": 8}
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "recurrent": ("mamba", MAMBA, "mlx-lm's ArraysCache, from which rejected tokens cannot be taken back"),
+    "recurrent": ("mamba", MAMBA, "mlx-lm's ArraysCache, which cannot roll back rejected tokens"),
     "windows": (
         "llama",
         {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 24},
-        "mlx-lm's KVCache, RotatingKVCache, from which rejected tokens cannot be taken back: choose a model with full",
+        "mlx-lm's KVCache, RotatingKVCache, which cannot roll back rejected tokens: choose a model with full",
     ),
-    "one position for all rows": (
+    "one position for all slots": (
         "gpt_bigcode",
         {"n_embd": 64, "n_layer": 2, "n_inner": 96, "n_head": 4, "n_positions": 256, "layer_norm_epsilon": 1e-5},
         "mlx-lm could not load .*refused: ",
@@ -365,7 +363,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_models_that_do_not_fit_the_contract_are_refused(tmp_path: Path, name: str) -> None:
+def test_models_that_cannot_roll_back_or_batch_are_refused(tmp_path: Path, name: str) -> None:
     family, changes, words = REFUSED[name]
     folder = random_folder(tmp_path / "refused", family, **changes)
     with pytest.raises(ModelLoadError, match=words):

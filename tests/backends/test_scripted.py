@@ -1,4 +1,4 @@
-"""The toy model that stands in for a real one: a pure function of its last tokens, with knobs for what tests need."""
+"""The scripted backend: a toy model that is a pure function of its last tokens, with parameters for tests."""
 
 import numpy as np
 import pytest
@@ -17,14 +17,14 @@ def greedy_agreement(agreement: float) -> float:
 
 
 @pytest.mark.parametrize("agreement", [0.0, 0.5, 0.9, 1.0])
-def test_agreement_is_the_share_of_contexts_on_which_a_drafter_says_the_same(agreement: float) -> None:
+def test_agreement_is_the_share_of_contexts_with_equal_logits(agreement: float) -> None:
     chance = 1 / 257  # two unrelated scripts agree that often
     expected = agreement + (1 - agreement) * chance
     deviation = (expected * (1 - expected) / len(CONTEXTS)) ** 0.5
     assert abs(greedy_agreement(agreement) - expected) <= 4 * deviation
 
 
-def test_the_last_tokens_decide_and_only_they() -> None:
+def test_logits_depend_on_the_last_tokens_only() -> None:
     backend = ScriptedBackend()
     context = list(range(ORDER))
     assert np.array_equal(backend.logits_after([9, 9, *context]), backend.logits_after(context))
@@ -33,20 +33,20 @@ def test_the_last_tokens_decide_and_only_they() -> None:
         assert not np.array_equal(backend.logits_after(other), backend.logits_after(context))
 
 
-def test_seeds_are_models() -> None:
+def test_different_seeds_are_different_models() -> None:
     rows = [ScriptedBackend(Script(seed=seed)).logits_after([1]) for seed in (1, 2)]
     assert not np.array_equal(*rows)
     assert np.array_equal(rows[0], ScriptedBackend(Script(seed=1)).logits_after([1]))
 
 
-def test_only_the_support_and_the_end_can_be_said() -> None:
+def test_only_the_support_and_the_end_have_finite_logits() -> None:
     row = ScriptedBackend(Script(support=3, vocabulary_size=300)).logits_after([1, 2])
     assert row.shape == (300,)
     assert np.flatnonzero(np.isfinite(row)).tolist() == [0, 1, 2, END]
     assert ScriptedBackend().logits_after([1])[BEGIN] == -np.inf
 
 
-def test_the_end_comes_as_early_as_its_bias_says() -> None:
+def test_larger_end_bias_ends_more_texts() -> None:
     def ends(bias: float) -> int:
         backend = ScriptedBackend(Script(end_bias=bias))
         return sum(int(backend.logits_after(context).argmax() == END) for context in CONTEXTS)
@@ -57,7 +57,7 @@ def test_the_end_comes_as_early_as_its_bias_says() -> None:
 
 
 class Failing(ScriptedBackend):
-    """Fails within its second pass, after it has changed its rows."""
+    """Fails in its second pass, after it has changed its slots."""
 
     def _forward(self, batch: list[Entry]) -> list[Logits]:  # type: ignore[override]
         result = super()._forward(batch)
@@ -66,12 +66,12 @@ class Failing(ScriptedBackend):
         return result
 
 
-def test_a_failed_pass_leaves_its_rows_empty_and_the_others_alone() -> None:
-    """The contract's part of a failure: engines only raise."""
+def test_failed_pass_empties_its_slots_only() -> None:
+    """The base class empties the slots: engines only raise."""
     backend = Failing(rows=3)
-    backend.extend([Entry(row, 0, [1, 2, 3], 3) for row in range(3)])
+    backend.extend([Entry(slot, 0, [1, 2, 3], 3) for slot in range(3)])
     with pytest.raises(BackendError, match="a device went away"):
         backend.extend([Entry(0, 3, [4], 0), Entry(1, 1, [4], 0)])
-    assert [backend.length(row) for row in range(3)] == [0, 0, 3]
+    assert [backend.length(slot) for slot in range(3)] == [0, 0, 3]
     again = backend.extend([Entry(0, 0, [1, 2, 3, 4], 3), Entry(2, 3, [4], 0)])
     assert np.array_equal(again[0], again[1])

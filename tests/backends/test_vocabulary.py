@@ -1,4 +1,4 @@
-"""Fingerprints tell vocabularies that mean the same from those that do not."""
+"""Fingerprints are compatible exactly where token ids mean the same in two vocabularies."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from backends.vocabulary import Fingerprint, Kind, Vocabulary, difference
 
 
 class Pieces(Vocabulary):
-    """A vocabulary spelled out in a test; nothing here encodes text."""
+    """A vocabulary given by its pieces. It cannot encode."""
 
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         raise NotImplementedError
@@ -32,7 +32,7 @@ def vocabulary(
 
 
 def compare(ours: Vocabulary, theirs: Vocabulary) -> str | None:
-    """As the two ends do it: over the ids that both have."""
+    """Compare as the two ends do: over the ids that both have."""
     below = min(ours.size, theirs.size)
     return difference(ours.fingerprint_below(below), theirs.fingerprint_below(below))
 
@@ -51,11 +51,11 @@ def test_families_that_pad_differently_are_compatible(padding: int) -> None:
     assert compare(large, small) is None
 
 
-def test_more_words_behind_the_smaller_size_do_not_matter() -> None:
+def test_more_tokens_beyond_the_smaller_size_are_compatible() -> None:
     assert compare(vocabulary(), vocabulary(lambda pieces: pieces.append(b"more"))) is None
 
 
-def test_padding_is_no_word() -> None:
+def test_padding_against_an_ordinary_token_is_incompatible() -> None:
     small, large = vocabulary(padding=1), vocabulary(lambda pieces: pieces.append(b"word"))
     assert "stand for different bytes" in (compare(small, large) or "")
 
@@ -64,57 +64,57 @@ def test_padding_is_no_word() -> None:
     "change",
     [
         lambda pieces: pieces.__setitem__(3, b"B"),
-        lambda pieces: pieces.__setitem__(slice(2, 4), [b"b", b"a"]),  # the same words under other ids
-        lambda pieces: pieces.__setitem__(slice(3, 5), [b"ba", b"b"]),  # the same bytes in a row, cut elsewhere
+        lambda pieces: pieces.__setitem__(slice(2, 4), [b"b", b"a"]),  # the same pieces under other ids
+        lambda pieces: pieces.__setitem__(slice(3, 5), [b"ba", b"b"]),  # the same bytes in all, cut elsewhere
         lambda pieces: pieces.insert(2, b""),
     ],
     ids=["another word", "swapped ids", "shifted bytes", "one id more in front"],
 )
-def test_other_bytes_are_incompatible(change: Callable[[list[bytes]], None]) -> None:
+def test_different_bytes_are_incompatible(change: Callable[[list[bytes]], None]) -> None:
     differs = compare(vocabulary(), vocabulary(change)) or ""
     assert differs.startswith("token ids below 7 stand for different bytes")
 
 
-def test_bytes_that_differ_late_are_seen_from_there_on() -> None:
-    """What lets the drafter find the first difference by bisection."""
+def test_fingerprints_differ_from_the_first_different_id_on() -> None:
+    """So the drafter can find the first difference by bisection."""
     ours, theirs = vocabulary(), vocabulary(lambda pieces: pieces.__setitem__(5, b"\xe7"))
     same = [ours.fingerprint_below(n).ordinary == theirs.fingerprint_below(n).ordinary for n in range(8)]
     assert same == [True] * 6 + [False] * 2
 
 
-def test_other_ends_are_incompatible() -> None:
+def test_different_end_ids_are_incompatible() -> None:
     assert compare(vocabulary(), vocabulary(ends={1, 2})) == "the end-of-text ids are [1] here and [1, 2] there"
     assert compare(vocabulary(), vocabulary(ends=set())) == "the end-of-text ids are [1] here and [] there"
 
 
-def test_another_begin_is_incompatible() -> None:
+def test_different_begin_ids_are_incompatible() -> None:
     assert compare(vocabulary(), vocabulary(begin=None)) == "the begin-of-text id is 0 here and None there"
 
 
 @pytest.mark.parametrize("begin", [2, -1, 7])
-def test_only_a_control_token_begins_texts(begin: int) -> None:
+def test_begin_id_must_be_a_control_token(begin: int) -> None:
     assert vocabulary(begin=begin).begin is None
 
 
-def test_other_control_tokens_may_be_called_differently() -> None:
-    """Drafts of them are rejected, which is all that can happen."""
+def test_different_names_of_control_tokens_are_compatible() -> None:
+    """The verifier rejects drafts of them; nothing else happens."""
     ours, theirs = vocabulary(), vocabulary(lambda pieces: pieces.__setitem__(0, b"<begin>"))
     assert ours.fingerprint.control != theirs.fingerprint.control
     assert compare(ours, theirs) is None
 
 
-def test_fingerprints_over_different_ranges_are_not_compared() -> None:
+def test_fingerprints_over_different_ranges_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="over 7 and 6 ids cannot be compared"):
         difference(vocabulary().fingerprint, vocabulary().fingerprint_below(6))
 
 
 @pytest.mark.parametrize(("below", "kept"), [(-1, 0), (0, 0), (3, 3), (7, 7), (10**9, 7)])
-def test_the_range_of_a_fingerprint_is_kept_within_the_vocabulary(below: int, kept: int) -> None:
+def test_fingerprint_range_is_limited_to_the_vocabulary(below: int, kept: int) -> None:
     fingerprint = vocabulary().fingerprint_below(below)
     assert (fingerprint.size, fingerprint.below) == (7, kept)
 
 
-def test_the_byte_vocabulary() -> None:
+def test_byte_vocabulary_fingerprint_ignores_padding() -> None:
     assert ByteVocabulary(300).fingerprint_below(258) == Fingerprint(
         size=300,
         below=258,

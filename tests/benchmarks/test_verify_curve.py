@@ -170,7 +170,7 @@ def test_a_shape_is_made_on_its_device_without_a_file_of_weights(folder: Path) -
     import torch
 
     from backends.base import LoadOptions
-    from backends.torch.backend import load
+    from backends.torch.load import load
     from benchmarks.random_model import read_random
 
     settings = LoadOptions(model=folder, rows=2, context_length=64, device="cpu", dtype="bfloat16")

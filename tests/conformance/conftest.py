@@ -1,4 +1,4 @@
-"""One engine at a time, empty at the start of each test."""
+"""Fixtures of the conformance tests: each engine in turn, empty at the start of each test."""
 
 from collections.abc import Iterator, Sequence
 
@@ -32,35 +32,35 @@ class Reader:
 
 
 class Subject:
-    """An engine under test, and shorthands for what the tests say about it."""
+    """An engine under test, with helpers for the tests."""
 
     def __init__(self, candidate: Candidate) -> None:
         self.backend: Backend = candidate.load()
         self.tolerance = candidate.tolerance
         self.ids = self.backend.vocabulary.encode(TEXT)
-        self.full = (self.ids * CONTEXT)[:CONTEXT]  # as many as a row holds
+        self.full = (self.ids * CONTEXT)[:CONTEXT]  # as many as a slot holds
 
-    def feed(self, row: int, start: int, tokens: Sequence[int], logits_from: int = 0) -> Logits:
-        """One pass over one row; a copy of its logits."""
-        return self.backend.extend([Entry(row, start, tokens, logits_from)])[0].copy()
+    def feed(self, slot: int, start: int, tokens: Sequence[int], logits_from: int = 0) -> Logits:
+        """Run one pass over one slot. Returns a copy of its logits."""
+        return self.backend.extend([Entry(slot, start, tokens, logits_from)])[0].copy()
 
     def fresh(self, tokens: Sequence[int]) -> Logits:
-        """Logits after each of `tokens`, computed in one row from nothing. The row is empty again afterwards."""
-        row = self.backend.rows - 1
-        self.backend.release(row)
-        logits = self.feed(row, 0, tokens)
-        self.backend.release(row)
+        """Logits after each of `tokens`, computed in an empty slot, which is emptied again afterwards."""
+        slot = self.backend.rows - 1
+        self.backend.release(slot)
+        logits = self.feed(slot, 0, tokens)
+        self.backend.release(slot)
         return logits
 
     def same(self, left: Logits, right: Logits) -> bool:
-        """Whether two computations gave the same logits, as exactly as this engine promises."""
+        """Whether two computations gave the same logits, within the tolerance of this engine."""
         assert left.shape == right.shape
         if not self.tolerance:
             return np.array_equal(left, right)
         return bool(np.abs(left - right).max(initial=0.0) <= self.tolerance)
 
     def differ(self, left: Logits, right: Logits) -> bool:
-        """Whether every row of logits follows another text: far beyond what an engine's rounding explains."""
+        """Whether every row of logits differs by far more than the tolerance, as after different texts."""
         distance = np.abs(np.nan_to_num(left, neginf=0.0) - np.nan_to_num(right, neginf=0.0)).max(axis=-1)
         return bool(np.all(distance > max(4 * self.tolerance, 0.1)))
 
@@ -86,6 +86,6 @@ def loaded(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
 @pytest.fixture
 def subject(loaded: Subject) -> Subject:
-    for row in range(loaded.backend.rows):
-        loaded.backend.release(row)
+    for slot in range(loaded.backend.rows):
+        loaded.backend.release(slot)
     return loaded

@@ -1,4 +1,4 @@
-"""What every engine must do with its rows. The suite is the contract of `backends.base`, executed."""
+"""Every engine fulfils the contract of `backends.base` for its slots."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from backends.base import BadEntry, Entry
 from tests.conformance.conftest import Subject
 
 
-def test_logits_have_the_shape_and_type_of_the_contract(subject: Subject) -> None:
+def test_logits_have_the_contract_s_shape_and_dtype(subject: Subject) -> None:
     vocabulary = subject.backend.vocabulary
     logits = subject.feed(0, 0, subject.ids[:5], logits_from=2)
     assert logits.shape == (3, vocabulary.size)
@@ -18,13 +18,13 @@ def test_logits_have_the_shape_and_type_of_the_contract(subject: Subject) -> Non
     assert np.isfinite(logits.max(axis=1)).all()
 
 
-def test_text_decides_the_logits(subject: Subject) -> None:
-    """The measure by which all other tests of this suite tell right from wrong does tell them apart."""
+def test_different_texts_have_different_logits(subject: Subject) -> None:
+    """The comparison on which all other tests here rely does tell different texts apart."""
     assert subject.same(subject.fresh(subject.ids[:6]), subject.fresh(subject.ids[:6]))
     assert subject.differ(subject.fresh(subject.ids[:6])[2:], subject.fresh(subject.ids[10:16])[2:])
 
 
-def test_logits_from_leaves_out_the_first_ones(subject: Subject) -> None:
+def test_logits_from_skips_the_first_tokens(subject: Subject) -> None:
     ids = subject.ids[:12]
     whole = subject.fresh(ids)
     for logits_from in (1, 7, 11):
@@ -43,7 +43,7 @@ def test_feeding_in_chunks_equals_one_pass(subject: Subject, width: int) -> None
 
 
 @pytest.mark.parametrize("length", [20, 130, 300, 370])
-def test_a_long_text_is_followed_by_the_same_logits_whatever_the_width(subject: Subject, length: int) -> None:
+def test_logits_after_a_long_text_do_not_depend_on_the_width(subject: Subject, length: int) -> None:
     ids, batch = subject.full, subject.backend.max_batch_tokens
     for start in range(0, length, batch):
         subject.feed(0, start, ids[start : min(length, start + batch)])
@@ -52,16 +52,16 @@ def test_a_long_text_is_followed_by_the_same_logits_whatever_the_width(subject: 
         assert subject.same(subject.feed(0, length, ids[length : length + width]), wide[:width])
 
 
-def test_a_batch_over_rows_equals_one_row_after_the_other(subject: Subject) -> None:
+def test_batch_over_slots_equals_one_slot_after_the_other(subject: Subject) -> None:
     ids = subject.ids
     texts = [ids[:1], ids[5:25], ids[30:37]]
-    batch = [Entry(row, 0, text, 0) for row, text in enumerate(texts)]
+    batch = [Entry(slot, 0, text, 0) for slot, text in enumerate(texts)]
     together = [logits.copy() for logits in subject.backend.extend(batch)]
     assert all(subject.same(logits, subject.fresh(text)) for logits, text in zip(together, texts, strict=True))
 
 
-def test_entries_of_one_batch_stand_for_themselves(subject: Subject) -> None:
-    """Rows in any order, at their own positions, some asking for no logits, one taking tokens back."""
+def test_entries_of_one_batch_are_independent(subject: Subject) -> None:
+    """Slots in any order, at different positions, one without logits, one with a rollback."""
     ids, other = subject.ids[:20], subject.ids[40:60]
     subject.feed(0, 0, ids[:10])
     subject.feed(2, 0, [*other[:8], *ids[:4]])
@@ -71,10 +71,10 @@ def test_entries_of_one_batch_stand_for_themselves(subject: Subject) -> None:
     assert subject.same(single, subject.fresh(ids[:11])[10:])
     subject.feed(2, 0, other[:9])
     assert subject.same(mixed, subject.fresh(other[:14])[9:])
-    assert [subject.backend.length(row) for row in (0, 1)] == [11, 6]
+    assert [subject.backend.length(slot) for slot in (0, 1)] == [11, 6]
 
 
-def test_rows_do_not_see_each_other(subject: Subject) -> None:
+def test_slots_are_isolated(subject: Subject) -> None:
     ids, other = subject.ids[:16], subject.ids[50:66]
     subject.feed(0, 0, ids[:10])
     subject.feed(1, 0, other)
@@ -86,8 +86,8 @@ def test_rows_do_not_see_each_other(subject: Subject) -> None:
 
 
 @pytest.mark.parametrize("kept", [14, 12, 8])
-def test_a_smaller_start_takes_tokens_back(subject: Subject, kept: int) -> None:
-    """Rejected drafts leave no trace: what follows is as if they had never been."""
+def test_smaller_start_rolls_back(subject: Subject, kept: int) -> None:
+    """Rejected draft tokens do not change later logits."""
     ids, drafts = subject.ids[:30], subject.ids[60:80]
     subject.feed(0, 0, ids[:kept])
     subject.feed(0, kept, drafts[: 16 - kept])
@@ -95,13 +95,13 @@ def test_a_smaller_start_takes_tokens_back(subject: Subject, kept: int) -> None:
     assert subject.backend.length(0) == 30
 
 
-def test_a_start_of_zero_begins_anew(subject: Subject) -> None:
+def test_start_of_zero_replaces_the_text(subject: Subject) -> None:
     subject.feed(0, 0, subject.ids[30:60])
     assert subject.same(subject.feed(0, 0, subject.ids[:4]), subject.fresh(subject.ids[:4]))
     assert subject.backend.length(0) == 4
 
 
-def test_many_rounds_of_drafts_leave_the_logits_of_plain_feeding(subject: Subject) -> None:
+def test_rounds_of_rejected_drafts_leave_the_logits_unchanged(subject: Subject) -> None:
     ids, wrong = subject.ids[:40], subject.ids[70:90]
     whole = subject.fresh(ids)
     committed = 1
@@ -109,22 +109,22 @@ def test_many_rounds_of_drafts_leave_the_logits_of_plain_feeding(subject: Subjec
         right = round_number % 4
         drafts = [*ids[committed : committed + right], *wrong[round_number % 10 :][:3]]
         got = subject.feed(0, committed - 1, [ids[committed - 1], *drafts])
-        stands = min(right + 1, len(ids) - committed + 1)
-        assert subject.same(got[:stands], whole[committed - 1 : committed - 1 + stands])
+        valid = min(right + 1, len(ids) - committed + 1)
+        assert subject.same(got[:valid], whole[committed - 1 : committed - 1 + valid])
         committed = min(committed + right, len(ids))
         if committed == len(ids):
             return
     raise AssertionError("the rounds never reached the end")
 
 
-def test_a_copied_prefix_goes_its_own_way(subject: Subject) -> None:
+def test_copied_prefix_is_independent(subject: Subject) -> None:
     if not subject.backend.can_copy:
         pytest.skip("this engine cannot copy")
     ids, other = subject.ids[:20], subject.ids[60:70]
     subject.feed(1, 0, subject.ids[80:110])  # is overwritten
     subject.feed(0, 0, ids[:14])
     subject.backend.copy(0, 1, 10)
-    assert [subject.backend.length(row) for row in (0, 1)] == [14, 10]
+    assert [subject.backend.length(slot) for slot in (0, 1)] == [14, 10]
     diverged = subject.feed(1, 10, other)
     assert subject.same(diverged, subject.fresh([*ids[:10], *other])[10:])
     assert subject.same(subject.feed(0, 14, ids[14:]), subject.fresh(ids)[14:])
@@ -132,7 +132,7 @@ def test_a_copied_prefix_goes_its_own_way(subject: Subject) -> None:
     assert subject.same(subject.feed(1, 20, ids[:2]), subject.fresh([*ids[:10], *other, *ids[:2]])[20:])
 
 
-def test_a_copy_of_nothing_empties_the_row(subject: Subject) -> None:
+def test_copy_of_zero_tokens_empties_the_slot(subject: Subject) -> None:
     if not subject.backend.can_copy:
         pytest.skip("this engine cannot copy")
     subject.feed(0, 0, subject.ids[:5])
@@ -142,18 +142,18 @@ def test_a_copy_of_nothing_empties_the_row(subject: Subject) -> None:
     assert subject.same(subject.feed(1, 0, subject.ids[:5]), subject.fresh(subject.ids[:5]))
 
 
-def test_a_released_row_is_empty(subject: Subject) -> None:
+def test_released_slot_is_empty(subject: Subject) -> None:
     subject.feed(0, 0, subject.ids[:9])
     subject.backend.release(0)
     assert subject.backend.length(0) == 0
     with pytest.raises(BadEntry, match="leaves a gap"):
         subject.feed(0, 9, subject.ids[9:10])
     assert subject.same(subject.feed(0, 0, subject.ids[20:25]), subject.fresh(subject.ids[20:25]))
-    subject.backend.release(1)  # which held nothing
+    subject.backend.release(1)  # an empty slot
 
 
-def test_logits_outlive_what_rows_are_told(subject: Subject) -> None:
-    """They are valid until the next pass, so that all sessions of a batch can be decided one after the other."""
+def test_logits_stay_valid_after_release_and_copy(subject: Subject) -> None:
+    """Logits are valid until the next pass, so that the sessions of a batch can be handled one after the other."""
     logits = subject.backend.extend([Entry(0, 0, subject.ids[:4], 0), Entry(1, 0, subject.ids[9:12], 0)])
     kept = [each.copy() for each in logits]
     subject.backend.release(0)
@@ -162,52 +162,52 @@ def test_logits_outlive_what_rows_are_told(subject: Subject) -> None:
     assert all(np.array_equal(now, before) for now, before in zip(logits, kept, strict=True))
 
 
-def test_the_context_can_be_filled_to_its_end(subject: Subject) -> None:
+def test_context_can_be_filled_completely(subject: Subject) -> None:
     context, batch = subject.backend.context_length, subject.backend.max_batch_tokens
     ids = subject.full
-    for row in range(subject.backend.rows):
+    for slot in range(subject.backend.rows):
         for start in range(0, context, batch):
-            last = subject.feed(row, start, ids[start : start + batch])[-1:]
-        assert subject.backend.length(row) == context
+            last = subject.feed(slot, start, ids[start : start + batch])[-1:]
+        assert subject.backend.length(slot) == context
     with pytest.raises(BadEntry, match=f"{context + 1} tokens exceed the context of {context}"):
         subject.feed(0, context, ids[:1])
     again = subject.feed(0, context - 1, ids[-1:])
-    assert subject.same(again, last), "full rows go on working after the refusal"
+    assert subject.same(again, last), "full slots still work after the refusal"
 
 
 def _refusals(subject: Subject) -> list[tuple[str, Sequence[Entry], str]]:
     backend, ids = subject.backend, subject.ids
-    size, rows = backend.vocabulary.size, backend.rows
+    size, slots = backend.vocabulary.size, backend.rows
     good = Entry(1, 0, ids[:2], 0)
     many = (ids * 2)[: backend.max_batch_tokens // 2 + 1]
     return [
         ("an empty batch", [], "the batch is empty"),
-        ("a negative row", [good, Entry(-1, 0, ids[:1], 0)], "row -1 does not exist"),
-        ("a row too many", [good, Entry(rows, 0, ids[:1], 0)], f"row {rows} does not exist"),
-        ("a row twice", [good, Entry(1, 2, ids[:1], 0)], "row 1 stands twice"),
-        ("no tokens", [good, Entry(0, 5, [], 0)], "row 0: no tokens"),
-        ("a gap", [good, Entry(0, 6, ids[:1], 0)], "row 0: start 6 leaves a gap, the row holds 5 tokens"),
-        ("a negative start", [good, Entry(0, -1, ids[:1], 0)], "row 0: start -1"),
+        ("a negative slot", [good, Entry(-1, 0, ids[:1], 0)], "slot -1 does not exist"),
+        ("a slot too many", [good, Entry(slots, 0, ids[:1], 0)], f"slot {slots} does not exist"),
+        ("a slot twice", [good, Entry(1, 2, ids[:1], 0)], "slot 1 occurs twice"),
+        ("no tokens", [good, Entry(0, 5, [], 0)], "slot 0: no tokens"),
+        ("a gap", [good, Entry(0, 6, ids[:1], 0)], "slot 0: start 6 leaves a gap, the slot holds 5 tokens"),
+        ("a negative start", [good, Entry(0, -1, ids[:1], 0)], "slot 0: start -1"),
         ("an id too large", [good, Entry(0, 5, [0, size], 0)], f"outside of the vocabulary of {size}"),
         ("a negative id", [good, Entry(0, 5, [-1], 0)], f"outside of the vocabulary of {size}"),
-        ("logits from before", [good, Entry(0, 5, ids[:2], -1)], "row 0: logits_from -1"),
-        ("logits from behind", [good, Entry(0, 5, ids[:2], 3)], "row 0: logits_from 3"),
+        ("logits from before", [good, Entry(0, 5, ids[:2], -1)], "slot 0: logits_from -1"),
+        ("logits from behind", [good, Entry(0, 5, ids[:2], 3)], "slot 0: logits_from 3"),
         ("a batch too wide", [Entry(0, 5, many, 0), Entry(1, 0, many, 0)], f"{2 * len(many)} tokens exceed the batch"),
     ]
 
 
-def test_what_the_contract_does_not_allow_is_refused_and_changes_nothing(subject: Subject) -> None:
+def test_bad_batches_are_refused_and_change_nothing(subject: Subject) -> None:
     ids = subject.ids[:12]
     whole = subject.fresh(ids)
     subject.feed(0, 0, ids[:5])
     for name, batch, words in _refusals(subject):
         with pytest.raises(BadEntry, match=words):
             subject.backend.extend(batch)
-        assert [subject.backend.length(row) for row in range(3)] == [5, 0, 0], name
+        assert [subject.backend.length(slot) for slot in range(3)] == [5, 0, 0], name
     assert subject.same(subject.feed(0, 5, ids[5:]), whole[5:])
 
 
-def test_copies_that_cannot_be_are_refused_and_change_nothing(subject: Subject) -> None:
+def test_bad_copies_are_refused_and_change_nothing(subject: Subject) -> None:
     backend, ids = subject.backend, subject.ids
     subject.feed(0, 0, ids[:5])
     subject.feed(1, 0, ids[5:8])
@@ -215,25 +215,25 @@ def test_copies_that_cannot_be_are_refused_and_change_nothing(subject: Subject) 
         with pytest.raises(BadEntry):
             backend.copy(source, destination, length)
     if not backend.can_copy:
-        with pytest.raises(BadEntry, match="cannot copy rows"):
+        with pytest.raises(BadEntry, match="cannot copy slots"):
             backend.copy(0, 1, 5)
-    assert [backend.length(row) for row in range(3)] == [5, 3, 0]
+    assert [backend.length(slot) for slot in range(3)] == [5, 3, 0]
     assert subject.same(subject.feed(1, 3, ids[8:10]), subject.fresh(ids[5:10])[3:])
 
 
-def test_rollback_beyond_an_engine_s_means_is_refused(subject: Subject) -> None:
+def test_rollback_beyond_the_engine_s_limit_is_refused(subject: Subject) -> None:
     limit = subject.backend.max_rollback
     if limit is None:
-        pytest.skip("this engine takes back any number of tokens")
+        pytest.skip("this engine rolls back any number of tokens")
     ids = subject.ids[:30]
     subject.feed(0, 0, ids)
-    with pytest.raises(BadEntry, match=f"takes back more than {limit} of 30 tokens"):
+    with pytest.raises(BadEntry, match=f"rolls back more than {limit} of 30 tokens"):
         subject.feed(0, 30 - limit - 1, ids[:1])
     assert subject.same(subject.feed(0, 30 - limit, ids[30 - limit :]), subject.fresh(ids)[30 - limit :])
 
 
-@pytest.mark.parametrize("row", [-1, 3])
-def test_rows_that_do_not_exist(subject: Subject, row: int) -> None:
+@pytest.mark.parametrize("slot", [-1, 3])
+def test_unknown_slots_are_refused(subject: Subject, slot: int) -> None:
     for call in (subject.backend.length, subject.backend.release):
-        with pytest.raises(BadEntry, match=f"row {row} does not exist: this backend has rows 0 to 2"):
-            call(row)
+        with pytest.raises(BadEntry, match=f"slot {slot} does not exist: this backend has slots 0 to 2"):
+            call(slot)

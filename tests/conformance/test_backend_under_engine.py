@@ -1,5 +1,7 @@
-"""The verifier's own scheduler on every engine that promises the same bits: drafts, retries and evictions over more
-sessions than rows, and the texts are those that each row writes when it is alone."""
+"""The verifier's scheduler on every engine that promises equal bits.
+
+With drafts, retries and evictions over more sessions than slots, each text equals plain decoding in a slot alone.
+"""
 
 from collections.abc import Sequence
 
@@ -16,7 +18,7 @@ LENGTH = 24
 
 
 def alone(subject: Subject, prompt: Sequence[int], sampling: Sampling) -> list[int]:
-    """Plain decoding in one row, token by token, to its end or length."""
+    """Plain decoding in one slot, token by token, to the end or length."""
     subject.backend.release(0)
     tokens, row = list(prompt), subject.feed(0, 0, prompt)[-1]
     while len(tokens) < len(prompt) + LENGTH and tokens[-1] not in subject.backend.vocabulary.ends:
@@ -27,9 +29,9 @@ def alone(subject: Subject, prompt: Sequence[int], sampling: Sampling) -> list[i
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_five_sessions_on_three_rows(subject: Subject, temperature: float) -> None:
+def test_five_sessions_on_three_slots_equal_plain_decoding(subject: Subject, temperature: float) -> None:
     if subject.tolerance:
-        pytest.skip("this engine's last bits depend on its batches, so that a near-tie may fall either way")
+        pytest.skip("this engine's last bits depend on its batches, so that near-ties may be decided either way")
     prompts = [subject.ids[at : at + 5 + 13 * number] for number, at in enumerate((0, 20, 9, 3, 40))]
     samplings = [Sampling(number, temperature) for number in range(5)]
     texts = [alone(subject, prompt, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
@@ -39,7 +41,7 @@ def test_five_sessions_on_three_rows(subject: Subject, temperature: float) -> No
     ]
     engine = Engine(subject.backend, max_drafts=8)
     answered: list[object] = []
-    for rounds in range(1, LENGTH + 1):  # each brings every session a token at least, or its end
+    for rounds in range(1, LENGTH + 1):  # each commits at least one token in every session, or ends it
         for number, session in enumerate(sessions):
             at = len(session.tokens)
             wrong = subject.ids[rounds % 50]

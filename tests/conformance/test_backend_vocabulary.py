@@ -1,4 +1,4 @@
-"""What every engine's vocabulary must do: ids and bytes there and back, and a fingerprint that is one."""
+"""The vocabulary of every engine: encoding, decoding, control tokens and the fingerprint."""
 
 import pytest
 
@@ -20,7 +20,7 @@ TEXTS = [
 ]
 
 
-def test_the_engine_is_what_its_options_asked_for(subject: Subject) -> None:
+def test_engine_has_the_requested_sizes(subject: Subject) -> None:
     backend = subject.backend
     assert (backend.rows, backend.context_length, backend.max_batch_tokens) == (ROWS, CONTEXT, BATCH)
     assert backend.name
@@ -28,7 +28,7 @@ def test_the_engine_is_what_its_options_asked_for(subject: Subject) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: ascii(text[:12]))
-def test_text_survives_the_way_to_ids_and_back(subject: Subject, text: str) -> None:
+def test_text_survives_encoding_and_decoding(subject: Subject, text: str) -> None:
     vocabulary = subject.backend.vocabulary
     ids = vocabulary.encode(text)
     assert all(0 <= token < vocabulary.size for token in ids)
@@ -36,14 +36,14 @@ def test_text_survives_the_way_to_ids_and_back(subject: Subject, text: str) -> N
     assert b"".join(vocabulary.decode([token]) for token in ids) == text.encode(), "also when streamed id by id"
 
 
-def test_the_begin_token_stands_first_and_once(subject: Subject) -> None:
+def test_begin_token_is_first_and_only_once(subject: Subject) -> None:
     vocabulary = subject.backend.vocabulary
     with_begin, without = vocabulary.encode("some text"), vocabulary.encode("some text", add_begin=False)
     assert with_begin == ([] if vocabulary.begin is None else [vocabulary.begin]) + without
     assert vocabulary.encode("", add_begin=False) == []
 
 
-def test_text_cannot_smuggle_in_control_tokens(subject: Subject) -> None:
+def test_control_tokens_spelled_in_text_stay_text(subject: Subject) -> None:
     vocabulary = subject.backend.vocabulary
     for token in range(vocabulary.size):
         if vocabulary.kinds[token] is not Kind.CONTROL:
@@ -54,7 +54,7 @@ def test_text_cannot_smuggle_in_control_tokens(subject: Subject) -> None:
         assert vocabulary.decode(ids) == f"a{spelled}b".encode()
 
 
-def test_templates_can_name_the_end_token(subject: Subject) -> None:
+def test_parse_control_encodes_the_end_token(subject: Subject) -> None:
     vocabulary = subject.backend.vocabulary
     end = min(vocabulary.ends)
     spelled = vocabulary.pieces[end].decode()
@@ -71,7 +71,7 @@ def test_begin_and_end_are_control_tokens(subject: Subject) -> None:
         assert vocabulary.kinds[token] is Kind.CONTROL
 
 
-def test_the_fingerprint_is_stable(subject: Subject) -> None:
+def test_fingerprint_is_stable(subject: Subject) -> None:
     vocabulary = subject.backend.vocabulary
     first = vocabulary.fingerprint
     assert first == vocabulary.fingerprint_below(vocabulary.size)

@@ -42,9 +42,9 @@ def _run(verifier: Verifier, drafter: Any, **options: Any) -> None:
         (Expansion([Prediction(258, 0.5)], 1), "token ids from 0 to 257, not 258"),
         (Expansion([Prediction(True, 0.5)], 1), "token ids from 0 to 257, not True"),
         (Expansion([Prediction(5, 0.5, 999)], 1), "token ids from 0 to 257, not 999"),
-        (Expansion([Prediction(5, float("nan"))], 1), "sure of a token from 0 to 1, not nan"),
-        (Expansion([Prediction(5, 1.5)], 1), "sure of a token from 0 to 1, not 1.5"),
-        (Expansion([Prediction(5, 0.5, None, {6: 1.0})], 1), "draws 5 from {6: 1.0}, where it is not"),
+        (Expansion([Prediction(5, float("nan"))], 1), "give a confidence from 0 to 1, not nan"),
+        (Expansion([Prediction(5, 1.5)], 1), "give a confidence from 0 to 1, not 1.5"),
+        (Expansion([Prediction(5, 0.5, None, {6: 1.0})], 1), "draws 5 from {6: 1.0}, which does not contain it"),
     ],
 )
 def test_invalid_expansions_are_refused(verifier: Verifier, returned: Any, complaint: str, lockstep: bool) -> None:

@@ -1,4 +1,4 @@
-"""The draft model at work: several continuations in one pass, no token computed twice, and its own context outgrown."""
+"""ModelDrafter: several continuations in one pass, no token computed twice, texts longer than its context."""
 
 from collections.abc import Sequence
 
@@ -25,12 +25,12 @@ def _tokens(drafter: ModelDrafter, text: Sequence[int], count: int) -> list[int]
     return [draft.token for draft in drafts_of(drafter, text, count)]
 
 
-def _look(drafter: ModelDrafter, text: Sequence[int], *tails: Sequence[int]) -> list[Prediction]:
+def _predict(drafter: ModelDrafter, text: Sequence[int], *tails: Sequence[int]) -> list[Prediction]:
     return drafter.expand(text, tails, True).predictions
 
 
 def _expected(text: Sequence[int], sampling: Sampling = GREEDY, script: Script = Script()) -> Prediction:
-    """What the model says behind a text, looked up without any rows."""
+    """The model's prediction behind a text, computed without slots."""
     logits = ScriptedBackend(script).logits_after(text)
     token = choose(logits, sampling, len(text))
     odds = np.exp((logits.astype(np.float64)) / (1.0 if sampling.greedy else sampling.temperature))
@@ -44,31 +44,31 @@ def _same(found: Prediction, expected: Prediction) -> bool:
 
 
 @SAMPLINGS
-def test_drafts_are_what_the_model_would_say_by_itself(sampling: Sampling) -> None:
+def test_draft_equals_plain_decoding_of_the_draft_model(sampling: Sampling) -> None:
     expected = plain(ScriptedBackend(), PROMPT, 12, sampling)
     assert _tokens(ModelDrafter(ScriptedBackend(), sampling), PROMPT, 12) == expected
 
 
 @SAMPLINGS
-def test_a_prediction_is_the_choice_its_probability_and_the_second_choice(sampling: Sampling) -> None:
-    """The second choice is made under the same noise: what the verifier says where it finds the first less likely."""
+def test_prediction_has_choice_probability_and_second_choice(sampling: Sampling) -> None:
+    """The second choice uses the same noise: it is the verifier's token where the first choice is less likely there."""
     drafter = ModelDrafter(ScriptedBackend(), sampling)
     text = list(PROMPT)
     for _ in range(20):
-        (found,) = _look(drafter, text, [])
+        (found,) = _predict(drafter, text, [])
         assert _same(found, _expected(text, sampling))
         text.append(found.token)
 
 
-def test_second_choices_are_named_only_where_they_are_wanted() -> None:
+def test_second_choices_are_predicted_only_on_request() -> None:
     drafter = ModelDrafter(ScriptedBackend(), GREEDY)
     (found,) = drafter.expand(PROMPT, [[]], False).predictions
-    assert found == (*_look(drafter, PROMPT, [])[0][:2], None, None)
+    assert found == (*_predict(drafter, PROMPT, [])[0][:2], None, None)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
-@pytest.mark.parametrize("has_heads", [False, True], ids=["rows", "heads"])
-def test_a_draft_that_is_drawn_is_drawn_from_what_is_told_with_it(sampling: Sampling, has_heads: bool) -> None:
+@pytest.mark.parametrize("has_heads", [False, True], ids=["rows", "top logits"])
+def test_drawn_draft_token_comes_from_its_reported_distribution(sampling: Sampling, has_heads: bool) -> None:
     drafter = ModelDrafter(ScriptedBackend(has_heads=has_heads), sampling, draws=True)
     text = list(PROMPT)
     for _ in range(20):
@@ -78,15 +78,15 @@ def test_a_draft_that_is_drawn_is_drawn_from_what_is_told_with_it(sampling: Samp
         assert found.confidence == normalised(found.probs)[found.token]
         text.append(found.token)
     if not sampling.greedy:
-        assert text[len(PROMPT) :] != plain(ScriptedBackend(), PROMPT, 20, sampling), "with noise of its own"
+        assert text[len(PROMPT) :] != plain(ScriptedBackend(), PROMPT, 20, sampling), "drawn with separate noise"
 
 
-def test_a_second_choice_is_never_the_first_however_narrow_the_choice() -> None:
-    """All other tokens are ruled out by top-k; the second choice is one of them all the same."""
+def test_second_choice_differs_from_the_first_with_top_k_1() -> None:
+    """Top-k excludes all other tokens, but the second choice is still one of them."""
     sampling = Sampling(seed=1, temperature=1.0, top_k=1)
     drafter = ModelDrafter(ScriptedBackend(Script(sharpness=1.0)), sampling)
     for tail in ([], [1], [2, 3]):
-        (found,) = _look(drafter, PROMPT, tail)
+        (found,) = _predict(drafter, PROMPT, tail)
         assert found.runner_up is not None and found.runner_up != found.token
 
 
@@ -94,7 +94,7 @@ def test_several_continuations_take_one_pass() -> None:
     backend = ScriptedBackend(rows=4)
     drafter = ModelDrafter(backend, GREEDY)
     assert drafter.width == 4
-    (first,) = _look(drafter, PROMPT, [])
+    (first,) = _predict(drafter, PROMPT, [])
     assert first.runner_up is not None
     passes, fed = backend.passes, backend.fed
     tails = [[first.token], [first.runner_up], [7], [8]]
@@ -103,16 +103,16 @@ def test_several_continuations_take_one_pass() -> None:
     assert (backend.passes - passes, backend.fed - fed, expansion.read) == (1, 4, 4)
 
 
-def test_an_engine_that_cannot_copy_follows_one_continuation() -> None:
+def test_engine_without_copy_expands_one_continuation() -> None:
     drafter = ModelDrafter(ScriptedBackend(rows=4, can_copy=False), GREEDY)
     assert drafter.width == 1
     text = list(PROMPT)
     for tail in ([1], [2], [1, 2], [1, 3], []):
-        assert _same(_look(drafter, text, tail)[0], _expected(text + tail))
+        assert _same(_predict(drafter, text, tail)[0], _expected(text + tail))
 
 
 @pytest.mark.parametrize("rows", [1, 4])
-def test_no_token_is_computed_twice_while_all_drafts_stand(rows: int) -> None:
+def test_no_token_is_computed_twice_while_all_drafts_are_accepted(rows: int) -> None:
     backend = ScriptedBackend(rows=rows)
     drafter = ModelDrafter(backend, GREEDY)
     text = list(PROMPT)
@@ -124,83 +124,83 @@ def test_no_token_is_computed_twice_while_all_drafts_stand(rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 4])
-def test_drafts_ahead_of_the_text_are_not_computed_again_when_it_reaches_them(rows: int) -> None:
-    """The text comes token by token while the draft lies eight tokens ahead."""
+def test_accepted_draft_tokens_are_not_computed_again(rows: int) -> None:
+    """The text arrives token by token while the draft is eight tokens ahead."""
     backend = ScriptedBackend(rows=rows)
     drafter = ModelDrafter(backend, GREEDY)
     ahead = _tokens(drafter, PROMPT, 8)
     fed = backend.fed
-    for stood in range(1, 9):
-        (found,) = _look(drafter, PROMPT + ahead[:stood], ahead[stood:])
+    for accepted in range(1, 9):
+        (found,) = _predict(drafter, PROMPT + ahead[:accepted], ahead[accepted:])
         ahead.append(found.token)
     assert ahead == plain(ScriptedBackend(), PROMPT, 16)
     assert backend.fed - fed == 8
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])
-def test_a_correction_costs_what_it_changes_and_no_more(rows: int) -> None:
+def test_recovered_token_costs_only_the_changed_tokens(rows: int) -> None:
     backend = ScriptedBackend(rows=rows)
     drafter = ModelDrafter(backend, GREEDY)
-    drafts = _tokens(drafter, PROMPT, 6)
+    draft = _tokens(drafter, PROMPT, 6)
     fed = backend.fed
-    corrected = [*PROMPT, *drafts[:2], 255 - drafts[2]]
-    again = _tokens(drafter, corrected, 4)
-    assert again == plain(ScriptedBackend(), corrected, 4)
-    assert backend.fed - fed == 1 + 3  # the correction, then all drafts but the last
+    recovered = [*PROMPT, *draft[:2], 255 - draft[2]]
+    again = _tokens(drafter, recovered, 4)
+    assert again == plain(ScriptedBackend(), recovered, 4)
+    assert backend.fed - fed == 1 + 3  # the recovered token, then all draft tokens but the last
 
 
-def test_a_continuation_that_was_prepared_costs_nothing_again_when_it_is_taken() -> None:
+def test_prepared_continuation_is_not_computed_again() -> None:
     backend = ScriptedBackend(rows=3)
     drafter = ModelDrafter(backend, GREEDY)
-    (first,) = _look(drafter, PROMPT, [])
+    (first,) = _predict(drafter, PROMPT, [])
     main, other = [first.token], [int(first.runner_up or 0)]
     for _ in range(3):  # side by side, token by token
         tails = [list(main), list(other)]
-        for tail, found in zip((main, other), _look(drafter, PROMPT, *tails), strict=True):
+        for tail, found in zip((main, other), _predict(drafter, PROMPT, *tails), strict=True):
             tail.append(found.token)
     fed = backend.fed
     taken = PROMPT + other[:1]
-    (found,) = _look(drafter, taken, other[1:])
-    assert backend.fed - fed == 1  # the newest token; nothing of what was prepared
+    (found,) = _predict(drafter, taken, other[1:])
+    assert backend.fed - fed == 1  # the newest token; none of the prepared tokens
     assert _same(found, _expected(PROMPT + other))
 
 
-def test_a_continuation_that_forks_off_another_is_copied_up_to_there() -> None:
+def test_forking_continuation_is_copied_up_to_the_fork() -> None:
     backend = ScriptedBackend(rows=2)
     drafter = ModelDrafter(backend, GREEDY)
-    _look(drafter, PROMPT, [1, 2, 3, 4, 5])
+    _predict(drafter, PROMPT, [1, 2, 3, 4, 5])
     fed = backend.fed
-    (found,) = _look(drafter, PROMPT, [1, 2, 3, 9])
+    (found,) = _predict(drafter, PROMPT, [1, 2, 3, 9])
     assert backend.fed - fed == 1
     assert _same(found, _expected([*PROMPT, 1, 2, 3, 9]))
     fed = backend.fed
-    _look(drafter, PROMPT, [1, 2, 3, 4, 5, 6])
-    assert backend.fed - fed == 1, "what it forked off is still there"
+    _predict(drafter, PROMPT, [1, 2, 3, 4, 5, 6])
+    assert backend.fed - fed == 1, "the original continuation is still held"
 
 
-def test_the_row_that_was_not_used_for_longest_makes_room() -> None:
+def test_least_recently_used_slot_is_reused() -> None:
     backend = ScriptedBackend(rows=2)
     drafter = ModelDrafter(backend, GREEDY)
-    _look(drafter, PROMPT, [1, 1])
-    _look(drafter, PROMPT, [2, 2])
-    _look(drafter, PROMPT, [1, 1, 1])
-    _look(drafter, PROMPT, [3, 3])  # in place of [2, 2]
+    _predict(drafter, PROMPT, [1, 1])
+    _predict(drafter, PROMPT, [2, 2])
+    _predict(drafter, PROMPT, [1, 1, 1])
+    _predict(drafter, PROMPT, [3, 3])  # in place of [2, 2]
     fed = backend.fed
-    _look(drafter, PROMPT, [1, 1, 1, 1])
+    _predict(drafter, PROMPT, [1, 1, 1, 1])
     assert backend.fed - fed == 1
 
 
-def test_a_row_that_was_taken_over_lends_nothing_of_what_it_held() -> None:
-    """Three rows, and room for three tokens in a pass: the first tail is read before the last is given a row."""
+def test_reused_slot_is_not_copied_from_for_its_old_contents() -> None:
+    """With three slots and three tokens a pass, the first tail is read before the last one gets a slot."""
     drafter = ModelDrafter(ScriptedBackend(rows=3, max_batch_tokens=3), GREEDY)
     for tail in ([1, 1, 1, 1], [5], [6]):
-        _look(drafter, PROMPT, tail)
+        _predict(drafter, PROMPT, tail)
     tails = [[1, 9, 9], [7, 7], [1, 1, 1, 2]]
-    for tail, found in zip(tails, _look(drafter, PROMPT, *tails), strict=True):
+    for tail, found in zip(tails, _predict(drafter, PROMPT, *tails), strict=True):
         assert _same(found, _expected(PROMPT + tail))
 
 
-def test_what_was_read_is_told() -> None:
+def test_number_of_read_tokens_is_reported() -> None:
     backend = ScriptedBackend(rows=3, max_batch_tokens=16)
     drafter = ModelDrafter(backend, GREEDY)
     read = 0
@@ -209,46 +209,48 @@ def test_what_was_read_is_told() -> None:
         assert read == backend.fed
 
 
-def test_committed_text_that_was_not_drafted_is_taken_in_at_once() -> None:
+def test_undrafted_committed_text_is_read_in_one_pass() -> None:
     backend = ScriptedBackend()
     drafter = ModelDrafter(backend, GREEDY)
-    _look(drafter, PROMPT, [])
+    _predict(drafter, PROMPT, [])
     passes, fed = backend.passes, backend.fed
-    _look(drafter, PROMPT + LONG, [])
+    _predict(drafter, PROMPT + LONG, [])
     assert (backend.passes - passes, backend.fed - fed) == (1, len(LONG))
 
 
-def test_the_same_question_twice_computes_the_last_token_only() -> None:
+def test_repeated_expand_computes_only_the_last_token() -> None:
     backend = ScriptedBackend()
     drafter = ModelDrafter(backend, GREEDY)
-    first = _look(drafter, PROMPT, [])
+    first = _predict(drafter, PROMPT, [])
     fed = backend.fed
-    assert _look(drafter, PROMPT, []) == first
+    assert _predict(drafter, PROMPT, []) == first
     assert backend.fed - fed == 1
 
 
-def test_a_prompt_wider_than_a_batch_is_fed_in_pieces() -> None:
+def test_prompt_wider_than_a_batch_is_fed_in_pieces() -> None:
     backend = ScriptedBackend(max_batch_tokens=8)
     prompt = PROMPT + LONG
     assert _tokens(ModelDrafter(backend, GREEDY), prompt, 2) == plain(ScriptedBackend(), prompt, 2)
     assert backend.fed == len(prompt) + 1
-    assert backend.passes <= -(-len(prompt) // 4) + 1  # pieces of half a batch: beside it there is room for drafts
+    assert backend.passes <= -(-len(prompt) // 4) + 1  # pieces of half a batch, the other half is for drafts
 
 
 @SAMPLINGS
 @pytest.mark.parametrize("context", [8, 16, 31])
-def test_a_text_that_outgrows_the_draft_context_is_drafted_on(context: int, sampling: Sampling) -> None:
+def test_drafting_continues_beyond_the_draft_context(context: int, sampling: Sampling) -> None:
     backend = ScriptedBackend(context_length=context)
     drafter = ModelDrafter(backend, sampling)
     text = list(PROMPT) + LONG
     for _ in range(12):
         drafts = _tokens(drafter, text, 1)
-        assert drafts == plain(ScriptedBackend(), text, 1, sampling)  # four tokens decide, the window holds more
+        assert drafts == plain(
+            ScriptedBackend(), text, 1, sampling
+        )  # four tokens decide the logits, the window holds more
         text += drafts
     assert max(map(backend.length, range(backend.rows))) <= context
 
 
-def test_a_window_that_slid_is_not_computed_anew_every_time() -> None:
+def test_slid_window_is_not_computed_again_every_time() -> None:
     backend = ScriptedBackend(context_length=40)
     drafter = ModelDrafter(backend, GREEDY)
     text = list(PROMPT)
@@ -258,19 +260,19 @@ def test_a_window_that_slid_is_not_computed_anew_every_time() -> None:
     assert backend.fed <= len(text) + slides * 20
 
 
-def test_several_continuations_outgrow_the_context_together() -> None:
+def test_several_continuations_may_outgrow_the_context() -> None:
     backend = ScriptedBackend(rows=3, context_length=24)
     drafter = ModelDrafter(backend, GREEDY)
     text = list(PROMPT)
     for number in range(60):
         tails = [[], [number], [number, 1, 2]]
-        for tail, found in zip(tails, _look(drafter, text, *tails), strict=True):
+        for tail, found in zip(tails, _predict(drafter, text, *tails), strict=True):
             assert _same(found, _expected(text + tail))
         text.append(number)
 
 
 class _Failing(ScriptedBackend):
-    """Fails once, at a pass of one's choice, and loses the rows as the contract says."""
+    """Fails once, in the pass number `at`, and empties the slots as the contract says."""
 
     def __init__(self, at: int, error: Exception, **options: int) -> None:
         super().__init__(**{"rows": 2, **options})
@@ -284,7 +286,7 @@ class _Failing(ScriptedBackend):
 
 
 @pytest.mark.parametrize("at", [0, 1, 3, 4])
-def test_after_a_failed_pass_the_row_is_filled_anew(at: int) -> None:
+def test_slot_is_refilled_after_a_failed_pass(at: int) -> None:
     drafter = ModelDrafter(_Failing(at, EngineFailure("out of luck"), max_batch_tokens=4), GREEDY)
     with pytest.raises(EngineFailure, match="out of luck"):
         _tokens(drafter, PROMPT, 4)
@@ -292,22 +294,22 @@ def test_after_a_failed_pass_the_row_is_filled_anew(at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_after_a_failed_pass_over_several_rows_all_are_filled_anew(at: int) -> None:
+def test_all_slots_are_refilled_after_a_failed_pass(at: int) -> None:
     drafter = ModelDrafter(_Failing(at, EngineFailure("out of luck")), GREEDY)
 
     def side_by_side() -> None:
         for depth in range(1, 5):
-            _look(drafter, PROMPT, [1] * depth, [2] * depth)
+            _predict(drafter, PROMPT, [1] * depth, [2] * depth)
 
     with pytest.raises(EngineFailure):
         side_by_side()
     for tails in ([[1, 1], [2, 2]], [[1], [1, 2]]):
-        for tail, found in zip(tails, _look(drafter, PROMPT, *tails), strict=True):
+        for tail, found in zip(tails, _predict(drafter, PROMPT, *tails), strict=True):
             assert _same(found, _expected(PROMPT + tail))
 
 
 class _Shared(ScriptedBackend):
-    """Rows that share so many cells: what two of them have in common by copying takes room once."""
+    """Slots that share `cells` cells: equal prefixes take room once."""
 
     def __init__(self, cells: int, **options: int) -> None:
         super().__init__(**options)
@@ -325,8 +327,8 @@ class _Shared(ScriptedBackend):
         return super()._forward(batch)
 
 
-def test_room_that_dead_continuations_take_is_won_back() -> None:
-    """By turns three short continuations and a long one, for which there is room when the short ones are gone."""
+def test_room_of_outdated_continuations_is_freed() -> None:
+    """Alternates three short continuations with a long one, which fits only without the short ones."""
     backend = _Shared(len(PROMPT) + 30, rows=3)
     drafter = ModelDrafter(backend, GREEDY)
     text = list(PROMPT)
@@ -334,36 +336,36 @@ def test_room_that_dead_continuations_take_is_won_back() -> None:
         branches, deepest = ((0, 50, 100), 6) if number % 2 else ((0,), 18)
         for depth in range(1, deepest + 1):
             tails = [[number + branch] * depth for branch in branches]
-            for tail, found in zip(tails, _look(drafter, text, *tails), strict=True):
+            for tail, found in zip(tails, _predict(drafter, text, *tails), strict=True):
                 assert _same(found, _expected(text + tail))
         text.append(200 + number)
     assert 0 < backend.refusals <= 5
 
 
-def test_no_room_at_all_is_an_error() -> None:
+def test_too_small_cache_is_an_error() -> None:
     drafter = ModelDrafter(_Shared(len(PROMPT) - 1, rows=2), GREEDY)
     with pytest.raises(OutOfRoom):
-        _look(drafter, PROMPT, [])
+        _predict(drafter, PROMPT, [])
 
 
 @pytest.mark.parametrize("length", [60, 95, 320])
-def test_several_continuations_of_a_long_text_find_their_way_back_after_a_refusal(length: int) -> None:
+def test_several_continuations_of_a_long_text_recover_from_out_of_room(length: int) -> None:
     text = np.random.default_rng(1).integers(0, 256, length).tolist()
     backend = _Failing(-1, OutOfRoom("full"), rows=4, max_batch_tokens=64)
     drafter = ModelDrafter(backend, GREEDY)
-    _look(drafter, text, [])
+    _predict(drafter, text, [])
     backend.fails_at = backend.passes
     tails = [[1], [2], [3], [4]]
-    for tail, found in zip(tails, _look(drafter, text, *tails), strict=True):
+    for tail, found in zip(tails, _predict(drafter, text, *tails), strict=True):
         assert _same(found, _expected(text + tail))
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])
-def test_ids_beyond_the_verifiers_vocabulary_are_neither_first_nor_second_choice(sampling: Sampling) -> None:
+def test_ids_beyond_the_verifiers_vocabulary_are_never_predicted(sampling: Sampling) -> None:
     drafter = ModelDrafter(ScriptedBackend(), sampling, 100)
     text = list(b"!#%")
     for _ in range(30):
-        (found,) = _look(drafter, text, [])
+        (found,) = _predict(drafter, text, [])
         assert found.token < 100 and (found.runner_up or 0) < 100
         logits = ScriptedBackend().logits_after(text)[:100]
         assert found.token == choose(logits, sampling, len(text))
@@ -371,23 +373,23 @@ def test_ids_beyond_the_verifiers_vocabulary_are_neither_first_nor_second_choice
         text.append(found.token)
 
 
-def test_ids_that_only_the_verifier_knows_are_read_as_any_other() -> None:
+def test_ids_that_only_the_verifier_knows_are_read_as_id_0() -> None:
     drafter = ModelDrafter(ScriptedBackend(), GREEDY, 300)
     (text, tail) = ([*PROMPT, 299, 5], [280, 6])
-    (found,) = _look(drafter, text, tail)
+    (found,) = _predict(drafter, text, tail)
     assert _same(found, _expected([*PROMPT, 0, 5, 0, 6]))
-    (found,) = _look(drafter, text + tail, [])
+    (found,) = _predict(drafter, text + tail, [])
     assert _same(found, _expected([*PROMPT, 0, 5, 0, 6]))
 
 
-_FEW = st.integers(0, 3)  # few, so that continuations share their beginnings
+_FEW = st.integers(0, 3)  # few ids, so that continuations share prefixes
 
 
 @pytest.mark.parametrize(("least", "most"), [(300, 512), (2, 20)], ids=["wide batches", "narrow batches"])
 @settings(max_examples=150)
 @given(data=st.data())
-def test_what_is_expected_never_depends_on_what_was_asked_before(least: int, most: int, data: st.DataObject) -> None:
-    """Random texts, growing along what was looked at or not; random sets of tails; few rows, small contexts."""
+def test_predictions_do_not_depend_on_earlier_calls(least: int, most: int, data: st.DataObject) -> None:
+    """Random texts that follow an expanded tail or not; random sets of tails; few slots, small contexts."""
     rows, context = data.draw(st.integers(1, 6)), data.draw(st.integers(18, 48))
     batch = data.draw(st.integers(max(least, rows), most))
     sampling = data.draw(st.sampled_from([GREEDY, WARM]))
@@ -401,12 +403,12 @@ def test_what_is_expected_never_depends_on_what_was_asked_before(least: int, mos
             tail = [*stem[: data.draw(st.integers(0, 4))], *data.draw(st.lists(_FEW, max_size=1))]
             if tail not in tails:
                 tails.append(tail)
-        found = _look(drafter, text, *tails)
+        found = _predict(drafter, text, *tails)
         for tail, prediction in zip(tails, found, strict=True):
-            # The toy model looks at four tokens: a window that slid still holds those.
+            # The toy model depends on four tokens, which a slid window still holds.
             assert _same(prediction, _expected(text + tail, sampling))
         seen = [[], *tails, *([*tail, each.token] for tail, each in zip(tails, found, strict=True))]
-        stood = data.draw(st.sampled_from(seen))
-        grown = [*stood[: data.draw(st.integers(0, 5))], *data.draw(st.lists(_FEW, max_size=3))]
+        followed = data.draw(st.sampled_from(seen))
+        grown = [*followed[: data.draw(st.integers(0, 5))], *data.draw(st.lists(_FEW, max_size=3))]
         text += grown
         seen = [[], *(tail[len(grown) :] for tail in seen if tail[: len(grown)] == grown)]

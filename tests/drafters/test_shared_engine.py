@@ -1,4 +1,4 @@
-"""One engine and several threads: calls become one pass, results stay their owner's, and so do errors."""
+"""SharedEngine: calls of several threads share passes; results and errors reach only the threads concerned."""
 
 import threading
 from collections import deque
@@ -22,10 +22,9 @@ TEXTS = [[256, *b"first"], [256, *b"the second"], [256, *b"a third one"]]
 
 
 class Engine(ScriptedBackend):
-    """Stops in its passes while the gate is closed, keeps what they held, and fails in the next one if told to.
+    """Blocks in passes while the gate is closed, records batches, and fails in the passes listed in `faults`.
 
-    Like an engine on a device it writes its results to the same place each time, and fetches rows of the last pass
-    only.
+    Like an engine on a device, it overwrites earlier results and can fetch rows of the last pass only.
     """
 
     def __init__(self, rows: int = 6, max_batch_tokens: int = 64, has_heads: bool = False) -> None:
@@ -50,10 +49,10 @@ class Engine(ScriptedBackend):
         return self._last
 
     def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
-        brought, number = super()._heads(batch, wanted), len(self.seen)
-        for head in (head for heads in brought for head in heads):
-            head.full = self._only_while(number, head.full)
-        return brought
+        results, number = super()._heads(batch, wanted), len(self.seen)
+        for top in (top for rows in results for top in rows):
+            top.full = self._only_while(number, top.full)
+        return results
 
     def _only_while(self, number: int, fetch: Callable[[], Logits]) -> Callable[[], Logits]:
         def full() -> Logits:
@@ -69,21 +68,21 @@ class Engine(ScriptedBackend):
 
 
 class Arrivals(deque[Any]):
-    """A queue that counts who came, and says by what they are woken."""
+    """A queue that counts arrivals and sets the event type by which calls are woken."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.came = threading.Semaphore(0)
+        self.arrived = threading.Semaphore(0)
         self.woken: type[threading.Event] = threading.Event
 
     def append(self, call: Any) -> None:
         call.woken = self.woken()
         super().append(call)
-        self.came.release()
+        self.arrived.release()
 
 
 class Scene:
-    """A pass under way that does not end before the test says so, and calls that come meanwhile."""
+    """A pass that ends when the test says so, and calls that arrive meanwhile."""
 
     def __init__(self, engine: Engine, threads: ThreadPoolExecutor) -> None:
         self.engine, self._threads = engine, threads
@@ -91,23 +90,23 @@ class Scene:
         self.arrivals = self.shared._waiting = Arrivals()
 
     def call(self, do: Callable[[], Any]) -> Future[Any]:
-        """Have a thread do something with the engine; it has come as far as waiting for it."""
+        """Run `do` on a thread. Returns when its call waits for the engine."""
         future = self._threads.submit(do)
-        assert self.arrivals.came.acquire(timeout=20)
+        assert self.arrivals.arrived.acquire(timeout=20)
         return future
 
-    def feed(self, view: View, start: int, tokens: Sequence[int], row: int = 0) -> Future[Any]:
-        return self.call(lambda: view.extend([Entry(row, start, tokens, 0)])[0])
+    def feed(self, view: View, start: int, tokens: Sequence[int], slot: int = 0) -> Future[Any]:
+        return self.call(lambda: view.extend([Entry(slot, start, tokens, 0)])[0])
 
-    def hold(self, view: View) -> Future[Any]:
-        """Begin a pass of `view` which ends with `let_go`."""
+    def block(self, view: View) -> Future[Any]:
+        """Start a pass of `view` that blocks until `unblock`."""
         self.engine.gate.clear()
         self.engine.entered.clear()
         held = self.feed(view, view.length(0), [7])
         assert self.engine.entered.wait(20)
         return held
 
-    def let_go(self) -> None:
+    def unblock(self) -> None:
         self.engine.gate.set()
 
 
@@ -117,134 +116,134 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def said(text: Sequence[int]) -> Logits:
+def expected(text: Sequence[int]) -> Logits:
     return ScriptedBackend(SCRIPT).logits_after(text)
 
 
-def test_calls_that_come_during_a_pass_are_the_next_one_together(threads: ThreadPoolExecutor) -> None:
+def test_calls_during_a_pass_run_together_in_the_next(threads: ThreadPoolExecutor) -> None:
     scene = Scene(Engine(), threads)
     first, *others = [scene.shared.view() for _ in range(4)]
-    held = scene.hold(first)
+    held = scene.block(first)
     calls = [scene.feed(view, 0, text) for view, text in zip(others, TEXTS, strict=True)]
     assert not any(call.done() for call in calls)
-    scene.let_go()
+    scene.unblock()
     for call, text in zip(calls, TEXTS, strict=True):
-        assert np.array_equal(call.result(20)[-1], said(text))
-    assert np.array_equal(held.result(20)[0], said([7]))
+        assert np.array_equal(call.result(20)[-1], expected(text))
+    assert np.array_equal(held.result(20)[0], expected([7]))
     assert [len(batch) for batch in scene.engine.seen] == [1, 3]
     assert [list(entry.tokens) for entry in scene.engine.seen[1]] == TEXTS, "in order of arrival"
 
 
-def test_a_pass_takes_no_more_than_the_engine_does_and_nobody_is_left_behind(threads: ThreadPoolExecutor) -> None:
+def test_calls_beyond_the_batch_limit_run_in_later_passes(threads: ThreadPoolExecutor) -> None:
     scene = Scene(Engine(max_batch_tokens=16), threads)
     first, *others = [scene.shared.view() for _ in range(5)]
-    scene.hold(first)
+    scene.block(first)
     texts = [[256, *range(count)] for count in (9, 11, 2, 15)]  # 10, 12, 3 and 16 tokens
     calls = [scene.feed(view, 0, text) for view, text in zip(others, texts, strict=True)]
-    scene.let_go()
+    scene.unblock()
     for call, text in zip(calls, texts, strict=True):
-        assert np.array_equal(call.result(20)[-1], said(text))
+        assert np.array_equal(call.result(20)[-1], expected(text))
     widths = [[len(entry.tokens) for entry in batch] for batch in scene.engine.seen]
     assert widths == [[1], [10, 3], [12], [16]]
 
 
-def test_nobody_waits_for_a_view_that_does_not_call() -> None:
+def test_idle_view_delays_no_call() -> None:
     shared = SharedEngine(Engine())
-    view, silent = shared.view(), shared.view()
-    assert np.array_equal(view.extend([Entry(0, 0, TEXTS[0], 0)])[0][-1], said(TEXTS[0]))
-    assert silent.length(0) == 0
+    view, idle = shared.view(), shared.view()
+    assert np.array_equal(view.extend([Entry(0, 0, TEXTS[0], 0)])[0][-1], expected(TEXTS[0]))
+    assert idle.length(0) == 0
 
 
-def test_results_are_valid_until_the_next_call_of_their_own_view() -> None:
+def test_results_are_valid_until_the_next_call_of_the_same_view() -> None:
     shared = SharedEngine(Engine())
     mine, other = shared.view(), shared.view(2)
     rows = mine.extend([Entry(0, 0, TEXTS[0], 0)])[0]
     other.extend([Entry(0, 0, TEXTS[1], 0), Entry(1, 0, TEXTS[2], 0)])
     other.copy(0, 1, 4)
     other.release(0)
-    assert np.array_equal(rows[-1], said(TEXTS[0]))
+    assert np.array_equal(rows[-1], expected(TEXTS[0]))
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["still held", "dropped"])
-def test_a_whole_row_behind_a_head_can_be_had_when_others_have_passed(kept: bool) -> None:
+def test_whole_row_can_be_fetched_after_passes_of_others(kept: bool) -> None:
     engine = Engine(has_heads=True)
     shared = SharedEngine(engine)
     mine, other = shared.view(), shared.view()
     wanted = [HeadOf(4, 1.0, 200)]
-    heads = mine.heads([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], wanted)[0]
+    top = mine.heads([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], wanted)[0]
     if not kept:
-        del heads
+        del top
     other.heads([Entry(0, 0, TEXTS[1], len(TEXTS[1]) - 1)], wanted)
-    assert engine.fetched == kept, "only what somebody could still ask for is fetched"
+    assert engine.fetched == kept, "only rows in use are fetched"
     if kept:
-        assert isinstance(heads[0], TopLogits) and np.array_equal(heads[0].whole(), said(TEXTS[0])[:200])
+        assert isinstance(top[0], TopLogits) and np.array_equal(top[0].whole(), expected(TEXTS[0])[:200])
 
 
-def test_a_row_that_was_kept_waits_for_no_pass(threads: ThreadPoolExecutor) -> None:
+def test_stored_row_is_returned_during_a_pass(threads: ThreadPoolExecutor) -> None:
     scene = Scene(Engine(has_heads=True), threads)
     mine, other = scene.shared.view(), scene.shared.view()
-    (head,) = mine.heads([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], [HeadOf(4, 1.0, 200)])[0]
-    held = scene.hold(other)
+    (top,) = mine.heads([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], [HeadOf(4, 1.0, 200)])[0]
+    held = scene.block(other)
     try:
-        assert np.array_equal(threads.submit(head.whole).result(20), said(TEXTS[0])[:200])
+        assert np.array_equal(threads.submit(top.whole).result(20), expected(TEXTS[0])[:200])
         assert not held.done()
     finally:
-        scene.let_go()
+        scene.unblock()
 
 
-def test_rows_and_heads_are_no_pass_together(threads: ThreadPoolExecutor) -> None:
+def test_whole_rows_and_top_logits_run_in_separate_passes(threads: ThreadPoolExecutor) -> None:
     scene = Scene(Engine(has_heads=True), threads)
     first, second, third = (scene.shared.view() for _ in range(3))
-    scene.hold(first)
-    heads = scene.call(lambda: second.heads([Entry(0, 0, TEXTS[0], 0)], [HeadOf(1, 1.0, 258)])[0])
+    scene.block(first)
+    top = scene.call(lambda: second.heads([Entry(0, 0, TEXTS[0], 0)], [HeadOf(1, 1.0, 258)])[0])
     rows = scene.feed(third, 0, TEXTS[1])
-    scene.let_go()
-    assert int(heads.result(20)[-1].ids[0]) == int(said(TEXTS[0]).argmax())
-    assert np.array_equal(rows.result(20)[-1], said(TEXTS[1]))
+    scene.unblock()
+    assert int(top.result(20)[-1].ids[0]) == int(expected(TEXTS[0]).argmax())
+    assert np.array_equal(rows.result(20)[-1], expected(TEXTS[1]))
     assert [len(batch) for batch in scene.engine.seen] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("kind", [EngineFailure, OutOfRoom])
-def test_an_error_is_told_to_those_whose_pass_it_was_and_to_nobody_else(
+def test_error_is_raised_only_for_calls_of_the_failed_pass(
     threads: ThreadPoolExecutor, kind: type[BackendError]
 ) -> None:
     scene = Scene(Engine(), threads)
     first, second, third, fourth = (scene.shared.view() for _ in range(4))
     for view in (second, third, fourth):
         view.extend([Entry(0, 0, TEXTS[0], 0)])
-    held = scene.hold(first)
+    held = scene.block(first)
     calls = [scene.feed(view, len(TEXTS[0]), [5]) for view in (second, third)]
     scene.engine.faults = {4: kind("it broke")}
-    scene.let_go()
-    assert np.array_equal(held.result(20)[0], said([7]))
+    scene.unblock()
+    assert np.array_equal(held.result(20)[0], expected([7]))
     errors = [call.exception(20) for call in calls]
     assert [(type(error), str(error)) for error in errors] == [(kind, "it broke")] * 2
     assert errors[0] is not errors[1]
-    assert [view.length(0) for view in (second, third, fourth)] == [0, 0, len(TEXTS[0])], "their rows are empty"
-    assert np.array_equal(fourth.extend([Entry(0, len(TEXTS[0]), [5], 0)])[0][0], said([*TEXTS[0], 5]))
-    assert np.array_equal(second.extend([Entry(0, 0, TEXTS[1], 0)])[0][-1], said(TEXTS[1]))
+    assert [view.length(0) for view in (second, third, fourth)] == [0, 0, len(TEXTS[0])], "their slots are empty"
+    assert np.array_equal(fourth.extend([Entry(0, len(TEXTS[0]), [5], 0)])[0][0], expected([*TEXTS[0], 5]))
+    assert np.array_equal(second.extend([Entry(0, 0, TEXTS[1], 0)])[0][-1], expected(TEXTS[1]))
 
 
-def test_a_fault_that_no_contract_foresees_keeps_nobody_waiting(threads: ThreadPoolExecutor) -> None:
+def test_unexpected_exception_leaves_no_call_waiting(threads: ThreadPoolExecutor) -> None:
     scene = Scene(Engine(), threads)
     first, second, third = (scene.shared.view() for _ in range(3))
-    held = scene.hold(first)
+    held = scene.block(first)
     calls = [scene.feed(second, 0, TEXTS[0]), scene.feed(third, 0, TEXTS[1])]
     scene.engine.faults = {1: RuntimeError("a bug")}
-    scene.let_go()
+    scene.unblock()
     raised = [call.exception(20) for call in (held, *calls)]
     assert [type(error) for error in raised] == [type(None), RuntimeError, EngineFailure]
-    assert str(raised[2]) == "a pass that was shared failed: a bug"
-    assert np.array_equal(third.extend([Entry(0, 0, TEXTS[1], 0)])[0][-1], said(TEXTS[1]))
+    assert str(raised[2]) == "a shared pass failed: a bug"
+    assert np.array_equal(third.extend([Entry(0, 0, TEXTS[1], 0)])[0][-1], expected(TEXTS[1]))
 
 
-def test_a_lost_engine_is_lost_to_all_and_asked_no_more(threads: ThreadPoolExecutor) -> None:
+def test_lost_engine_fails_all_later_calls(threads: ThreadPoolExecutor) -> None:
     scene = Scene(Engine(), threads)
     first, second, third = (scene.shared.view() for _ in range(3))
-    held = scene.hold(first)
+    held = scene.block(first)
     waiting = scene.feed(second, 0, TEXTS[0])
     scene.engine.faults = {0: EngineLost("the device is gone")}
-    scene.let_go()
+    scene.unblock()
     assert [type(call.exception(20)) for call in (held, waiting)] == [EngineLost, EngineLost]
     assert scene.shared.failure == "the device is gone"
     passes = len(scene.engine.seen)
@@ -254,27 +253,27 @@ def test_a_lost_engine_is_lost_to_all_and_asked_no_more(threads: ThreadPoolExecu
     assert len(scene.engine.seen) == passes
 
 
-def test_what_waits_when_the_engine_is_closed_is_told_so(threads: ThreadPoolExecutor) -> None:
+def test_waiting_call_fails_when_the_engine_is_closed(threads: ThreadPoolExecutor) -> None:
     scene = Scene(Engine(), threads)
     first, second = scene.shared.view(), scene.shared.view()
-    held = scene.hold(first)
+    held = scene.block(first)
     closing = scene.call(scene.shared.close)
     late = scene.feed(second, 0, TEXTS[0])
     assert not scene.engine.closed
-    scene.let_go()
+    scene.unblock()
     closing.result(20)
-    assert np.array_equal(held.result(20)[0], said([7])), "the pass under way ends first"
+    assert np.array_equal(held.result(20)[0], expected([7])), "the pass in progress ends first"
     with pytest.raises(EngineLost, match="the engine was closed"):
         late.result(20)
     second.close()
     assert scene.engine.closed and len(scene.engine.seen) == 1
 
 
-@pytest.mark.parametrize("told_to_lead", [False, True], ids=["in the queue", "when its turn has come"])
-def test_an_interrupted_thread_holds_up_nobody(threads: ThreadPoolExecutor, told_to_lead: bool) -> None:
+@pytest.mark.parametrize("told_to_lead", [False, True], ids=["in the queue", "when told to lead"])
+def test_interrupted_thread_delays_no_other(threads: ThreadPoolExecutor, told_to_lead: bool) -> None:
     scene = Scene(Engine(), threads)
     first, second, third = (scene.shared.view() for _ in range(3))
-    scene.hold(first)
+    scene.block(first)
     signal = threading.Event()
 
     class Interrupted(threading.Event):
@@ -283,45 +282,45 @@ def test_an_interrupted_thread_holds_up_nobody(threads: ThreadPoolExecutor, told
             raise KeyboardInterrupt
 
     scene.arrivals.woken = Interrupted
-    gives_up = scene.feed(second, 0, TEXTS[0])
+    interrupted = scene.feed(second, 0, TEXTS[0])
     scene.arrivals.woken = threading.Event
-    stays = scene.feed(third, 0, TEXTS[1])
+    other = scene.feed(third, 0, TEXTS[1])
     if told_to_lead:
-        scene.let_go()
+        scene.unblock()
     signal.set()
-    assert isinstance(gives_up.exception(20), KeyboardInterrupt)
-    scene.let_go()
-    assert np.array_equal(stays.result(20)[-1], said(TEXTS[1]))
+    assert isinstance(interrupted.exception(20), KeyboardInterrupt)
+    scene.unblock()
+    assert np.array_equal(other.result(20)[-1], expected(TEXTS[1]))
     assert [len(batch) for batch in scene.engine.seen] == [1, 1]
 
 
-def test_rows_are_lent_as_far_as_they_go_and_come_back_empty() -> None:
+def test_slots_are_lent_while_free_and_returned_empty() -> None:
     engine = Engine(rows=3)
     shared = SharedEngine(engine)
     one, two = shared.view(), shared.view(2)
-    with pytest.raises(OutOfRoom, match="1 rows are wanted, 0 of 3 are free"):
+    with pytest.raises(OutOfRoom, match="1 slots are wanted, 0 of 3 are free"):
         shared.view()
     two.extend([Entry(0, 0, TEXTS[0], 0), Entry(1, 0, TEXTS[1], 0)])
     two.close()
     two.close()
-    assert [engine.length(row) for row in range(3)] == [0, 0, 0]
+    assert [engine.length(slot) for slot in range(3)] == [0, 0, 0]
     with pytest.raises(OutOfRoom):
         shared.view(3)
     again = shared.view(2)
-    assert np.array_equal(again.extend([Entry(1, 0, TEXTS[2], 0)])[0][-1], said(TEXTS[2]))
+    assert np.array_equal(again.extend([Entry(1, 0, TEXTS[2], 0)])[0][-1], expected(TEXTS[2]))
     assert one.length(0) == 0
 
 
-@pytest.mark.parametrize("has_heads", [False, True], ids=["rows", "heads"])
-@pytest.mark.parametrize("rows", [1, 3])
-def test_drafters_in_threads_draft_what_each_would_alone(
-    threads: ThreadPoolExecutor, rows: int, has_heads: bool
+@pytest.mark.parametrize("has_heads", [False, True], ids=["rows", "top logits"])
+@pytest.mark.parametrize("slots", [1, 3])
+def test_drafters_in_threads_draft_as_each_would_alone(
+    threads: ThreadPoolExecutor, slots: int, has_heads: bool
 ) -> None:
-    shared = SharedEngine(Engine(rows=3 * rows, max_batch_tokens=16, has_heads=has_heads))
+    shared = SharedEngine(Engine(rows=3 * slots, max_batch_tokens=16, has_heads=has_heads))
     start = threading.Barrier(3)
 
     def draft(number: int) -> list[int]:
-        view = shared.view(rows)
+        view = shared.view(slots)
         drafter = ModelDrafter(view, Sampling(number, 0.9 * (number > 0)))
         start.wait(20)
         text = list(TEXTS[number])
@@ -332,4 +331,4 @@ def test_drafters_in_threads_draft_what_each_would_alone(
 
     for number, found in enumerate(threads.map(draft, range(3))):
         assert found == plain(ScriptedBackend(SCRIPT), TEXTS[number], 40, Sampling(number, 0.9 * (number > 0)))
-    assert [shared.backend.length(row) for row in range(3 * rows)] == [0] * 3 * rows
+    assert [shared.backend.length(slot) for slot in range(3 * slots)] == [0] * 3 * slots

@@ -1,4 +1,4 @@
-"""Drafting through text: the draft model reads the very text in its own tokens, and speaks in the target's."""
+"""TranslatingDrafter: the draft model reads the exact text in its own tokens and drafts in the target's."""
 
 from collections.abc import Sequence
 
@@ -19,13 +19,13 @@ from speculation.sampling.sampling import Sampling
 TARGET, _ = read_gguf_vocabulary(DEFAULT_TARGET)
 
 
-def test_what_is_translated_cannot_be_drawn() -> None:
+def test_translation_refuses_drawn_drafts() -> None:
     with pytest.raises(StrategyRefused, match="probabilistic needs the distribution over the target's tokens"):
         TranslatingDrafter(ScriptedBackend(), TARGET, Sampling(), draws=True)
 
 
 class Parrot(ScriptedBackend):
-    """A byte model that goes on with `says` wherever it has read what comes before it."""
+    """A byte model that continues any prefix of `says` with the next byte of `says`."""
 
     def __init__(self, says: bytes) -> None:
         super().__init__(Script(), rows=1)
@@ -40,12 +40,12 @@ class Parrot(ScriptedBackend):
 
     @property
     def read(self) -> bytes:
-        """The text in its row."""
+        """The text in its slot."""
         return bytes(token for token in self._held[0] if token < 256)
 
 
 def drafts(drafter: TranslatingDrafter, text: list[int], count: int) -> list[int]:
-    """The path behind `text`, token by token as the pilot asks for it."""
+    """The draft behind `text`, token by token as the controller expands it."""
     tail: list[int] = []
     for _ in range(count):
         tail.append(drafter.expand(text, [tail], False).predictions[0].token)
@@ -53,14 +53,14 @@ def drafts(drafter: TranslatingDrafter, text: list[int], count: int) -> list[int
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_what_the_model_says_comes_back_in_the_targets_tokens(temperature: float) -> None:
+def test_draft_is_in_the_target_s_tokens(temperature: float) -> None:
     whole = "def main(argv=None):\n    return [str(each) for each in argv]\n# naïve 日本 done and over\n"
     ids = TARGET.encode(whole)
     drafter = TranslatingDrafter(Parrot(whole.encode()), TARGET, Sampling(seed=3, temperature=temperature))
     assert drafts(drafter, ids[:4], len(ids) - 6) == ids[4:-2]
 
 
-def test_the_text_may_go_its_own_way_and_come_back() -> None:
+def test_text_may_differ_from_the_draft() -> None:
     says = "one two three four five six seven eight nine ten"
     ids = TARGET.encode(says)
     model = Parrot(says.encode())
@@ -69,22 +69,22 @@ def test_the_text_may_go_its_own_way_and_come_back() -> None:
     assert ahead == ids[3:7]
     passes = model.passes
     assert drafts(drafter, ids[:6], 1) == ids[6:7]
-    assert model.passes == passes, "what stood is not drafted again"
+    assert model.passes == passes, "accepted draft tokens are not drafted again"
     other = [*ids[:6], *TARGET.encode(" and", add_begin=False)]
-    assert drafter.expand(other, [[]], False).predictions[0].confidence == 0.0, "it would end the text there"
+    assert drafter.expand(other, [[]], False).predictions[0].confidence == 0.0, "the model would end the text there"
     assert model.read.startswith(TARGET.decode(other))
 
 
-def test_nothing_is_expected_behind_the_end_of_a_text() -> None:
+def test_prediction_behind_the_end_has_confidence_0() -> None:
     ids = TARGET.encode("a b")
     drafter = TranslatingDrafter(Parrot(b"a b"), TARGET, Sampling())
     assert drafter.expand(ids, [[]], False).predictions[0].confidence == 0.0
     assert drafter.expand(ids, [[min(TARGET.ends)]], False).predictions[0].confidence == 0.0
 
 
-def test_control_tokens_go_by_their_names() -> None:
+def test_control_tokens_are_translated_by_name() -> None:
     class Chatty(ByteVocabulary):
-        """A target that has the byte model's end token, and another one."""
+        """A target with the byte model's end token and another control token."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -96,12 +96,12 @@ def test_control_tokens_go_by_their_names() -> None:
     model = Parrot(b"hi there you")
     drafter = TranslatingDrafter(model, target, Sampling())
     drafter.expand([BEGIN, *b"hi", 259, *b" th", 258, *b"er"], [[]], False)
-    assert model._held[0][:9] == [BEGIN, *b"hi th", END, *b"er"], "the other has no name there, and is left out"
+    assert model._held[0][:9] == [BEGIN, *b"hi th", END, *b"er"], "the model lacks the other token, so it is left out"
 
 
-def test_a_model_without_a_begin_token_waits_for_a_text_to_read() -> None:
+def test_model_without_begin_token_waits_for_a_whole_character() -> None:
     class Beginless(ByteVocabulary):
-        """One that begins no text with a token of its own."""
+        """A vocabulary without a begin token."""
 
         def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
             return super().encode(text, add_begin=False, parse_control=parse_control)
@@ -109,14 +109,14 @@ def test_a_model_without_a_begin_token_waits_for_a_text_to_read() -> None:
     model = Parrot("日本 it is".encode())
     model.vocabulary = Beginless()
     drafter = TranslatingDrafter(model, ByteVocabulary(), Sampling())
-    sign = [*"日".encode()]
-    for text in ([BEGIN], [BEGIN, *sign[:1]], [BEGIN, *sign[:2]]):
+    char = [*"日".encode()]
+    for text in ([BEGIN], [BEGIN, *char[:1]], [BEGIN, *char[:2]]):
         expansion = drafter.expand(text, [[]], False)
         assert (expansion.predictions[0].confidence, expansion.read) == (0.0, 1)
     assert model.passes == 0
-    assert drafts(drafter, [BEGIN, *sign], 6) == [*"本 it".encode()]
+    assert drafts(drafter, [BEGIN, *char], 6) == [*"本 it".encode()]
     drafter = TranslatingDrafter(model, ByteVocabulary(), Sampling())
-    assert drafter.expand([BEGIN], [sign], False).predictions[0].token == "本".encode()[0], "a tail is to be read, too"
+    assert drafter.expand([BEGIN], [char], False).predictions[0].token == "本".encode()[0], "a tail is read, too"
 
 
 @given(
@@ -126,9 +126,11 @@ def test_a_model_without_a_begin_token_waits_for_a_text_to_read() -> None:
     st.lists(st.integers(1, 9), min_size=1, max_size=6),
     st.integers(0, 3),
 )
-def test_the_model_reads_the_very_text_wherever_it_is_cut(words: list[str], cuts: list[int], depth: int) -> None:
+def test_model_reads_the_exact_text_wherever_it_is_cut(words: list[str], cuts: list[int], depth: int) -> None:
     text = "".join(words)
-    ids = [token for byte in text.encode() for token in (2 + byte,)]  # ids of single bytes: signs in pieces
+    ids = [
+        token for byte in text.encode() for token in (2 + byte,)
+    ]  # ids of single bytes, so that characters are split
     pieces = [b"<b>", b"<e>", *(bytes([byte]) for byte in range(256)), b" foo", b"45"]
     target = ByteVocabulary()
     target.pieces, target.kinds = pieces, [Kind.CONTROL] * 2 + [Kind.ORDINARY] * 258
@@ -144,21 +146,21 @@ def test_the_model_reads_the_very_text_wherever_it_is_cut(words: list[str], cuts
         assert bytes(token for token in model._held[0] if token < 256).startswith(whole)
 
 
-def test_a_long_prompt_is_read_once() -> None:
+def test_long_prompt_is_read_once() -> None:
     text = "x = 1\n" * 300
     ids = TARGET.encode(text)
     model = ScriptedBackend(Script(seed=2), rows=1, context_length=4096)
     drafter = TranslatingDrafter(model, TARGET, Sampling())
     first = drafter.expand(ids, [[]], False)
-    assert first.read > 1000, "reading is no step"
+    assert first.read > 1000, "reading does not count as a step"
     before = model.fed
     second = drafter.expand([*ids, ids[-1]], [[]], False)
     assert model.fed - before < 300
     assert second.read == 1
 
 
-def test_it_takes_no_more_than_the_same_model_in_its_own_vocabulary() -> None:
-    """Between equal vocabularies the drafts are those of the model itself, noise and all."""
+def test_equal_vocabularies_give_the_predictions_of_the_model_itself() -> None:
+    """Noise included."""
     sampling = Sampling(seed=5, temperature=0.9)
     same = ScriptedBackend(Script(seed=4, support=128), rows=1)
     prompt = [BEGIN, *b"so it goes"]

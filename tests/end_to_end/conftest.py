@@ -1,4 +1,4 @@
-"""The shipped pair for all tests here: the target behind a real HTTP server, and drafters of every kind beside it."""
+"""Fixtures with the shipped pair: the target behind a real HTTP server, and drafters of every kind."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -29,7 +29,7 @@ def reference() -> Iterator[Reference]:
 
 @pytest.fixture(scope="session")
 def verifier() -> Iterator[Verifier]:
-    """The default target as a user gets it, on one thread."""
+    """The default target with default settings, on one thread."""
     with running(Settings(rows=2, context=CONTEXT, threads=1)) as started:
         yield started
 
@@ -42,7 +42,7 @@ def client(verifier: Verifier) -> Iterator[VerifierClient]:
 
 @pytest.fixture(scope="session")
 def make_drafter() -> Iterator[MakeDrafter]:
-    """Drafters by name; every model is loaded once."""
+    """Makes drafters by name. Every model is loaded once."""
     loaded: dict[tuple[str, bool], Backend] = {}
     with ExitStack() as stack:
 
@@ -61,7 +61,7 @@ def make_drafter() -> Iterator[MakeDrafter]:
 
 @pytest.fixture
 def count_flips(request: pytest.FixtureRequest) -> Callable[[int, list[float]], None]:
-    """Put the flips among so many tokens on record."""
+    """Record the flips among a number of tokens, for the summary of the test run."""
 
     def count(tokens: int, flips: list[float]) -> None:
         _counted.append((request.node.name, tokens, flips))
@@ -70,7 +70,7 @@ def count_flips(request: pytest.FixtureRequest) -> Callable[[int, list[float]], 
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Near-ties that went the other way than in plain decoding."""
+    """Print the near-ties that were decided differently than in plain decoding."""
     if not _counted:
         return
     total = sum(len(flips) for _, _, flips in _counted)

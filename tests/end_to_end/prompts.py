@@ -1,4 +1,4 @@
-"""Short beginnings of Python text, in the language of the shipped pair."""
+"""Prompts for the shipped pair: short beginnings of Python source."""
 
 PROMPTS = (
     "import os\nimport sys\n\n\ndef main():\n    ",

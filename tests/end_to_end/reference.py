@@ -1,8 +1,8 @@
-"""Plain decoding by the target itself, token by token, as the measure of what the pair writes.
+"""Plain decoding of the target, token by token, as the reference for texts of the pair.
 
-An engine's logits may differ in the last bits between batch widths, so that a near-tie can go the other way. Such a
-flip is allowed only where the reference's score of the token lies less than `EPSILON` below its best; behind it the
-reference goes on from the text as it is. Every flip is counted and printed at the end of the test run.
+An engine's logits may differ in the last bits between batch widths, so that a near-tie can be decided differently. Such
+a flip is allowed only where the reference's score of the token is less than `EPSILON` below its best score. Behind a
+flip, the reference continues from the text with the flip. All flips are counted and printed at the end of the test run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,9 @@ from speculation.acceptance.strategies import common_prefix
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import Sampling, choose
 
-# Nats. Measured with the shipped pair, 24 prompts of 128 tokens: no flip at all on an AVX512 CPU with flash attention
-# (the default) for 1 and 2 threads; without it four texts flip, at 0.0017, 0.003, 0.007 and 0.025. Twice the largest.
+# In nats: twice the largest flip measured with the shipped pair (24 prompts of 128 tokens). On an AVX512 CPU there was
+# no flip with flash attention (the default) for 1 and 2 threads; without it, four texts had flips of 0.0017, 0.003,
+# 0.007 and 0.025.
 EPSILON = 0.05
 MAX_TOKENS = 128
 CONTEXT = 512
@@ -28,7 +29,7 @@ CONTEXT = 512
 
 @contextmanager
 def model(path: Path, *, branches: int = 1, deterministic: bool = False) -> Iterator[Backend]:
-    """A model of the shipped pair on llama.cpp, on one thread; as a drafter it follows so many branches."""
+    """A model of the shipped pair on llama.cpp, on one thread. `branches`: continuations that a drafter may expand."""
     options = LoadOptions(
         model=path,
         rows=branches,
@@ -42,31 +43,31 @@ def model(path: Path, *, branches: int = 1, deterministic: bool = False) -> Iter
 
 
 class Reference:
-    """The target decoding by itself. What it says after a prompt is computed once."""
+    """Plain decoding of the target. The text after a prompt is computed once."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self._said: dict[tuple[tuple[int, ...], Sampling], list[int]] = {}
+        self._texts: dict[tuple[tuple[int, ...], Sampling], list[int]] = {}
 
     def encode(self, text: str) -> list[int]:
         return self.backend.vocabulary.encode(text)
 
     def continues(self, prompt: Sequence[int], count: int, sampling: Sampling = Sampling()) -> list[int]:
-        """Up to `count` tokens; fewer when the text ends."""
+        """The `count` tokens after `prompt`; fewer if the text ends before."""
         key = (tuple(prompt), sampling)
-        said = self._said.setdefault(key, [])
-        if len(said) < count and not (said and said[-1] in self.backend.vocabulary.ends):
-            said[:] = self._decode(list(prompt), count, sampling)
-        return said[:count]
+        text = self._texts.setdefault(key, [])
+        if len(text) < count and not (text and text[-1] in self.backend.vocabulary.ends):
+            text[:] = self._decode(list(prompt), count, sampling)
+        return text[:count]
 
     def flips(self, prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling = Sampling()) -> list[float]:
-        """Where `tokens` differ from what the target says by itself: by how much its best score lies above theirs."""
+        """For each token that differs from plain decoding: how much the best score exceeds the token's score."""
         margins: list[float] = []
         at = 0
         while at < len(tokens):
             before = [*prompt, *tokens[:at]]
-            said = self.continues(before, len(tokens) - at, sampling)
-            at += common_prefix(said, tokens[at:])
+            expected = self.continues(before, len(tokens) - at, sampling)
+            at += common_prefix(expected, tokens[at:])
             if at < len(tokens):
                 margins.append(self._margin([*prompt, *tokens[:at]], tokens[at], sampling))
                 at += 1
@@ -89,12 +90,12 @@ class Reference:
 
 
 def ends_where_it_should(reference: Reference, tokens: Sequence[int], limit: int) -> bool:
-    """At its limit, or before it at an end token."""
+    """Whether `tokens` end at the limit, or before it with an end token."""
     return len(tokens) == limit or (len(tokens) < limit and tokens[-1] in reference.backend.vocabulary.ends)
 
 
 def _scores(logits: NDArray[np.float64], sampling: Sampling, position: int) -> NDArray[np.float64]:
-    """What the target chooses the largest of; without filters."""
+    """Scores, of which the target chooses the largest; without top-k and top-p."""
     if sampling.greedy:
         return logits
     ids = np.arange(len(logits))

@@ -1,4 +1,4 @@
-"""Mode auto over a pair that is the shipped one at both ends: its stretches are one text, that of every other mode."""
+"""Mode auto with the shipped pair: a text whose parts come from different modes equals that of every single mode."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -15,7 +15,7 @@ from verifier_server.settings import Settings
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["deterministic", "one thread"])
-def drafted_there(request: pytest.FixtureRequest) -> Iterator[Verifier]:
+def verifier_with_draft(request: pytest.FixtureRequest) -> Iterator[Verifier]:
     settings = Settings(
         rows=4, context=CONTEXT, threads=1, deterministic=request.param, draft_model=DEFAULT_DRAFT, draft_threads=1
     )
@@ -23,13 +23,15 @@ def drafted_there(request: pytest.FixtureRequest) -> Iterator[Verifier]:
         yield started
 
 
-def test_the_text_is_that_of_every_other_mode(drafted_there: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_mode_writes_the_text_of_every_other_mode(
+    verifier_with_draft: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = count()
     modes = (Mode.REMOTE, Mode.FUSED, Mode.TARGET)
     monkeypatch.setattr(ModeSelection, "next", lambda *_: modes[next(calls) // 12 % 3])
     draft = DraftModel(engine=LoadOptions(threads=1))
     texts, turns = {}, []
-    with Pair(drafted_there.url, draft) as pair:
+    with Pair(verifier_with_draft.url, draft) as pair:
         for mode in (Mode.AUTO, *pair.modes):
             options = Options(max_tokens=220, temperature=0.8, seed=3, mode=mode)
             stats = pair.generate(PROMPTS[0], options).read().stats
@@ -38,4 +40,4 @@ def test_the_text_is_that_of_every_other_mode(drafted_there: Verifier, monkeypat
     assert len(texts) == 4 and len(texts[Mode.TARGET]) == 220
     assert len({turn.mode for turn in turns}) == 3 and len(turns) >= 4
     assert all(text == texts[Mode.TARGET] for text in texts.values())
-    assert drafted_there.sessions == 0
+    assert verifier_with_draft.sessions == 0

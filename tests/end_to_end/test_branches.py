@@ -1,4 +1,4 @@
-"""The small draft model following several continuations in one cache: the same predictions in little more memory."""
+"""The small draft model expands several continuations in one shared cache, with equal predictions and less memory."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,12 +23,12 @@ from tests.end_to_end.prompts import PROMPTS
 
 pytestmark = pytest.mark.slow
 
-ROWS, CONTEXT, BEYOND = 3, 480, 31  # with one to spare 512 cells: the library rounds up to multiples of 256
-TOLERANCE = 0.25  # by how much a logit may differ with places in the cache, as for the conformance of this engine
+SLOTS, CONTEXT, BEYOND = 3, 480, 31  # with one cell more, 512 cells: llama.cpp rounds up to multiples of 256
+TOLERANCE = 0.25  # how much a logit may differ with the cells in the cache, as in the conformance tests of this engine
 
 
-def _loaded(context: int = CONTEXT, shared_cells: int | None = None, rows: int = ROWS) -> Backend:
-    options = LoadOptions(model=DEFAULT_DRAFT, rows=rows, context_length=context, threads=1, shared_cells=shared_cells)
+def _loaded(context: int = CONTEXT, shared_cells: int | None = None, slots: int = SLOTS) -> Backend:
+    options = LoadOptions(model=DEFAULT_DRAFT, rows=slots, context_length=context, threads=1, shared_cells=shared_cells)
     return load("llama_cpp", options)
 
 
@@ -40,33 +40,33 @@ def shared() -> Iterator[Backend]:
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Backend]:
-    """One row, in which everything is read anew."""
-    with closing(_loaded(context=1024, rows=1)) as backend:
+    """A model with one slot, in which each text is read from the start."""
+    with closing(_loaded(context=1024, slots=1)) as backend:
         yield backend
 
 
-def test_rows_that_share_take_memory_for_what_they_do_not_share(shared: Backend) -> None:
+def test_shared_cells_reduce_the_memory(shared: Backend) -> None:
     with closing(_loaded()) as separate:
-        assert shared.kv_bytes == pytest.approx(separate.kv_bytes * (CONTEXT + BEYOND) / (ROWS * CONTEXT), rel=0.01)
+        assert shared.kv_bytes == pytest.approx(separate.kv_bytes * (CONTEXT + BEYOND) / (SLOTS * CONTEXT), rel=0.01)
 
 
-def test_a_text_that_fills_the_context_is_followed_in_every_row_as_far_as_there_are_cells(shared: Backend) -> None:
+def test_all_slots_may_extend_a_full_context_while_cells_are_free(shared: Backend) -> None:
     text = list(range(3, CONTEXT - 9))
     shared.extend([Entry(0, 0, text, len(text))])
-    for row in (1, 2):
-        shared.copy(0, row, len(text))
+    for slot in (1, 2):
+        shared.copy(0, slot, len(text))
     tail = list(range(10))
-    shared.extend([Entry(row, len(text), tail, len(tail)) for row in range(ROWS)])
-    assert [shared.length(row) for row in range(ROWS)] == [CONTEXT - 2] * ROWS
+    shared.extend([Entry(slot, len(text), tail, len(tail)) for slot in range(SLOTS)])
+    assert [shared.length(slot) for slot in range(SLOTS)] == [CONTEXT - 2] * SLOTS
     shared.release(1)
-    shared.extend([Entry(1, 0, tail, len(tail))])  # in place of what row 1 had beyond the others
+    shared.extend([Entry(1, 0, tail, len(tail))])  # uses the cells that slot 1 held beyond the shared text
     with pytest.raises(OutOfRoom):
         shared.extend([Entry(1, 10, tail * 3, 30)])
     assert (shared.length(1), shared.length(2)) == (0, CONTEXT - 2)
 
 
 class _Refusals:
-    """Counts how often an engine has no room."""
+    """Counts how often an engine raises OutOfRoom."""
 
     def __init__(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -83,10 +83,10 @@ class _Refusals:
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=5, temperature=0.8)], ids=["greedy", "warm"])
-def test_what_is_expected_behind_a_branch_is_what_is_expected_behind_its_text(
+def test_predictions_behind_a_branch_equal_those_behind_its_text(
     shared: Backend, alone: Backend, sampling: Sampling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Branches are taken up, or not, until it has outgrown the context; no cell is held in vain."""
+    """The text follows a branch or not, until it has outgrown the context. OutOfRoom is never raised."""
     drafter, refusals = ModelDrafter(shared, sampling), _Refusals(shared, monkeypatch)
     text = shared.vocabulary.encode("".join(PROMPTS * 2))[: CONTEXT - 50]
     compared = longest = 0
@@ -96,7 +96,7 @@ def test_what_is_expected_behind_a_branch_is_what_is_expected_behind_its_text(
             found = drafter.expand(text, branches, True).predictions
             longest = max(longest, len(text) + len(branches[0]))
             for tail, prediction in zip(branches, found, strict=True):
-                if longest <= CONTEXT:  # later, the window has slid, and the drafter knows less than the whole text
+                if longest <= CONTEXT:  # later, the window has slid, and the drafter holds only a part of the text
                     full = [*text, *tail]
                     alone.release(0)
                     logits = alone.extend([Entry(0, 0, full, len(full) - 1)])[0][0]
@@ -104,7 +104,7 @@ def test_what_is_expected_behind_a_branch_is_what_is_expected_behind_its_text(
                     assert scores.max() - scores[prediction.token] < TOLERANCE
                     compared += 1
             first, *others = [[*tail, each.token] for tail, each in zip(branches, found, strict=True)]
-            if len(branches) < ROWS and found[0].runner_up is not None:
+            if len(branches) < SLOTS and found[0].runner_up is not None:
                 others.append([*branches[0], found[0].runner_up])
             branches = [first, *others]
         text = [*text, *(branches[turn % len(branches)] if turn % 4 else [7])]
@@ -112,30 +112,30 @@ def test_what_is_expected_behind_a_branch_is_what_is_expected_behind_its_text(
 
 
 def _scores(logits: Logits, sampling: Sampling, position: int) -> NDArray[np.float64]:
-    """What the largest of is chosen."""
+    """Scores, of which the target chooses the largest."""
     if sampling.greedy:
         return logits.astype(np.float64)
-    shares = gumbel.gumbel(gumbel.row_key(sampling.seed, position), np.arange(len(logits)))
-    return logits.astype(np.float64) / sampling.temperature + shares
+    noise = gumbel.gumbel(gumbel.row_key(sampling.seed, position), np.arange(len(logits)))
+    return logits.astype(np.float64) / sampling.temperature + noise
 
 
-def test_a_drafter_as_users_get_it_has_room_for_all_that_a_pilot_ever_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longest guesses, and as many branches of that length as there are rows."""
-    with closing(_loaded(shared_cells=BRANCH_CELLS * (ROWS - 1))) as backend:
+def test_default_cells_suffice_for_the_controller_s_deepest_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many branches of the deepest draft as there are slots."""
+    with closing(_loaded(shared_cells=BRANCH_CELLS * (SLOTS - 1))) as backend:
         drafter, refusals = ModelDrafter(backend, Sampling()), _Refusals(backend, monkeypatch)
-        pilot = SpeculationController([1], 10_000, frozenset(), LatencyModel(), max_drafts=1000)
-        deepest = pilot._room
+        controller = SpeculationController([1], 10_000, frozenset(), LatencyModel(), max_drafts=1000)
+        deepest = controller._room
         text = np.random.default_rng(0).integers(0, 4096, CONTEXT - deepest).tolist()
         for depth in range(1, deepest + 1):
-            drafter.expand(text, [[branch] * depth for branch in range(ROWS)], True)
-        assert [backend.length(row) for row in range(ROWS)] == [CONTEXT] * ROWS
+            drafter.expand(text, [[branch] * depth for branch in range(SLOTS)], True)
+        assert [backend.length(slot) for slot in range(SLOTS)] == [CONTEXT] * SLOTS
         assert refusals.count == 0 and deepest > 16
 
 
-def test_texts_that_fill_their_contexts_side_by_side_never_run_out_of_room(
+def test_concurrent_texts_that_fill_their_contexts_have_room(
     client: VerifierClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor do those that come after them, nor those that outgrow their contexts: nobody pays for another's text."""
+    """So have texts that come after them, and texts that outgrow their contexts."""
     texts, opened = 3, []
 
     def load_counted(name: str, options: LoadOptions, progress: object) -> Backend:
@@ -146,11 +146,11 @@ def test_texts_that_fill_their_contexts_side_by_side_never_run_out_of_room(
     monkeypatch.setattr(sources, "load", load_counted)
     source = DraftModel(engine=LoadOptions(context_length=CONTEXT, threads=1))
     ids = np.random.default_rng(0).integers(0, 4096, (2, texts, CONTEXT + 40)).tolist()
-    with source.open(client, ROWS, texts) as drafting:
+    with source.open(client, SLOTS, texts) as drafting:
         for each in ids:
             drafters = [make(Sampling(), Strategy.COUPLED) for make in drafting.drafters]
             for length in (CONTEXT - 20, CONTEXT - 10, CONTEXT + 30):
                 for drafter, text in zip(drafters, each, strict=True):
                     for depth in range(1, 11):
-                        drafter.expand(text[:length], [[branch] * depth for branch in range(ROWS)], True)
+                        drafter.expand(text[:length], [[branch] * depth for branch in range(SLOTS)], True)
     assert [refusals.count for refusals in opened] == [0]

@@ -1,4 +1,4 @@
-"""The examples, run as a user runs them against a verifier with the shipped target."""
+"""The examples, run as a user would run them, with a verifier of the shipped target."""
 
 import json
 import os
@@ -23,8 +23,8 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is no
 
 
 def _run(*command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-    here = os.environ | {"PYTHONPATH": str(ROOT)} | variables
-    return subprocess.run(command, cwd=ROOT, env=here, capture_output=True, text=True, check=False, timeout=120)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 def _example(name: str, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -37,52 +37,52 @@ def _simple(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[s
 
 @pytest.fixture(scope="module")
 def exact() -> Iterator[Verifier]:
-    """One without near-ties, so that a text can be compared to the letter."""
+    """A verifier with deterministic logits, so that texts can be compared exactly."""
     with running(Settings(rows=3, context=CONTEXT, threads=1, deterministic=True)) as started:
         yield started
 
 
-def _says(verifier: Verifier, prompt: str, count: int, **sampling: float) -> str:
-    """What the target says by itself."""
+def _target_text(verifier: Verifier, prompt: str, count: int, **sampling: float) -> str:
+    """The text of the target alone."""
     with Pair(verifier.url, draft=None) as pair:
         return pair.generate(prompt, Options(max_tokens=count, mode=Mode.TARGET, **sampling)).read().text  # type: ignore[arg-type]
 
 
-def test_the_sync_client_streams_what_the_target_writes(exact: Verifier) -> None:
+def test_sync_client_streams_the_target_s_text(exact: Verifier) -> None:
     ran = _example("sync_client", exact.url, PROMPTS[1])
     assert (ran.returncode, ran.stderr) == (0, "")
-    text, _, figures = ran.stdout.rpartition("\n-- ")
-    assert text == _says(exact, PROMPTS[1], 48, seed=7, temperature=0.8)
-    assert re.fullmatch(r"48 tokens at \d+ tokens/s, \d+ of \d+ drafts accepted\n", figures)
+    text, _, statistics = ran.stdout.rpartition("\n-- ")
+    assert text == _target_text(exact, PROMPTS[1], 48, seed=7, temperature=0.8)
+    assert re.fullmatch(r"48 tokens at \d+ tokens/s, \d+ of \d+ drafts accepted\n", statistics)
 
 
-def test_the_async_client_writes_several_texts_at_once(exact: Verifier) -> None:
+def test_async_client_writes_several_texts_at_once(exact: Verifier) -> None:
     ran = _example("async_client", exact.url, *PROMPTS[:3])
     assert (ran.returncode, ran.stderr) == (0, "")
     texts = re.split(r"\n-- \d+ of \d+ drafts accepted\n", ran.stdout)
-    assert texts == [*(f"== {prompt}{_says(exact, prompt, 32)}" for prompt in PROMPTS[:3]), ""]
+    assert texts == [*(f"== {prompt}{_target_text(exact, prompt, 32)}" for prompt in PROMPTS[:3]), ""]
 
 
-def test_the_custom_drafter_is_right_the_second_time(exact: Verifier) -> None:
+def test_custom_drafter_drafts_a_repeated_prompt_correctly(exact: Verifier) -> None:
     ran = _example("custom_drafter", exact.url, PROMPTS[2])
     assert (ran.returncode, ran.stderr) == (0, "")
     first, second, text = ran.stdout.split("\n", 2)
-    assert text == PROMPTS[2] + _says(exact, PROMPTS[2], 48) + "\n"
-    figures = [re.fullmatch(r"(\d+) rounds, (\d+) of (\d+) drafts accepted", line) for line in (first, second)]
-    (rounds, accepted, _), (rounds_then, accepted_then, _) = (map(int, each.groups()) for each in figures if each)
-    assert accepted == 0 and accepted_then > 20 and rounds_then < rounds / 2
+    assert text == PROMPTS[2] + _target_text(exact, PROMPTS[2], 48) + "\n"
+    counts = [re.fullmatch(r"(\d+) rounds, (\d+) of (\d+) drafts accepted", line) for line in (first, second)]
+    (rounds, accepted, _), (later_rounds, later_accepted, _) = (map(int, each.groups()) for each in counts if each)
+    assert accepted == 0 and later_accepted > 20 and later_rounds < rounds / 2
 
 
 @pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
 @pytest.mark.parametrize("arguments", [(), ("http://127.0.0.1:8000",)], ids=["nothing", "no prompt"])
-def test_without_arguments_each_says_how_it_is_used(name: str, arguments: tuple[str, ...]) -> None:
+def test_examples_print_their_usage_without_arguments(name: str, arguments: tuple[str, ...]) -> None:
     ran = _example(name, *arguments)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith(f"usage: {name}.py URL PROMPT") and ran.stderr.count("\n") <= 2
 
 
 @pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter", "simple_client"])
-def test_a_key_is_taken_from_the_environment(name: str) -> None:
+def test_examples_take_the_key_from_the_environment(name: str) -> None:
     with running(Settings(rows=2, context=CONTEXT, threads=1, api_key="sesame")) as locked:
         ran = _example(name, locked.url, PROMPTS[1], KEY="sesame")
         assert (ran.returncode, ran.stderr) == (0, "")
@@ -91,32 +91,34 @@ def test_a_key_is_taken_from_the_environment(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sync_client", "async_client", "custom_drafter"])
-def test_a_verifier_that_is_not_there_is_told_in_one_line(name: str) -> None:
+def test_unreachable_verifier_is_reported_in_one_line(name: str) -> None:
     ran = _example(name, "http://127.0.0.1:9", "import")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.startswith(f"{name}: no verifier answers at ") and ran.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("text", PROMPTS[:4])
-def test_the_simple_client_writes_what_the_target_writes(verifier: Verifier, reference: Reference, text: str) -> None:
+def test_simple_client_writes_the_target_s_text(verifier: Verifier, reference: Reference, text: str) -> None:
     ran = _simple(verifier.url, text, "--max-tokens", "40")
     assert (ran.returncode, ran.stderr) == (0, "")
-    ids, figures, verdict, *shown = ran.stdout.split("\n")
+    ids, statistics, comparison, *shown = ran.stdout.split("\n")
     tokens = [int(word) for word in ids.removeprefix("token ids: ").split()]
     assert len(tokens) == 40
     assert all(margin < EPSILON for margin in reference.flips(reference.encode(text), tokens))
-    assert verdict == "the target alone generates the same text:"
+    assert comparison == "the target alone generates the same text:"
     assert "\n".join(shown) == text + reference.backend.vocabulary.decode(tokens).decode(errors="replace") + "\n"
-    requests, guessed = re.fullmatch(r"40 tokens in (\d+) requests, (\d+) draft tokens accepted", figures).groups()  # type: ignore[union-attr]
-    assert int(guessed) > 0 and int(requests) <= 40
+    counts = re.fullmatch(r"40 tokens in (\d+) requests, (\d+) draft tokens accepted", statistics)
+    assert counts is not None
+    requests, accepted = map(int, counts.groups())
+    assert accepted > 0 and requests <= 40
 
 
-def test_the_simple_client_needs_no_more_than_the_standard_library(verifier: Verifier) -> None:
+def test_simple_client_needs_only_the_standard_library(verifier: Verifier) -> None:
     ran = _run(sys.executable, "-I", "-S", "examples/simple_client.py", verifier.url, "import", "--max-tokens", "4")
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_the_simple_client_stops_where_the_text_ends(verifier: Verifier, reference: Reference) -> None:
+def test_simple_client_stops_at_an_end_token(verifier: Verifier, reference: Reference) -> None:
     text = next(text for text in PROMPTS if len(reference.continues(reference.encode(text), 20)) < 20)
     expected = reference.continues(reference.encode(text), 20)
     ran = _simple(verifier.url, text)
@@ -124,7 +126,7 @@ def test_the_simple_client_stops_where_the_text_ends(verifier: Verifier, referen
     assert ran.stdout.splitlines()[0] == " ".join(["token ids:", *map(str, expected)])
 
 
-def test_the_simple_client_goes_round_proxies_and_tells_what_is_wrong(verifier: Verifier) -> None:
+def test_simple_client_ignores_proxies_and_reports_errors(verifier: Verifier) -> None:
     assert _simple(verifier.url, "import", "--max-tokens", "4", http_proxy="http://127.0.0.1:9").returncode == 0
     ran = _simple(verifier.url, "")
     assert ran.returncode == 1 and "the prompt is empty" in ran.stderr
@@ -136,22 +138,22 @@ def test_the_simple_client_goes_round_proxies_and_tells_what_is_wrong(verifier: 
 
 
 @needs_curl
-def test_the_curl_script_shows_the_whole_exchange(verifier: Verifier) -> None:
+def test_curl_script_shows_the_whole_exchange(verifier: Verifier) -> None:
     before = verifier.sessions
     ran = _run("examples/curl.sh", verifier.url, http_proxy="http://127.0.0.1:9")
     assert (ran.returncode, ran.stderr) == (0, "")
-    asked, answers = zip(*re.findall(r"^((?:GET|POST|DELETE) .*)\n(\{.*\})$", ran.stdout, re.MULTILINE), strict=True)
-    assert [" ".join(line.split()[:2]).partition("curl-")[0] for line in asked] == [
+    requests, replies = zip(*re.findall(r"^((?:GET|POST|DELETE) .*)\n(\{.*\})$", ran.stdout, re.MULTILINE), strict=True)
+    assert [" ".join(line.split()[:2]).partition("curl-")[0] for line in requests] == [
         *("GET /health", "GET /model", "POST /prefill", "POST /verify", "POST /verify", "POST /verify"),
         *("DELETE /sessions/", "POST /generate", "POST /generate", "POST /prefill", "POST /verify/batch"),
         "DELETE /sessions/",
     ]
-    health, model, prefill, verify, told, plain, deleted, alone, resumed, again, batch, _ = map(json.loads, answers)
+    health, model, prefill, verify, retry, plain, deleted, alone, resumed, again, batch, _ = map(json.loads, replies)
     assert health["status"] == "ready" and model["model"] == "stdlib-target-q8_0"
     written = prefill["tokens"][:1] + verify["tokens"][1:] + plain["tokens"]
     assert verify["accepted_prefix_len"] == 3 and verify["position"] == prefill["position"]
-    assert told["tokens"] == verify["tokens"][3:] and told["timing"]["forward_ms"] == 0.0
-    assert plain["position"] == told["position"] + 1 and plain["timing"]["forward_ms"] > 0.0
+    assert retry["tokens"] == verify["tokens"][3:] and retry["timing"]["forward_ms"] == 0.0
+    assert plain["position"] == retry["position"] + 1 and plain["timing"]["forward_ms"] > 0.0
     assert len(written) == 5 and written == alone["token_ids"][:5]
     assert resumed["token_ids"] == alone["token_ids"]
     assert deleted["deleted"] is True and verifier.sessions == before
@@ -164,9 +166,9 @@ def test_the_curl_script_shows_the_whole_exchange(verifier: Verifier) -> None:
 
 
 @needs_curl
-def test_the_curl_script_stops_at_the_first_refusal() -> None:
+def test_curl_script_stops_at_the_first_error() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     ran = _run("examples/curl.sh", url)
-    assert ran.returncode == 7  # curl's own: could not connect
+    assert ran.returncode == 7  # curl's status for a failed connection
     assert ran.stdout.strip() == "GET /health"

@@ -1,4 +1,4 @@
-"""The shipped pair with both models on the server: fused, remote and target-only texts are one text."""
+"""The shipped pair with both models on the server: server-side drafting writes the same text as other modes."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,11 +27,11 @@ Count = Callable[[int, list[float]], None]
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def beside(request: pytest.FixtureRequest) -> Iterator[tuple[str, Verifier]]:
-    """The default target with a draft model beside it, as a user gets them, each on one thread."""
+def fused_verifier(request: pytest.FixtureRequest) -> Iterator[tuple[str, Verifier]]:
+    """The default target and a draft model on the server, with default settings, each on one thread."""
     model = MODELS[request.param]
-    chosen = Settings(rows=3, context=CONTEXT, threads=1, draft_model=model, draft_rows=2, draft_threads=1)
-    with running(chosen) as started:
+    settings = Settings(rows=3, context=CONTEXT, threads=1, draft_model=model, draft_rows=2, draft_threads=1)
+    with running(settings) as started:
         yield request.param, started
 
 
@@ -40,19 +40,19 @@ def write(verifier: Verifier, prompt: list[int], sampling: Sampling, **options: 
     with httpx.Client(base_url=verifier.url, timeout=60, trust_env=False) as http:
         response = http.post("/generate", json=body)
     assert response.status_code == 200, response.text
-    told: dict[str, object] = response.json()
-    return told
+    reply: dict[str, object] = response.json()
+    return reply
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_fused_remote_and_target_only_are_one_text(
-    beside: tuple[str, Verifier],
+def test_fused_remote_and_target_modes_write_the_same_text(
+    fused_verifier: tuple[str, Verifier],
     reference: Reference,
     make_drafter: MakeDrafter,
     count_flips: Count,
     temperature: float,
 ) -> None:
-    name, verifier = beside
+    name, verifier = fused_verifier
     flips: list[float] = []
     written = drafted = accepted = 0
     with closing(VerifierClient(verifier.url)) as client:
@@ -65,33 +65,33 @@ def test_fused_remote_and_target_only_are_one_text(
             )
             texts = [remote.tokens]
             for length in (None, 4):
-                told = write(verifier, prompt, sampling, mode="fused", draft_n=length)
-                assert isinstance(told["token_ids"], list) and isinstance(told["speculation"], dict)
-                texts.append(told["token_ids"])
-                drafted += told["speculation"]["drafted"]
-                accepted += told["speculation"]["accepted"]
-            told = write(verifier, prompt, sampling)
-            assert isinstance(told["token_ids"], list)
+                fused = write(verifier, prompt, sampling, mode="fused", draft_n=length)
+                assert isinstance(fused["token_ids"], list) and isinstance(fused["speculation"], dict)
+                texts.append(fused["token_ids"])
+                drafted += fused["speculation"]["drafted"]
+                accepted += fused["speculation"]["accepted"]
+            plain = write(verifier, prompt, sampling)
+            assert isinstance(plain["token_ids"], list)
             for tokens in texts:
                 assert ends_where_it_should(reference, tokens, COUNT)
                 written += len(tokens)
-                if tokens != told["token_ids"]:
+                if tokens != plain["token_ids"]:
                     flips += reference.flips(prompt, tokens, sampling)
     count_flips(written, flips)
     assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
     assert accepted > 0.2 * drafted > 0
-    assert told["mode"] == "target" and info.name == "stdlib-target-q8_0"
+    assert plain["mode"] == "target" and info.name == "stdlib-target-q8_0"
 
 
-def test_several_fused_texts_and_a_remote_one_at_once(reference: Reference, make_drafter: MakeDrafter) -> None:
-    """Whatever shares the target's passes; so that the bits of its logits do not depend on that, each has its own."""
+def test_concurrent_fused_and_remote_texts_equal_the_target_s(reference: Reference, make_drafter: MakeDrafter) -> None:
+    """With `deterministic`, so that logits do not depend on which texts share a pass."""
     sampling = Sampling(seed=3, temperature=0.8)
     prompts = [reference.encode(text) for text in PROMPTS[:5]]
-    chosen = Settings(
+    settings = Settings(
         rows=3, context=CONTEXT, threads=1, deterministic=True, draft_model=DEFAULT_DRAFT, draft_rows=2, draft_threads=1
     )
     with (
-        running(chosen) as verifier,
+        running(settings) as verifier,
         ThreadPoolExecutor(4) as threads,
         closing(VerifierClient(verifier.url)) as client,
     ):
@@ -103,7 +103,7 @@ def test_several_fused_texts_and_a_remote_one_at_once(reference: Reference, make
         assert texts == [write(verifier, prompt, sampling)["token_ids"] for prompt in prompts]
 
 
-def test_a_draft_model_of_another_family_ends_the_start(tmp_path: Path) -> None:
+def test_draft_model_of_another_vocabulary_fails_the_start(tmp_path: Path) -> None:
     model = read_gguf(DEFAULT_DRAFT)
     names = model.fields["tokenizer.ggml.tokens"]
     swapped = [*names.value[:300], names.value[301], names.value[300], *names.value[302:]]

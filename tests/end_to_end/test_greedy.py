@@ -1,7 +1,7 @@
-"""The shipped pair at temperature 0 writes what the target writes by itself: any drafter, any way to work together.
+"""The shipped pair at temperature 0 writes the target's text, with any drafter, draft length and schedule.
 
-24 prompts of 128 tokens for each combination of drafter and length. Of the exact test each combination takes a sixth of
-them, in turn; with FULL_MATRIX=1 in the environment it takes them all, too.
+Each combination of drafter and length writes 24 prompts of 128 tokens. In the exact test, each combination takes a
+different sixth of the prompts, or all of them with FULL_MATRIX=1 in the environment.
 """
 
 import os
@@ -22,9 +22,9 @@ from tests.end_to_end.reference import CONTEXT, EPSILON, MAX_TOKENS, Reference, 
 from verifier_server.settings import Settings
 
 NAMES = ("small draft", "junk", "target itself")
-# As users get it: everything side by side. "waiting": but for the verifier, which goes on only when a guess comes.
-SIDE_BY_SIDE = {"auto": Mechanisms(), "waiting": Mechanisms(self_continue=False)}
-LENGTHS = ("1", "4", "8", "lockstep", *SIDE_BY_SIDE)
+# "auto": the default, with overlap and self-continuation. "waiting": overlap without self-continuation.
+OVERLAPPED = {"auto": Mechanisms(), "waiting": Mechanisms(self_continue=False)}
+LENGTHS = ("1", "4", "8", "lockstep", *OVERLAPPED)
 COMBINATIONS = [(name, length) for name in NAMES for length in LENGTHS]
 QUICK = (("small draft", "auto"), ("junk", "8"), ("target itself", "lockstep"))  # part of `make test`
 EACH = pytest.mark.parametrize(
@@ -40,19 +40,19 @@ def _prompts(name: str, length: str, one_in: int) -> list[str]:
 
 
 def how(name: str) -> dict[str, Any]:
-    """What `generate` is asked for."""
-    if name in SIDE_BY_SIDE:
-        return {"length": None, "mechanisms": SIDE_BY_SIDE[name]}
+    """The options of `generate` for a length."""
+    if name in OVERLAPPED:
+        return {"length": None, "mechanisms": OVERLAPPED[name]}
     return {"length": None if name == "lockstep" else int(name), "mechanisms": LOCKSTEP}
 
 
-def test_the_turns_cover_every_prompt() -> None:
+def test_prompt_shares_cover_every_prompt() -> None:
     everything = set(PROMPTS)
     assert {prompt for turn in COMBINATIONS for prompt in _prompts(*turn, 6)} == everything
     assert len(everything) >= 20
 
 
-def test_the_measure_finds_every_wrong_token(reference: Reference) -> None:
+def test_flips_finds_wrong_tokens(reference: Reference) -> None:
     prompt = reference.encode(PROMPTS[1])
     text = reference.continues(prompt, 30)
     assert reference.flips(prompt, text) == []
@@ -64,7 +64,7 @@ def test_the_measure_finds_every_wrong_token(reference: Reference) -> None:
 
 
 @EACH
-def test_the_text_is_the_targets_own(
+def test_greedy_text_equals_plain_decoding(
     client: VerifierClient,
     reference: Reference,
     make_drafter: MakeDrafter,
@@ -85,9 +85,9 @@ def test_the_text_is_the_targets_own(
     count_flips(written, flips)
     assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
     assert 0 <= accepted <= drafted
-    if length == "auto":  # the verifier needs so little time that hardly a guess is in time
+    if length == "auto":  # this verifier is so fast that few draft tokens arrive in time
         return
-    if name == "target itself":  # it errs only at near-ties: where the verifier's text flips, or its own
+    if name == "target itself":  # its draft tokens are rejected only at near-ties, where either text may flip
         assert drafted > 0 and drafted - accepted <= 16 * (len(flips) + 1)
     if name == "junk":
         assert accepted <= 0.02 * drafted
@@ -108,7 +108,7 @@ def exact_verifier() -> Iterator[Verifier]:
 
 
 @EACH
-def test_with_deterministic_logits_there_is_not_a_single_flip(
+def test_deterministic_text_equals_plain_decoding_exactly(
     exact_verifier: Verifier, exact: Reference, make_drafter: MakeDrafter, name: str, length: str
 ) -> None:
     for sampling in (Sampling(), Sampling(seed=11, temperature=0.8, top_k=40, top_p=0.95)):
@@ -120,5 +120,5 @@ def test_with_deterministic_logits_there_is_not_a_single_flip(
                 options = {**how(length), **options_of(sampling, MAX_TOKENS)}
                 run = generate(client, drafter, prompt=prompt, info=info, **options)
                 assert run.tokens == exact.continues(prompt, MAX_TOKENS, sampling)
-                if name == "target itself" and length not in SIDE_BY_SIDE:
+                if name == "target itself" and length not in OVERLAPPED:
                     assert run.stats.accepted == run.stats.drafted

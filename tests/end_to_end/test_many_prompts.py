@@ -1,4 +1,4 @@
-"""Many prompts by the shipped pair, as a user runs them: each text is the target's own, whatever runs beside it."""
+"""Files of prompts with the shipped pair: each text is the target's, whatever runs concurrently."""
 
 import json
 import os
@@ -27,7 +27,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_each_text_is_the_targets(
+def test_each_text_of_a_prompt_file_equals_plain_decoding(
     verifier: Verifier,
     reference: Reference,
     count_flips: Callable[[int, list[float]], None],
@@ -41,28 +41,36 @@ def test_each_text_is_the_targets(
         assert all(margin < EPSILON for margin in flips)
 
 
-def test_long_texts_at_a_time_have_a_context_each(verifier: Verifier, reference: Reference, tmp_path: Path) -> None:
-    """Together they take more than one, and what branches have; each seat is taken twice."""
+def test_concurrent_long_texts_have_a_context_each(verifier: Verifier, reference: Reference, tmp_path: Path) -> None:
+    """Together they need more than one context plus the cells for branches. Each drafter is used for two texts."""
     long = [(text + "".join(PROMPTS * 2))[:1500] for text in PROMPTS[:8]]
     assert all(CONTEXT - 150 < len(reference.encode(text)) < CONTEXT - 32 for text in long)
-    way = [*MODEL, "--concurrency", "4", "--lockstep", "--no-lookup", "--draft-n", "2"]  # so that all is drafted here
+    way = [
+        *MODEL,
+        "--concurrency",
+        "4",
+        "--lockstep",
+        "--no-lookup",
+        "--draft-n",
+        "2",
+    ]  # so that the draft model drafts every token
     for line in _written(verifier, tmp_path, long, way):
         assert line["generated_tokens"] == 32 and line["drafted"] > 0
 
 
 def _written(verifier: Verifier, folder: Path, texts: Sequence[str], way: list[str]) -> list[dict[str, Any]]:
-    """A result for each of the texts, in order."""
-    asked = [{"prompt": text, "id": f"p{at}", "seed": 10 + at} for at, text in enumerate(texts)]
+    """The results of the texts, in order."""
+    lines_in = [{"prompt": text, "id": f"p{at}", "seed": 10 + at} for at, text in enumerate(texts)]
     prompts, output = folder / "prompts.jsonl", folder / "results.jsonl"
-    prompts.write_text("".join(json.dumps(each) + "\n" for each in asked), encoding="utf-8")
+    prompts.write_text("".join(json.dumps(each) + "\n" for each in lines_in), encoding="utf-8")
     command = [sys.executable, "-m", "drafter_client", "--verifier", verifier.url, "--prompt-file", str(prompts)]
     command += ["--max-tokens", "32", "--temperature", "0.8", "--output", str(output), *way]
-    sessions = verifier.sessions  # of clients that leave theirs to expire
+    sessions = verifier.sessions  # of other clients, whose sessions have not expired yet
     ran = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False, timeout=120)
     assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
     assert "mean acceptance length" in ran.stderr and verifier.sessions == sessions
     lines: list[dict[str, Any]] = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     assert [(line["index"], line["id"], line["prompt"]) for line in lines] == [
-        (at, each["id"], each["prompt"]) for at, each in enumerate(asked)
+        (at, each["id"], each["prompt"]) for at, each in enumerate(lines_in)
     ]
     return lines

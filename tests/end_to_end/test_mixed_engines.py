@@ -1,4 +1,4 @@
-"""The two ends on different engines: token ids mean the same to both, and the text is the verifier's own."""
+"""The two ends on different engines: token ids mean the same to both, and the text is that of the verifier's engine."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -25,7 +25,7 @@ from verifier_server.settings import Settings
 pytestmark = pytest.mark.engine("torch")
 
 ENGINES = ("llama_cpp", "torch")
-NEAR = {"llama_cpp": EPSILON, "torch": 1e-3}  # nats; float32 throughout rounds that much less
+NEAR = {"llama_cpp": EPSILON, "torch": 1e-3}  # allowed flips in nats; torch computes in float32 throughout
 TOKENS = 64
 Opened = Callable[[str, Path], Backend]
 
@@ -61,8 +61,8 @@ def verifier(request: pytest.FixtureRequest) -> Iterator[tuple[str, Verifier]]:
 
 @pytest.mark.parametrize("drafting", [*ENGINES, "ngram"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("mechanisms", [LOCKSTEP, Mechanisms(self_continue=False)], ids=["lockstep", "side by side"])
-def test_the_text_is_the_verifiers_own(
+@pytest.mark.parametrize("mechanisms", [LOCKSTEP, Mechanisms(self_continue=False)], ids=["lockstep", "overlapped"])
+def test_text_equals_plain_decoding_of_the_verifier_s_engine(
     verifier: tuple[str, Verifier], opened: Opened, drafting: str, temperature: float, mechanisms: Mechanisms
 ) -> None:
     judging, started = verifier
@@ -80,7 +80,7 @@ def test_the_text_is_the_verifiers_own(
                 vocabulary, drafter = backend.vocabulary, ModelDrafter(backend, sampling)
                 client.check_vocabulary(vocabulary, backend.model_name, info)
             prompt = vocabulary.encode(text)
-            assert prompt == reference.encode(text), "both engines read the prompt alike"
+            assert prompt == reference.encode(text), "both engines encode the prompt equally"
             run = generate(
                 client,
                 drafter,

@@ -1,4 +1,4 @@
-"""A text that is continued by a verifier that knows nothing of it, with the shipped target: the undisturbed one."""
+"""A verifier that does not know a session continues its text from `committed_ids` with the same tokens."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,17 +28,17 @@ def body(prompt: list[int], number: int, **more: Any) -> dict[str, Any]:
     return {"prompt_ids": prompt, "max_tokens": LENGTH, "seed": number, "temperature": 0.8, **more}
 
 
-def continued(http: httpx.Client, asked: dict[str, Any], committed: list[int], by: str) -> list[int]:
-    """The whole text, its rest written by /generate, or verified guess by guess; nothing is held of it before."""
-    request = {**asked, "session_id": "continued", "committed_ids": committed}
+def continued(http: httpx.Client, options: dict[str, Any], committed: list[int], by: str) -> list[int]:
+    """The whole text, continued in a new session by /generate, or draft by draft by /verify."""
+    request = {**options, "session_id": "continued", "committed_ids": committed}
     try:
         if by == "generate":
             return list(http.post("/generate", json=request).raise_for_status().json()["token_ids"])
         reply = http.post("/prefill", json=request).raise_for_status().json()
         text = committed + reply["tokens"]
         while reply["finish_reason"] is None:
-            guess = {"session_id": "continued", "position": len(asked["prompt_ids"]) + len(text)}
-            reply = http.post("/verify", json={**guess, "draft_tokens": text[-4:]}).raise_for_status().json()
+            verify = {"session_id": "continued", "position": len(options["prompt_ids"]) + len(text)}
+            reply = http.post("/verify", json={**verify, "draft_tokens": text[-4:]}).raise_for_status().json()
             text += reply["tokens"]
         return text
     finally:
@@ -46,18 +46,18 @@ def continued(http: httpx.Client, asked: dict[str, Any], committed: list[int], b
 
 
 @pytest.mark.parametrize("by", ["generate", "verify"])
-def test_where_logits_do_not_depend_on_passes_it_is_identical(
+def test_resumed_text_is_identical_with_deterministic_logits(
     deterministic: Verifier, reference: Reference, by: str
 ) -> None:
     with httpx.Client(base_url=deterministic.url, timeout=60, trust_env=False) as http:
         for number, prompt in enumerate(PROMPTS[:2]):
-            asked = body(reference.encode(prompt), number)
-            whole = http.post("/generate", json=asked).raise_for_status().json()["token_ids"]
+            options = body(reference.encode(prompt), number)
+            whole = http.post("/generate", json=options).raise_for_status().json()["token_ids"]
             for cut in CUTS:
-                assert continued(http, asked, whole[:cut], by) == whole, f"prompt {number}, cut at {cut}"
+                assert continued(http, options, whole[:cut], by) == whole, f"prompt {number}, cut at {cut}"
 
 
-def test_elsewhere_it_differs_by_near_ties_alone(
+def test_resumed_text_differs_only_at_near_ties(
     verifier: Verifier, reference: Reference, count_flips: Callable[[int, list[float]], None]
 ) -> None:
     tokens, flips = 0, []

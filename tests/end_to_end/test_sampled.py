@@ -1,6 +1,6 @@
-"""The shipped pair at temperature 0.8: with a seed, the very tokens that the target draws by itself on the server.
+"""The shipped pair at temperature 0.8: with equal seeds, the pair writes the text of the target alone.
 
-24 prompts; each combination of drafter and draft length takes a few in turn, so that all of them are used.
+24 prompts; each combination of drafter and draft length takes a few of them in turn, so that all are used.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,13 @@ COMBINATIONS = [(name, length) for name in NAMES for length in LENGTHS]
 
 
 def _alone(client: VerifierClient, prompt: list[int], sampling: Sampling) -> list[int]:
-    """What `/generate` gives: the target by itself, on the server."""
+    """The text of the target alone, by `/generate`."""
     events = dict(client.generate(TextSession(prompt), options_of(sampling, MAX_TOKENS)))
     return list(events["end"]["token_ids"])
 
 
 @pytest.mark.parametrize(("name", "length"), COMBINATIONS)
-def test_the_seed_alone_decides_the_text(
+def test_sampled_text_depends_on_the_seed_only(
     client: VerifierClient,
     reference: Reference,
     make_drafter: MakeDrafter,
@@ -59,13 +59,13 @@ def test_the_seed_alone_decides_the_text(
         assert accepted > 0.2 * drafted > 0  # the shared noise makes two samplers agree
 
 
-def test_another_seed_gives_another_text(client: VerifierClient, reference: Reference) -> None:
+def test_different_seeds_give_different_texts(client: VerifierClient, reference: Reference) -> None:
     prompt = reference.encode(PROMPTS[0])
     texts = [_alone(client, prompt, Sampling(seed=seed, temperature=0.8)) for seed in range(4)]
     assert len({tuple(text) for text in texts}) == 4
 
 
-def test_what_generate_draws_is_what_the_target_draws_by_itself(
+def test_generate_equals_plain_decoding(
     client: VerifierClient, reference: Reference, count_flips: Callable[[int, list[float]], None]
 ) -> None:
     flips: list[float] = []

@@ -1,4 +1,4 @@
-"""The files that ship are found by path, whatever the folder holds that a program runs in."""
+"""The shipped model files are found by path, even if the working folder has a module `models`."""
 
 import os
 import subprocess
@@ -37,23 +37,25 @@ with Pair(sys.argv[1]) as pair:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A folder with a module of the name that the package has which makes the models."""
+    """A folder with a module `models`, the name of our package that makes the models."""
     (tmp_path / "models.py").write_text("raise RuntimeError('this is not the models you are looking for')\n")
     return tmp_path
 
 
 def _python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    here = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
-def test_the_files_are_there() -> None:
+def test_shipped_files_exist() -> None:
     assert all(path.is_file() for path in (shipped.DEFAULT_TARGET, shipped.DEFAULT_DRAFT, shipped.DEFAULT_TWIN))
 
 
-def test_the_drafter_writes_a_text_in_a_folder_with_a_module_models(hostile: Path) -> None:
-    assert _python(hostile, "-c", "import models").returncode == 1, "it would be imported"
+def test_pair_runs_in_a_folder_with_a_module_models(hostile: Path) -> None:
+    assert _python(hostile, "-c", "import models").returncode == 1, "the folder's module shadows the package"
     with running(Settings(rows=2, context=512, threads=1, deterministic=True)) as verifier:
         with Pair(verifier.url, draft=None) as pair:
             alone = pair.generate("def main():", Options(max_tokens=16, mode=Mode.TARGET)).read().text
@@ -61,11 +63,11 @@ def test_the_drafter_writes_a_text_in_a_folder_with_a_module_models(hostile: Pat
         assert (ran.returncode, ran.stdout, ran.stderr) == (0, alone, "")
 
 
-def test_the_command_runs_there(hostile: Path) -> None:
+def test_drafter_command_runs_in_that_folder(hostile: Path) -> None:
     ran = _python(hostile, "-m", "drafter_client", "solo", "draft", "--prompt", "import", "--max-tokens", "2", "--json")
     assert ran.returncode == 0, ran.stderr
 
 
-def test_the_verifier_serves_there(hostile: Path) -> None:
+def test_verifier_runs_in_that_folder(hostile: Path) -> None:
     ran = _python(hostile, "-c", SERVE)
     assert (ran.returncode, ran.stdout.strip()) == (0, "stdlib-target-q8_0"), ran.stderr

@@ -1,4 +1,4 @@
-"""The shipped pair by every strategy, in lockstep over a real server."""
+"""The shipped pair with every strategy, in lockstep, over a real server."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ TOKENS = 48
 
 
 @pytest.mark.parametrize("strategy", [Strategy.COUPLED, Strategy.DETERMINISTIC, Strategy.GREEDY])
-def test_the_text_is_the_targets_alone(
+def test_exact_strategies_write_the_target_s_text(
     client: VerifierClient,
     reference: Reference,
     make_drafter: MakeDrafter,
@@ -29,10 +29,10 @@ def test_the_text_is_the_targets_alone(
     written = 0
     info = client.model()
     for number, text in enumerate(PROMPTS[:4]):
-        asked = Sampling(seed=number, temperature=0.8)
-        sampling = effective_sampling(strategy, asked)
+        requested = Sampling(seed=number, temperature=0.8)
+        sampling = effective_sampling(strategy, requested)
         prompt = reference.encode(text)
-        options = {**options_of(asked, TOKENS), "strategy": str(strategy)}
+        options = {**options_of(requested, TOKENS), "strategy": str(strategy)}
         drafter = make_drafter("q4 twin", sampling)
         run = generate(client, drafter, 4, prompt, info=info, **options)
         flips += reference.flips(prompt, run.tokens, sampling)
@@ -42,7 +42,7 @@ def test_the_text_is_the_targets_alone(
     assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
 
 
-def test_by_coins_a_near_twin_is_mostly_taken_and_the_seed_decides(
+def test_probabilistic_accepts_most_of_the_twin_s_draft_tokens(
     client: VerifierClient, reference: Reference, make_drafter: MakeDrafter
 ) -> None:
     info, prompt = client.model(), reference.encode(PROMPTS[0])
@@ -62,7 +62,7 @@ def test_by_coins_a_near_twin_is_mostly_taken_and_the_seed_decides(
             assert (each.verdict == "accepted") == (each.drawn < each.draft_p / each.q)
 
 
-def test_a_threshold_of_nothing_takes_every_draft_and_of_nearly_all_leaves_the_text_to_the_target(
+def test_threshold_0_accepts_all_and_a_high_threshold_keeps_the_target_s_text(
     client: VerifierClient, reference: Reference, make_drafter: MakeDrafter
 ) -> None:
     info, prompt = client.model(), reference.encode(PROMPTS[0])
@@ -70,7 +70,7 @@ def test_a_threshold_of_nothing_takes_every_draft_and_of_nearly_all_leaves_the_t
     options = {**options_of(sampling, TOKENS), "strategy": "threshold"}
     loose = generate(client, make_drafter("small draft", sampling), 4, prompt, info=info, threshold=0.0, **options)
     assert loose.stats.accepted == loose.stats.drafted > 0
-    # What it is so sure of it would say by itself, but for one time in ten thousand.
+    # Where the target is that sure of a token, it samples another one only once in ten thousand times.
     strict = generate(client, make_drafter("small draft", sampling), 4, prompt, info=info, threshold=0.9999, **options)
     flips = reference.flips(prompt, strict.tokens, sampling)
     assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"

@@ -1,4 +1,4 @@
-"""Several users of one verifier, and the program as a user starts it."""
+"""Several clients of one verifier, and the drafter as a command."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ from verifier_server.settings import Settings
 COUNT = 48
 
 
-def test_two_drafters_that_take_each_others_row_both_get_the_right_text(
+def test_two_drafters_sharing_one_slot_get_the_target_s_text(
     reference: Reference, count_flips: Callable[[int, list[float]], None]
 ) -> None:
     sampling = Sampling(seed=5, temperature=0.8)
@@ -46,15 +46,15 @@ def test_two_drafters_that_take_each_others_row_both_get_the_right_text(
     assert all(margin < EPSILON for margin in flips), f"differs at more than near-ties: {flips}"
 
 
-def test_a_session_that_waits_while_another_takes_its_row_goes_on_as_if_nothing_had_been(
+def test_evicted_session_continues_unchanged(
     reference: Reference,
 ) -> None:
     prompts = [reference.encode(text) for text in PROMPTS[:2]]
-    one_row = Settings(rows=1, context=CONTEXT, threads=1)
-    with running(one_row) as verifier, closing(VerifierClient(verifier.url)) as client:
+    one_slot = Settings(rows=1, context=CONTEXT, threads=1)
+    with running(one_slot) as verifier, closing(VerifierClient(verifier.url)) as client:
         opened = [client.prefill(TextSession(prompt), {"max_tokens": 20}) for prompt in prompts]
         texts = [list(one.tokens) for one in opened]
-        for _ in range(6):  # turn by turn, so that each turn finds the row taken
+        for _ in range(6):  # the sessions alternate, so that each request finds the slot taken by the other
             for one, prompt, text in zip(opened, prompts, texts, strict=True):
                 text += client.verify(one.session_id, len(prompt) + len(text), []).tokens
         assert sum(session.row is not None for session in verifier.service.sessions.all()) == 1
@@ -62,10 +62,10 @@ def test_a_session_that_waits_while_another_takes_its_row_goes_on_as_if_nothing_
         assert len(text) == 7 and all(margin < EPSILON for margin in reference.flips(prompt, text))
 
 
-def test_the_program_as_a_user_starts_it(verifier: Verifier, reference: Reference) -> None:
+def test_drafter_command_writes_the_target_s_text(verifier: Verifier, reference: Reference) -> None:
     command = [sys.executable, "-m", "drafter_client", "--verifier", verifier.url, "--prompt", PROMPTS[1]]
     command += ["--max-tokens", str(COUNT), "--threads", "1", "--json", "--baseline"]
-    sessions = verifier.sessions  # of clients that leave theirs to expire
+    sessions = verifier.sessions  # of other clients, whose sessions have not expired yet
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.count("\n") == 1

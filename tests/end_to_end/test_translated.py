@@ -1,4 +1,4 @@
-"""A draft model of another vocabulary, through text: the text stays the target's, and most drafts stand."""
+"""A draft model of another vocabulary, translated: the text stays the target's, and most draft tokens are accepted."""
 
 from pathlib import Path
 
@@ -25,21 +25,21 @@ Twins = dict[str, Path]
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
-    """The target's twin with other ids for the same tokens, and with a third of them."""
+    """The target's twin with other ids for the same tokens, and with a third of the tokens."""
     folder = tmp_path_factory.mktemp("twins")
     renumbered(DEFAULT_TWIN, folder / "renumbered.gguf")
     renumbered(DEFAULT_TWIN, folder / "smaller.gguf", size=1400)
     return {path.stem: path for path in folder.iterdir()}
 
 
-def accepted(
+def acceptance(
     client: VerifierClient, reference: Reference, backend: Backend, temperature: float, mechanisms: Mechanisms
 ) -> tuple[float, list[float]]:
-    """Share of the drafts that stood, and where texts differ from the target's own."""
+    """The acceptance rate, and the flips against plain decoding of the target."""
     info = client.model()
     target = RemoteVocabulary(client, info)
     flips: list[float] = []
-    stood = drafted = 0
+    accepted = drafted = 0
     for number, text in enumerate(PROMPTS[::6]):
         sampling = Sampling(seed=number, temperature=temperature)
         prompt = reference.encode(text)
@@ -48,26 +48,28 @@ def accepted(
         options = options_of(sampling, TOKENS)
         run = generate(client, drafter, 4, prompt, info=info, mechanisms=mechanisms, **options)
         flips += reference.flips(prompt, run.tokens, sampling)
-        stood, drafted = stood + run.stats.accepted, drafted + run.stats.drafted
-    return stood / drafted, flips
+        accepted, drafted = accepted + run.stats.accepted, drafted + run.stats.drafted
+    return accepted / drafted, flips
 
 
 @pytest.mark.parametrize(
     ("name", "temperature", "least"),
     [("renumbered", 0.0, 0.85), ("renumbered", 0.8, 0.7), ("smaller", 0.0, 0.6), ("smaller", 0.8, 0.3)],
 )
-def test_the_text_is_the_targets_and_most_drafts_stand(
+def test_translated_drafts_are_mostly_accepted(
     client: VerifierClient, reference: Reference, twins: Twins, name: str, temperature: float, least: float
 ) -> None:
     with model(twins[name]) as backend:
-        share, flips = accepted(client, reference, backend, temperature, LOCKSTEP)
+        rate, flips = acceptance(client, reference, backend, temperature, LOCKSTEP)
     assert all(margin < EPSILON for margin in flips)
-    assert share > least
+    assert rate > least
 
 
-def test_side_by_side_the_text_is_the_same(client: VerifierClient, reference: Reference, twins: Twins) -> None:
+def test_overlapped_translated_drafts_keep_the_target_s_text(
+    client: VerifierClient, reference: Reference, twins: Twins
+) -> None:
     with model(twins["smaller"]) as backend:
-        _, flips = accepted(client, reference, backend, 0.8, Mechanisms(self_continue=False))
+        _, flips = acceptance(client, reference, backend, 0.8, Mechanisms(self_continue=False))
     assert all(margin < EPSILON for margin in flips)
 
 
@@ -76,7 +78,9 @@ def drafter(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return runner(capsys, monkeypatch)
 
 
-def test_the_flag_is_named_where_it_is_needed(verifier: Verifier, drafter: Command, twins: Twins) -> None:
+def test_refusal_of_another_vocabulary_names_the_translate_flag(
+    verifier: Verifier, drafter: Command, twins: Twins
+) -> None:
     flags = ["--verifier", verifier.url, "--prompt", "def main():", "--max-tokens", "20", "--threads", "1"]
     refused = drafter(*flags, "--draft-model", str(twins["smaller"]))
     assert refused.status == 1
@@ -90,12 +94,12 @@ def test_the_flag_is_named_where_it_is_needed(verifier: Verifier, drafter: Comma
     assert "same text" in translated.err
     same = drafter(*flags, "--draft-model", str(DEFAULT_TWIN), "--translate")
     assert same.status == 0
-    assert "(translated)" not in same.err, "where the ids mean the same there is nothing to translate"
+    assert "(translated)" not in same.err, "equal vocabularies need no translation"
     assert same.out == translated.out
 
 
-def test_ids_mean_something_else_there(twins: Twins) -> None:
-    """The measure: without translation hardly a draft would stand."""
+def test_renumbered_twin_has_different_ids(twins: Twins) -> None:
+    """So without translation hardly any draft token would be accepted."""
     with model(twins["renumbered"]) as other, model(DEFAULT_TWIN) as own:
         text = "def main(argv=None):\n    return os.path.join(argv)"
         assert other.vocabulary.encode(text) != own.vocabulary.encode(text)

@@ -1,4 +1,4 @@
-"""What the tests of model files share: llama.cpp as the judge, a NumPy model as the reference, a tiny model folder."""
+"""Fixtures for tests of model files: llama.cpp, a reference Llama in NumPy, and a tiny model folder."""
 
 import ctypes
 import json
@@ -17,7 +17,7 @@ Floats = NDArray[np.float32]
 
 
 class Engine:
-    """One model on one llama.cpp context: what the file means to the program that will run it."""
+    """A model file loaded by llama.cpp, with one context."""
 
     def __init__(self, path: Path, threads: int = 1) -> None:
         import llama_cpp
@@ -34,7 +34,7 @@ class Engine:
         self.size: int = api.llama_vocab_n_tokens(self._vocabulary)
 
     def logits(self, ids: Sequence[int], start: int = 0) -> Floats:
-        """Feed the ids from a position on; a row of logits for each."""
+        """Feed the ids from position `start` on. Returns a row of logits for each."""
         batch = self._api.llama_batch_init(len(ids), 0, 1)
         batch.n_tokens = len(ids)
         for index, token in enumerate(ids):
@@ -48,14 +48,14 @@ class Engine:
         return result
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """Ids of the text, with the begin token where the file asks for it and ``special`` is set."""
+        """The ids of the text; with ``special``, the begin token is added if the file says so."""
         raw = text.encode()
         buffer = (self._api.llama_token * (len(raw) + 2))()
         count = self._api.llama_tokenize(self._vocabulary, raw, len(raw), buffer, len(buffer), special, False)
         return list(buffer[:count])
 
     def decode(self, ids: Sequence[int]) -> bytes:
-        """The bytes of the ids, one after the other."""
+        """The concatenated bytes of the ids."""
         buffer = ctypes.create_string_buffer(512)
         text = b""
         for token in ids:
@@ -71,8 +71,8 @@ class Engine:
 
 @pytest.fixture
 def engine() -> Iterator[Callable[..., Engine]]:
-    """Open a model file with llama.cpp; it is closed when the test ends."""
-    pytest.importorskip("backends.llama_cpp.library", reason="llama-cpp-python judges the files")  # and quietens it
+    """Opens model files with llama.cpp; they are closed when the test ends."""
+    pytest.importorskip("backends.llama_cpp.library", reason="needs llama-cpp-python")  # also silences its log
     opened: list[Engine] = []
 
     def open_model(path: Path, threads: int = 1) -> Engine:
@@ -85,7 +85,7 @@ def engine() -> Iterator[Callable[..., Engine]]:
 
 
 def reference_logits(config: Mapping[str, Any], weights: Mapping[str, Floats], ids: Sequence[int]) -> Floats:
-    """A Llama forward pass in NumPy, from the papers: weights under Hugging Face names, one row of logits per id."""
+    """A Llama forward pass in NumPy, from the papers: weights by Hugging Face names, one row of logits per id."""
     heads, groups = config["num_attention_heads"], config["num_attention_heads"] // config["num_key_value_heads"]
     dim, length = config["head_dim"], len(ids)
     half = dim // 2
@@ -129,7 +129,7 @@ def reference() -> Callable[..., Floats]:
 
 
 def tiny_weights(config: Mapping[str, Any]) -> dict[str, Floats]:
-    """Random weights for a config, already rounded to float16 so that the file holds exactly these."""
+    """Random weights for a config, rounded to float16, so that the file holds exactly these."""
     generator = np.random.default_rng(7)
     hidden, ffn, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     queries, keys = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
@@ -189,7 +189,7 @@ def tiny_tokenizer() -> dict[str, Any]:
 
 
 class TinyModel:
-    """A model folder small enough to make in a test, and what was put into it."""
+    """A tiny model folder, with its config and weights."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         self.folder = folder
@@ -218,7 +218,7 @@ class TinyModel:
         self.write_weights()
 
     def write_config(self, **changes: Any) -> None:
-        """Write ``config.json``, with these entries otherwise."""
+        """Write ``config.json`` with these entries changed."""
         (self.folder / "config.json").write_text(json.dumps({**self.config, **changes}), encoding="utf-8")
 
     def write_weights(self) -> None:
@@ -229,5 +229,5 @@ class TinyModel:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Callable[..., TinyModel]:
-    """Make a tiny model folder: ``tiny(**changes_of_its_config)``."""
+    """Makes a tiny model folder: ``tiny(**changes_of_its_config)``."""
     return lambda **changes: TinyModel(tmp_path / "tiny", **changes)

@@ -1,4 +1,4 @@
-"""Padding: the same function, to the bit, at a higher cost."""
+"""Padded models have the same output to the bit, at a higher cost."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from models.padding import padded, widened
 
 
 def bare(architecture: str = "llama", fields: Mapping[str, Field] = MappingProxyType({})) -> Gguf:
-    """A model of two layers with next to nothing in them."""
+    """A model of two layers with few tiny tensors."""
     tensors = [
         Tensor(f"blk.{index}.{part}.weight", np.full((2, 32), index + 1, dtype=np.float32), GGMLQuantizationType.F32)
         for index in (0, 1)
@@ -28,7 +28,7 @@ def bare(architecture: str = "llama", fields: Mapping[str, Field] = MappingProxy
 
 @pytest.mark.parametrize("source", [DEFAULT_TARGET, DEFAULT_TWIN], ids=["q8_0", "q4_0"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_logits_are_the_same_to_the_bit(tmp_path: Path, engine: Any, source: Path, threads: int) -> None:
+def test_padded_model_has_equal_logits_to_the_bit(tmp_path: Path, engine: Any, source: Path, threads: int) -> None:
     pad_layers(source, tmp_path / "heavy.gguf", 5, 3)
     light, heavy = engine(source, threads), engine(tmp_path / "heavy.gguf", threads)
     ids = light.encode("def read(path):\n    with open(path) as file:\n        return file.", special=True)
@@ -40,7 +40,7 @@ def test_logits_are_the_same_to_the_bit(tmp_path: Path, engine: Any, source: Pat
         position += width
 
 
-def test_float_models_stay_the_same_too(tmp_path: Path, tiny: Any, engine: Any) -> None:
+def test_padded_float_model_has_equal_logits(tmp_path: Path, tiny: Any, engine: Any) -> None:
     export_hf(tiny().folder, tmp_path / "light.gguf", "f16")
     pad_layers(tmp_path / "light.gguf", tmp_path / "heavy.gguf", 3, 2)
     ids = [0, 5, 9, 200]
@@ -48,7 +48,7 @@ def test_float_models_stay_the_same_too(tmp_path: Path, tiny: Any, engine: Any) 
     np.testing.assert_array_equal(light.logits(ids), heavy.logits(ids))
 
 
-def test_every_added_layer_has_bytes_of_its_own(tmp_path: Path) -> None:
+def test_every_added_layer_has_its_own_bytes(tmp_path: Path) -> None:
     pad_layers(DEFAULT_TARGET, tmp_path / "heavy.gguf", 16)
     layer = sum(t.data.nbytes for t in read_gguf(DEFAULT_TARGET).tensors if t.name.startswith("blk.0."))
     grown = (tmp_path / "heavy.gguf").stat().st_size - DEFAULT_TARGET.stat().st_size
@@ -57,7 +57,7 @@ def test_every_added_layer_has_bytes_of_its_own(tmp_path: Path) -> None:
     assert allocated >= 24 * layer  # no holes in place of the zeros
 
 
-def test_layers_are_copied_in_turn_with_silent_outputs() -> None:
+def test_layers_are_copied_in_turn_with_zero_outputs() -> None:
     added = {tensor.name: float(tensor.data[0, 0]) for tensor in padded(bare(), 3).tensors[6:]}
     assert added == {
         **{f"blk.{index}.attn_q.weight": value for index, value in ((2, 1.0), (3, 2.0), (4, 1.0))},
@@ -65,7 +65,7 @@ def test_layers_are_copied_in_turn_with_silent_outputs() -> None:
     }
 
 
-def test_metadata_follows_the_layers() -> None:
+def test_metadata_states_the_added_layers() -> None:
     heads = Field([4, 8], GGUFValueType.ARRAY, GGUFValueType.INT32)
     name = Field("a model", GGUFValueType.STRING)
     model = padded(bare(fields={"llama.attention.head_count": heads, "general.name": name}), 3)
@@ -75,7 +75,7 @@ def test_metadata_follows_the_layers() -> None:
     assert model.fields["specpair.pad_layers"].value == 3
 
 
-def test_padding_twice_adds_up_and_padding_by_none_changes_nothing(tmp_path: Path, tiny: Any) -> None:
+def test_padding_adds_up_and_padding_by_0_changes_nothing(tmp_path: Path, tiny: Any) -> None:
     export_hf(tiny().folder, tmp_path / "light.gguf", "q8_0")
     pad_layers(tmp_path / "light.gguf", tmp_path / "once.gguf", 2)
     pad_layers(tmp_path / "once.gguf", tmp_path / "twice.gguf", 3)
@@ -85,7 +85,7 @@ def test_padding_twice_adds_up_and_padding_by_none_changes_nothing(tmp_path: Pat
     assert (tmp_path / "same.gguf").read_bytes() == (tmp_path / "light.gguf").read_bytes()
 
 
-def test_neurons_are_copied_with_silent_outputs() -> None:
+def test_neurons_are_copied_with_zero_outputs() -> None:
     def part(name: str, *shape: int) -> Tensor:
         data = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
         return Tensor(f"blk.0.{name}", data, GGMLQuantizationType.F32)
@@ -109,7 +109,7 @@ def test_neurons_are_copied_with_silent_outputs() -> None:
     assert widened(light, 1) is light
 
 
-def test_an_existing_file_is_replaced_whole(tmp_path: Path, tiny: Any) -> None:
+def test_existing_file_is_replaced(tmp_path: Path, tiny: Any) -> None:
     export_hf(tiny().folder, tmp_path / "light.gguf", "q8_0")
     (tmp_path / "heavy.gguf").write_bytes(b"old")
     pad_layers(tmp_path / "light.gguf", tmp_path / "heavy.gguf", 1)
@@ -127,19 +127,19 @@ def test_an_existing_file_is_replaced_whole(tmp_path: Path, tiny: Any) -> None:
         (Gguf("llama", {}, bare().tensors), 1, "declares no llama.block_count"),
     ],
 )
-def test_what_cannot_be_padded_is_refused(model: Gguf, layers: int, message: str) -> None:
+def test_unsupported_padding_is_refused(model: Gguf, layers: int, message: str) -> None:
     with pytest.raises(ExportError, match=message):
         padded(model, layers)
 
 
-def test_a_width_below_one_is_refused() -> None:
+def test_width_below_1_is_refused() -> None:
     with pytest.raises(ExportError, match="cannot make the layers 0 times as wide: give a number from 1 up"):
         widened(bare(), 0)
     with pytest.raises(ExportError, match="cannot pad a mamba model"):
         widened(bare("mamba"), 2)
 
 
-def test_a_part_of_a_split_model_is_refused(tmp_path: Path) -> None:
+def test_part_of_a_split_model_is_refused(tmp_path: Path) -> None:
     write_gguf(bare(fields={"split.count": Field(2, GGUFValueType.UINT16)}), tmp_path / "part.gguf")
     with pytest.raises(ExportError, match="one part of a split model: join the parts"):
         pad_layers(tmp_path / "part.gguf", tmp_path / "out.gguf", 1)

@@ -1,4 +1,4 @@
-"""The shipped pair: it is what the README says, reads text as it was trained to, and computes what its weights say."""
+"""The shipped pair: its metadata, its tokenizer, and its logits in llama.cpp against the reference."""
 
 import json
 from functools import cache
@@ -68,7 +68,7 @@ def weights_of(model: Gguf) -> dict[str, NDArray[np.float32]]:
 
 
 def config_of(model: Gguf) -> dict[str, Any]:
-    """What the reference needs to know, from the file's metadata."""
+    """The config for the reference, from the file's metadata."""
     return {
         "num_attention_heads": model.get("attention.head_count"),
         "num_key_value_heads": model.get("attention.head_count_kv"),
@@ -85,7 +85,7 @@ def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
-def test_the_files_are_small_enough_to_ship() -> None:
+def test_files_are_small_enough_to_ship() -> None:
     assert sum(path.stat().st_size for path in PAIR) < 16_000_000
 
 
@@ -97,7 +97,7 @@ def test_the_files_are_small_enough_to_ship() -> None:
         (DEFAULT_DRAFT, "stdlib draft", (2, 128, 384, 2, 1)),
     ],
 )
-def test_the_metadata_is_what_was_trained(path: Path, name: str, sizes: tuple[int, ...]) -> None:
+def test_metadata_states_the_trained_model(path: Path, name: str, sizes: tuple[int, ...]) -> None:
     model = read_gguf(path)
     heads = model.get("attention.head_count"), model.get("attention.head_count_kv")
     assert (model.layers, model.get("embedding_length"), model.get("feed_forward_length"), *heads) == sizes
@@ -116,7 +116,7 @@ def test_all_three_share_one_vocabulary() -> None:
     assert all(other == target for other in others)
 
 
-def test_text_becomes_the_ids_of_training_and_comes_back(engine: Any) -> None:
+def test_text_is_encoded_as_in_training_and_decoded(engine: Any) -> None:
     model = engine(DEFAULT_DRAFT)
     for case in TOKEN_IDS:
         assert model.encode(case["text"]) == case["ids"], repr(case["text"])
@@ -125,7 +125,7 @@ def test_text_becomes_the_ids_of_training_and_comes_back(engine: Any) -> None:
 
 
 @pytest.mark.parametrize("path", PAIR, ids=["target", "draft", "twin"])
-def test_llama_cpp_computes_what_the_weights_say(engine: Any, reference: Any, path: Path) -> None:
+def test_llama_cpp_equals_the_reference(engine: Any, reference: Any, path: Path) -> None:
     file, model = read_gguf(path), engine(path)
     ids = model.encode(TEXT, special=True)
     expected = reference(config_of(file), weights_of(file), ids)
@@ -134,7 +134,7 @@ def test_llama_cpp_computes_what_the_weights_say(engine: Any, reference: Any, pa
     assert np.sqrt(np.mean(difference**2)) / expected.std() < 0.03
 
 
-def test_the_models_know_python(engine: Any) -> None:
+def test_models_know_python(engine: Any) -> None:
     losses = []
     for path in PAIR:
         model = engine(path)
@@ -145,7 +145,7 @@ def test_the_models_know_python(engine: Any) -> None:
     assert abs(twin - target) < 0.1
 
 
-def test_the_twin_is_nearer_to_the_target_than_the_draft_is(engine: Any) -> None:
+def test_twin_is_nearer_to_the_target_than_the_draft(engine: Any) -> None:
     ids = engine(DEFAULT_TARGET).encode(TEXT, special=True)
     target, draft, twin = (engine(path).logits(ids).argmax(axis=-1) for path in PAIR)
     assert float(np.mean(twin == target)) > 0.85

@@ -1,4 +1,4 @@
-"""Puts the stand-in in the place of transformers-neuronx, and a tiny model into a folder for it."""
+"""Replaces transformers-neuronx by the stand-in, and loads a tiny model on it."""
 
 import sys
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _NAME = "transformers_neuronx"
 
 @contextmanager
 def standing_in() -> Iterator[None]:
-    """Within it, `import transformers_neuronx` gives the stand-in. For tests marked with the engine torch."""
+    """A context in which `import transformers_neuronx` gives the stand-in. For tests marked with the engine torch."""
     from tests.stand_ins import transformers_neuronx
 
     before = sys.modules.get(_NAME)
@@ -30,7 +30,7 @@ def standing_in() -> Iterator[None]:
 
 
 def load_on_stand_in(progress: Progress | None = None, **options: Any) -> Backend:
-    """A tiny random Llama on the neuron_legacy backend; options beyond its model and number type as given."""
+    """A tiny random Llama on the neuron_legacy backend, in float32 unless `options` say otherwise."""
     with TemporaryDirectory() as folder, standing_in():
         model = TinyModel(Path(folder) / "tiny").folder
         return load("neuron_legacy", LoadOptions(**{"model": model, "dtype": "float32", **options}), progress)

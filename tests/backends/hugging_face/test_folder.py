@@ -1,4 +1,4 @@
-"""Folders of models: what they are called, and what is said of those that are none."""
+"""Model folders in Hugging Face layout: their names, and the errors for other paths."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from backends.base import ModelLoadError
 from backends.hugging_face.folder import check_folder, model_name
 
 
-def test_a_model_is_called_as_its_file_or_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not as config.json says, where a model that was tuned still has the name of the one that it was made from."""
+def test_model_name_is_that_of_the_file_or_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the name in config.json, where a fine-tuned model may still have the name of its base model."""
     folder = tmp_path / "llama-1b-tuned"
     folder.mkdir()
     (folder / "config.json").write_text('{"_name_or_path": "meta/llama-1b"}')
@@ -21,7 +21,7 @@ def test_a_model_is_called_as_its_file_or_folder_is(tmp_path: Path, monkeypatch:
     assert model_name(Path()) == "llama-1b-tuned"
 
 
-def test_what_is_no_model_folder_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_check_folder_refuses_other_paths_with_the_reason(tmp_path: Path) -> None:
     def refusal(path: Path | None, **named: object) -> str:
         with pytest.raises(ModelLoadError) as caught:
             check_folder(path, "some", **named)  # type: ignore[arg-type]

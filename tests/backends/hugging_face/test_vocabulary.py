@@ -1,4 +1,4 @@
-"""A vocabulary out of `tokenizer.json` is the one that llama.cpp reads from a GGUF file of the same model."""
+"""The vocabulary read from `tokenizer.json` equals the one that llama.cpp reads from a GGUF file of the same model."""
 
 import json
 from collections.abc import Callable
@@ -61,13 +61,13 @@ def tokenizer_of(path: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[Vocabulary, Vocabulary]:
-    """The default pair's vocabulary, by llama.cpp and by `tokenizers`."""
+    """The default pair's vocabulary, read by llama.cpp and by `tokenizers`."""
     theirs, _ = read_gguf_vocabulary(DEFAULT_TARGET)
     text = json.dumps(tokenizer_of(DEFAULT_TARGET))
     return theirs, HfVocabulary(text, size=theirs.size, begin=0, ends=frozenset({1}))
 
 
-def test_the_default_pair_has_one_fingerprint(pair: tuple[Vocabulary, Vocabulary]) -> None:
+def test_default_pair_has_equal_fingerprints_in_both_readers(pair: tuple[Vocabulary, Vocabulary]) -> None:
     theirs, ours = pair
     assert ours.fingerprint == theirs.fingerprint
     assert ours.kinds == theirs.kinds
@@ -75,14 +75,16 @@ def test_the_default_pair_has_one_fingerprint(pair: tuple[Vocabulary, Vocabulary
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("parse_control", [False, True])
-def test_the_default_pair_encodes_alike(pair: tuple[Vocabulary, Vocabulary], text: str, parse_control: bool) -> None:
+def test_default_pair_encodes_equally_in_both_readers(
+    pair: tuple[Vocabulary, Vocabulary], text: str, parse_control: bool
+) -> None:
     theirs, ours = pair
     for add_begin in (False, True):
         expected = theirs.encode(text, add_begin=add_begin, parse_control=parse_control)
         assert ours.encode(text, add_begin=add_begin, parse_control=parse_control) == expected
 
 
-def test_a_folder_and_the_file_made_of_it_are_compatible(tmp_path: Path) -> None:
+def test_folder_and_gguf_file_made_of_it_have_equal_fingerprints(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny")
     export_hf(model.folder, tmp_path / "tiny.gguf")
     theirs, _ = read_gguf_vocabulary(tmp_path / "tiny.gguf")
@@ -92,8 +94,8 @@ def test_a_folder_and_the_file_made_of_it_are_compatible(tmp_path: Path) -> None
     assert ours.encode("  if <|end|>") == theirs.encode("  if <|end|>")
 
 
-def test_a_file_that_names_no_begin_token_has_none(tmp_path: Path) -> None:
-    """llama.cpp takes id 11 then, which is an ordinary token here, and would put it before every prompt."""
+def test_file_without_begin_token_has_none(tmp_path: Path) -> None:
+    """llama.cpp would use its default, id 11, which is an ordinary token here, and put it before every prompt."""
     whole = read_gguf(DEFAULT_DRAFT)
     fields = {name: field for name, field in whole.fields.items() if name != "tokenizer.ggml.bos_token_id"}
     assert len(fields) == len(whole.fields) - 1 and fields["tokenizer.ggml.add_bos_token"].value
@@ -106,7 +108,7 @@ def test_a_file_that_names_no_begin_token_has_none(tmp_path: Path) -> None:
         assert theirs.encode(text) == theirs.encode(text, add_begin=False) == ours.encode(text)
 
 
-def test_a_begin_token_that_one_file_leaves_open_is_looked_up_in_the_other(tmp_path: Path) -> None:
+def test_begin_token_is_read_from_generation_config_if_missing(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny")
     model.write_config(bos_token_id=None)
     assert read_vocabulary(model.folder, 264).begin is None
@@ -115,7 +117,7 @@ def test_a_begin_token_that_one_file_leaves_open_is_looked_up_in_the_other(tmp_p
 
 
 def sentencepiece() -> dict[str, Any]:
-    """A tokenizer as Llama 2 and Gemma have: spaces are ▁, what has no token is spelled in bytes."""
+    """A tokenizer like those of Llama 2 and Gemma: spaces are ▁, characters without a token are spelled in bytes."""
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "▁a", "é", "<turn>", "▁▁"]
     added = [(0, True), (1, True), (2, True), (len(tokens) - 2, False), (len(tokens) - 1, False)]
     return {
@@ -137,7 +139,7 @@ def sentencepiece() -> dict[str, Any]:
     }
 
 
-def test_sentencepiece_writes_spaces_and_bytes_in_its_own_way() -> None:
+def test_sentencepiece_spaces_and_bytes_are_read() -> None:
     vocabulary = HfVocabulary(json.dumps(sentencepiece()), size=270, begin=1, ends=frozenset({2}))
     assert vocabulary.pieces[3 + 0xE2] == b"\xe2"
     assert [vocabulary.pieces[at] for at in (260, 261, 262, 264)] == [b"a", b" a", "é".encode(), b"  "]
@@ -147,7 +149,7 @@ def test_sentencepiece_writes_spaces_and_bytes_in_its_own_way() -> None:
 
 
 def with_tokens(**special: bool) -> HfVocabulary:
-    """The bytes, and added tokens of these names that say of themselves whether they are special."""
+    """The default target's vocabulary with added tokens of these names, each marked as special or not."""
     content = tokenizer_of(DEFAULT_TARGET)
     start = len(content["model"]["vocab"])
     for at, (name, is_special) in enumerate(special.items(), start):
@@ -155,35 +157,39 @@ def with_tokens(**special: bool) -> HfVocabulary:
     return HfVocabulary(json.dumps(content), size=start + len(special), begin=0, ends=frozenset({1}))
 
 
-def test_tokens_that_end_texts_are_known_by_their_names() -> None:
+def test_end_tokens_are_recognised_by_name() -> None:
     names = {"<|im_end|>": True, "<|tool_call|>": False, "<|eot_id|>": False, "<think>": False, "<unused7>": True}
     vocabulary = with_tokens(**names)
     im_end, tool, eot, think, unused = range(4096, 4101)
     assert vocabulary.ends == {1, im_end, eot}
-    assert [vocabulary.kinds[at] for at in (im_end, tool, eot)] == [Kind.CONTROL] * 3, "also where it says otherwise"
+    assert [vocabulary.kinds[at] for at in (im_end, tool, eot)] == [Kind.CONTROL] * 3, (
+        "also where the tokenizer does not mark it as special"
+    )
     assert vocabulary.kinds[think] is Kind.ORDINARY
     assert vocabulary.kinds[unused] is Kind.UNUSED
     assert vocabulary.decode([think]) == b"<think>"
     for name in ("<|tool_call|>", "<|im_end|>"):
-        assert not set(vocabulary.encode(f"a{name}")) & set(range(4096, 4101)), "text names no control tokens"
+        assert not set(vocabulary.encode(f"a{name}")) & set(range(4096, 4101)), (
+            "control tokens spelled in text stay text"
+        )
         assert set(vocabulary.encode(f"a{name}", parse_control=True)) & {im_end, tool}
 
 
-def test_an_end_is_none_beside_tokens_that_say_more() -> None:
+def test_end_token_is_text_beside_tokens_of_tool_calls() -> None:
     assert 4096 in with_tokens(**{"<|end|>": True}).ends
     vocabulary = with_tokens(**{"<|end|>": True, "<|return|>": True, "<|call|>": True})
     assert vocabulary.ends == {1, 4097, 4098}
     assert vocabulary.kinds[4096] is Kind.ORDINARY
 
 
-def test_a_prompt_begins_as_the_folder_says(tmp_path: Path) -> None:
+def test_begin_token_is_added_as_the_folder_says(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny")
     assert read_vocabulary(model.folder, 264).encode("if")[0] == 0
     (model.folder / "tokenizer_config.json").write_text('{"add_bos_token": false}')
     assert read_vocabulary(model.folder, 264).encode("if")[0] != 0
 
 
-def test_chat_templates(tmp_path: Path) -> None:
+def test_chat_template_is_read_from_either_file(tmp_path: Path) -> None:
     assert read_chat_template(tmp_path) is None
     (tmp_path / "tokenizer_config.json").write_text('{"chat_template": [{"name": "default", "template": "x"}]}')
     assert read_chat_template(tmp_path) == "x"
@@ -194,19 +200,19 @@ def test_chat_templates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ['[{"name": "default"}]', '["a"]', "[]", "5"])
-def test_what_is_no_chat_template_is_none(tmp_path: Path, content: str) -> None:
+def test_invalid_chat_template_is_none(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer_config.json").write_text(f'{{"chat_template": {content}}}')
     assert read_chat_template(tmp_path) is None
 
 
-def test_a_chat_template_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_unreadable_chat_template_is_named(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff\xfe")
     with pytest.raises(ModelLoadError, match=r"chat_template\.jinja cannot be read"):
         read_chat_template(tmp_path)
 
 
 def _stating(**fields: object) -> Callable[[Path], object]:
-    """Have config.json state something."""
+    """A function that sets fields of config.json."""
 
     def damage(path: Path) -> None:
         config = path.parent / "config.json"
@@ -229,20 +235,20 @@ def _stating(**fields: object) -> Callable[[Path], object]:
         (_stating(bos_token_id=-1), "bos_token_id is -1"),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, damage: Callable[[Path], object], words: str) -> None:
+def test_unreadable_file_is_named(tmp_path: Path, damage: Callable[[Path], object], words: str) -> None:
     model = TinyModel(tmp_path / "tiny")
     damage(model.folder / "tokenizer.json")
     with pytest.raises(ModelLoadError, match=words):
         read_vocabulary(model.folder, 264)
 
 
-def test_a_tokenizer_larger_than_its_model_is_refused(tmp_path: Path) -> None:
+def test_tokenizer_larger_than_its_model_is_refused(tmp_path: Path) -> None:
     model = TinyModel(tmp_path / "tiny")
     with pytest.raises(ModelLoadError, match="ids up to 260, the model only 100"):
         read_vocabulary(model.folder, 100)
 
 
-def test_a_tokenizer_without_exact_bytes_is_refused() -> None:
+def test_tokenizer_without_exact_bytes_is_refused() -> None:
     content = {**tokenizer_of(DEFAULT_TARGET), "pre_tokenizer": None}
     content["model"] = {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"}
     content["model"] |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}

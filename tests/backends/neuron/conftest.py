@@ -1,4 +1,4 @@
-"""What the tests of the neuron_legacy backend share: a tiny model, the stand-in for the library, and a way to load."""
+"""Fixtures for tests of the neuron_legacy backend: a tiny model, the stand-in for the library, and a loader."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def library() -> Iterator[Any]:
 
 @pytest.fixture
 def load(tiny: TinyModel, library: Any) -> Load:
-    """Load the tiny model, with options for a quick one that can be overridden."""
+    """A function that loads the tiny model, with options for a quick load that can be overridden."""
 
     def loaded(**options: Any) -> Any:
         quick = {"model": tiny.folder, "rows": 2, "context_length": 127, "batch_tokens": 128, "dtype": "float32"}

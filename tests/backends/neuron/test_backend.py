@@ -1,4 +1,4 @@
-"""The neuron_legacy backend on a stand-in for its library: its passes, its own choices, what it says of itself."""
+"""The neuron_legacy backend on a stand-in for its library: its passes, defaults and attributes."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from tests.backends.neuron.conftest import IDS, Load
 from tests.backends.random_batches import random_batches
 from tests.models.conftest import TinyModel, reference_logits
 
-pytestmark = pytest.mark.engine("torch")  # which the stand-in computes with
+pytestmark = pytest.mark.engine("torch")  # the stand-in needs torch
 
-Call = tuple[list[int], list[int], int]  # ids, slots, row
+Call = tuple[list[int], list[int], int]  # ids, cells, slot
 
 
 def recorded(backend: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Call], list[Call]]:
-    """What the library is called with from now on: prompts, speculative passes."""
+    """Record all further calls of the library: prompt passes, speculative passes."""
     prompts: list[Call] = []
     speculative: list[Call] = []
     for name, calls in (("forward", prompts), ("speculative_forward", speculative)):
@@ -31,7 +31,7 @@ def recorded(backend: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Call],
     return prompts, speculative
 
 
-def test_it_says_what_the_weights_say_to_the_last_token_of_the_context(load: Load, tiny: TinyModel) -> None:
+def test_logits_equal_the_reference_up_to_the_end_of_the_context(load: Load, tiny: TinyModel) -> None:
     backend = load()
     expected = reference_logits(tiny.config, tiny.weights, IDS[:127])
     for logits_from in (0, 1, 50, 126):
@@ -42,24 +42,24 @@ def test_it_says_what_the_weights_say_to_the_last_token_of_the_context(load: Loa
         assert np.abs(got - expected[start:]).max() < 1e-4
 
 
-def test_no_pass_is_of_a_kind_or_width_that_would_do_harm(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any entry: prompts of two ids at least from slot 0 on, else compiled widths from a slot above it on."""
+def test_all_passes_have_safe_kinds_and_widths(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes are prompts of at least two ids from cell 0 on, or have a compiled width and start at a higher cell."""
     backend = load()
     prompts, speculative = recorded(backend, monkeypatch)
     for batch in random_batches(backend, 150):
         for entry, logits in zip(batch, backend.extend(batch), strict=True):
             assert logits.shape == (len(entry.tokens) - entry.logits_from, backend.vocabulary.size)
     assert len(prompts) > 5 and len(speculative) > 200
-    for ids, slots, _ in prompts:
-        assert 2 <= len(ids) == len(slots) <= 127
-        assert slots in ([0, 0], list(range(len(ids))))
-    for ids, slots, _ in speculative:
-        assert len(ids) == len(slots) and len(ids) in LENGTHS
-        assert 0 < slots[0] == min(slots) and max(slots) <= 127
+    for ids, cells, _ in prompts:
+        assert 2 <= len(ids) == len(cells) <= 127
+        assert cells in ([0, 0], list(range(len(ids))))
+    for ids, cells, _ in speculative:
+        assert len(ids) == len(cells) and len(ids) in LENGTHS
+        assert 0 < cells[0] == min(cells) and max(cells) <= 127
     assert {len(ids) for ids, _, _ in speculative} == set(LENGTHS)
 
 
-def test_how_entries_are_cut(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_cut_into_prompt_and_speculative_passes(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = load()
     prompts, speculative = recorded(backend, monkeypatch)
     backend.extend([Entry(0, 0, IDS[:1], 0), Entry(1, 0, IDS[:9], 9)])
@@ -74,7 +74,7 @@ def test_how_entries_are_cut(load: Load, monkeypatch: pytest.MonkeyPatch) -> Non
     assert speculative[-1] == ([IDS[126], 0, 0, 0], [126, 127, 127, 127], 0)
 
 
-def test_what_it_says_of_itself(load: Load, tiny: TinyModel) -> None:
+def test_attributes_describe_the_backend(load: Load, tiny: TinyModel) -> None:
     (tiny.folder / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
     backend = load(rows=3, context_length=200)
     assert (backend.name, backend.model_name) == ("neuron_legacy", "tiny")
@@ -88,10 +88,10 @@ def test_what_it_says_of_itself(load: Load, tiny: TinyModel) -> None:
     backend.close()
 
 
-def test_what_it_chooses_itself(load: Load) -> None:
+def test_defaults_are_chosen_from_the_model(load: Load) -> None:
     backend = load(rows=None, context_length=None, dtype=None, batch_tokens=8)
     assert backend.rows == 4
-    assert backend.context_length == 511, "as trained, less a slot for pads"
+    assert backend.context_length == 511, "as trained, less a cell for padding"
     assert backend._model.config.amp == "bf16"
     assert backend._model.config.tp_degree == 1
     assert backend._model.context_buckets == [128, 512]
@@ -99,15 +99,15 @@ def test_what_it_chooses_itself(load: Load) -> None:
     assert backend.extend([Entry(0, 0, IDS[:5], 3)])[0].dtype == np.float32
 
 
-def test_a_drafter_gets_one_row_for_each_text(load: Load) -> None:
-    """It asks for a row a continuation, to copy the text to: here nothing can be copied."""
+def test_drafter_gets_one_slot_per_text(load: Load) -> None:
+    """A drafter asks for one slot per continuation, to copy the text to. This engine cannot copy."""
     assert load(rows=6, shared_cells=640).rows == 1
     assert load(rows=1, shared_cells=0).rows == 1
     assert load(rows=6, shared_cells=512, contexts=2).rows == 2
     assert load(rows=3).rows == 3, "a verifier's sessions have no text in common"
 
 
-def test_every_program_runs_once_while_it_loads(
+def test_load_runs_every_program_once(
     load: Load, library: Any, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
 ) -> None:
     from tests.stand_ins.transformers_neuronx.device import Device
@@ -129,7 +129,7 @@ def test_every_program_runs_once_while_it_loads(
     assert backend.length(0) == 0
 
 
-def test_a_pass_that_fails_empties_its_rows_and_the_next_works(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_pass_empties_its_slots_and_the_next_works(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = load()
     backend.extend([Entry(0, 0, IDS[:5], 5), Entry(1, 0, IDS[:5], 5)])
 
@@ -141,7 +141,7 @@ def test_a_pass_that_fails_empties_its_rows_and_the_next_works(load: Load, monke
         with pytest.raises(EngineFailure, match="transformers-neuronx failed: AssertionError: Copying tensor"):
             backend.extend([Entry(0, 5, IDS[5:7], 0)])
         patch.setattr(backend._model, "speculative_forward", lambda *_, **__: np.zeros((4, 264)))
-        with pytest.raises(EngineFailure, match=r"gave logits of shape \(4, 264\), expected was \(4, 264, 1\)"):
+        with pytest.raises(EngineFailure, match=r"returned logits of shape \(4, 264\), expected was \(4, 264, 1\)"):
             backend.extend([Entry(1, 5, IDS[5:7], 0)])
-    assert [backend.length(row) for row in range(2)] == [0, 0]
+    assert [backend.length(slot) for slot in range(2)] == [0, 0]
     assert backend.extend([Entry(0, 0, IDS[:3], 0)])[0].shape == (3, 264)

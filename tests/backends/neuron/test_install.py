@@ -1,4 +1,4 @@
-"""What is installed of the Neuron SDK, told apart: nothing, the public index's placeholders, something broken."""
+"""Imports of the Neuron SDK where it is missing, a placeholder of the public index, broken, or in order."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.paths import ROOT
 
 MARK = "WRONG PACKAGE. Please install the package from Neuron Repository - pip.repos.neuron.amazonaws.com"
 INSTALL = "run `pip install -r requirements-neuron-legacy.txt`, which names AWS's own package index"
-# Where the public index's placeholders stand.
+# Versions of the public index's placeholders.
 PLACEHOLDERS = {
     "transformers-neuronx": (0, 1),
     "torch-neuronx": (1, 0),
@@ -22,7 +22,7 @@ PLACEHOLDERS = {
 
 
 def install(site: Path, name: str, version: str, description: str, package: str, code: str) -> None:
-    """A distribution as pip leaves it behind."""
+    """Write a distribution as pip would install it."""
     information = site / f"{name.replace('-', '_')}-{version}.dist-info"
     information.mkdir(parents=True)
     headers = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nLicense: Proprietary\n"
@@ -33,7 +33,7 @@ def install(site: Path, name: str, version: str, description: str, package: str,
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that Python looks for packages in first."""
+    """The first folder on Python's module search path."""
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
@@ -44,19 +44,19 @@ def refusal(module: str) -> str:
     return str(caught.value)
 
 
-def test_nothing_is_installed() -> None:
+def test_missing_module_names_the_install_command() -> None:
     assert refusal("neuronx_of_no_index") == f"neuronx_of_no_index is not installed: {INSTALL}"
 
 
-def test_a_placeholder_is_told_from_the_library(site: Path) -> None:
+def test_placeholder_is_detected(site: Path) -> None:
     install(site, "transformers-neuronx", "0.1", MARK, "transformers_neuronx", f"raise ImportError({MARK!r})")
     assert refusal("transformers_neuronx") == (
         f"transformers-neuronx 0.1: an empty placeholder from the public package index, not the Neuron SDK: {INSTALL}"
     )
 
 
-def test_the_compiler_s_placeholder_is_seen_though_it_cannot_be_imported(site: Path) -> None:
-    """Its folder has a hyphen in its name; and where one package came from the wrong index, others did, too."""
+def test_compiler_placeholder_is_detected_without_an_import(site: Path) -> None:
+    """Its folder has a hyphen in its name. All placeholders are reported together."""
     install(site, "neuronx-cc", "1.0.post1", MARK, "neuronx-cc", f"raise ImportError({MARK!r})")
     install(site, "torch-neuronx", "1.0", MARK, "torch_neuronx", f"raise ImportError({MARK!r})")
     with pytest.raises(ModelLoadError) as caught:
@@ -67,24 +67,24 @@ def test_the_compiler_s_placeholder_is_seen_though_it_cannot_be_imported(site: P
     )
 
 
-def test_a_placeholder_without_metadata_is_known_by_what_it_says(site: Path) -> None:
+def test_placeholder_without_metadata_is_detected_by_its_error(site: Path) -> None:
     (site / "transformers_neuronx.py").write_text(f"raise ImportError({MARK!r})", encoding="utf-8")
     assert refusal("transformers_neuronx").startswith("transformers_neuronx: an empty placeholder from the public")
 
 
-def test_a_library_that_needs_another_says_which(site: Path) -> None:
+def test_missing_dependency_of_a_module_is_named(site: Path) -> None:
     (site / "transformers_neuronx.py").write_text("import torch_neuronx", encoding="utf-8")
     assert refusal("transformers_neuronx") == f"transformers_neuronx needs torch_neuronx, which is missing: {INSTALL}"
 
 
-def test_a_library_that_is_broken_says_how(site: Path) -> None:
+def test_broken_module_is_reported_with_its_error(site: Path) -> None:
     (site / "transformers_neuronx.py").write_text("raise ImportError('libnrt.so.1: cannot open')", encoding="utf-8")
     assert refusal("transformers_neuronx") == (
         "transformers_neuronx is installed but cannot be imported: libnrt.so.1: cannot open"
     )
 
 
-def test_the_library_itself_passes(site: Path) -> None:
+def test_real_package_is_imported(site: Path) -> None:
     install(site, "nki", "0.7.0", "Neuron Kernel Interface", "nki_test_double", "answer = 42")
     assert import_neuron("nki_test_double", REQUIREMENTS).answer == 42
 
@@ -99,11 +99,12 @@ def package(line: str) -> str:
 
 
 @pytest.mark.parametrize("name", [REQUIREMENTS, LEGACY_REQUIREMENTS])
-def test_no_placeholder_satisfies_the_requirements(name: str) -> None:
-    """So pip fails where AWS's index is out of reach, in place of installing what cannot be imported."""
-    asked = lines(name)
-    assert "--extra-index-url https://pip.repos.neuron.amazonaws.com" in asked
-    versions = [(package(line), re.search(r"[>=]=([\d.]+)", line)) for line in asked if package(line) in PLACEHOLDERS]
+def test_placeholders_do_not_satisfy_the_requirements(name: str) -> None:
+    """So pip fails if AWS's index cannot be reached, instead of installing placeholders."""
+    required = lines(name)
+    assert "--extra-index-url https://pip.repos.neuron.amazonaws.com" in required
+    pinned = [line for line in required if package(line) in PLACEHOLDERS]
+    versions = [(package(line), re.search(r"[>=]=([\d.]+)", line)) for line in pinned]
     assert len(versions) == 3
     for which, version in versions:
         assert version is not None
@@ -118,10 +119,10 @@ def test_no_placeholder_satisfies_the_requirements(name: str) -> None:
         (REQUIREMENTS, "requirements-torch.txt", {"torch"}),
     ],
 )
-def test_lists_that_cannot_include_another_repeat_it(name: str, repeated: str, but_for: set[str]) -> None:
+def test_requirement_lists_repeat_the_lists_they_cannot_include(name: str, repeated: str, but_for: set[str]) -> None:
     assert not [line for line in lines(repeated) if package(line) not in but_for and line not in lines(name)]
 
 
-def test_nothing_of_the_sdk_is_needed_without_it() -> None:
+def test_base_requirements_need_nothing_of_the_sdk() -> None:
     needed = {package(line) for name in ("requirements.txt", "requirements-dev.txt") for line in lines(name)}
     assert not needed & {*PLACEHOLDERS, "torch", "transformers"}

@@ -1,4 +1,4 @@
-"""What the neuron_legacy backend refuses: options, folders, and what its library would pass over in silence."""
+"""The neuron_legacy backend refuses options and folders that its library does not support or silently ignores."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from backends.base import LoadOptions, ModelLoadError
 from tests.backends.neuron.conftest import Load
 from tests.models.conftest import TinyModel
 
-pytestmark = pytest.mark.engine("torch")  # which the stand-in computes with
+pytestmark = pytest.mark.engine("torch")  # the stand-in needs torch
 
 
 def refusal(load: Load, **options: Any) -> str:
@@ -38,17 +38,17 @@ NO_CHOICE = {"gpu_layers": 3, "threads": 2, "mmap": False, "flash_attention": Fa
         ({"context_length": 1}, "context is 1, a prompt and an answer take at least 2 tokens"),
     ],
 )
-def test_options_that_it_cannot_honour(load: Load, options: dict[str, Any], words: str) -> None:
+def test_unsupported_options_are_refused(load: Load, options: dict[str, Any], words: str) -> None:
     assert refusal(load, **options) == words
 
 
-def test_options_that_it_honours(load: Load) -> None:
+def test_supported_options_are_used(load: Load) -> None:
     backend = load(tensor_parallel=2, device="neuron", compile=True, dtype="float16")
     assert (backend._model.config.tp_degree, backend._model.config.amp) == (2, "f16")
     assert backend.kv_bytes == 2 * 2 * 2 * 32 * 128 * 2 * 2, "the one key-value head is held by both cores"
 
 
-def test_folders_that_are_no_model(load: Load, tiny: TinyModel, tmp_path: Path) -> None:
+def test_other_paths_are_refused_with_the_reason(load: Load, tiny: TinyModel, tmp_path: Path) -> None:
     assert refusal(load, model=None) == "the neuron_legacy backend needs a model: a folder in Hugging Face layout"
     none, file = tmp_path / "none", tiny.folder / "config.json"
     reads = "the neuron_legacy backend reads a folder in Hugging Face layout"
@@ -62,7 +62,7 @@ def test_folders_that_are_no_model(load: Load, tiny: TinyModel, tmp_path: Path) 
         assert refusal(load).startswith(f"{file} {words}")
 
 
-def test_parts_that_are_missing(load: Load, tiny: TinyModel) -> None:
+def test_missing_files_are_named(load: Load, tiny: TinyModel) -> None:
     folder = tiny.folder
     (folder / "tokenizer.json").rename(folder / "away.json")
     assert refusal(load).startswith(f"{folder} has no tokenizer.json")
@@ -84,7 +84,7 @@ def test_parts_that_are_missing(load: Load, tiny: TinyModel) -> None:
         ({"hidden_size": None, "vocab_size": 0}, "{folder}/config.json does not say hidden_size, vocab_size"),
     ],
 )
-def test_models_that_it_does_not_run(load: Load, tiny: TinyModel, changes: dict[str, Any], words: str) -> None:
+def test_unsupported_models_are_refused(load: Load, tiny: TinyModel, changes: dict[str, Any], words: str) -> None:
     tiny.write_config(**changes)
     assert refusal(load) == words.format(folder=tiny.folder)
 
@@ -100,11 +100,13 @@ def test_models_that_it_does_not_run(load: Load, tiny: TinyModel, changes: dict[
         ({"rope_scaling": {"type": "linear"}}, "rope_type 'linear'"),
     ],
 )
-def test_entries_that_the_library_passes_over(load: Load, tiny: TinyModel, changes: dict[str, Any], entry: str) -> None:
+def test_config_entries_that_the_library_ignores_are_refused(
+    load: Load, tiny: TinyModel, changes: dict[str, Any], entry: str
+) -> None:
     tiny.write_config(**changes)
     assert refusal(load) == (
-        f"{tiny.folder / 'config.json'} says {entry}, which transformers-neuronx passes over: the model would run and "
-        "say something else"
+        f"{tiny.folder / 'config.json'} says {entry}, which transformers-neuronx ignores: the model would run with "
+        "wrong logits. Choose another model or backend"
     )
 
 
@@ -115,10 +117,10 @@ def test_entries_that_the_library_passes_over(load: Load, tiny: TinyModel, chang
         ({"rope_theta": 1e4, "rope_type": "llama3"}, "(10000.0, 'default')", "(10000.0, 'llama3')"),
     ],
 )
-def test_rotary_positions_where_the_library_does_not_look(
+def test_rotary_positions_where_the_library_does_not_look_are_refused(
     load: Load, tiny: TinyModel, rope: dict[str, Any], read: str, asked: str
 ) -> None:
-    """A folder that transformers 5 has written, or any folder read by it."""
+    """As in a folder written or read by transformers 5."""
     del tiny.config["rope_theta"]
     tiny.write_config(rope_parameters=rope)
     assert refusal(load).startswith(
@@ -126,26 +128,24 @@ def test_rotary_positions_where_the_library_does_not_look(
     )
 
 
-def test_rotary_positions_that_are_the_library_s_own(load: Load, tiny: TinyModel) -> None:
+def test_rotary_positions_equal_to_the_default_are_accepted_anywhere(load: Load, tiny: TinyModel) -> None:
     del tiny.config["rope_theta"]
     tiny.write_config(rope_parameters={"rope_theta": 1e4, "rope_type": "default"})
     assert load().context_length == 127
 
 
 @pytest.mark.parametrize("name", ["n_positions", "context_length_estimate", "amp", "tp_degree"])
-def test_a_library_that_does_not_take_a_setting(
+def test_setting_that_the_library_ignores_is_reported(
     load: Load, library: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """It passes over names that it does not know, so what it took is compared with what it was given."""
+    """The library ignores unknown names, so the backend compares the model's settings with its own."""
     original = library.LlamaForSampling.from_pretrained
     renamed = lambda path, **given: original(path, **{f"{key}_" if key == name else key: given[key] for key in given})  # noqa: E731
     monkeypatch.setattr(library.LlamaForSampling, "from_pretrained", renamed)
     assert refusal(load, dtype="float16", context_length=600).startswith(f"transformers-neuronx did not take {name}: ")
 
 
-def test_a_library_that_fails_to_build(
-    load: Load, library: Any, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel
-) -> None:
+def test_failing_build_is_reported(load: Load, library: Any, monkeypatch: pytest.MonkeyPatch, tiny: TinyModel) -> None:
     def fails(self: Any) -> None:
         raise RuntimeError("nrt_init failed: no neuron device")
 
@@ -155,8 +155,8 @@ def test_a_library_that_fails_to_build(
     )
 
 
-def test_without_the_library_it_says_what_to_install(tiny: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformers_neuronx", None)  # as if it were not there
+def test_missing_library_names_the_install_command(tiny: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers_neuronx", None)  # as if it were not installed
     with pytest.raises(
         ModelLoadError, match=r"transformers_neuronx is not installed: run `pip install -r requirements-n"
     ):

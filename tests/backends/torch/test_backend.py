@@ -1,4 +1,4 @@
-"""PyTorch models: numbers, families, shapes that a compiler sees, what is refused. The contract: tests/conformance."""
+"""The torch backend: logits, model families, compiled shapes, refusals. tests/conformance tests the contract."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from tests.models.conftest import TinyModel, tiny_tokenizer
 torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
 transformers = pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
 
-from backends.torch import backend as torch_model  # noqa: E402
+from backends.torch import load as torch_load  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
@@ -56,7 +56,7 @@ FAMILIES = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder for each family, as `save_pretrained` writes it, with random weights."""
+    """A folder for each family, written by `save_pretrained`, with random weights."""
     made = {}
     for name, changes in FAMILIES.items():
         torch.manual_seed(3)
@@ -81,7 +81,7 @@ def opened(path: Path, compiler: str | None = None, **changes: Any) -> Iterator[
 
 
 def fed(backend: Backend, tokens: Sequence[int], widths: Sequence[int]) -> np.ndarray[Any, Any]:
-    """Logits after each of `tokens`, fed in pieces of these widths by turns."""
+    """Logits after each of `tokens`, fed in pieces of these widths in turn."""
     parts, at, turn = [], 0, 0
     while at < len(tokens):
         piece = tokens[at : at + widths[turn % len(widths)]]
@@ -91,7 +91,7 @@ def fed(backend: Backend, tokens: Sequence[int], widths: Sequence[int]) -> np.nd
 
 
 def uncached(path: Path, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
-    """The whole text at once in float64, by transformers alone: no cache, no mask and no positions of ours."""
+    """Logits of the whole text in float64 by transformers alone, without our cache, mask and positions."""
     source = {"pretrained_model_name_or_path": path}
     if path.is_file():
         source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
@@ -102,7 +102,7 @@ def uncached(path: Path, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_computes_what_it_does_without_a_cache(folders: dict[str, Path], family: str) -> None:
+def test_every_family_equals_its_uncached_logits(folders: dict[str, Path], family: str) -> None:
     expected = uncached(folders[family], TEXT)
     for compiler in (None, "eager") if family in ("llama", "gemma3_text") else (None,):
         with opened(folders[family], compiler) as backend:
@@ -112,7 +112,7 @@ def test_every_family_computes_what_it_does_without_a_cache(folders: dict[str, P
 
 
 @pytest.mark.parametrize("path", [DEFAULT_TARGET, DEFAULT_DRAFT], ids=lambda path: path.stem)
-def test_the_default_pair_computes_what_it_does_without_a_cache(path: Path) -> None:
+def test_default_pair_equals_its_uncached_logits(path: Path) -> None:
     tokens = [0, *np.random.default_rng(2).integers(2, 4096, 100).tolist()]
     expected = uncached(path, tokens)
     with opened(path) as backend:
@@ -120,8 +120,8 @@ def test_the_default_pair_computes_what_it_does_without_a_cache(path: Path) -> N
     assert np.abs(got - expected).max() < 1e-4
 
 
-def test_a_folder_and_a_file_of_one_model_agree(tmp_path: Path) -> None:
-    """Also where llama.cpp reads the file: another engine, another order of sums, weights of fewer bits."""
+def test_folder_and_gguf_file_of_one_model_agree(tmp_path: Path) -> None:
+    """Also on llama.cpp: another engine, another order of sums, weights of fewer bits."""
     model = TinyModel(tmp_path / "tiny")
     export_hf(model.folder, tmp_path / "tiny.gguf", "f16")
     logits = []
@@ -134,15 +134,15 @@ def test_a_folder_and_a_file_of_one_model_agree(tmp_path: Path) -> None:
     assert np.abs(logits[0] - logits[2]).max() < 0.05 * np.abs(logits[0]).max(), "its KV cache is of 16 bits"
 
 
-def test_neither_positions_nor_rows_cause_a_recompilation(folders: dict[str, Path]) -> None:
-    heard: list[float] = []
+def test_positions_and_slots_cause_no_recompilation(folders: dict[str, Path]) -> None:
+    progress: list[float] = []
     options = replace(OPTIONS, model=folders["llama"])
-    with closing(TorchBackend(options, heard.append, compiler="eager")) as backend:
-        assert heard == sorted(heard) and heard[-1] == 1.0 and len(heard) > 10, "each shape moves the bar on"
+    with closing(TorchBackend(options, progress.append, compiler="eager")) as backend:
+        assert progress == sorted(progress) and progress[-1] == 1.0 and len(progress) > 10, "each shape is progress"
         with torch._dynamo.config.patch(error_on_recompile=True):
             for batch in random_batches(backend, 60):
                 backend.extend(batch)
-            with pytest.raises(Exception, match="Recompil"):  # the check does find a shape that is new
+            with pytest.raises(Exception, match="Recompil"):  # a new shape is indeed found
                 backend._launch(_odd_launch(), [0], backend._spans[-1])
 
 
@@ -150,8 +150,8 @@ def _odd_launch() -> Any:
     return Launch((1, 3), [Entry(0, 0, TEXT[:3], 0)], [0])
 
 
-def test_long_contexts_look_back_over_few_distances(folders: dict[str, Path]) -> None:
-    """The cache is longer than the shortest span: rows beyond and rows within it give what they give by themselves."""
+def test_long_contexts_use_few_attention_spans(folders: dict[str, Path]) -> None:
+    """The cache is longer than the shortest span: slots beyond and within it give the logits of an uncompiled model."""
     longer = {**SMALL, "max_position_embeddings": 3000}
     folder = folders["llama"]
     config = json.loads((folder / "config.json").read_text())
@@ -165,11 +165,11 @@ def test_long_contexts_look_back_over_few_distances(folders: dict[str, Path]) ->
         for backend in (fixed, free):
             fed(backend, tokens, [256])
         batch = [Entry(0, 0, TEXT[:9], 0), Entry(1, 1500, TEXT[:5], 0)]
-        for one, other in zip(fixed.extend(batch), free.extend(batch), strict=True):
-            assert np.abs(one - other).max() < 1e-3
+        for left, right in zip(fixed.extend(batch), free.extend(batch), strict=True):
+            assert np.abs(left - right).max() < 1e-3
 
 
-def test_number_types_are_a_setting(folders: dict[str, Path]) -> None:
+def test_dtype_option_changes_the_number_type(folders: dict[str, Path]) -> None:
     with opened(folders["qwen2"], dtype="bfloat16") as half, opened(folders["qwen2"]) as full:
         assert 2 * half.kv_bytes == full.kv_bytes
         exact, coarse = (fed(backend, TEXT[:40], [40]) for backend in (full, half))
@@ -177,13 +177,13 @@ def test_number_types_are_a_setting(folders: dict[str, Path]) -> None:
         assert 0 < np.abs(exact - coarse).max() < 0.2 * np.abs(exact).max()
 
 
-def test_rows_are_chosen_from_memory(folders: dict[str, Path]) -> None:
+def test_number_of_slots_is_chosen_from_memory(folders: dict[str, Path]) -> None:
     with opened(folders["llama"], rows=None) as backend:
         assert backend.rows == 16
         assert backend.kv_bytes == 16 * (128 + 32) * 4 * 2 * (2 * 16) * 4
 
 
-def test_a_failing_pass_is_an_engine_failure_and_empties_its_rows(folders: dict[str, Path]) -> None:
+def test_failing_pass_raises_engine_failure_and_empties_its_slots(folders: dict[str, Path]) -> None:
     with opened(folders["llama"]) as backend:
         backend.extend([Entry(0, 0, TEXT[:5], 0), Entry(1, 0, TEXT[:4], 0)])
 
@@ -200,11 +200,11 @@ def test_a_failing_pass_is_an_engine_failure_and_empties_its_rows(folders: dict[
         with pytest.raises(EngineFailure, match=r"PyTorch failed in a forward pass: MemoryError\(\)$"):
             backend.extend([Entry(0, 0, TEXT[:1], 0)])
         backend._run = whole
-        assert [backend.length(row) for row in (0, 1)] == [0, 4]
+        assert [backend.length(slot) for slot in (0, 1)] == [0, 4]
         backend.extend([Entry(0, 0, TEXT[:5], 0)])
 
 
-def test_what_a_model_overflowed_in_is_forgotten_with_its_row(folders: dict[str, Path]) -> None:
+def test_release_clears_nan_from_the_slot(folders: dict[str, Path]) -> None:
     both = [Entry(0, 0, TEXT[:5], 0), Entry(1, 40, TEXT[:5], 0)]
     with opened(folders["llama"]) as backend:
         backend.extend([Entry(1, 0, TEXT[:40], 40)])
@@ -216,21 +216,21 @@ def test_what_a_model_overflowed_in_is_forgotten_with_its_row(folders: dict[str,
         assert np.array_equal(backend.extend(both)[0], alone)
 
 
-def test_a_launch_is_filled_up_with_short_rows(folders: dict[str, Path]) -> None:
+def test_launch_is_filled_with_short_slots(folders: dict[str, Path]) -> None:
     with opened(folders["llama"], "eager", rows=6) as backend:
         backend.extend([Entry(0, 0, TEXT[:60], 60), Entry(1, 0, TEXT[:2], 2)])
         launch = Launch((4, 1), [Entry(5, 0, TEXT[:1], 0)], [0])
-        assert backend._rows_of(launch) == [5, 2, 3, 4]
+        assert backend._slots_of(launch) == [5, 2, 3, 4]
 
 
-def test_on_neuron_models_are_compiled_also_where_it_is_the_devices_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str | None] = []
+def test_models_are_always_compiled_on_neuron(monkeypatch: pytest.MonkeyPatch) -> None:
+    compilers: list[str | None] = []
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: SimpleNamespace(type="neuron"))
-    monkeypatch.setattr(torch_model, "import_neuron", lambda *_: None)
-    monkeypatch.setattr(torch_model, "TorchBackend", lambda *_, compiler, **__: made.append(compiler))
+    monkeypatch.setattr(torch_load, "import_neuron", lambda *_: None)
+    monkeypatch.setattr(torch_load, "TorchBackend", lambda *_, compiler, **__: compilers.append(compiler))
     for compiled in (False, True):
-        torch_model.load(replace(OPTIONS, device=None, compile=compiled))
-    assert made == ["neuron", "neuron"]
+        torch_load.load(replace(OPTIONS, device=None, compile=compiled))
+    assert compilers == ["neuron", "neuron"]
 
 
 @pytest.mark.parametrize(
@@ -248,16 +248,16 @@ def test_on_neuron_models_are_compiled_also_where_it_is_the_devices_default(monk
         ({"rows": 10**6}, "GiB, .* are available: lower rows or context"),
     ],
 )
-def test_options_that_cannot_be_are_refused_with_the_reason(
+def test_invalid_options_are_refused_with_the_reason(
     folders: dict[str, Path], changes: dict[str, Any], words: str
 ) -> None:
     if changes.get("device") == "cuda" and torch.cuda.is_available():
-        pytest.skip("there is one here")
+        pytest.skip("CUDA is available here")
     with pytest.raises(ModelLoadError, match=words):
         load("torch", replace(OPTIONS, **{"model": folders["llama"], **changes}))
 
 
-def test_what_is_no_model_is_named(tmp_path: Path, folders: dict[str, Path]) -> None:
+def test_path_without_a_model_is_refused_with_the_reason(tmp_path: Path, folders: dict[str, Path]) -> None:
     with pytest.raises(ModelLoadError, match="is no model folder: it has no config"):
         load("torch", replace(OPTIONS, model=tmp_path))
     config = (folders["llama"] / "config.json").read_text()
@@ -285,10 +285,10 @@ def test_what_is_no_model_is_named(tmp_path: Path, folders: dict[str, Path]) -> 
         ({"num_attention_heads": 5, "head_dim": None}, "transformers could not load .*5"),
     ],
 )
-def test_weights_that_are_not_those_of_the_configuration_are_refused(
+def test_weights_that_do_not_fit_the_configuration_are_refused(
     tmp_path: Path, folders: dict[str, Path], changes: dict[str, Any], words: str
 ) -> None:
-    """The library would put random numbers in their place."""
+    """The library would use random numbers instead."""
     for file in folders["llama"].iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     config = json.loads((tmp_path / "config.json").read_text())
@@ -304,11 +304,11 @@ def test_weights_that_are_not_those_of_the_configuration_are_refused(
         (
             "qwen3_next",
             {**SMALL, "layer_types": ["linear_attention", "full_attention"] * 2, "num_experts": 2},
-            "has layers of linear_attention, which cannot take back rejected tokens",
+            "has layers of linear_attention, which cannot roll back rejected tokens",
         ),
     ],
 )
-def test_models_that_cannot_take_tokens_back_are_refused(
+def test_models_that_cannot_roll_back_are_refused(
     tmp_path: Path, family: str, changes: dict[str, Any], words: str
 ) -> None:
     config = transformers.AutoConfig.for_model(family, **changes)
@@ -318,7 +318,7 @@ def test_models_that_cannot_take_tokens_back_are_refused(
         load("torch", replace(OPTIONS, model=tmp_path))
 
 
-def test_positions_that_change_with_the_text_limit_the_context(tmp_path: Path) -> None:
+def test_longrope_limits_the_context_to_the_original_length(tmp_path: Path) -> None:
     factors = [1.0] * 8
     rope = {"rope_type": "longrope", "short_factor": factors, "long_factor": [4.0] * 8, "rope_theta": 10000.0}
     rope |= {"original_max_position_embeddings": 64, "factor": 4.0}
@@ -335,7 +335,7 @@ def test_positions_that_change_with_the_text_limit_the_context(tmp_path: Path) -
 
 
 def test_learned_positions_limit_the_context(tmp_path: Path) -> None:
-    """There is no place for a token beyond them: it would be an IndexError in a pass."""
+    """A token beyond them would raise an IndexError in a pass."""
     config = transformers.AutoConfig.for_model(
         "gpt2", n_embd=32, n_layer=2, n_head=2, vocab_size=264, n_positions=64, bos_token_id=0, eos_token_id=1
     )
@@ -348,8 +348,8 @@ def test_learned_positions_limit_the_context(tmp_path: Path) -> None:
         assert np.abs(fed(backend, TEXT[:64], [17, 1]) - expected).max() < 1e-4 * np.abs(expected).max()
 
 
-def test_positions_that_are_stretched_reach_as_far_as_that(tmp_path: Path) -> None:
-    """As in folders that state what the model was trained with, and how much further it can be taken."""
+def test_yarn_extends_the_context_by_its_factor(tmp_path: Path) -> None:
+    """As in folders that state the trained length and a factor by which it can be extended."""
     rope = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 256, "rope_theta": 10000.0}
     model = TinyModel(tmp_path / "tiny", max_position_embeddings=256, rope_parameters=rope)
     with opened(model.folder, context_length=512) as backend:

@@ -1,6 +1,6 @@
-"""One model in two processes: the numbers of one process, and an end to all of them whichever ends first.
+"""Tensor parallelism: two processes compute the logits of one, and both end when either ends.
 
-On a CPU, over Gloo. The whole contract: tests/conformance.
+Runs on a CPU, over Gloo. tests/conformance tests the whole contract.
 """
 
 import json
@@ -42,7 +42,7 @@ TEXT = [int(token) for token in np.random.default_rng(5).integers(2, 260, 128)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama with two heads of keys and values, and weights large enough for them to matter."""
+    """A Llama with two key-value heads, and weights large enough for both to affect the logits."""
     return TinyModel(tmp_path_factory.mktemp("models") / "tiny", num_attention_heads=4, num_key_value_heads=2).folder
 
 
@@ -61,8 +61,8 @@ def is_running(process: int) -> bool:
     return True
 
 
-def test_two_processes_compute_what_one_does(folder: Path) -> None:
-    """Whatever becomes of rows: chunks of a prompt, drafts taken back, copies, and several rows in a pass."""
+def test_two_processes_equal_one(folder: Path) -> None:
+    """Over prompts in chunks, rollbacks, copies and passes over several slots."""
     generator = np.random.default_rng(1)
     greatest: list[float] = []
     alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1))
@@ -81,8 +81,8 @@ def test_two_processes_compute_what_one_does(folder: Path) -> None:
     assert np.median(greatest) > 0.5 and len(greatest) > 60
 
 
-def test_a_part_can_be_compiled(tmp_path: Path) -> None:
-    """As one graph, the sums over processes in it. Each part makes the passes for it by itself."""
+def test_part_can_be_compiled(tmp_path: Path) -> None:
+    """As one graph, including the sums over processes. Each part runs the compilation passes by itself."""
     folder = TinyModel(tmp_path / "tiny", num_key_value_heads=2, num_hidden_layers=1).folder
     alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1, rows=1))
     with closing(alone), spread(folder, "eager", rows=1, batch_tokens=16) as together:
@@ -91,7 +91,7 @@ def test_a_part_can_be_compiled(tmp_path: Path) -> None:
             assert np.abs(alone.extend([entry])[0] - together.extend([entry])[0]).max() < 1e-4
 
 
-def test_each_process_has_its_heads_alone_and_decisions_are_the_leaders(folder: Path) -> None:
+def test_each_process_holds_its_heads_and_top_logits_equal_one_process(folder: Path) -> None:
     wanted = [HeadOf(3, 0.7, 264)]
     alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1), has_heads=True)
     with closing(alone), spread(folder, has_heads=True) as together:
@@ -111,15 +111,15 @@ def test_each_process_has_its_heads_alone_and_decisions_are_the_leaders(folder: 
     ],
     ids=["after it has joined the group", "before"],
 )
-def test_a_follower_that_cannot_load_says_why(
+def test_follower_that_cannot_load_reports_the_reason(
     folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], words: str
 ) -> None:
     tell = Team.tell
 
-    def astray(team: Team, verb: str, *message: Any) -> None:
+    def misdirected(team: Team, verb: str, *message: Any) -> None:
         tell(team, verb, *(replace(each, **changes) if isinstance(each, LoadOptions) else each for each in message))
 
-    monkeypatch.setattr(Team, "tell", astray)
+    monkeypatch.setattr(Team, "tell", misdirected)
     began = time.monotonic()
     with pytest.raises(ModelLoadError, match=words):
         load("torch", replace(OPTIONS, model=folder))
@@ -127,20 +127,20 @@ def test_a_follower_that_cannot_load_says_why(
     assert not torch.distributed.is_initialized()
 
 
-def test_closing_leaves_no_process_behind(folder: Path) -> None:
-    """Here after attempts that failed: they leave nothing behind either that a later one would trip over."""
+def test_close_leaves_no_process_behind(folder: Path) -> None:
+    """Runs after failed attempts, which must not have left anything that would break a later one."""
     with spread(folder) as backend:
         processes = backend._team.processes
         assert len(processes) == 1 and all(map(is_running, processes))
         with pytest.raises(ModelLoadError, match="this process is in a process group already"):
             load("torch", replace(OPTIONS, model=folder))
-        assert all(map(is_running, processes)), "the one that is there is none the worse for it"
+        assert all(map(is_running, processes)), "the loaded model is not affected"
         backend.extend([Entry(0, 0, TEXT[:3], 0)])
     assert not any(map(is_running, processes))
     backend.close()
 
 
-def test_a_follower_that_dies_is_an_engine_failure_at_once(folder: Path) -> None:
+def test_killed_follower_raises_engine_lost_at_once(folder: Path) -> None:
     with spread(folder) as backend:
         backend.extend([Entry(0, 0, TEXT[:3], 0), Entry(1, 0, TEXT[:3], 0)])
         os.kill(backend._team.processes[0], signal.SIGKILL)
@@ -149,21 +149,21 @@ def test_a_follower_that_dies_is_an_engine_failure_at_once(folder: Path) -> None
             with pytest.raises(EngineLost, match=r"process 2 of 2 is gone: it ended with signal 9: .* restart"):
                 backend.extend([Entry(0, 0, TEXT[:3], 0)])
         assert backend.length(0) == 0
-        backend.copy(1, 0, 2)  # of no use, and no error: nothing will be computed with it
+        backend.copy(1, 0, 2)  # no error, although no pass will use the copy
     assert time.monotonic() - began < 5
 
 
-def test_a_follower_that_hangs_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_follower_is_killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backends.torch.workers.PASS_AT_MOST", 0.5)
-    monkeypatch.setattr("backends.torch.workers._LOOK", 0.1)
+    monkeypatch.setattr("backends.torch.workers._CHECK_EVERY", 0.1)
     with spread(folder) as backend:
         os.kill(backend._team.processes[0], signal.SIGSTOP)
         with pytest.raises(EngineLost, match="a forward pass did not end within 0 s"):
             backend.extend([Entry(0, 0, TEXT[:3], 0)])
 
 
-def test_a_pass_that_fails_in_the_leader_is_the_last(folder: Path) -> None:
-    """The follower waits for a part of it that will never come."""
+def test_failing_pass_in_the_leader_loses_the_engine(folder: Path) -> None:
+    """The follower would wait forever for the leader's part of the pass."""
     with spread(folder) as backend:
         whole, backend._run = backend._run, _no_memory
         with pytest.raises(EngineLost, match=r"a forward pass failed in one of 2 processes .*out of memory"):
@@ -188,8 +188,8 @@ time.sleep(600)
 """
 
 
-def test_followers_end_with_their_leader_and_without_a_word(folder: Path) -> None:
-    """A follower has its leader's standard error: it is at its end when the last of them is gone."""
+def test_followers_end_silently_with_their_leader(folder: Path) -> None:
+    """Followers inherit the leader's standard error, which reaches its end when the last follower has ended."""
     leader = subprocess.Popen(
         [sys.executable, "-c", LEADER, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True
     )
@@ -210,12 +210,14 @@ def test_followers_end_with_their_leader_and_without_a_word(folder: Path) -> Non
         ({"device": "cuda"}, "device cuda: of this machine, transformers spreads models over devices of kind cpu"),
     ],
 )
-def test_what_cannot_be_spread_is_refused_with_the_reason(folder: Path, changes: dict[str, Any], words: str) -> None:
+def test_impossible_tensor_parallelism_is_refused_with_the_reason(
+    folder: Path, changes: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ModelLoadError, match=words):
         load("torch", replace(OPTIONS, **{"model": folder, **changes}))
 
 
-def test_models_without_a_plan_are_refused(tmp_path: Path) -> None:
+def test_models_without_a_tensor_parallel_plan_are_refused(tmp_path: Path) -> None:
     config = transformers.AutoConfig.for_model("gpt2", n_embd=32, n_layer=2, n_head=2, vocab_size=264)
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").write_text(json.dumps(tiny_tokenizer()))

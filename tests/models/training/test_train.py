@@ -1,4 +1,4 @@
-"""Training: the parts do what the papers say, and a small run goes from source text to files llama.cpp loads."""
+"""Training: the parts compute what the papers say, and a small run produces files that llama.cpp loads."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def one_thread() -> None:
 
 
 def stirred(shape: Shape) -> dict[str, Any]:
-    """Initial weights with the silent projections filled in, so that every layer matters."""
+    """Initial weights with the zero projections filled in, so that every layer matters."""
     generator = torch.Generator().manual_seed(3)
     weights = initial_weights(shape, seed=1)
     return {
@@ -39,7 +39,7 @@ def stirred(shape: Shape) -> dict[str, Any]:
     }
 
 
-def test_the_forward_pass_is_the_reference(reference: Any) -> None:
+def test_forward_pass_equals_the_reference(reference: Any) -> None:
     weights, ids = stirred(SMALL), [0, 7, 299, 12, 12, 150]
     with torch.no_grad():
         actual = logits(weights, SMALL, torch.tensor([ids, ids]))
@@ -49,7 +49,7 @@ def test_the_forward_pass_is_the_reference(reference: Any) -> None:
     np.testing.assert_allclose(actual[1].numpy(), expected, atol=1e-4)
 
 
-def test_the_shapes_of_the_pair_have_the_stated_sizes() -> None:
+def test_shapes_of_the_pair_have_the_stated_sizes() -> None:
     sizes = [sum(weight.numel() for weight in initial_weights(shape, 0).values()) for shape in (TARGET, DRAFT)]
     assert sizes == [7_344_384, 918_144]
 
@@ -65,7 +65,7 @@ def test_orthogonalised_singular_values_are_near_one(size: tuple[int, int]) -> N
     assert before.shape == after.shape
 
 
-def test_muon_moves_by_its_rate_whatever_the_gradient() -> None:
+def test_muon_step_size_depends_on_the_rate_only() -> None:
     steps = []
     for scale in (1e-3, 1e3):
         matrix = torch.zeros(16, 16, requires_grad=True)
@@ -78,7 +78,7 @@ def test_muon_moves_by_its_rate_whatever_the_gradient() -> None:
     assert 0.05 < float(torch.linalg.matrix_norm(steps[0], 2)) < 0.13
 
 
-def test_muon_decays_weights_and_skips_what_has_no_gradient() -> None:
+def test_muon_decays_weights_and_skips_those_without_gradient() -> None:
     used, unused = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4, requires_grad=True)
     used.grad = torch.zeros(4, 4)
     muon = Muon([used, unused], weight_decay=0.5)
@@ -88,7 +88,7 @@ def test_muon_decays_weights_and_skips_what_has_no_gradient() -> None:
     torch.testing.assert_close(unused.detach(), torch.ones(4, 4))
 
 
-def test_the_schedule_warms_up_holds_and_decays() -> None:
+def test_schedule_warms_up_holds_and_decays() -> None:
     rates = [schedule(step, 1000) for step in range(1000)]
     assert rates[0] == pytest.approx(1 / 50)
     assert rates[49:400] == [1.0] * 351
@@ -98,7 +98,7 @@ def test_the_schedule_warms_up_holds_and_decays() -> None:
 
 
 def recorder(losses: list[float]) -> Callable[[int, float], None]:
-    """A report for ``fit`` that keeps the losses."""
+    """A report function for ``fit`` that keeps the losses."""
     return lambda done, loss: losses.append(loss)
 
 
@@ -137,7 +137,7 @@ def test_held_out_loss_counts_every_token_but_the_first_once() -> None:
         assert held_out_loss(weights, SMALL, tokens, length) == pytest.approx(np.log(300))
 
 
-def test_saved_weights_come_back_as_they_are_in_the_file(tmp_path: Path) -> None:
+def test_saved_weights_are_loaded_as_in_the_file(tmp_path: Path) -> None:
     weights = stirred(SMALL)
     save(tmp_path / "model", weights, SMALL)
     again = load(tmp_path / "model", SMALL)
@@ -147,13 +147,13 @@ def test_saved_weights_come_back_as_they_are_in_the_file(tmp_path: Path) -> None
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_weights_of_other_sizes_are_not_taken_for_a_finished_stage(tmp_path: Path) -> None:
+def test_load_refuses_weights_of_other_sizes(tmp_path: Path) -> None:
     save(tmp_path / "model", stirred(SMALL), SMALL)
     with pytest.raises(ExportError, match="holds a model of other sizes: name another folder with --out"):
         load(tmp_path / "model", SMOKE.target)
 
 
-def test_the_tokenizer_gives_back_any_text() -> None:
+def test_tokenizer_round_trips_any_text() -> None:
     tokenizer = train_tokenizer(["def f(self):\n    return self.x\n"] * 20, 290)
     assert tokenizer.get_vocab_size() <= 290
     assert [tokenizer.id_to_token(index) for index in (0, 1)] == ["<|begin_of_text|>", "<|end_of_text|>"]
@@ -161,20 +161,20 @@ def test_the_tokenizer_gives_back_any_text() -> None:
         assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
 
-def test_a_pair_is_made_exported_and_not_made_twice(tmp_path: Path, engine: Any) -> None:
+def test_pair_is_made_exported_and_not_made_again(tmp_path: Path, engine: Any) -> None:
     texts = [path.read_text(encoding="utf-8") for path in sorted(SOURCE.glob("*.py"))]
-    said: list[str] = []
-    make_pair(SMOKE, Corpus(texts[1:], texts[:1]), tmp_path, said.append, clock=lambda: 0.0)
+    lines: list[str] = []
+    make_pair(SMOKE, Corpus(texts[1:], texts[:1]), tmp_path, lines.append, clock=lambda: 0.0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["draft", "draft-plain", "target", "tokenizer.json"]
-    assert "target: 86,336 parameters, 12 steps" in said
-    losses = [float(line.split()[3]) for line in said if "held-out" in line and "nats" in line]
+    assert "target: 86,336 parameters, 12 steps" in lines
+    losses = [float(line.split()[3]) for line in lines if "held-out" in line and "nats" in line]
     assert len(losses) == 3
     assert all(loss < np.log(384) for loss in losses)
 
     weights = {name: (tmp_path / name / "model.safetensors").read_bytes() for name in ("target", "draft")}
-    said.clear()
-    make_pair(SMOKE, Corpus(texts[1:], texts[:1]), tmp_path, said.append)
-    assert [line for line in said if "kept" in line] == [
+    lines.clear()
+    make_pair(SMOKE, Corpus(texts[1:], texts[:1]), tmp_path, lines.append)
+    assert [line for line in lines if "kept" in line] == [
         "tokenizer.json: already there, kept",
         "target: already there, kept",
         "draft-plain: already there, kept",
@@ -191,7 +191,7 @@ def test_a_pair_is_made_exported_and_not_made_twice(tmp_path: Path, engine: Any)
     assert np.abs(model.logits(ids) - expected).max() < 0.02
 
 
-def test_the_command_line_reports_errors_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_reports_errors_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--out", str(tmp_path / "pair"), "--source", str(tmp_path), "--smoke", "--threads", "1"]) == 1
     assert capsys.readouterr().err.startswith(f"error: {tmp_path} is not a whole standard library: 0 files")
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""Training without its extra installed: the reason and the remedy, not a traceback from deep inside."""
+"""Training without its extra installed: the error names the missing package and the install command."""
 
 import importlib
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.parametrize("package", ["torch", "tokenizers"])
-def test_a_missing_package_is_named_with_the_remedy(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named_with_the_install_command(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("train", "fit", "llama", "optim", "vocabulary"):
         monkeypatch.delitem(sys.modules, f"models.training.{name}", raising=False)
     if package == "tokenizers":

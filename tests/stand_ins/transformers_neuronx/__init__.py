@@ -1,9 +1,9 @@
-"""A stand-in for transformers-neuronx 0.13 on a CPU: Llama with continuous batching, and nothing else of it.
+"""A stand-in for transformers-neuronx 0.13 on a CPU: Llama with continuous batching only.
 
-It does with tokens, slots and rows what the library's source does on its way to the device, traps included: each is
-marked TRAP where it is laid, with the function of the library that lays it. What stands in for the device is a small
-Llama in PyTorch whose keys and values lie in slots, and which sees what the library's masks let the device see. So a
-caller that places a token wrongly gets wrong logits here, too, and one that is refused there is refused here.
+It treats tokens, cells (`cache_ids`) and slots (`start_ids`) as the library's source does on the way to the device,
+traps included. A comment TRAP marks each trap, with the function of the library that has it. The device is replaced by
+a small Llama in PyTorch with the same cells and attention masks. So a caller that misplaces a token gets wrong logits
+here, too, and a call that the library refuses is refused here.
 """
 
 from tests.stand_ins.transformers_neuronx.config import ContinuousBatchingConfig, NeuronConfig

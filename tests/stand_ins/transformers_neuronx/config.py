@@ -1,10 +1,10 @@
-"""Configurations of the stand-in. These two refuse keyword arguments that they do not know, as the library's do."""
+"""Configurations of the stand-in. The first two refuse unknown keyword arguments, as the library's do."""
 
 from typing import Any
 
 
 class ContinuousBatchingConfig:
-    """How many sequences have a line in the caches (library: config.py)."""
+    """The number of sequences in the caches (library: config.py)."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.max_num_seqs: int = kwargs.pop("max_num_seqs")
@@ -12,7 +12,7 @@ class ContinuousBatchingConfig:
 
 
 class NeuronConfig:
-    """Options of the library, of which only continuous batching is stood in for (library: config.py)."""
+    """Options of the library, of which the stand-in has only continuous batching (library: config.py)."""
 
     def __init__(self, *, continuous_batching: ContinuousBatchingConfig | None = None, **kwargs: Any) -> None:
         self.continuous_batching = continuous_batching
@@ -20,11 +20,11 @@ class NeuronConfig:
 
 
 class LlamaConfig:
-    """What the library keeps of a model's config.json (library: llama/config.py)."""
+    """The entries of a model's config.json that the library reads (library: llama/config.py)."""
 
     def __init__(self, config: dict[str, Any], amp: str, tp_degree: int) -> None:
-        # TRAP: what is not named here is passed over, head_dim and biases among it; and a rope_theta that is not where
-        # it looks becomes 10,000 without a word.
+        # TRAP: entries not named here are ignored, such as head_dim and biases; a rope_theta stored elsewhere silently
+        # becomes 10,000.
         self.hidden_size: int = config["hidden_size"]
         self.num_attention_heads: int = config["num_attention_heads"]
         self.attention_head_size = self.hidden_size // self.num_attention_heads

@@ -1,4 +1,4 @@
-"""What stands in for the chip: a Llama whose keys and values lie in slots, run by programs of fixed shapes."""
+"""The replacement of the chip: a Llama with keys and values in cells, run by programs of fixed shapes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +10,12 @@ from torch import Tensor
 from models.tensor_file import read_tensors
 from tests.stand_ins.transformers_neuronx.config import LlamaConfig
 
-_HIDDEN = -30000.0  # score of what a mask hides
+_HIDDEN = -30000.0  # score of a masked cell
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Work as small as this takes many times as long on two threads, which wait for each other."""
+    """A context with one thread: work as small as this takes many times as long on two threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -25,44 +25,44 @@ def _one_thread() -> Iterator[None]:
 
 
 class Device:
-    """Weights and caches. `run` is one program; `slots` and `rows` are the caches' shape."""
+    """Weights and caches. `cells` and `slots` are the caches' shape."""
 
-    def __init__(self, config: LlamaConfig, folder: Path, slots: int, rows: int) -> None:
+    def __init__(self, config: LlamaConfig, folder: Path, cells: int, slots: int) -> None:
         dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[config.amp]
         tensors = read_tensors(folder / "model.safetensors")
         self._weights = {name: torch.from_numpy(data.copy()).to(dtype) for name, data in tensors.items()}
-        self._config, self._slots = config, slots
-        shape = (2, config.num_hidden_layers, slots, rows, config.num_key_value_heads, config.attention_head_size)
+        self._config, self._cells = config, cells
+        shape = (2, config.num_hidden_layers, cells, slots, config.num_key_value_heads, config.attention_head_size)
         self.caches = torch.zeros(shape, dtype=dtype)
 
     @_one_thread()
-    def run(self, width: int, batch: int, ids: Tensor, slots: Tensor, rows: Tensor, prompt: bool) -> Tensor:
-        """Logits (vocab, width, batch) of the program for so many tokens of so many sequences.
+    def run(self, width: int, batch: int, ids: Tensor, cells: Tensor, slots: Tensor, prompt: bool) -> Tensor:
+        """Run the program for `width` tokens of `batch` sequences. Returns logits (vocab, width, batch).
 
-        ids, slots (batch, width), rows (batch,). A prompt sees itself alone and is written from slot 0 on whatever
-        `slots` says, which only turns its positions (library: update_indices_context). Other tokens see what lies in
-        their row below the least of their slots, and those before them (library:
-        decoder_attention_mask_lhs_aligned_token_padded).
+        `ids` and `cells` are (batch, width), `slots` is (batch,). A prompt attends to itself only and is written from
+        cell 0 on, whatever `cells` says, which only sets its rotary positions (library: update_indices_context). Other
+        tokens attend to the cells of their slot below the smallest of their own, and to the tokens before them
+        (library: decoder_attention_mask_lhs_aligned_token_padded).
         """
-        for name, tensor in (("ids", ids), ("slots", slots)):
+        for name, tensor in (("ids", ids), ("cells", cells)):
             assert tensor.shape == (batch, width), f"{name} of shape {tuple(tensor.shape)} into ({batch}, {width})"
-        if not prompt and int(slots.max()) >= self._slots:  # no program is large enough (library: find_bucket_id)
+        if not prompt and int(cells.max()) >= self._cells:  # no program is large enough (library: find_bucket_id)
             raise StopIteration
-        least = slots.min(dim=1).values
-        seen = torch.arange(self._slots) < least[:, None]  # (batch, slots)
+        least = cells.min(dim=1).values
+        below = torch.arange(self._cells) < least[:, None]  # (batch, cells)
         before = torch.ones(width, width).tril().bool().expand(batch, width, width)
-        earlier = (seen & (not prompt))[:, None, :].expand(batch, width, self._slots)
+        earlier = (below & (not prompt))[:, None, :].expand(batch, width, self._cells)
         mask = torch.cat([earlier, before], dim=2)[:, None]
-        into = torch.arange(width).expand(batch, width) if prompt else slots
+        into = torch.arange(width).expand(batch, width) if prompt else cells
         x = self._weights["model.embed_tokens.weight"][ids]
         for layer in range(self._config.num_hidden_layers):
-            x = x + self._attention(f"model.layers.{layer}", layer, x, slots, into, rows, mask)
+            x = x + self._attention(f"model.layers.{layer}", layer, x, cells, into, slots, mask)
             x = x + self._feed_forward(f"model.layers.{layer}", x)
         head = self._weights.get("lm_head.weight", self._weights["model.embed_tokens.weight"])
         return (self._norm(x, "model.norm.weight") @ head.T).permute(2, 1, 0)
 
     def _attention(
-        self, name: str, layer: int, x: Tensor, slots: Tensor, into: Tensor, rows: Tensor, mask: Tensor
+        self, name: str, layer: int, x: Tensor, cells: Tensor, into: Tensor, slots: Tensor, mask: Tensor
     ) -> Tensor:
         batch, width, _ = x.shape
         size = self._config.attention_head_size
@@ -72,15 +72,15 @@ class Device:
             (normed @ self._weights[f"{name}.self_attn.{part}_proj.weight"].T).reshape(batch, width, -1, size)
             for part in "qkv"
         )
-        query, key = self._turned(query, slots), self._turned(key, slots)
-        held = self.caches[:, layer][:, :, rows].transpose(1, 2)  # (2, batch, slots, heads, size)
+        query, key = self._rotated(query, cells), self._rotated(key, cells)
+        held = self.caches[:, layer][:, :, slots].transpose(1, 2)  # (2, batch, cells, heads, size)
         keys, values = torch.cat([held[0], key], dim=1), torch.cat([held[1], value], dim=1)
         keys, values = (each.repeat_interleave(groups, dim=2).transpose(1, 2) for each in (keys, values))
         scores = query.transpose(1, 2) @ keys.transpose(2, 3) / size**0.5
         shares = scores.masked_fill(~mask, _HIDDEN).float().softmax(dim=-1).to(values.dtype)
-        for number, row in enumerate(rows.tolist()):  # of several tokens for one slot, any may stay
-            self.caches[0, layer, into[number], row] = key[number]
-            self.caches[1, layer, into[number], row] = value[number]
+        for number, slot in enumerate(slots.tolist()):  # of several tokens for one cell, any may remain
+            self.caches[0, layer, into[number], slot] = key[number]
+            self.caches[1, layer, into[number], slot] = value[number]
         joined = (shares @ values).transpose(1, 2).reshape(batch, width, -1)
         return joined @ self._weights[f"{name}.self_attn.o_proj.weight"].T
 
@@ -94,11 +94,11 @@ class Device:
         scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self._config.rms_norm_eps)
         return (wide * scale).to(x.dtype) * self._weights[name]
 
-    def _turned(self, x: Tensor, slots: Tensor) -> Tensor:
-        """Rotary positions: those of the slots."""
+    def _rotated(self, x: Tensor, cells: Tensor) -> Tensor:
+        """`x` with rotary positions, which are the cells."""
         half = self._config.attention_head_size // 2
         speeds = self._config.rope_theta ** (-torch.arange(half) / half)
-        angles = (slots[..., None].float() * speeds)[:, :, None, :]
+        angles = (cells[..., None].float() * speeds)[:, :, None, :]
         first, second = x[..., :half], x[..., half:]
         cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)

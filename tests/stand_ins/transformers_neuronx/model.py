@@ -1,4 +1,4 @@
-"""The library's way from a caller's tokens to the device, for Llama with continuous batching."""
+"""The library's path from a caller's tokens to the device, for Llama with continuous batching."""
 
 import json
 from bisect import bisect_left
@@ -14,26 +14,26 @@ from tests.stand_ins.transformers_neuronx.device import Device
 
 
 def find(buckets: Sequence[int], size: int) -> int:
-    """The least bucket that holds `size`, else the last (library: bucket.find).
+    """The smallest bucket that holds `size`, else the last one (library: bucket.find).
 
-    TRAP: it bisects, so with buckets that are not in ascending order it finds some other one.
+    TRAP: it bisects, so for buckets not in ascending order it finds a wrong one.
     """
     return buckets[bisect_left(buckets, size, 0, len(buckets) - 1)]
 
 
 class LlamaForSampling:
-    """See the package. Only what continuous batching without its further options reaches (library: llama/model.py)."""
+    """See the package. Has only what continuous batching without further options uses (library: llama/model.py)."""
 
     @classmethod
     def from_pretrained(cls, path: str, **kwargs: Any) -> "LlamaForSampling":
-        slots, prompts = kwargs.get("n_positions", 2048), kwargs.get("context_length_estimate")
+        cells, prompts = kwargs.get("n_positions", 2048), kwargs.get("context_length_estimate")
         widest = max(prompts) if isinstance(prompts, list) else prompts
-        most = max(slots) if isinstance(slots, list) else slots
+        most = max(cells) if isinstance(cells, list) else cells
         assert widest is None or most >= widest, f"Max context_length_estimate {widest} cannot be more than {most}"
         batching = kwargs["neuron_config"].continuous_batching
-        # TRAP (PretrainedModel.from_pretrained): batch_size must be given, too, though max_num_seqs says it already.
-        rows, expected = batching.max_num_seqs, kwargs.get("batch_size")
-        assert rows == expected, f"invalid batch_size_for_shared_caches ({rows}), {expected} is expected"
+        # TRAP (PretrainedModel.from_pretrained): batch_size must be given, too, although it repeats max_num_seqs.
+        slots, expected = batching.max_num_seqs, kwargs.get("batch_size")
+        assert slots == expected, f"invalid batch_size_for_shared_caches ({slots}), {expected} is expected"
         folder = Path(path)
         if not (folder / "model.safetensors").is_file():
             raise FileNotFoundError(f"Can not find model.safetensors or pytorch_model.bin in {path}")
@@ -50,11 +50,11 @@ class LlamaForSampling:
         tp_degree: int = 2,
         context_length_estimate: int | list[int] | None = None,
         neuron_config: NeuronConfig | None = None,
-        **_kwargs: Any,  # TRAP: a name that is misspelt is passed over
+        **_kwargs: Any,  # TRAP: a misspelt name is ignored
     ) -> None:
-        assert neuron_config is not None and neuron_config.continuous_batching is not None, "not stood in for"
+        assert neuron_config is not None and neuron_config.continuous_batching is not None, "not in the stand-in"
         self.config = LlamaConfig(config, amp, tp_degree)
-        self._folder, self._rows = folder, neuron_config.continuous_batching.max_num_seqs
+        self._folder, self._slots = folder, neuron_config.continuous_batching.max_num_seqs
         self.batch_sizes = [batch_size]
         self.token_buckets = sorted(n_positions) if isinstance(n_positions, list) else _doubling(n_positions)
         if context_length_estimate is None:
@@ -68,108 +68,108 @@ class LlamaForSampling:
     def enable_speculative_decoder(
         self, speculation_length: int | list[int], batch_sizes: int | list[int] | None = None
     ) -> None:
-        """To be called before `to_neuron` (library: NeuronModelBase.enable_speculative_decoder)."""
+        """Must be called before `to_neuron` (library: NeuronModelBase.enable_speculative_decoder)."""
         lengths = [speculation_length] if isinstance(speculation_length, int) else speculation_length
-        # TRAP: without batch_sizes, programs are made for batches of all rows alone.
+        # TRAP: without batch_sizes, programs are made only for batches of all slots.
         batches = self.batch_sizes if batch_sizes is None else batch_sizes
         for length in lengths:
             for batch in [batches] if isinstance(batches, int) else batches:
                 self.decoder_lm_head_for_speculation[length, batch] = object()
 
     def to_neuron(self) -> None:
-        """Build every program (library: base.py, and fused_kv_update_cache for what it refuses)."""
+        """Build every program (library: base.py, and fused_kv_update_cache for the refusals)."""
         for length, _ in self.decoder_lm_head_for_speculation:
             if not 1 < length < self.token_buckets[0]:
                 raise NotImplementedError(f"Updating 2D cache_ids is not implemented for n_active_tokens={length}")
-        self.device = Device(self.config, self._folder, self.token_buckets[-1], self._rows)
+        self.device = Device(self.config, self._folder, self.token_buckets[-1], self._slots)
 
     def forward(self, input_ids: Tensor, cache_ids: Tensor, start_ids: Tensor, **_kwargs: Any) -> Tensor:
-        """A prompt, or one token of every row; (sequences, vocab) of what follows the last."""
-        ids, slots, rows, last = self._prepared(input_ids, cache_ids, start_ids)
+        """Run a prompt, or one token of every slot. Returns the logits (sequences, vocab) of the last token."""
+        ids, cells, slots, last = self._prepared(input_ids, cache_ids, start_ids)
         device, width = self._built(), ids.shape[1]
         if width > 1:
             bucket = find(self.context_buckets, width)
-            if width < bucket:  # so that a text cannot be gone on with by `forward` (library: NeuronModelBase.context)
+            if width < bucket:  # so `forward` cannot continue a text (library: NeuronModelBase.context)
                 raise ValueError(f"context_length ({width}) shouldn't be smaller than estimate ({bucket})")
-            logits = device.run(bucket, 1, ids, slots, rows, prompt=True)[:, last]
+            logits = device.run(bucket, 1, ids, cells, slots, prompt=True)[:, last]
             return logits[: self.config.vocab_size, -1, :].T.float()
-        every = device.run(1, self._rows, ids, slots, rows, prompt=False)[:, -1, :].T.float()
+        every = device.run(1, self._slots, ids, cells, slots, prompt=False)[:, -1, :].T.float()
         return every[start_ids.flatten().long()]
 
     def speculative_forward(
         self, input_ids: Tensor, cache_ids: Tensor, start_ids: Tensor, speculation_length: Any = None
     ) -> Tensor:
-        """Several tokens of each sequence; (length, vocab, sequences), of pads, too."""
-        ids, slots, rows, _ = self._prepared(input_ids, cache_ids, start_ids)
+        """Run several tokens of each sequence. Returns logits (length, vocab, sequences), padding included."""
+        ids, cells, slots, _ = self._prepared(input_ids, cache_ids, start_ids)
         batch, given = input_ids.shape
-        if speculation_length is None:  # TRAP: the default goes through the program for single tokens, and ends so
+        if speculation_length is None:  # TRAP: the default uses the program for single tokens, and fails
             raise TypeError("bad operand type for unary -: 'NoneType'")
-        # TRAP: the programs are kept by pairs, so a number is never among them, and the width of the ids decides.
+        # TRAP: the keys of the programs are pairs, so a number never matches, and the width of the ids decides.
         if speculation_length not in self.decoder_lm_head_for_speculation:
             speculation_length = find([length for length, _ in self.decoder_lm_head_for_speculation], given)
         self.decoder_lm_head_for_speculation[speculation_length, batch]
-        # The program cuts off what is too wide for it, and refuses what is too narrow (library: decoder.forward).
-        ids, slots = ids[:, :speculation_length], slots[:, :speculation_length]
-        logits = self._built().run(speculation_length, batch, ids, slots, rows, prompt=False).float()
+        # The program cuts off tokens beyond its width, and refuses fewer tokens (library: decoder.forward).
+        ids, cells = ids[:, :speculation_length], cells[:, :speculation_length]
+        logits = self._built().run(speculation_length, batch, ids, cells, slots, prompt=False).float()
         return logits[: self.config.vocab_size, -speculation_length:, :].transpose(0, 1)
 
     def _built(self) -> Device:
         assert self.device is not None, "to_neuron has not been called"
         return self.device
 
-    def _prepared(self, ids: Tensor, slots: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """ids, slots, rows, last (library: NeuronModelBase._preprocess)."""
+    def _prepared(self, ids: Tensor, cells: Tensor, slots: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Padded ids and cells, slots, and the last cell of each (library: NeuronModelBase._preprocess)."""
         width = ids.shape[1]
-        speculative = int(slots.flatten()[0]) > 0  # TRAP: a first slot of 0 means a prompt, whatever was called
+        speculative = int(cells.flatten()[0]) > 0  # TRAP: a first cell of 0 means a prompt, whatever was called
         if width == 1:
-            return *self._of_all_rows(ids, slots, rows), torch.zeros(1, dtype=torch.int32)
-        slots = self._of_speculation(ids, slots) if speculative else self._of_prompt(ids, slots)
+            return *self._of_all_slots(ids, cells, slots), torch.zeros(1, dtype=torch.int32)
+        cells = self._of_speculation(ids, cells) if speculative else self._of_prompt(ids, cells)
         bucket = find(self._lengths() if speculative else self.context_buckets, width)
-        last = slots.max(dim=1).values
+        last = cells.max(dim=1).values
         if width < bucket:
             ids = torch.nn.functional.pad(ids, (0, bucket - width))
             if not speculative:
-                slots = torch.arange(bucket).expand(ids.shape[0], bucket)
-        return ids, slots, rows, last
+                cells = torch.arange(bucket).expand(ids.shape[0], bucket)
+        return ids, cells, slots, last
 
     def _lengths(self) -> list[int]:
-        # TRAP: of a set, so in the order in which Python keeps it, which is not the ascending one that `find` needs.
+        # TRAP: a set, whose order in Python need not be the ascending one that `find` needs.
         return list({length for length, _ in self.decoder_lm_head_for_speculation})
 
-    def _of_prompt(self, ids: Tensor, slots: Tensor) -> Tensor:
+    def _of_prompt(self, ids: Tensor, cells: Tensor) -> Tensor:
         sequences, width = ids.shape
         bucket = find(self.context_buckets, width)
-        assert sequences == slots.shape[0], f"invalid n_active_seqs ({sequences} vs {slots.shape[0]})"
+        assert sequences == cells.shape[0], f"invalid n_active_seqs ({sequences} vs {cells.shape[0]})"
         assert width <= bucket, f"invalid input prompt length ({width} <= {bucket})"
-        filled = torch.zeros(sequences, bucket, dtype=slots.dtype)
-        filled[:, :width] = slots
+        filled = torch.zeros(sequences, bucket, dtype=cells.dtype)
+        filled[:, :width] = cells
         return filled
 
-    def _of_speculation(self, ids: Tensor, slots: Tensor) -> Tensor:
+    def _of_speculation(self, ids: Tensor, cells: Tensor) -> Tensor:
         sequences, width = ids.shape
         widest = find(self.context_buckets, width)
         assert width <= widest, f"invalid input prompt length ({width} <= {widest})"
         length = find(self._lengths(), width)
         batches = [batch for _, batch in self.decoder_lm_head_for_speculation]
         assert sequences in batches, f"invalid batch size for speculative forward ({sequences} not in {batches})"
-        slots = slots.unsqueeze(0) if slots.ndim == 1 else slots
-        assert slots.shape[0] == sequences, f"invalid n_active_seqs ({sequences} vs {slots.shape[0]})"
-        # TRAP: pads go to the last slot of the widest prompt. Is that less than the cache, it is a slot like others.
-        filled = torch.full((sequences, length), max(self.context_buckets) - 1, dtype=slots.dtype)
-        filled[:, :width] = slots
+        cells = cells.unsqueeze(0) if cells.ndim == 1 else cells
+        assert cells.shape[0] == sequences, f"invalid n_active_seqs ({sequences} vs {cells.shape[0]})"
+        # TRAP: padding goes to the last cell of the widest prompt. In a larger cache, that cell may hold a valid token.
+        filled = torch.full((sequences, length), max(self.context_buckets) - 1, dtype=cells.dtype)
+        filled[:, :width] = cells
         return filled
 
-    def _of_all_rows(self, ids: Tensor, slots: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        # TRAP: a single token is run for every row at once, and in all others token 0 goes into slot 0.
-        every_id, every_slot = (torch.zeros(self._rows, 1, dtype=ids.dtype) for _ in range(2))
-        index = rows.flatten().unsqueeze(-1).long()
+    def _of_all_slots(self, ids: Tensor, cells: Tensor, slots: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        # TRAP: a single token is run for all slots at once: in all other slots, token 0 is written to cell 0.
+        every_id, every_cell = (torch.zeros(self._slots, 1, dtype=ids.dtype) for _ in range(2))
+        index = slots.flatten().unsqueeze(-1).long()
         every_id.scatter_(0, index, ids)
-        every_slot.scatter_(0, index, slots)
-        return every_id, every_slot, torch.arange(self._rows)
+        every_cell.scatter_(0, index, cells)
+        return every_id, every_cell, torch.arange(self._slots)
 
 
 def _doubling(most: int) -> list[int]:
-    """Buckets of the library where it is given a number: 128, 256, … and the number."""
+    """The library's buckets for a number: 128, 256, … up to the number itself."""
     buckets = []
     bucket = 128
     while bucket < most:

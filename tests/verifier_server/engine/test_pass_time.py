@@ -33,7 +33,7 @@ def test_all_widths_are_tried_and_the_slot_is_released() -> None:
     curve = pass_cost(slow, lambda: slow.now)
     assert curve == pytest.approx([20 + 3 * width for width in range(1, WIDEST + 1)])
     assert slow.now < 2.5
-    with pytest.raises(Exception, match="row 0"):  # the slot is empty
+    with pytest.raises(Exception, match="slot 0"):  # the slot is empty
         slow.extend([Entry(0, 1, [1], 0)])
 
 

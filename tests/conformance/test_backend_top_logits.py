@@ -1,4 +1,4 @@
-"""What an engine tells of rows of logits that it keeps to itself is what stands in them."""
+"""The top logits of an engine equal those of its whole rows of logits."""
 
 from collections.abc import Sequence
 
@@ -20,24 +20,24 @@ SAMPLINGS = [
 
 
 def batch_of(subject: Subject) -> list[Entry]:
-    """Two rows in the middle of their texts, and one that gives no logits."""
+    """Two slots in the middle of their texts, and one without logits."""
     ids = subject.ids
-    for row in (0, 2):
-        subject.feed(row, 0, ids[row : row + 20])
+    for slot in (0, 2):
+        subject.feed(slot, 0, ids[slot : slot + 20])
     return [Entry(2, 20, ids[22:27], 1), Entry(0, 18, ids[18:19], 0), Entry(1, 0, ids[:30], 30)]
 
 
 @pytest.mark.parametrize("below", [None, 200])
-def test_rows_are_told_as_they_are(subject: Subject, below: int | None) -> None:
+def test_top_logits_equal_those_of_whole_rows(subject: Subject, below: int | None) -> None:
     backend, batch = subject.backend, batch_of(subject)
     limit = below or backend.vocabulary.size
     size = min(64, limit)
     one = HeadOf(1, 1.0, limit)
-    told = [list(rows) for rows in backend.heads(batch, [HeadOf(size, 0.8, limit), one, one])]
-    assert [backend.length(row) for row in range(3)] == [19, 30, 25]
+    top = [list(rows) for rows in backend.heads(batch, [HeadOf(size, 0.8, limit), one, one])]
+    assert [backend.length(slot) for slot in range(3)] == [19, 30, 25]
     whole = [rows[:, :limit].copy() for rows in backend.extend(batch)]
-    assert [len(rows) for rows in told] == [len(rows) for rows in whole] == [4, 1, 0]
-    for row, exact in zip(told[0] + told[1], np.concatenate(whole[:2]), strict=True):
+    assert [len(rows) for rows in top] == [len(rows) for rows in whole] == [4, 1, 0]
+    for row, exact in zip(top[0] + top[1], np.concatenate(whole[:2]), strict=True):
         if not isinstance(row, TopLogits):
             assert not backend.has_heads and subject.same(row, exact)
             continue
@@ -50,11 +50,11 @@ def test_rows_are_told_as_they_are(subject: Subject, below: int | None) -> None:
         assert rest.max(initial=-np.inf) <= row.logits[-1] + subject.tolerance
         fetched = row.whole()
         assert fetched.shape == (limit,)
-        assert np.array_equal(fetched[row.ids], row.logits), "to the bit: what is decided does not depend on the way"
+        assert np.array_equal(fetched[row.ids], row.logits), "equal bits, so that choices do not depend on the way"
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-def test_decisions_on_heads_are_those_on_the_rows(subject: Subject, sampling: Sampling) -> None:
+def test_choices_from_top_logits_equal_those_from_whole_rows(subject: Subject, sampling: Sampling) -> None:
     backend = subject.backend
     wanted = head_for(sampling, backend.vocabulary.size, choices=8)
     rows = backend.heads([Entry(0, 0, subject.ids[:40], 0)], [wanted])[0]
@@ -71,9 +71,9 @@ def _wrong(size: int) -> list[Sequence[HeadOf]]:
     return [[], [good, good], [HeadOf(0, 1.0, size)], [HeadOf(3, 1.0, 2)], [HeadOf(1, 1.0, size + 1)]]
 
 
-def test_heads_that_cannot_be_are_refused_and_change_nothing(subject: Subject) -> None:
+def test_bad_top_logits_requests_are_refused_and_change_nothing(subject: Subject) -> None:
     subject.feed(0, 0, subject.ids[:5])
     for wanted in _wrong(subject.backend.vocabulary.size):
-        with pytest.raises(BadEntry, match="heads of 1 to"):
+        with pytest.raises(BadEntry, match="1 <= size <= below"):
             subject.backend.heads([Entry(0, 5, subject.ids[5:6], 0)], wanted)
     assert subject.backend.length(0) == 5

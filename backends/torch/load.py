@@ -1,0 +1,22 @@
+"""Load a model on PyTorch: on one device, or with its parts on several."""
+
+from backends.base import LoadOptions, ModelLoadError, Progress
+from backends.neuron.install import REQUIREMENTS, import_neuron
+from backends.torch.backend import NEURON, TorchBackend
+from backends.torch.loading import Reader, find_device, load_model
+
+
+def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader = load_model) -> TorchBackend:
+    """Load a model folder or a GGUF file; `read` as for `TorchBackend`. Raises ModelLoadError."""
+    kind = find_device(None).type if options.device is None else options.device.partition(":")[0]
+    compiler = "inductor" if options.compile else None
+    if kind == NEURON:  # there, models are always compiled
+        import_neuron("torch_neuronx", REQUIREMENTS)  # this import adds the device to PyTorch
+        compiler = NEURON
+    if options.tensor_parallel > 1:
+        if read is not load_model:
+            raise ModelLoadError("tensor_parallel: a model that is no file cannot be spread over devices: leave it out")
+        from backends.torch.tensor_parallel import LeadingPart  # one device does without torch.distributed
+
+        return LeadingPart(options, progress, compiler=compiler)
+    return TorchBackend(options, progress, compiler=compiler, read=read)
