@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.children import child, output
-from benchmarks.serving import NotUp, serve
+from benchmarks.harness.children import child, output
+from benchmarks.harness.serving import NotUp, serve
 from tests.paths import ROOT
 
 UP = """
@@ -96,7 +96,7 @@ def test_the_users_own_settings_for_a_verifier_are_left_out(tmp_path: Path, monk
 @pytest.mark.parametrize("busy", ["while True: pass", "import signal; signal.pause()"])
 def test_a_child_ends_with_its_parent(number: signal.Signals, busy: str) -> None:
     parent = f"""
-from benchmarks.children import child
+from benchmarks.harness.children import child
 with child("-c", {busy!r}) as process:
     print(process.pid, flush=True)
     process.wait()
@@ -115,7 +115,7 @@ with child("-c", {busy!r}) as process:
 def test_what_counts_how_much_the_machine_stands_still_ends_with_its_parent() -> None:
     parent = """
 import multiprocessing, sys
-from benchmarks.quiet import watch
+from benchmarks.harness.quiet import watch
 if __name__ == "__main__":
     with watch():
         print(multiprocessing.active_children()[0].pid, flush=True)
@@ -131,7 +131,7 @@ if __name__ == "__main__":
 
 
 def test_a_child_that_will_not_end_is_made_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.children._PATIENCE", 0.2)
+    monkeypatch.setattr("benchmarks.harness.children._PATIENCE", 0.2)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
     with child("-c", deaf, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == "deaf\n"
