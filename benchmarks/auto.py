@@ -1,15 +1,12 @@
-"""What mode `auto` costs beside the best mode of the same run: texts of 128 tokens, over three links.
+"""What mode `auto` costs beside the best mode of the same run, over three links.
 
-Method. A verifier process serves the target; between it and the drafter lies the relay with one of `--rtt-ms`. Each of
-`--texts` prompts (source that no model here was trained on; one seed a prompt) is written in every way, in another order
-for each: the target alone, fused, remote, `auto` cold (a new pair that remembers nothing) and `auto` warm (a new pair
-that remembers one earlier text in `auto` over this link, and what the warm texts before this one have added). A rate is
-all tokens behind each text's first over the seconds from first to last: the prompt is left out, what `auto` spends on
-changing modes is in. `auto` is compared with the mode of the greatest rate. The middle half is over texts: each text's
-rate over that of the same text in the best mode. Engines are paced (`simulation.paced`): the target and the draft models
-on both ends take `--step-ms` and `--draft-ms` a step, whatever else this machine does. With `--real` they compute: a
-target padded until a step takes `--step-ms`, and draft models as they are, one thread each. With `--dilate N` all times
-of paced engines and the link are N times as long, so that what else the machine does counts for an Nth.
+Method. A verifier process and a relay with one of `--rtt-ms`. Each of `--texts` held-out prompts (one seed each) is
+written in every way, in another order for each: the target alone, fused, remote, `auto` cold (a new pair that remembers
+nothing) and `auto` warm (a new pair that remembers one earlier text in `auto` over this link, and the warm texts
+before). Rates leave the prompt out; what `auto` spends on changing modes is in. `auto` is compared with the mode of the
+greatest rate; the middle half is over texts. Engines are paced (`simulation.paced`): target and draft models take
+`--step-ms` and `--draft-ms` a step. With `--real` they compute, one thread each: a target padded to `--step-ms`, draft
+models as they are.
 
     python -m benchmarks.auto [--rtt-ms 0.4 20 60] [--texts 6] [--here twin] [--there twin]
     python -m benchmarks.auto --real --step-ms 40
@@ -54,8 +51,6 @@ FLAGS = {
     "here": {"choices": DRAFTERS, "default": "twin", "help": "drafts on the drafter's side"},
     "there": {"choices": DRAFTERS, "default": "twin", "help": "drafts on the verifier's side"},
     "real": {"default": False, "help": "compute instead of pacing"},
-    "dilate": {"default": 1.0, "metavar": "N", "help": "paced: make all times N times as long"},
-    "explain": {"default": False, "help": "print each text's stretches, and why"},
 }
 
 
@@ -81,14 +76,13 @@ class Loaded:
 def main() -> None:
     options = options_of(__doc__, FLAGS)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    options.step_ms, options.draft_ms = options.dilate * options.step_ms, options.dilate * options.draft_ms
     report = Report("auto", options, f"auto_{'real' if options.real else 'paced'}_{options.here}_{options.there}")
     backend = load_drafter(DRAFTERS[options.here])
     if not options.real:
         backend = Paced(backend, Cost(options.draft_ms, _WIDER_DRAFT * options.draft_ms, 0.0))
     with closing(backend), _server(options) as server:
         for rtt in options.rtt_ms:
-            with relay(server.url, options.dilate * rtt) as url, TemporaryDirectory() as folder:
+            with relay(server.url, rtt) as url, TemporaryDirectory() as folder:
                 tell(report, rtt, _write_all(url, Loaded(backend), Path(folder), options), options)
     report.save()
 
@@ -138,11 +132,6 @@ def tell(report: Report, rtt: float, written: dict[str, list[Written]], options:
         shares = [one.rate / other.rate for one, other in zip(written[name], written[best], strict=True)]
         middle = f"{quantile(shares, 0.25):.2f} to {quantile(shares, 0.75):.2f}"
         report.line(f"  {name:<12}{each:9.1f}{each / rates[Mode.TARGET]:10.2f}{each / rates[best]:13.3f}  {middle:>12}")
-    if options.explain:
-        for name in (COLD, WARM):
-            for one in written[name]:
-                turns = ", ".join(f"{turn.mode} {turn.tokens}" for turn in one.stats.turns)
-                report.line(f"    {name}: {one.rate:.1f} ({turns}) {one.stats.why}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
 """Tokens per second of texts that the server writes: by the target alone, and in mode fused (server-side drafting).
 
-Method. The target is the one that ships, padded until a step takes `--step-ms` here on one thread (or `--target`);
-beside it, on a thread of its own, each of the two draft models that ship. A verifier process serves both over loopback
-HTTP. Prompts are four lines of source that no model here was trained on; one seed a prompt. A measurement writes
-`--texts` texts by one client or four at once, each of which asks `/generate` for the next text when its last has come, as
-JSON; it counts all tokens over all the time, prompts included. Modes take turns, and which comes first changes from
-repeat to repeat: a slow moment of the machine falls on both. Printed are the median over `--repeats` and, in brackets,
-the smallest and the largest; multiples are those of the medians.
+Method. A verifier process serves the target padded until a step takes `--step-ms` here (or `--target`), and beside it
+each of the two draft models that ship, one thread each. `--texts` held-out prompts (one seed each) are written by one
+client, or by four at once, each asking `/generate` for the next text when its last has come; all tokens over all the
+time, prompts included. Modes take turns, in another order from repeat to repeat. Printed: median (smallest … largest)
+over `--repeats`.
 
     python -m benchmarks.fused [--tokens 128] [--texts 4] [--repeats 3]
 """

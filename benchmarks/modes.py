@@ -1,12 +1,10 @@
 """Whether `drafter compare` finds the fastest mode over a short and a long link, and whether mode `auto` takes it.
 
 Method. A verifier process serves `--target` (the one that ships, or one padded until a step takes `--step-ms` here) and
-beside it the draft model of mode fused; each end has one thread. Between it and the drafter lies the relay with one of
-`--rtt-ms`. Through it `drafter compare` runs as a user would run it, on the cases that ship. What is right is found out
-apart from it: `--checks` longer texts behind prompts that no model here was trained on are written in each mode by turns,
-with other seeds than those compared. Right is the mode that wrote them in the least time altogether; modes whose time is
-within `--alike` of it are alike, and then either is right. At last one text in mode `auto` has the first link and, from
-its middle on, the second. Rates are tokens per second over whole texts, prompts included.
+the draft model of mode fused, one thread at each end, behind a relay with one of `--rtt-ms`. `drafter compare` runs as
+a user would run it. Apart from it, `--checks` held-out texts with other seeds are written in each mode by turns: right
+is the mode that took the least time, or one within `--alike` of it. At last one text in mode `auto` has the first link
+and, from its middle on, the second. Rates count prompts.
 
     python -m benchmarks.modes [--target default|padded] [--rtt-ms 0.2 50] [--runs 3]
 """

@@ -4,8 +4,7 @@ virtual   the real scheduler in virtual time (`simulation.neighbour`), by target
           further token, and one whose further tokens are dear (a third of a pass each)
 real      the real server with the model that ships, or one padded until a step takes `--step-ms`; one thread each.
           The drafter is `Pair` with the small draft model (*drafter*) or without (*target*). Beside it a process
-          of its own sends requests over HTTP, as fast as it can. Each of `--texts` prompts is written beside both
-          kinds, in turns; the ratio is of all tokens over all seconds.
+          sends requests as fast as it can. Each of `--texts` prompts is written beside both kinds, in turns.
 
 python -m benchmarks.neighbour [--forms virtual real] [--target default|padded] [--save]
 """

@@ -1,25 +1,20 @@
 """Both ends on this machine with real compute, against the target alone and llama-cpp-python's own speculation.
 
 Method. Nothing is paced. The target is the default one padded until a step takes `--step-ms` here on one thread. Ours
-is a verifier process, one thread, and the default of `python -m drafter_client` in this one, one thread, over loopback
-HTTP, with each of the two drafters that ship. On the same prompts in turn, so that a slow moment of the machine falls
-on all alike:
+is a verifier process and the default of `python -m drafter_client` in this one, one thread each, over loopback, with
+each of the two drafters that ship. On the same held-out prompts in turn, so that a slow moment falls on all alike:
 
     target       the same verifier alone, streamed (`/generate`)
     library      llama-cpp-python's `Llama.generate` in this process, one thread, the same target
     lookup n     the same with its own speculative decoding, prompt lookup, drafting n tokens
 
-Prompts are source that no model here was trained on. Rates are of all tokens behind each text's first over all their
-seconds; the multiples are of `target`. The library samples with its own noise, so its texts at temperatures above 0
-are others.
+The library samples with its own noise, so its texts at temperatures above 0 are others.
 
     python -m benchmarks.real_compute [--tokens 128] [--prompts 4] [--temperatures 0 0.8]
 """
 
-import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 from llama_cpp import Llama
@@ -29,8 +24,7 @@ from backends.base import Backend
 from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter, padded_target
 from benchmarks.harness.report import Report, options_of, plot
 from benchmarks.harness.serving import verifier
-from benchmarks.harness.texts import Written, alone, paired, rate, timed
-from drafter_client.cli.program import SWITCH_INTERVAL
+from benchmarks.harness.texts import Written, alone, connected, paired, rate, table, timed
 from drafter_client.http.client import VerifierClient
 from drafters.draft_model import ModelDrafter
 from speculation.sampling.sampling import Sampling
@@ -43,14 +37,12 @@ Run = Callable[[list[int], Sampling], Written]  # of a prompt
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "matplotlib")
-    sys.setswitchinterval(SWITCH_INTERVAL)
     report = Report("real_compute", options)
     target = padded_target(options.step_ms)
     with (
         verifier(model=target, threads=1, rows=2, context=CONTEXT) as server,
-        closing(VerifierClient(server.url)) as client,
+        connected(server.url) as client,
     ):
-        client.wait_until_ready()
         drafts = {f"ours, {name}": load_drafter(DRAFTERS[name]) for name in ("twin", "small")}
         runs: dict[str, Run] = {
             "target": lambda prompt, sampling: alone(client, prompt, _request(sampling, options.tokens)),
@@ -71,15 +63,10 @@ def _compare(report: Report, runs: dict[str, Run], prompts: list[list[int]], tem
     for seed, prompt in enumerate(prompts):
         for name, run in runs.items():
             texts[name].append(run(prompt, Sampling(seed, temperature)))
-    targets = texts["target"]
     report.line(f"\ntemperature {temperature:g}")
-    for name, written in texts.items():
-        same = sum(text.tokens == other.tokens for text, other in zip(written, targets, strict=True))
-        report.line(
-            f"  {name:>12}  {rate(written):6.1f} tokens/s  {rate(written) / rate(targets):.2f}x target"
-            f"  {same} of {len(prompts)} texts are the target's"
-        )
-    return {name: rate(written) / rate(targets) for name, written in texts.items()}
+    for line in table(texts):
+        report.line(line)
+    return {name: rate(written) / rate(texts["target"]) for name, written in texts.items()}
 
 
 def _request(sampling: Sampling, tokens: int) -> dict[str, float]:

@@ -1,11 +1,10 @@
 """How a continued text depends on the width of the passes in which its tokens are read again.
 
-Method. Texts of the shipped target, sampled, each alone in its engine and written in passes of one token. Each is then
-continued at several cuts in an empty slot: prompt and committed tokens are read again, the `--last` of them in passes of
-a fixed width and those before in passes as wide as can be, and decoding goes on to the end. A continued text is `same` if
-no token differs; `differs behind` is the median place, in tokens behind the cut, of the first one that does. `to the
-first token` is the median CPU time from the start of reading to the first token behind the cut (so that a busy machine
-does not count).
+Method. Texts of the shipped target, each alone in its engine and written in passes of one token, are continued at
+several cuts in an empty slot: prompt and committed tokens are read again, the `--last` of them in passes of a fixed
+width and those before in passes as wide as can be. `same`: no token of the continued text differs; `differs behind`:
+the median place of the first that does. `to the first token`: median CPU time from the start of reading to the first
+token behind the cut.
 
     python -m benchmarks.resume_widths [--texts 6] [--tokens 400] [--temperature 0.8] [--last 64 256] [--widths 8 63]
 """
@@ -75,7 +74,7 @@ def _line(backend: Backend, texts: Sequence[tuple[list[int], Sampling, list[int]
 
 
 def _read(backend: Backend, prompt: list[int], committed: list[int], tail: int, width: int) -> int:
-    """Read all but the last token into slot 1, the last `tail` committed ones in passes of `width`; returns how many."""
+    """Read all but the last token into slot 1, the last `tail` committed ones in passes of `width`; their number."""
     tokens = [*prompt, *committed][:-1]
     narrow = max(len(prompt), len(tokens) - tail)
     at = 0

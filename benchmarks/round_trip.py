@@ -1,11 +1,10 @@
 """What a round costs beyond the model: client, HTTP and server, against the barest exchange of the same bodies.
 
 Method. Two uvicorn processes on loopback: ours with the scripted backend, and one with a trivial FastAPI route that
-answers a fixed reply. This process alternates, one by one, a `VerifierClient.verify` of four drafts on ours and an
-`http.client` POST of the same body, on a kept-alive connection, to the trivial one (which sends head and body in
-two packets, as `http.client` does; ours sends one); both parse the JSON reply. The time that the server reports for
-its forward pass is subtracted from ours: that is the model. The median ratio of several passes is printed beside
-each percentile.
+answers a fixed reply. This process alternates a `VerifierClient.verify` of four drafts on ours and an `http.client`
+POST of the same body to the trivial one, both kept alive, both parsing the reply. The time that the server reports for
+its forward pass is subtracted from ours: that is the model. (`http.client` sends head and body in two packets, ours in
+one.)
 
     python -m benchmarks.round_trip [--rounds 2000]
 """

@@ -1,12 +1,11 @@
 """Milliseconds to decide one token from a row of logits, by vocabulary, filter and shape of the distribution.
 
-Method. Synthetic logits of three shapes, since what a fast path costs depends on them: `text` has a Gaussian bulk of
-deviation 2 with 200 ids up to 14 above it, as a language model sure of its next few candidates gives; `wide` is the
-Gaussian bulk alone, `flat` one of deviation 0.3, where nothing can be left out early. Each time is the median over
-`--passes` of the mean over 100 positions, at temperature 0.8 unless greedy; the plain float64 reference
-(`choose_reference`) stands beside it, over 5 positions. At 152,000 ids also what the same decision takes on the row's
-top logits (the 1,024 greatest, one where greedy), ordering them included, and for how many of 500 positions they did not
-decide: an engine would then fetch the whole row, which takes time that is not included; deciding on it is.
+Method. Synthetic logits: `text` has a Gaussian bulk of deviation 2 with 200 ids up to 14 above it, as a language model
+sure of its next few candidates gives; `wide` is the bulk alone, `flat` one of deviation 0.3, where nothing can be left
+out early. Each time is the median over `--passes` of the mean over 100 positions; the reference `choose_reference` over
+5. At 152,000 ids also the same decision on the row's top logits (1,024, one where greedy), ordering them included, and
+for how many of 500 positions they did not decide: an engine would then fetch the row, which takes time that is not
+included.
 
     python -m benchmarks.sampling [--passes 9]
 """

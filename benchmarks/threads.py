@@ -1,9 +1,9 @@
 """What a forward pass takes by threads and by how they wait for each other, alone and beside a busy process.
 
-Method. Passes of 1 and 4 tokens of two models, the shipped target and the padded one that stands in for a large one,
-each combination in a process of its own (`step_ms`: medians), since OpenMP reads its settings once. Threads that wait
-either sleep at once, or spin for a moment and then sleep (`ours`, the default of `backends.llama_cpp.library`), or spin.
-The busy process is a Python loop. All is repeated `--repeats` times; printed is the median.
+Method. Passes of 1 and 4 tokens of the shipped target and of a padded one, each combination in a process of its own,
+since OpenMP reads its settings once. Threads that wait sleep at once, or spin for a moment and then sleep (`ours`, the
+default of `backends.llama_cpp.library`), or spin. The busy process is a Python loop. Printed: the median over
+`--repeats`.
 
     python -m benchmarks.threads [--repeats 3]
 """

@@ -1,11 +1,10 @@
 """How often a draft token that was translated is accepted, beside the same model in the target's own vocabulary.
 
-Method. The target continues 12 prompts of 4 lines, source that the pair was not trained on, at temperatures 0 and 0.8.
-At every token each drafter, knowing the text up to there, says what it expects: the share that equals the target's
-token is its agreement. Draft models are the small draft and the target's twin, each as it is, with other ids for the
-same tokens (translation, and nothing else), and with 1,500 of the 4,096 tokens (it then also writes in pieces that it
-was not trained on, which a real model of another family would not have to). Printed are agreement, passes of the draft
-model a token, and milliseconds a token, on one thread.
+Method. The target continues 12 held-out prompts at temperatures 0 and 0.8. At every token each drafter, knowing the
+text up to there, says what it expects: the share that equals the target's token is its agreement. Draft models are the
+small draft and the target's twin, each as it is, with other ids for the same tokens, and with 1,500 of the 4,096 tokens
+(it then also writes in pieces that it was not trained on, which a real model of another family would not have to).
+Printed: agreement, passes of the draft model a token, milliseconds a token, on one thread.
 
     python -m benchmarks.translation [--tokens 128]
 """

@@ -1,15 +1,15 @@
 """How fast a pair could be: static policies replayed over a measured text, and a bound for any chain verification.
 
 The replay knows a text only by where the drafter agrees: whether its own choice, given the true text before a place,
-is the target's token there. A draft behind a wrong draft is taken to be wrong too. There are three parties, and each
-knows only what messages have brought it:
+is the target's token there. A draft token behind a wrong one is taken to be wrong too. There are three parties, and
+each knows only what messages have brought:
 
 * The drafter makes one token a step and cannot break a step off. It drafts along its own path, no further than the
-  end of the next guess. Text that contradicts the path makes it start anew from there, reading included in the step.
+  end of the next draft. Text that contradicts the path makes it start anew from there, reading included in the step.
 * The link takes half a round trip and half the overhead each way.
-* The verifier takes guesses in order of arrival. One that what is committed contradicts or goes beyond costs nothing;
-  of any other it judges what is left, and commits the drafts that stand and one token more. It sends that at once. A
-  guess with nothing left asks for one plain step, unless drafts are streamed to a verifier that takes those anyway.
+* The verifier takes drafts in order of arrival. One that what is committed contradicts or goes beyond costs nothing;
+  of any other it judges what is left, commits the accepted tokens and one more, and sends them at once. A draft
+  with nothing left asks for one plain step, unless drafts are streamed to a verifier that takes those anyway.
 
 Time begins when the drafter knows the first token, which prefill brought; the verifier has had it for one delay of
 the link by then.
@@ -25,7 +25,7 @@ from math import inf
 
 from speculation.policy.draft_length import MAX_AUTO
 
-MOST_IN_FLIGHT = 6  # guesses
+MOST_IN_FLIGHT = 6  # drafts
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,16 @@ class Policy:
     """What the two ends do, the same at every place of the text."""
 
     name: str
-    k: int  # drafts in a guess, beyond what will be committed if those before it stand
-    in_flight: float = 1  # guesses sent along the path and not answered; inf, to stream them: one leaves every k drafts
+    k: int  # tokens in a draft, beyond what will be committed if those before it are accepted
+    in_flight: float = 1  # drafts sent along the path and not answered; inf, to stream them: one leaves every k tokens
     drafts_on: bool = True  # while a reply is under way
     at_once: bool = False  # a reply that confirms the path sends on what is there, even if fewer than k
-    # A verifier without a guess decodes by itself unless one comes within this share of a step; None: it never does.
+    # A verifier without a draft decodes by itself unless one comes within this share of a step; None: it never does.
     patience: float | None = None  # needed to stream
 
 
 def policies(k: int) -> Iterator[Policy]:
-    """Every policy at this draft length. Without drafts there are two: lockstep, and the target that goes on alone."""
+    """Every policy at this draft length. Without drafts there are two: lockstep, and the target alone."""
     yield Policy("lockstep", k, drafts_on=False)
     yield Policy("self-continued, eager", k, in_flight=inf, patience=0.0)
     if k:
@@ -114,7 +114,7 @@ def best(trace: Trace, times: Times) -> Best:
 def upper_bound(trace: Trace, times: Times) -> float:
     """Tokens per second that no chain verification can beat: no link, drafts for nothing, one pass a miss.
 
-    The text behind the first token is cut at the misses into runs of r drafts that stand, each with the token at its
+    The text behind the first token is cut at the misses into runs of r accepted drafts, each with the token at its
     miss: sum(r + 1) / sum(verify_ms(r)). If no miss ends the last run, its last token is the one that the pass over
     the drafts before it brings. Where a wider pass or two passes are measured to be cheaper than the one over r
     drafts, those count, so that it stays a bound.
@@ -150,11 +150,11 @@ class _Replay:
         # The drafter
         self._known = 0
         self._path_end = self._path_miss = 0  # how far it has drafted, and the first place where that is wrong
-        self._flying: deque[int] = deque()  # ends of the guesses sent along the path and not answered
+        self._flying: deque[int] = deque()  # ends of the drafts sent along the path and not answered
         self._stepping = self._useful = False  # a step is under way; its token is still wanted
         # The verifier
         self._committed = 0
-        self._waiting: deque[tuple[int, int]] = deque()  # guesses: end, and the first place where it is wrong
+        self._waiting: deque[tuple[int, int]] = deque()  # drafts: end, and the first place where it is wrong
         self._busy = False
 
     def run(self) -> list[tuple[float, int]]:
@@ -185,7 +185,7 @@ class _Replay:
         self._draft_on()
 
     def _draft_on(self) -> None:
-        """Send what is ready and has room in flight; draft towards the next guess."""
+        """Send what is ready and has room in flight; draft towards the next one."""
         if self._known == self._length or (not self._policy.k and self._policy.patience is not None):
             return
         last = self._length - 1  # needs no draft: it comes with those before
@@ -228,7 +228,7 @@ class _Replay:
             return
         self._judge()
         if self._policy.patience is not None and not self._busy:
-            # Waiting for a guess that comes in time and having begun a step look the same until that time is over.
+            # Waiting for a draft that comes in time and having begun a step look the same until that time is over.
             spared = self._policy.patience * self._pass_ms[0]
             self._after(spared, partial(self._own_step, committed, self._pass_ms[0] - spared))
 

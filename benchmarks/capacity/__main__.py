@@ -1,24 +1,16 @@
 """How many clients one verifier carries: 1 to 64 drafters, the target alone, and a verifier that takes one at a time.
 
-Method. Python on a laptop cannot play 64 laptops in real time, so there are two forms. Both give tokens per second of
-all clients together, and the 50th and 95th percentile of the time between tokens, which is taken for each client by
-itself: shown are the median client's, and the 95th percentile of the client that has the worst.
+Method. Tokens per second of all clients together, and the 50th and 95th percentile of each client's time between
+tokens: shown are the median client's, and the worst client's 95th percentile. Times are `simulation.paced`'s (target 25
+ms, draft 8 ms) with an RTT of 5 ms; texts (agreement 0.8), bounds and gaps are defined in `simulation.capacity_model`.
 
     virtual   the real scheduler and the real drafters' decisions in virtual time (`simulation.capacity`)
-    real      the real server with replayed drafters and a toy target, all times dilated (`benchmarks.capacity.real`);
-              void runs are repeated at most twice, and marked where the last is void, too
-
-A pass takes what `simulation.paced` says of a target of 25 ms, a draft 8 ms, the link 5 ms there and back; drafters
-agree with a chance of 0.8. Texts, bounds and times between tokens are defined in `simulation.capacity_model`. Bounds
-are taken over the very parts of texts that a form wrote while it was watched. Then, in virtual time:
-
-    carried   how many clients get a rate each, on average, for the rate that the target alone gives to one client, and
-              for two thirds of it: ours and k=4, over what drafting on the server carries at that rate, which is
-              arithmetic (`server_drafting`; fractions of clients count). Expected: (1 + k t_d / t_v) / 1.15 times, with
-              k = 4 and both times as they are for one client.
-    prompt    what a prompt of 2,000 tokens adds to the rounds of 8 and 16 clients in lockstep (sent to answered), each
-              compared with the same round of a run without it. Expected: no more than the pass of a chunk takes, which
-              a draft may have to wait for that comes as one begins.
+    real      the real server with replayed drafters, all times dilated (`benchmarks.capacity.real`); void runs are
+              repeated at most twice, and marked where the last is void, too
+    carried   how many clients get the rate that the target alone gives to one, or two thirds of it, on average, over
+              what drafting on the server carries (arithmetic). Expected: (1 + k t_d / t_v) / 1.15 times, for k = 4
+    prompt    what a prompt of 2,000 tokens adds to the rounds of 8 and 16 clients in lockstep, each compared with the
+              same round without it. Expected: no more than the pass of a chunk takes
 
     python -m benchmarks.capacity [--forms virtual real carried prompt] [--clients 1 2 4 8 16 32 64]
 """

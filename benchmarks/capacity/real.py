@@ -1,12 +1,10 @@
 """Capacity of the real server: HTTP, its process and its engine thread, with replayed drafters, all times dilated.
 
-The verifier process has a toy target whose passes take `dilation` times their cost (`benchmarks.capacity.server`). This
-process plays the clients in one event loop: their draft tokens are known beforehand, and so is what comes of them; they
-sleep the drafts' and the link's time, and wait. All times are divided by the dilation in the end. Forms: k=4 (send, wait,
-draft) and target (`/generate`, streamed).
-
-A run is void if the programs had not the time they needed: if client and server processes together used more than half
-of the machine, or a pass of the target or a client's thinking lasted over 3 % longer than it should.
+The target's passes take `dilation` times their cost (`benchmarks.capacity.server`). This process plays the clients in
+one event loop: their drafts, and what comes of them, are known beforehand; they sleep the drafts' and the link's time,
+and wait. Forms: k=4 (send, wait, draft) and target (`/generate`, streamed). A run is void if client and server
+processes together used more than half of the machine, or a pass or a client's thinking lasted over 3 % longer than it
+should.
 """
 
 import asyncio
@@ -66,7 +64,7 @@ class Client:
         k, due = self._setting.k, self._dilation * self._setting.thinking_ms / 1e3
         while answer["finish_reason"] is None:
             began = time.perf_counter()
-            draft = {"position": position, "draft_tokens": self.text.guess(position, k)}
+            draft = {"position": position, "draft_tokens": self.text.draft(position, k)}
             position += self.text.gain(position, k)
             sent = request("POST", "/verify", session | draft)
             await asyncio.sleep(due - (time.perf_counter() - began))

@@ -1,12 +1,8 @@
-"""A verifier whose target takes a multiple of its time, and whose scheduler's clock goes slower by as much.
+"""A verifier whose target and whose scheduler's clock are slower by the same factor, `CAPACITY_DILATION`.
 
-So everything that the scheduler compares with its clock (the batching window, when a session counts as silent) is dilated
-alike. What the verifier's own programs take is not: divided out, they look faster by that factor. The passes that the
-verifier tries out before its engine starts are not dilated: what it learns of them goes by the slow clock, too. Every
-pass behind them is noted in a file: its cost and the time it took, in milliseconds, dilated both, and its slots.
-
-    PACED_TARGET=25,0.5,0.2 CAPACITY_DILATION=8 CAPACITY_PASSES=passes.txt VERIFIER_BACKEND=scripted \\
-        .venv/bin/uvicorn --factory benchmarks.capacity.server:application
+What the verifier's own programs take is not dilated: divided out, they look faster by that factor. Nor are the passes
+that the verifier tries out before its engine starts: what it learns of them goes by the slow clock, too. Every later
+pass is noted in the file `CAPACITY_PASSES`: its cost and the time it took, in milliseconds, dilated both.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Starts the child processes of measurements, each through `benchmarks.harness.child`, so that none outlives this one."""
+"""Starts child processes of measurements through `benchmarks.harness.child`, so that none outlives this one."""
 
 import os
 import subprocess

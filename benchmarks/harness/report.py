@@ -1,7 +1,7 @@
 """The options of an experiment and its results: on the terminal as they come, and in a file at the end.
 
-Results go to `.cache/results/`, and to `benchmarks/results/` only with `--save`: a trial run, or one on another machine,
-does not overwrite what the repository shows.
+Results go to `.cache/results/`, and to `benchmarks/results/` only with `--save`: a trial run, or one on another
+machine, does not overwrite what the repository shows.
 """
 
 import argparse

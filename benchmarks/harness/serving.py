@@ -55,7 +55,7 @@ def _variables(settings: dict[str, object]) -> dict[str, str]:
 def serve(
     application: str, environment: dict[str, str] | None = None, *, patience: float = _PATIENCE, port: int = 0
 ) -> Iterator[Server]:
-    """Serve `module:application`, or `module:factory()`, with uvicorn on a loopback port (0: any) while the block lasts.
+    """Serve `module:application` or `module:factory()` with uvicorn on a loopback port (0: any) while the block lasts.
 
     The server gets `environment` and this process's variables, but none of the user's own VERIFIER_ settings. The
     block begins when `/health` is answered, with whatever status. Raises NotUp after `patience` seconds without an

@@ -1,15 +1,19 @@
 """Texts written through a verifier: by its target alone, or by the pair. Both are timed in the same way."""
 
+import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ModelInfo
+from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.statistics import Stats
 from drafters.base import Drafter
 
@@ -67,3 +71,31 @@ def paired(
         run = speculate(client, drafter, text, request, info, stats, time.perf_counter, **how)
         arrived = [(time.perf_counter(), [token for token, _ in committed.tokens]) for committed in run]
     return timed(began, arrived, stats)
+
+
+@contextmanager
+def connected(url: str) -> Iterator[VerifierClient]:
+    """A client of a verifier that is ready, in a process that switches threads as the drafter's program does."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    with closing(VerifierClient(url)) as client:
+        client.wait_until_ready()
+        yield client
+
+
+def table(written: Mapping[str, Sequence[Written]], rate: Callable[[Iterable[Written]], float] = rate) -> list[str]:
+    """A line a way, each compared with `target` on the same texts; the range is the middle half of the texts."""
+    lines, targets = [], written["target"]
+    for way, texts in written.items():
+        ratios = [rate([text]) / rate([target]) for text, target in zip(texts, targets, strict=True)]
+        same = sum(text.tokens == target.tokens for text, target in zip(texts, targets, strict=True))
+        names = ("rounds", "drafted", "accepted", "looked_up")
+        rounds, drafted, accepted, found = (sum(getattr(text.stats, name) for text in texts) for name in names)
+        lines.append(
+            f"  {way:26} {rate(texts):7.1f} tokens/s  {rate(texts) / rate(targets):.2f}x target"
+            f"  ({quantile(ratios, 0.25):.2f} to {quantile(ratios, 0.75):.2f})"
+            f"  {same} of {len(texts)} texts are the target's"
+        )
+        if drafted:
+            lines[-1] += f"; {drafted} drafted, {accepted} accepted, {found} looked up"
+            lines[-1] += f"; mean acceptance length {1 + accepted / max(1, rounds):.2f}"
+    return lines

@@ -13,10 +13,9 @@ PATIENCE = 60.0  # seconds without a byte after which a server counts as hung
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response: its status, whether the connection closes with it, its JSON."""
+    """A response: its status and its JSON."""
 
     status: int
-    last: bool
     body: Any
 
     @property
@@ -58,7 +57,7 @@ class Wire:
 
     async def _rest(self, status: int, headers: dict[str, str]) -> Reply:
         body = await self._reader.readexactly(int(headers["content-length"]))
-        return Reply(status, headers.get("connection") == "close", json.loads(body))
+        return Reply(status, json.loads(body))
 
     async def events(self) -> AsyncIterator[tuple[str, Any]]:
         """Server-sent events, by name and JSON data; comments are left out."""
@@ -75,11 +74,6 @@ class Wire:
             size = int(await self._reader.readuntil(b"\r\n"), 16)
             return (await self._reader.readexactly(size + 2))[:-2]
 
-    async def some(self) -> bytes:
-        """Whatever bytes come next."""
-        async with asyncio.timeout(PATIENCE):
-            return await self._reader.read(64)
-
     def reset(self) -> None:
         """End the connection as the crash of a machine does: with a reset."""
         if not self._writer.is_closing():  # else the server closed it first
@@ -87,7 +81,7 @@ class Wire:
             self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self._writer.transport.abort()
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """End the connection as the end of a process does."""
         self._writer.transport.abort()
 

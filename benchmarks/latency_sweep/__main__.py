@@ -1,11 +1,9 @@
 """Tokens per second over every round-trip time, against the target alone, fixed lockstep, a reference and a bound.
 
-Method. A verifier process serves the default target, each forward pass stretched to what a large model takes
-(`simulation.paced`: 80 or 25 ms a step, 2 % more for each further token); this process drafts with a draft model
-stretched to 8 or 4 ms a token; a relay in a third process adds the round-trip time. Tokens and agreement are those of
-the real models. The text is sampled at temperature 1 from prompts that no model here was trained on, 257 tokens each, the
-same for all columns: one seed a prompt. Rates count from the first token known here to the last, the time to the first
-stands apart. Columns:
+Method. A verifier process serves the default target stretched to 80 or 25 ms a step (`simulation.paced`); this process
+drafts with a model stretched to 8 or 4 ms a token; a relay adds the round-trip time. Tokens and agreement are those of
+the real models. Texts of 257 tokens at temperature 1 behind held-out prompts, one seed a prompt. Rates count from the
+first token known here to the last. Columns, all but the first as multiples of what the target streams:
 
     target       the target alone (`/generate`), streamed over the same link
     k=4          four drafts, send, wait: what public REST pairs do
@@ -16,22 +14,17 @@ stands apart. Columns:
                  (`simulation.static_policies`: chosen with hindsight, and its decisions take no time)
     U            what no chain verification can beat
 
-all but the first as multiples of what the target streams. A run is repeated, at most twice, where the machine lost
-more than 10 % of the time meanwhile (2 % in the first two columns, which others are measured by); what was lost is kept
-with all numbers, and the report leaves out what is over 10 % all the same. Each cell is written to `latency_sweep.jsonl`
-as it ends, and a cell that is there already is not measured again, so that a sweep can be resumed. `latency_sweep.txt` and
-`.png` are made of that file (`--report` makes them without measuring).
-
-With `--dilate N` a step, a draft and the round trip take N times as long, and what the machine and the interpreter add
-counts for an Nth: what policy is worth, apart from how fast it is carried out here. Results are in `latency_sweep_xN.*`.
+A run is repeated, at most twice, where the machine lost more than 10 % of the time (2 % in the first two columns); the
+report leaves out what is over 10 % all the same. Each cell is written to `latency_sweep.jsonl` as it ends and not
+measured again, so that a sweep can be resumed; `.txt` and `.png` are made of that file (`--report`: without measuring).
+With `--dilate N` all times are N times as long: what the policy is worth, apart from how fast it is carried out here
+(`latency_sweep_xN.*`).
 
     python -m benchmarks.latency_sweep [--targets 80 25] [--drafts 8 4] [--rtt 0.2 5 20 50 100] [--prompts 1]
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,10 +34,9 @@ from benchmarks.harness.quiet import Watch, watch
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import options_of, results
 from benchmarks.harness.serving import verifier
-from benchmarks.harness.texts import Written, alone, paired
+from benchmarks.harness.texts import Written, alone, connected, paired
 from benchmarks.latency_sweep import summary
 from benchmarks.latency_sweep.drafters import NAMES, Loaded, loaded
-from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ModelInfo
 from simulation import paced
@@ -91,7 +83,6 @@ def main() -> None:
 
 
 def _measure(options: argparse.Namespace, file: Path) -> None:
-    sys.setswitchinterval(SWITCH_INTERVAL)
     keys = ("target_ms", "draft_ms", "rtt_ms", "drafter", "prompt")  # what tells cells apart
     measured = {tuple(cell[key] for key in keys) for cell in summary.read(file)}
     with loaded(options.drafters) as models, watch() as quiet:
@@ -99,8 +90,7 @@ def _measure(options: argparse.Namespace, file: Path) -> None:
             settings = {"PACED_TARGET": TARGETS[target].dilated(options.dilate), "threads": 1, "context": CONTEXT}
             with verifier("simulation.paced:app", rows=4, **settings) as server:
                 for rtt in options.rtt:
-                    with relay(server.url, options.dilate * rtt) as url, closing(VerifierClient(url)) as client:
-                        client.wait_until_ready()
+                    with relay(server.url, options.dilate * rtt) as url, connected(url) as client:
                         info = client.model()
                         client.ping()
                         for number, prompt in enumerate(held_out_prompts(options.prompts)):

@@ -1,17 +1,14 @@
 """What drafts that are looked up in the text bring: alone, and where a draft model does not pay.
 
-Method. The target writes given texts at a large model's pace (`benchmarks.lookup.reciting`: 25 ms a pass): the small
-models here cannot be told to edit, and what a model does that can is known beforehand. Prompts and texts are those of
-`benchmarks.lookup.tasks`. Drafters are `ngram` and the small draft that ships, paced to 8 ms a token and to 25 ms, as
-much as the target's pass, both with `--no-lookup` and with the default; its agreement with these texts is its own. A
-relay adds the round-trip time. Rates count from the first token known here to the last, all tokens of a kind over all
-their seconds, as multiples of what the target alone streams over the same link, text by text in turn.
+Method. The target writes given texts (`benchmarks.lookup.tasks`) at 25 ms a pass: the small models here cannot be told
+to edit, and what a model does that can is known beforehand. Drafters are `ngram` and the small draft that ships, paced
+to 8 ms a token and to 25, with `--no-lookup` and with the default; its agreement with these texts is its own. A relay
+adds the round trip. Rates count from the first token known here to the last.
 
     python -m benchmarks.lookup [--rtt 5] [--tokens 200]
 """
 
 import json
-import sys
 from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
@@ -21,10 +18,8 @@ from benchmarks.harness.models import BRANCHES, CONTEXT, load_drafter
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.serving import verifier
-from benchmarks.harness.texts import Written, alone, paired, rate
+from benchmarks.harness.texts import Written, alone, connected, paired, table
 from benchmarks.lookup.tasks import tasks
-from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.http.client import VerifierClient
 from drafters.draft_model import ModelDrafter
 from drafters.lookup import NgramDrafter
 from models import DEFAULT_DRAFT
@@ -47,10 +42,8 @@ FLAGS = {
 
 def main() -> None:
     options = options_of(__doc__, FLAGS)
-    sys.setswitchinterval(SWITCH_INTERVAL)
     report = Report("lookup", options)
     written: dict[str, dict[str, list[Written]]] = defaultdict(lambda: defaultdict(list))  # by kind, then by way
-    wrong: set[tuple[str, str]] = set()
     with closing(load_drafter(DEFAULT_DRAFT)) as model, TemporaryDirectory() as folder:
         todo = tasks(model.vocabulary, options.tokens)
         texts = Path(folder, "texts.json")
@@ -59,31 +52,25 @@ def main() -> None:
         with (
             verifier("benchmarks.lookup.reciting:application()", **settings) as server,
             relay(server.url, options.rtt) as url,
-            closing(VerifierClient(url)) as client,
+            connected(url) as client,
         ):
-            client.wait_until_ready()
             client.ping()
             info = client.model()
             for task in todo:
                 request = {"max_tokens": len(task.answer), "temperature": 0.0, "seed": 0}
                 by_way = {"target": alone(client, task.prompt, request)}
+                if by_way["target"].tokens != task.answer:
+                    raise RuntimeError(f"the target did not write the text to write ({task.kind})")
                 for way, (cost, lookup) in WAYS.items():
                     model.release(0)
                     drafter = ModelDrafter(Paced(model, cost), Sampling()) if cost else NgramDrafter(BRANCHES)
                     by_way[way] = paired(client, drafter, task.prompt, request, info, lookup=lookup)
                 for way, text in by_way.items():
                     written[task.kind][way].append(text)
-                    wrong |= {(task.kind, way)} if text.tokens != task.answer else set()
     for kind, ways in written.items():
         report.line(f"\n{kind}")
-        for way, each in ways.items():
-            drafted, accepted, found = (
-                sum(getattr(text.stats, name) for text in each) for name in ("drafted", "accepted", "looked_up")
-            )
-            drafts = f"  {drafted:4} drafted, {accepted:4} accepted, {found:4} looked up" if drafted else ""
-            note = "  NOT THE TEXT" if (kind, way) in wrong else ""
-            multiple = rate(each) / rate(ways["target"])
-            report.line(f"  {way:26} {rate(each):6.1f} tokens/s  {multiple:.2f}x{drafts}{note}")
+        for line in table(ways):
+            report.line(line)
     report.save()
 
 

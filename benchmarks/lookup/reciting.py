@@ -1,9 +1,7 @@
 """A target that writes given texts, as a large model would that was told to edit one.
 
-    PACED_TARGET=25,0.5,0.2 RECITED=texts.json .venv/bin/uvicorn --factory benchmarks.lookup.reciting:application
-
-`RECITED` names a file with a list of texts, each a list of token ids in the default target's vocabulary. The tokens of a
-slot are looked up among the beginnings of these texts; behind anything else the target ends its text.
+`RECITED` names a file with a list of texts, each a list of token ids in the default target's vocabulary; `PACED_TARGET`
+is the cost. The tokens of a slot are looked up among the beginnings of these texts; behind anything else the text ends.
 """
 
 import json

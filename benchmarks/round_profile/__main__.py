@@ -3,15 +3,13 @@
 Method. A verifier process whose target takes 25 ms a step, and a drafter in this process that takes 8 ms a token
 (`simulation.paced`), both real models, over loopback without a relay, as users get them. Both processes note moments
 (`benchmarks.round_profile.stamps`). Printed are the medians and the 90th percentiles of the ways between them, in
-milliseconds; `idle` is the time that the verifier's engine had nothing to do between two passes.
+milliseconds.
 
     python -m benchmarks.round_profile [--tokens 257] [--prompts 2]
 """
 
-import itertools
 import json
 import math
-import sys
 import tempfile
 from collections import defaultdict
 from contextlib import closing
@@ -21,10 +19,8 @@ from typing import Any
 from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.report import Report, options_of, plot
 from benchmarks.harness.serving import verifier
-from benchmarks.harness.texts import paired
+from benchmarks.harness.texts import connected, paired
 from benchmarks.round_profile.stamps import STAMPS, Stamps, watched
-from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.quantile import quantile
 from drafters.draft_model import ModelDrafter
 from simulation.paced import DRAFTER_8, TARGET_25, Paced
@@ -35,7 +31,6 @@ _AT_ONCE = 5e-3  # seconds; a step that begins later than that was not wanted be
 
 def main() -> None:
     options = options_of(__doc__, {"tokens": 257, "prompts": 2}, "matplotlib")
-    sys.setswitchinterval(SWITCH_INTERVAL)
     report = Report("round_profile", options)
     ways: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder, closing(load_drafter(DRAFTERS["twin"])) as model:
@@ -43,9 +38,8 @@ def main() -> None:
         settings = {"PACED_TARGET": TARGET_25, "threads": 1, "context": CONTEXT, STAMPS: file}
         with (
             verifier("benchmarks.round_profile.stamps:application()", **settings) as server,
-            closing(VerifierClient(server.url)) as client,
+            connected(server.url) as client,
         ):
-            client.wait_until_ready()
             info = client.model()
             client.ping()
             for seed, prompt in enumerate(held_out_prompts(options.prompts)):
@@ -72,14 +66,11 @@ def main() -> None:
 
 def _add(ways: dict[str, list[float]], ours: Stamps, theirs: list[list[Any]]) -> None:
     """Add up one text: `theirs` are the verifier's moments, each [what, which, when]."""
-    passes = [(which, when) for what, which, when in theirs if what == "pass"]
     by_place: Stamps = defaultdict(dict)
     for what, which, when in theirs:
         by_place[what].setdefault(tuple(which) if isinstance(which, list) else which, when)
     for place, over in by_place["over"].items():
         ways["pass over -> judged and told"].append(by_place["told"][place] - over)
-        if place in by_place["streamed"]:
-            ways["pass over -> news written"].append(by_place["streamed"][place] - over)
         if place in ours["taken in"]:
             ways["pass over -> drafter takes it in"].append(ours["taken in"][place] - over)
     for place, taken in ours["taken in"].items():
@@ -88,12 +79,9 @@ def _add(ways: dict[str, list[float]], ours: Stamps, theirs: list[list[Any]]) ->
         if draft in by_place["submitted"]:
             ways["draft decided -> with the engine"].append(by_place["submitted"][draft] - decided)
     for number, ended in ours["drafted"].items():
-        ways["draft step"].append(ended - ours["begun"][number])
         following = ours["begun"].get(number + 1, math.inf) - ended
         if following < _AT_ONCE:
             ways["draft step ended -> next one begun"].append(following)
-    for (_, ended), (began, _) in itertools.pairwise(passes):
-        ways["idle between passes"].append(began - ended)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Moments of a round, noted in both processes on the machine's one monotonic clock.
+"""Moments of a round, noted in both processes on the machine's one monotonic clock, by wrapping functions.
 
-The functions where something happens are wrapped for it: the verifier's by `application`, which writes its moments to the
-file `PROFILE_STAMPS`, the drafter's by `watched`. A moment is of a text position (tokens in all) or of a draft sent
-(position and number of draft tokens).
+`application` writes the verifier's to the file `PROFILE_STAMPS`, `watched` collects the drafter's. A moment is of a
+text position (tokens in all) or of a draft sent (position and number of draft tokens).
 """
 
 import functools
@@ -19,7 +18,6 @@ from fastapi import FastAPI
 
 from drafter_client.generation import executors, loop, start
 from simulation import paced
-from verifier_server.api import server_sent_events
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.scheduler import Scheduler
 
@@ -74,13 +72,12 @@ def application() -> FastAPI:
     def note(what: str, which: Any, when: float) -> None:
         file.write(json.dumps([what, which, when]) + "\n")
 
-    conclude, submit, due = Scheduler.conclude, Engine.submit, server_sent_events.CommittedStream._next
+    conclude, submit = Scheduler.conclude, Engine.submit
 
     @functools.wraps(conclude)
     def concluded(scheduler: Scheduler, plan: Any, logits: Any, began: float, ended: float) -> None:
         conclude(scheduler, plan, logits, began, ended)
         told = _clock()
-        note("pass", began, ended)
         for part in plan.parts:
             note("over", len(part.sequence.session.tokens), ended)
             note("told", len(part.sequence.session.tokens), told)
@@ -89,12 +86,5 @@ def application() -> FastAPI:
         note("submitted", (request.position, len(request.drafts)), _clock())
         submit(engine, request)
 
-    def streamed(stream: Any) -> Any:
-        chunk, more = due(stream)
-        if chunk:
-            note("streamed", stream._sent, _clock())
-        return chunk, more
-
     Scheduler.conclude, Engine.submit = concluded, submitted  # type: ignore[method-assign]
-    server_sent_events.CommittedStream._next = streamed  # type: ignore[method-assign]
     return paced.application()

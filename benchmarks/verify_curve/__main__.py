@@ -1,19 +1,16 @@
 """What a verify costs against a decode step: the time of one pass by rows and drafts, on this machine, on an engine.
 
-Method. Every slot holds `--context-held` tokens. A pass feeds each of its rows the pending token and k drafts at once
-and asks of each what suffices to decide at `--temperature`, through the backend contract as the verifier's engine does;
-the result lies on the host, so a GPU's work is over when the call returns. Each timed pass follows an untimed one of its
-kind. Cells run in rounds, in another order each time, each cell between two decode steps (one row, k = 0), and is
-compared with the mean of these two: a shared machine changes its pace for all three. Rounds go on for `--seconds`, three
-at least, after one that does not count. Printed are medians over the rounds. With as many accepted drafts a row and
-round as "times the same rows without drafts" says, less one, verifying is worth what plain decoding is.
+Method. Every slot holds `--context-held` tokens. A pass feeds each of its rows the pending token and k drafts and asks
+of each what suffices to decide at `--temperature`, as the verifier's engine does; the result lies on the host, so a
+GPU's work is over when the call returns. Each timed pass follows an untimed one of its kind. Cells run in rounds, in
+another order each time, each between two decode steps (one row, k = 0), and is compared with their mean. Rounds go on
+for `--seconds`, three at least, after one that does not count. Printed are medians over the rounds. With as many
+accepted drafts a row and round as "times the same rows without drafts" says, less one, verifying is worth what plain
+decoding is.
 
-The model is `--shape`, a Llama with random weights made on the device (no weights are read or written, nothing comes
-from the network), or `--model`, a folder or file that the engine reads. `--shape` needs torch, transformers and what
-they bring, and nothing else of requirements.txt; a GGUF file needs llama-cpp-python, and with the torch engine also
-gguf and accelerate. With `--compile` every shape of a pass is compiled first, which takes minutes for a large model: few
-`--rows`, and `--batch-tokens` no larger than the largest pass, make them few. Passes then are as long as the next shape
-(rows: 1, 4, 16 … and all; tokens a row: 1, 2, 4, 8, 16, and each row by itself beyond 16).
+The model is `--shape`, a Llama with random weights made on the device (needs torch and transformers, no network and
+nothing else of requirements.txt), or `--model`, a folder or file that the engine reads. With `--compile` every shape of
+a pass is compiled first, which takes minutes for a large model; few `--rows` and small `--batch-tokens` make them few.
 
     python -m benchmarks.verify_curve --shape 8b --device cuda
     python -m benchmarks.verify_curve --shape 100m --rows 1 2 4 --threads 1                       # small, on a CPU
@@ -22,7 +19,6 @@ gguf and accelerate. With `--compile` every shape of a pass is compiled first, w
 
 import argparse
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -119,7 +115,7 @@ def _loaded(options: argparse.Namespace) -> Iterator[Backend]:
     same = {name: getattr(options, name) for name in ("model", "batch_tokens", "threads", "device", "dtype", "compile")}
     length = options.context_held + max(options.drafts) + 1
     settings = LoadOptions(rows=max(options.rows), context_length=length, **same)
-    backend = load(options.backend, settings, _progress) if options.model else _random(options.shape, settings)
+    backend = load(options.backend, settings) if options.model else _random(options.shape, settings)
     with closing(backend):
         yield backend
 
@@ -129,12 +125,7 @@ def _random(shape: str, settings: LoadOptions) -> Backend:
     from benchmarks.verify_curve.random_llama import model_folder, read_random
 
     with model_folder(shape, SHAPES[shape]) as folder:
-        return torch_model.load(replace(settings, model=folder), _progress, read=read_random)
-
-
-def _progress(fraction: float) -> None:
-    if sys.stderr.isatty():
-        print(f"\rloading {fraction:4.0%}", end="\n" if fraction == 1.0 else "", file=sys.stderr, flush=True)
+        return torch_model.load(replace(settings, model=folder), read=read_random)
 
 
 def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -56,7 +56,7 @@ def grid(rows: Sequence[int], drafts: Sequence[int], most_tokens: int) -> list[C
 class Passes:
     """Runs cells on an engine whose slots hold `held` tokens each.
 
-    `wanted` is what is asked of each row of logits. What a pass adds to a slot the next one takes back: that costs nothing.
+    `wanted` is what is asked of each row of logits. What a pass adds to a slot, the next one takes back at no cost.
     """
 
     def __init__(self, backend: Backend, held: int, wanted: HeadOf, clock: Clock = time.perf_counter) -> None:

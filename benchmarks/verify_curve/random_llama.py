@@ -19,7 +19,6 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from backends.base import LoadOptions, ModelLoadError, first_line
-from backends.machine import available_bytes
 
 _BEGIN, _END = "<|begin|>", "<|end|>"
 
@@ -59,21 +58,10 @@ def read_random(path: Path | None, options: LoadOptions, device: torch.device, d
     config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
     attention = None if options.flash_attention else "eager"
 
-    def made(where: torch.device) -> Any:
-        with where:
-            return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
-
-    if device.type == "cpu":  # where too large a model ends the process without an error
-        weights = made(torch.device("meta")).parameters()
-        needed, free = sum(weight.numel() * weight.dtype.itemsize for weight in weights), available_bytes()
-        if needed > free:
-            raise ModelLoadError(
-                f"{path.name} in {dtype} takes {needed / 2**30:.1f} GiB, {free / 2**30:.1f} are available: choose a "
-                "smaller shape or number type"
-            )
     torch.manual_seed(0)
     try:
-        model = made(device)
+        with device:
+            model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
     except (RuntimeError, MemoryError) as error:
         raise ModelLoadError(f"{path.name} in {dtype} does not fit on {device}: {first_line(error)}") from error
     return model.to(device).eval().requires_grad_(False)

@@ -5,10 +5,9 @@ import json
 
 import pytest
 
-from benchmarks.soak.drafters import Life, Soak, Tally
+from benchmarks.soak.drafters import Life, Soak
 from benchmarks.soak.run import Outcome, Sample, soak
-from benchmarks.soak.truth import Fault, Truth, WholeContext
-from benchmarks.soak.verifier import Books
+from benchmarks.soak.verifier import Books, Fault, Truth, WholeContext
 from speculation.sampling.sampling import Sampling
 from verifier_server.service import Service
 from verifier_server.settings import Settings
@@ -20,17 +19,17 @@ PROMPT = [1, 2, 3]
 
 def test_a_short_soak_is_clean_and_leaves_nothing() -> None:
     outcome = soak(8.0, 24, seed=7, rows=6, ttl=2.0)
-    tally, rest = outcome.tally, outcome.rest
-    assert tally.faults == []
+    soaked, rest = outcome.drafters, outcome.rest
+    assert soaked.faults == []
     assert rest is not None and rest.held["fault"] is None and rest.held["sessions"] == rest.held["slots"] == 0
     assert rest.held["checks"] > 50
     assert max(sample.held["slots"] for sample in outcome.samples) == 6
     for what in ("flights", "streams", "crashes", "stalls", "returns", "deleted in flight"):
-        assert tally.happened[what], what
+        assert soaked.happened[what], what
 
 
 def test_a_soak_notices_tokens_of_another_text() -> None:
-    faults = soak(5.0, 4, seed=7, ttl=1.0, model=2).tally.faults
+    faults = soak(5.0, 4, seed=7, ttl=1.0, model=2).drafters.faults
     assert faults and all("it is [" in fault for fault in faults)
 
 
@@ -72,15 +71,14 @@ def test_any_difference_from_the_truth_is_a_fault(position: int, total: int, rea
 
 
 def _life(seed: int, number: int) -> Life:
-    return Life(Soak(("127.0.0.1", 1), seed, 1000.0, WholeContext(), Tally(), asyncio.Event()), 3, number)
+    return Life(Soak(("127.0.0.1", 1), seed, 1000.0, WholeContext()), 3, number)
 
 
 def test_a_session_used_lately_must_be_known_until_it_is_deleted() -> None:
     life = _life(1, 5)
-    assert not life._must_know(None)
-    assert life._must_know(1e9) and not life._must_know(-1e9)  # 1e9: a moment ahead of any clock's
+    assert life.must_know(1e9) and not life.must_know(-1e9)  # 1e9: a moment ahead of any clock's
     life._deleted = True
-    assert not life._must_know(1e9)
+    assert not life.must_know(1e9)
 
 
 def test_what_a_drafter_chooses_depends_on_the_seed_alone() -> None:
@@ -112,5 +110,6 @@ def test_inconsistent_bookkeeping_is_reported() -> None:
 
 def test_growth_is_that_of_the_last_quarter_over_the_second() -> None:
     levels = [10.0, 40.0, 50.0, 51.0, 49.0, 60.0, 55.0, 53.0]
-    outcome = Outcome(samples=[Sample(float(at), level, 0, {}, 0) for at, level in enumerate(levels)])
+    soaked = Soak(("127.0.0.1", 1), 0, 1.0, WholeContext())
+    outcome = Outcome(soaked, samples=[Sample(float(at), level, 0, {}, 0) for at, level in enumerate(levels)])
     assert outcome.growth == 54.0 - 50.5

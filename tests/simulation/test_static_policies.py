@@ -26,8 +26,8 @@ def times(draft_ms: float = 2.0, delay_ms: float = 4.0, per_draft_ms: float = 1.
     ("name", "k", "text", "draft_ms", "history"),
     [
         ("lockstep", 0, "+-+", 2, [(0, 1), (18, 2), (36, 3), (54, 4)]),
-        # Two drafts are there at 4, with the verifier at 8, judged at 20, the answer back at 24; the second falls. At
-        # the end nothing is left to draft: the last token is asked for as it is.
+        # Two drafts are there at 4, with the verifier at 8, judged at 20, the answer back at 24; the second is rejected.
+        # At the end nothing is left to draft: the last token is asked for as it is.
         ("lockstep", 2, "+-++++", 2, [(0, 1), (24, 3), (48, 6), (66, 7)]),
         # One draft goes out at 2. Until the answer at 21 the token that comes with it and one more are drafted, which
         # goes out at once.
@@ -37,18 +37,18 @@ def times(draft_ms: float = 2.0, delay_ms: float = 4.0, per_draft_ms: float = 1.
         # At 39 two of the next three drafts are there, at 42 the third.
         ("overlapped, topped up", 3, "+" * 11, 6, [(0, 1), (39, 5), (63, 9), (83, 12)]),
         ("overlapped, at once", 3, "+" * 11, 6, [(0, 1), (39, 5), (59, 8), (79, 11), (97, 12)]),
-        # Guesses leave at 2 and 6, and at 21 when the first is answered: the verifier goes from pass to pass.
+        # Drafts leave at 2 and 6, and at 21 when the first is answered: the verifier goes from pass to pass.
         ("2 in flight", 1, "++++++", 2, [(0, 1), (21, 3), (32, 5), (43, 7)]),
-        # The second guess, behind a draft that falls at 17, takes no time. Then one at 23, and one at 25 without a
+        # The second draft, behind one that is rejected at 17, takes no time. Then one at 23, and one at 25 without a
         # fresh draft for the last token.
         ("2 in flight", 1, "-+++", 2, [(0, 1), (21, 2), (42, 4), (52, 5)]),
         ("self-continued, eager", 0, "+-+", 2, [(0, 1), (10, 2), (20, 3), (30, 4)]),
-        # Guesses of two drafts arrive at 8, 12 and 16, when the verifier has made two tokens by itself: nothing is left
-        # of the first, both drafts of the second, and one of the third behind the token that came with the second.
+        # Drafts of two tokens arrive at 8, 12 and 16, when the verifier has made two tokens by itself: nothing is left
+        # of the first, both tokens of the second, and one of the third behind the token that came with the second.
         ("self-continued, eager", 2, "+" * 7, 2, [(0, 1), (10, 2), (20, 3), (32, 6), (43, 8)]),
-        # The guess at 8 is near at 6, when the verifier is done with its own first step.
+        # The draft at 8 is near at 6, when the verifier has ended its own first step.
         ("self-continued, polite", 2, "+" * 7, 2, [(0, 1), (10, 2), (23, 4), (34, 6), (45, 8)]),
-        # The next guess leaves at 23, when the first is answered, and arrives at 27: too late to be waited for at 19.
+        # The next draft leaves at 23, when the first is answered, and arrives at 27: too late to be waited for at 19.
         (
             "self-continued, polite, 1 in flight",
             2,
@@ -58,7 +58,9 @@ def times(draft_ms: float = 2.0, delay_ms: float = 4.0, per_draft_ms: float = 1.
         ),
     ],
 )
-def test_by_hand(name: str, k: int, text: str, draft_ms: float, history: list[tuple[float, int]]) -> None:
+def test_replays_equal_those_computed_by_hand(
+    name: str, k: int, text: str, draft_ms: float, history: list[tuple[float, int]]
+) -> None:
     assert replay(trace(text), times(draft_ms), policy(name, k)) == history
 
 
@@ -85,7 +87,7 @@ def test_overhead_is_time_on_the_link() -> None:
         ("+-", (10, 20, 12), 12),  # a wider one is
     ],
 )
-def test_the_bound_by_hand(text: str, passes: tuple[float, ...], milliseconds: float) -> None:
+def test_the_bound_equals_that_computed_by_hand(text: str, passes: tuple[float, ...], milliseconds: float) -> None:
     bound = upper_bound(trace(text), Times(2.0, lambda k: passes[min(k, 2)], 8.0))
     assert bound == pytest.approx(1e3 * len(text) / milliseconds)
 
