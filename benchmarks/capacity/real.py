@@ -1,10 +1,11 @@
 """Capacity of the real server: HTTP, its process and its engine thread, with replayed drafters, all times dilated.
 
-The target's passes take `dilation` times their cost (`benchmarks.capacity.server`). This process plays the clients in
-one event loop: their drafts, and what comes of them, are known beforehand; they sleep the drafts' and the link's time,
-and wait. Forms: k=4 (send, wait, draft) and target (`/generate`, streamed). A run is void if client and server
-processes together used more than half of the machine, or a pass or a client's thinking lasted over 3 % longer than it
-should.
+The scheduler's clock goes as much slower as the target. What the verifier's own programs take is not dilated: divided
+out, they look faster by that factor; nor are the passes that it tries out before its engine starts. This process
+plays the clients in one event loop: their drafts, and what comes of them, are known beforehand; they sleep the
+drafts' and the link's time, and wait. Forms: k=4 (send, wait, draft) and target (`/generate`, streamed). A run is
+void if client and server processes together used more than half of the machine, or a pass or a client's thinking
+lasted over 3 % too long.
 """
 
 import asyncio
@@ -12,18 +13,26 @@ import os
 import random
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from fastapi import FastAPI
+
+from backends.base import Entry, Logits
 from backends.machine import cores
 from benchmarks.harness.serving import Server, verifier
 from benchmarks.harness.wire import Wire, request
 from drafter_client.http.client import VerifierClient
 from simulation.capacity import Setting
-from simulation.capacity_model import Figures, KnownText, Part
+from simulation.capacity_model import Figures, KnownText, Part, Target
+from simulation.paced import Cost, Paced
+from verifier_server.app import create_app
+from verifier_server.settings import from_environment
 
+ROWS, CONTEXT = 64, 4096
 _BUSY, _LATE = 0.5, 1.03
 _WITHIN = 0.2  # seconds in which the clients start, before dilation
 
@@ -86,7 +95,7 @@ def measure(form: str, clients: int, setting: Setting, dilation: float) -> Real:
     with tempfile.TemporaryDirectory() as folder:
         passes = Path(folder) / "passes.txt"
         how = {"PACED_TARGET": setting.target, "CAPACITY_DILATION": dilation, "CAPACITY_PASSES": passes}
-        with verifier("benchmarks.capacity.server:application()", backend="scripted", **how) as server:
+        with verifier("benchmarks.capacity.real:application()", backend="scripted", **how) as server:
             with closing(VerifierClient(server.url)) as client:
                 client.wait_until_ready()
             crowd = [Client(number, server.url, setting, dilation) for number in range(clients)]
@@ -129,3 +138,31 @@ def _cpu_seconds(server: Server) -> float:
     """Used by this process and the server's so far."""
     fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
     return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Dilated(Paced):
+    """The toy target at `dilation` times its cost, from the moment the engine first asks for the time."""
+
+    def __init__(self, cost: Cost, dilation: float, file: str) -> None:
+        super().__init__(Target(rows=ROWS, context_length=CONTEXT), cost)
+        self._slow, self._dilation = cost.dilated(dilation), dilation
+        self._notes = open(file, "w", encoding="ascii", buffering=1)  # noqa: SIM115 for as long as the process lives
+
+    def clock(self) -> float:
+        """Seconds, as slow as everything is."""
+        self.cost = self._slow
+        return time.perf_counter() / self._dilation
+
+    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
+        began = time.perf_counter()
+        logits = super()._forward(batch)
+        if self.cost is self._slow:
+            self._notes.write(f"{self.cost.of(batch):.3f} {1e3 * (time.perf_counter() - began):.3f} {len(batch)}\n")
+        return logits
+
+
+def application() -> FastAPI:
+    """A verifier by PACED_TARGET, CAPACITY_DILATION and CAPACITY_PASSES."""
+    cost, dilation, file = (os.environ[name] for name in ("PACED_TARGET", "CAPACITY_DILATION", "CAPACITY_PASSES"))
+    backend = Dilated(Cost.parse(cost), float(dilation), file)
+    return create_app(from_environment(), backend, clock=backend.clock)

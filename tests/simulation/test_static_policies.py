@@ -26,7 +26,7 @@ def times(draft_ms: float = 2.0, delay_ms: float = 4.0, per_draft_ms: float = 1.
     ("name", "k", "text", "draft_ms", "history"),
     [
         ("lockstep", 0, "+-+", 2, [(0, 1), (18, 2), (36, 3), (54, 4)]),
-        # Two drafts are there at 4, with the verifier at 8, judged at 20, the answer back at 24; the second is rejected.
+        # Two tokens are drafted at 4, with the verifier at 8, judged at 20, answered at 24; the second is rejected.
         # At the end nothing is left to draft: the last token is asked for as it is.
         ("lockstep", 2, "+-++++", 2, [(0, 1), (24, 3), (48, 6), (66, 7)]),
         # One draft goes out at 2. Until the answer at 21 the token that comes with it and one more are drafted, which
