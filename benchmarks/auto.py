@@ -1,17 +1,12 @@
-"""What mode `auto` costs beside the best mode of the same run: 128 tokens, over three links.
+"""What mode `auto` costs beside the best mode of the same run, over three links.
 
-Method. A verifier process serves the target; between it and the drafter lies the link relay (`benchmarks.relay`) with
-one of `--rtt-ms`. Each of `--texts` prompts (out of files that no model here was trained on; one seed a prompt) is
+Method. A verifier process and a relay with one of `--rtt-ms`. Each of `--texts` held-out prompts (one seed each) is
 written in every way, in another order for each: the target alone, fused, remote, `auto` cold (a new pair that remembers
-nothing) and `auto` warm (a new pair that remembers one earlier text in `auto` over this link, and what the warm texts
-before this one have added). A text's rate is its tokens after the first over the seconds from the first to the last:
-the prompt is left out, what `auto` spends on changing modes is in. A way's rate is all its tokens over all its seconds,
-the best mode the one with the greatest of the three rates; `auto` is told as a share of that. The middle half is over
-texts: each text's rate beside the same text in that best mode. Engines are paced (`simulation.paced`): the target and
-the draft models on both ends take `--step-ms` and `--draft-ms` a step, whatever else this machine does. With `--real`
-they compute: a target padded until a step costs `--step-ms`, and draft models as they are, one thread each. With
-`--dilate N` all times of the paced engines and the link are N times as long, so that what else the machine does counts
-for an Nth.
+nothing) and `auto` warm (a new pair that remembers one earlier text in `auto` over this link, and the warm texts
+before). Rates leave the prompt out; what `auto` spends on changing modes is in. `auto` is compared with the mode of the
+greatest rate; the middle half is over texts. Engines are paced (`simulation.paced`): target and draft models take
+`--step-ms` and `--draft-ms` a step. With `--real` they compute, one thread each: a target padded to `--step-ms`, draft
+models as they are.
 
     python -m benchmarks.auto [--rtt-ms 0.4 20 60] [--texts 6] [--here twin] [--there twin]
     python -m benchmarks.auto --real --step-ms 40
@@ -24,50 +19,44 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from backends.base import Backend
-from benchmarks.drafters import BRANCHES, load_drafter
-from benchmarks.harness import Server, held_out_prompts, padded_target, serve, verifier
-from benchmarks.relay import Link, relay
-from benchmarks.report import Report, add_save
+from benchmarks.harness.models import BRANCHES, CONTEXT, DRAFTERS, held_out_prompts, load_drafter, padded_target
+from benchmarks.harness.relay import relay
+from benchmarks.harness.report import Report, options_of
+from benchmarks.harness.serving import Server, verifier
+from benchmarks.harness.texts import Written, rate
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.display.comparison_table import Way, shuffled
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.quantile import quantile
-from drafter_client.metrics.statistics import Stats
 from drafter_client.sources import Drafting
 from drafters.base import Drafter
 from drafters.draft_model import model_drafter
-from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
+from models import DEFAULT_TARGET
 from simulation.paced import Cost, Paced
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling
 
-DRAFTERS = {"small": DEFAULT_DRAFT, "twin": DEFAULT_TWIN}
 COLD, WARM = "auto cold", "auto warm"
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
 WAYS = [*(Way(str(mode), mode) for mode in MODES), Way(COLD, Mode.AUTO), Way(WARM, Mode.AUTO)]
-_WIDER = 0.02  # of a step: a further token in its pass (`simulation.paced` says where that is from)
-_WIDER_DRAFT = 0.15
-
-
-class Written(NamedTuple):
-    """One text by one way."""
-
-    tokens: int  # after the first
-    seconds: float  # from the first to the last
-    stats: Stats
-
-    @property
-    def rate(self) -> float:
-        return self.tokens / self.seconds
+_WIDER, _WIDER_DRAFT = 0.02, 0.15  # of a step: a further token in its pass (`simulation.paced` names the sources)
+FLAGS = {
+    **{"rtt-ms": [0.4, 20.0, 60.0], "texts": 6, "tokens": 128},
+    "temperatures": {"default": [0.0, 0.8], "help": "of the texts, in turn"},
+    "step-ms": 30.0,
+    "draft-ms": {"default": 4.0, "help": "a step of the draft models, where paced"},
+    "here": {"choices": DRAFTERS, "default": "twin", "help": "drafts on the drafter's side"},
+    "there": {"choices": DRAFTERS, "default": "twin", "help": "drafts on the verifier's side"},
+    "real": {"default": False, "help": "compute instead of pacing"},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A source of drafts whose engine is there already, for pair after pair."""
+    """A source of drafts whose engine is loaded already, for pair after pair."""
 
     backend: Backend
 
@@ -77,52 +66,36 @@ class Loaded:
         client.check_vocabulary(self.backend.vocabulary, self.backend.model_name, info)
 
         def drafter(sampling: Sampling, strategy: Strategy) -> Drafter:
-            for row in range(self.backend.rows):
-                self.backend.release(row)
+            for slot in range(self.backend.rows):
+                self.backend.release(slot)
             return model_drafter(self.backend, sampling, strategy, info.vocabulary.size)
 
         yield Drafting(self.backend.model_name, info, self.backend.vocabulary, [drafter])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rtt-ms", type=float, nargs="+", default=[0.4, 20.0, 60.0])
-    parser.add_argument("--texts", type=int, default=6)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8], help="of the texts, in turn")
-    parser.add_argument("--step-ms", type=float, default=30.0)
-    parser.add_argument("--draft-ms", type=float, default=4.0, help="a step of the draft models, where paced")
-    parser.add_argument("--here", choices=DRAFTERS, default="twin", help="drafts on the drafter's side")
-    parser.add_argument("--there", choices=DRAFTERS, default="twin", help="drafts on the verifier's side")
-    parser.add_argument("--real", action="store_true", help="compute instead of pacing")
-    parser.add_argument("--dilate", type=float, default=1.0, metavar="N", help="paced: make all times N times as long")
-    parser.add_argument("--explain", action="store_true", help="tell each text's stretches, and why")
-    add_save(parser)
-    options = parser.parse_args()
+    options = options_of(__doc__, FLAGS)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    options.step_ms, options.draft_ms = options.dilate * options.step_ms, options.dilate * options.draft_ms
     report = Report("auto", options, f"auto_{'real' if options.real else 'paced'}_{options.here}_{options.there}")
     backend = load_drafter(DRAFTERS[options.here])
     if not options.real:
         backend = Paced(backend, Cost(options.draft_ms, _WIDER_DRAFT * options.draft_ms, 0.0))
     with closing(backend), _server(options) as server:
         for rtt in options.rtt_ms:
-            with relay(server.url, Link(rtt_ms=options.dilate * rtt)) as url, TemporaryDirectory() as folder:
-                _tell(report, rtt, _write_all(url, Loaded(backend), Path(folder), options), options)
+            with relay(server.url, rtt) as url, TemporaryDirectory() as folder:
+                tell(report, rtt, _write_all(url, Loaded(backend), Path(folder), options), options)
     report.save()
 
 
 def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:
-    there = DRAFTERS[options.there]
+    settings = {"threads": 1, "rows": 4, "context": CONTEXT, "draft_model": DRAFTERS[options.there], "draft_threads": 1}
     if options.real:
-        target = padded_target(options.step_ms)
-        return verifier(model=target, threads=1, rows=4, context=1024, draft_model=there, draft_threads=1)
-    settings = {"MODEL": DEFAULT_TARGET, "THREADS": 1, "ROWS": 4, "CONTEXT": 1024}
-    settings |= {"DRAFT_MODEL": there, "DRAFT_THREADS": 1, "DRAFT_ROWS": 2}
-    environment = {f"VERIFIER_{name}": str(value) for name, value in settings.items()}
-    environment["PACED_TARGET"] = str(Cost(options.step_ms, _WIDER * options.step_ms, 0.0))
-    environment["PACED_DRAFT"] = str(Cost(options.draft_ms, _WIDER_DRAFT * options.draft_ms, 0.0))
-    return serve("simulation.paced:app", environment)
+        return verifier(model=padded_target(options.step_ms), **settings)
+    target, draft = (
+        Cost(ms, share * ms, 0.0) for ms, share in ((options.step_ms, _WIDER), (options.draft_ms, _WIDER_DRAFT))
+    )
+    paced = {"PACED_TARGET": target, "PACED_DRAFT": draft}
+    return verifier("simulation.paced:app", model=DEFAULT_TARGET, draft_rows=2, **settings, **paced)
 
 
 def _write_all(url: str, draft: Loaded, folder: Path, options: argparse.Namespace) -> dict[str, list[Written]]:
@@ -146,23 +119,19 @@ def _write(
     chosen = Options(max_tokens=options.tokens, temperature=temperature, seed=seed, mode=mode)
     with Pair(url, draft, branches=BRANCHES, memory=memory) as pair:
         stats = pair.generate(prompt, chosen).read().stats
-    return Written(stats.generated_tokens - 1, (stats.total_ms - stats.ttft_ms) / 1e3, stats)
+    return Written(stats.token_ids, stats.ttft_ms, (stats.total_ms - stats.ttft_ms) / 1e3, stats)
 
 
-def _tell(report: Report, rtt: float, written: dict[str, list[Written]], options: argparse.Namespace) -> None:
-    rates = {name: sum(one.tokens for one in each) / sum(one.seconds for one in each) for name, each in written.items()}
+def tell(report: Report, rtt: float, written: dict[str, list[Written]], options: argparse.Namespace) -> None:
+    """Report every way at one round-trip time."""
+    rates = {name: rate(texts) for name, texts in written.items()}
     best = max(MODES, key=lambda mode: rates[mode])
     report.line(f"\nround trip {rtt:g} ms, {options.texts} texts of {options.tokens} tokens; best mode: {best}")
     report.line("  way          tokens/s  x target  of the best  middle half")
-    for name, rate in rates.items():
+    for name, each in rates.items():
         shares = [one.rate / other.rate for one, other in zip(written[name], written[best], strict=True)]
         middle = f"{quantile(shares, 0.25):.2f} to {quantile(shares, 0.75):.2f}"
-        report.line(f"  {name:<12}{rate:9.1f}{rate / rates[Mode.TARGET]:10.2f}{rate / rates[best]:13.3f}  {middle:>12}")
-    if options.explain:
-        for name in (COLD, WARM):
-            for one in written[name]:
-                turns = ", ".join(f"{turn.mode} {turn.tokens}" for turn in one.stats.turns)
-                report.line(f"    {name}: {one.rate:.1f} ({turns}) {one.stats.why}")
+        report.line(f"  {name:<12}{each:9.1f}{each / rates[Mode.TARGET]:10.2f}{each / rates[best]:13.3f}  {middle:>12}")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,14 @@
-"""What a text that is continued elsewhere owes to the width of the passes in which its tokens are read again.
+"""How a continued text depends on the width of the passes in which its tokens are read again.
 
-Method. Texts of the shipped target, sampled, each alone in its engine. Each is written in passes
-of one token, then continued at several cuts by a row that holds nothing: prompt and committed tokens are read again,
-the `--last` of them in passes of a fixed width and what lies before in passes as wide as can be, and decoding goes on
-to the end. A continued text is `the same` if no token differs; the figure behind is the median place, in tokens behind
-the cut, of the first one that does, where one does. `to the first token` is the median CPU time from the start of
-reading to the first token behind the cut (so that a busy machine does not count).
+Method. Texts of the shipped target, each alone in its engine and written in passes of one token, are continued at
+several cuts in an empty slot: prompt and committed tokens are read again, the `--last` of them in passes of a fixed
+width and those before in passes as wide as can be. `same`: no token of the continued text differs; `differs behind`:
+the median place of the first that does. `to the first token`: median CPU time from the start of reading to the first
+token behind the cut.
 
     python -m benchmarks.resume_widths [--texts 6] [--tokens 400] [--temperature 0.8] [--last 64 256] [--widths 8 63]
 """
 
-import argparse
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -18,42 +16,34 @@ from statistics import median
 
 from backends.base import Backend, Entry, LoadOptions
 from backends.registry import load
-from benchmarks.harness import held_out_prompts
-from benchmarks.report import Report, add_save
+from benchmarks.harness.models import CONTEXT, decoded, held_out_prompts
+from benchmarks.harness.report import Report, options_of
 from models import DEFAULT_TARGET
 from speculation.acceptance.strategies import common_prefix
-from speculation.sampling.sampling import Sampling, choose
+from speculation.sampling.sampling import Sampling
 
 ALL = 1_000_000
 CUTS = (0.25, 0.5, 0.75)
+FLAGS = {
+    **{"texts": 6, "tokens": 400, "temperature": 0.8},
+    "last": {"default": [64, 256, ALL], "help": "tokens that are read in passes of a fixed width"},
+    "widths": {"default": [1, 8, 32, 63, 64], "help": "of the passes that read them"},
+    "threads": 1,
+    "deterministic": {"default": False, "help": "as with VERIFIER_DETERMINISTIC=1"},
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=int, default=6)
-    parser.add_argument("--tokens", type=int, default=400)
-    parser.add_argument("--temperature", type=float, default=0.8)
-    parser.add_argument("--last", type=int, nargs="+", default=[64, 256, ALL], help="tokens that are read so")
-    parser.add_argument(
-        "--widths", type=int, nargs="+", default=[1, 8, 32, 63, 64], help="of the passes that read them"
-    )
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--deterministic", action="store_true", help="as VERIFIER_DETERMINISTIC=1 has it")
-    add_save(parser)
-    options = parser.parse_args()
+    options = options_of(__doc__, FLAGS)
     report = Report("resume_widths", options)
-    settings = LoadOptions(
-        model=DEFAULT_TARGET,
-        rows=2,
-        context_length=1024,
-        threads=options.threads,
-        deterministic=options.deterministic,
-    )
-    with closing(load("llama_cpp", settings)) as backend:
+    engine = {"threads": options.threads, "deterministic": options.deterministic}
+    with closing(
+        load("llama_cpp", LoadOptions(model=DEFAULT_TARGET, rows=2, context_length=CONTEXT, **engine))
+    ) as backend:
         texts = []
         for number, text in enumerate(held_out_prompts(options.texts)):
             prompt, sampling = backend.vocabulary.encode(text)[:100], Sampling(number, options.temperature)
-            texts.append((prompt, sampling, _decoded(backend, prompt, 0, sampling, options.tokens)))
+            texts.append((prompt, sampling, decoded(backend, 1, prompt, 0, sampling, options.tokens)))
             backend.release(1)
         for tail in (0, *options.last):
             for width in options.widths if tail else (ALL,):
@@ -67,13 +57,12 @@ def _line(backend: Backend, texts: Sequence[tuple[list[int], Sampling, list[int]
     for prompt, sampling, text in texts:
         for share in CUTS:
             cut = int(share * len(text))
+            before = [*prompt, *text[:cut]]
             began = time.process_time()
             held = _read(backend, prompt, text[:cut], tail, width)
-            continued = _decoded(backend, [*prompt, *text[:cut]], held, sampling, 1)
+            continued = decoded(backend, 1, before, held, sampling, 1)
             took.append(1e3 * (time.process_time() - began))
-            continued += _decoded(
-                backend, [*prompt, *text[:cut], *continued], len(prompt) + cut, sampling, len(text) - cut - 1
-            )
+            continued += decoded(backend, 1, before + continued, len(before), sampling, len(text) - cut - 1)
             backend.release(1)
             count += 1
             same += continued == text[cut:]
@@ -85,7 +74,7 @@ def _line(backend: Backend, texts: Sequence[tuple[list[int], Sampling, list[int]
 
 
 def _read(backend: Backend, prompt: list[int], committed: list[int], tail: int, width: int) -> int:
-    """Read all but the last token in row 1, the last `tail` of the committed ones in passes of `width`: how many."""
+    """Read all but the last token into slot 1, the last `tail` committed ones in passes of `width`; their number."""
     tokens = [*prompt, *committed][:-1]
     narrow = max(len(prompt), len(tokens) - tail)
     at = 0
@@ -94,16 +83,6 @@ def _read(backend: Backend, prompt: list[int], committed: list[int], tail: int, 
         backend.extend([Entry(1, at, tokens[at:end], end - at)])
         at = end
     return at
-
-
-def _decoded(backend: Backend, tokens: list[int], held: int, sampling: Sampling, count: int) -> list[int]:
-    """So many tokens behind `tokens`, of which row 1 holds the first `held`."""
-    tokens, first = list(tokens), len(tokens)
-    while len(tokens) < first + count:
-        logits = backend.extend([Entry(1, held, tokens[held:], len(tokens) - held - 1)])[0][0]
-        held = len(tokens)
-        tokens.append(choose(logits, sampling, held))
-    return tokens[first:]
 
 
 if __name__ == "__main__":

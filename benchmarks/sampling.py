@@ -1,25 +1,22 @@
 """Milliseconds to decide one token from a row of logits, by vocabulary, filter and shape of the distribution.
 
-Method. Synthetic logits of three shapes, since what a fast path costs depends on them: `text` has a Gaussian bulk of
-deviation 2 with 200 ids standing up to 14 above it, as a language model sure of its next few candidates gives;
-`wide` is the Gaussian bulk alone, `flat` one of deviation 0.3, where nothing can be left out early. Each figure is
-the median over passes of the mean over 100 positions, temperature 0.8 unless greedy; the plain float64 reference
-(`choose_reference`) stands beside it, over 5 positions. At 152,000 ids also what the same decision takes on the head
-of the row (its 1,024 greatest logits, one where greedy), with putting the head in order, and how many of 500
-positions the head did not decide: an engine would fetch the row then, which takes its own time and is not in the
-figure; deciding on it is.
+Method. Synthetic logits: `text` has a Gaussian bulk of deviation 2 with 200 ids up to 14 above it, as a language model
+sure of its next few candidates gives; `wide` is the bulk alone, `flat` one of deviation 0.3, where nothing can be left
+out early. Each time is the median over `--passes` of the mean over 100 positions; the reference `choose_reference` over
+5. At 152,000 ids also the same decision on the row's top logits (1,024, one where greedy), ordering them included, and
+for how many of 500 positions they did not decide: an engine would then fetch the row, which takes time that is not
+included.
 
     python -m benchmarks.sampling [--passes 9]
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from statistics import median
 
 import numpy as np
 
-from benchmarks.report import Report, add_save
+from benchmarks.harness.report import Report, options_of
 from speculation.sampling.sampling import Logits, Sampling, choose, choose_reference
 from speculation.sampling.top_logits import TopLogits, top_logits_of
 
@@ -36,10 +33,7 @@ CASES = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passes", type=int, default=9)
-    add_save(parser)
-    options = parser.parse_args()
+    options = options_of(__doc__, {"passes": 9})
     report = Report("sampling", options)
     for size in (32_000, 152_000):
         for shape, logits in _shapes(size).items():
@@ -48,37 +42,31 @@ def main() -> None:
                 slow = _per_row(choose_reference, logits, sampling, 5)
                 line = f"{size:7,} ids  {shape:5}  {name:21} {fast:7.3f} ms a row   reference {slow:7.2f} ms"
                 if size > 100_000:
-                    device = Device(logits, sampling)
-                    of_head = median(_per_row(device.choose, logits, sampling, 100) for _ in range(options.passes))
-                    line += f"   head {of_head:7.3f} ms, row fetched for {device.fetched_for(500):5.1%}"
+                    on_top, fetched = _on_top_logits(logits, sampling, options.passes)
+                    line += f"   top logits {on_top:7.3f} ms, row fetched for {fetched:5.1%}"
                 report.line(line)
     report.save()
 
 
-class Device:
-    """Shows the head of one row, ever anew."""
+def _on_top_logits(logits: Logits, sampling: Sampling, passes: int) -> tuple[float, float]:
+    """Milliseconds to decide on a row's top logits, and the share of 500 positions that fetch the row."""
+    top = top_logits_of(logits, 1 if sampling.greedy else 1024, sampling.softmax_temperature)
+    fetched = 0
 
-    def __init__(self, logits: Logits, sampling: Sampling) -> None:
-        self._logits, self._sampling, self._fetched = logits, sampling, 0
-        self._head = top_logits_of(logits, 1 if sampling.greedy else 1024, sampling.softmax_temperature)
+    def full() -> Logits:
+        nonlocal fetched
+        fetched += 1
+        return logits
 
-    def choose(self, logits: Logits, sampling: Sampling, position: int) -> int:
-        """`choose` on the head in place of `logits`."""
-        head = self._head
-        return choose(
-            TopLogits(head.ids, head.logits, head.size, head.temperature, head.log_sum, self._full), sampling, position
-        )
+    def on_top(_: Logits, sampling: Sampling, position: int) -> int:
+        anew = TopLogits(top.ids, top.logits, top.size, top.temperature, top.log_sum, full)  # in no order yet
+        return choose(anew, sampling, position)
 
-    def fetched_for(self, positions: int) -> float:
-        """The share of positions that the whole row is asked for."""
-        self._fetched = 0
-        for position in range(positions):
-            self.choose(self._logits, self._sampling, position)
-        return self._fetched / positions
-
-    def _full(self) -> Logits:
-        self._fetched += 1
-        return self._logits
+    taken = median(_per_row(on_top, logits, sampling, 100) for _ in range(passes))
+    fetched = 0
+    for position in range(500):
+        on_top(logits, sampling, position)
+    return taken, fetched / 500
 
 
 def _shapes(size: int) -> dict[str, Logits]:

@@ -6,9 +6,9 @@ import sys
 import textwrap
 
 from backends.shipped import DEFAULT_TWIN
-from benchmarks.children import child
-from benchmarks.harness import padded_target, step_ms, verifier
-from benchmarks.serving import NotUp
+from benchmarks.harness.children import child
+from benchmarks.harness.models import padded_target, step_ms
+from benchmarks.harness.serving import NotUp, verifier
 from command_line import start
 
 STEP_MS = 40.0

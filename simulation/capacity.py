@@ -1,10 +1,10 @@
-"""Capacity in virtual time: the real scheduler and the real pilots, with time, network and costs made up.
+"""Capacity in virtual time: the real scheduler and the real controllers; time, network and costs are modelled.
 
 Clients start at random within a fifth of a second, all think at the same pace, and are watched for some seconds behind
 a warm-up. Their programs take no time. Forms of clients and verifiers:
 
     ours          drafters with all mechanisms on, as `python -m drafter_client` runs
-    k=4           four drafts, send, wait: what public REST pairs do; says nothing of when it comes again
+    k=4           four drafts, send, wait: what public REST pairs do; does not say when its next request comes
     target        the target alone: texts decoded to their end on the server, what `/generate` does
     one by one    a verifier that judges one request at a time, in order of arrival: ours and k=4
 """
@@ -30,7 +30,7 @@ from verifier_server.sessions import Session
 
 _WITHIN = 0.2  # seconds in which the clients start
 _CONTEXT = 4096
-_BRANCHES = 6  # continuations that a drafter looks behind at once
+_BRANCHES = 6  # continuations that a drafter expands at once
 GREEDY = Sampling()
 
 
@@ -47,19 +47,19 @@ class Setting:
 
     @property
     def thinking_ms(self) -> float:
-        """Of a client in lockstep: from an answer's departure to the arrival of the next guess."""
+        """Of a client in lockstep: from a response's departure to the arrival of the next request."""
         return self.rtt_ms + self.k * self.drafter.decode_ms
 
 
 class Starting(Protocol):
-    """Somebody who begins when told to."""
+    """A party that begins when it is started."""
 
     def start(self) -> None:
         """Begin."""
 
 
 class Client(Starting, Protocol):
-    """Somebody with a text."""
+    """A client with a text."""
 
     text: KnownText
     session: Session
@@ -116,7 +116,7 @@ class Replayed:
 
     def _go_on(self, answer: Answer) -> None:
         now, setting = self._world.now, self._setting
-        drafts = self.text.guess(answer.total_tokens, setting.k)
+        drafts = self.text.draft(answer.total_tokens, setting.k)
         drafted = now + setting.k * setting.drafter.decode_ms / 1e3
         self._world.at(drafted, lambda: self._submit(answer.total_tokens, drafts, self._answered))
 
@@ -166,7 +166,7 @@ class Ours(VirtualDrafter):
 
 
 class OneByOne(Composer):
-    """Puts a single session into each pass, the one that has waited longest."""
+    """Puts a single session into each pass: the one that has waited longest."""
 
     def compose(self, waiting: list[SequenceState], going_on: list[SequenceState]) -> BatchPlan:
         return super().compose(waiting[:1], [] if waiting else going_on[:1])
@@ -191,7 +191,7 @@ FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Figures, and what the verifier did meanwhile."""
+    """Rates and gaps, and what the verifier did meanwhile."""
 
     figures: Figures
     parts: list[Part]  # of the texts, that were written meanwhile
@@ -200,7 +200,7 @@ class Outcome:
 
 
 def measure(form: Form, clients: int, setting: Setting) -> Outcome:
-    """So many clients of this form. Raises RuntimeError when one of them writes another text than the target's."""
+    """So many clients of this form. Raises RuntimeError where one writes another text than the target's."""
     world, meter = virtual_world(setting, clients, one_by_one=form.one_by_one)
     crowd = [form.client(world, KnownText(number), setting, f"session-{number}") for number in range(clients)]
     start_all(world, crowd)
@@ -210,7 +210,7 @@ def measure(form: Form, clients: int, setting: Setting) -> Outcome:
     passes = meter.passes[before:]
     for client in crowd:
         if client.session.tokens != client.text.tokens(0, len(client.session.tokens)):
-            raise RuntimeError(f"{client.session.id} does not say what the target says")
+            raise RuntimeError(f"the text of {client.session.id} is not the target's")
     return Outcome(
         Figures.of([each.times for each in crowd], setting.warm_up, setting.warm_up + setting.seconds),
         [
@@ -223,7 +223,7 @@ def measure(form: Form, clients: int, setting: Setting) -> Outcome:
 
 
 def carried(form: Form, rate: float, setting: Setting, most: int) -> int:
-    """Clients that get `rate` tokens per second each, on average; found by halving, up to `most`."""
+    """How many clients get `rate` tokens per second each, on average; found by bisection, up to `most`."""
     least, beyond = 0, most + 1
     while beyond - least > 1:
         middle = (least + beyond) // 2

@@ -2,7 +2,7 @@
 
 Texts. Every client has a text of its own, greedy, by the toy model behind a prompt of its own. The drafter names a
 token with a chance of 0.8, always with a confidence of 0.8, and else names it second with a chance of 0.4; behind a
-wrong draft it is lost. So nobody can tell good guesses from bad ones, and no choice of drafts beats the best fixed k.
+wrong draft it is lost. So good drafts cannot be told from bad ones, and no choice of drafts beats the best fixed k.
 
 Bounds. A pass over n sessions with k drafts each takes v(n, k) = a + n (per_row + (k + 1) per_token). A round of k
 drafts brings E(k) tokens, counted by cutting the texts' own agreement into such rounds. With a chance of agreement that
@@ -16,7 +16,7 @@ Let s be the share of passes behind which the engine idles for Z: a pass holds n
 tokens per second are greatest at s = 1 (all in one pass, then Z) or s = 0 (two groups in turn, one more a per cycle).
 
 Times between tokens. Tokens that arrive together share the gap before them: m tokens behind a gap g count as m times
-g / m. A gap between arrivals is g itself: what somebody who watches waits. A client is watched from the last arrival
+g / m. A gap between arrivals is g itself: how long a reader waits. A client is watched from the last arrival
 before a span of time to the last within it, so that no gap is cut; its rate is the tokens of these gaps by their sum.
 """
 
@@ -54,7 +54,7 @@ class Target(ScriptedBackend):
 
 
 class KnownText:
-    """What the target says behind a client's own prompt, as far as it was asked for, and where the drafter agrees."""
+    """The target's text behind a client's own prompt, as far as it was asked for, and where the drafter agrees."""
 
     def __init__(self, number: int) -> None:
         self.prompt = [BEGIN, *divmod(number, 256), 3]
@@ -78,13 +78,13 @@ class KnownText:
             return truth, wrong
         return wrong, truth if self._second[at] else other
 
-    def guess(self, at: int, k: int) -> list[int]:
-        """A guess of k drafts behind `at` tokens."""
-        stands = self.gain(at, k) - 1
-        return [self.drafts(at + i)[0] if i <= stands else _JUNK for i in range(k)]
+    def draft(self, at: int, k: int) -> list[int]:
+        """A draft of k tokens behind `at` tokens."""
+        accepted = self.gain(at, k) - 1
+        return [self.drafts(at + i)[0] if i <= accepted else _JUNK for i in range(k)]
 
     def gain(self, at: int, k: int) -> int:
-        """Tokens that a guess of k drafts behind `at` tokens brings."""
+        """How many tokens a draft of k tokens behind `at` tokens brings."""
         self.tokens(at, at + k)
         return 1 + next((i for i in range(k) if not self._agrees[at + i]), k)
 
@@ -136,7 +136,7 @@ class Bound:
 
 
 def pass_ms(cost: Cost, rows: float, tokens: int) -> float:
-    """A pass over so many tokens for each of so many rows; a fraction of a row is one's share of a mean."""
+    """Milliseconds of a pass over so many tokens for each of so many rows; a mean may have a fraction of a row."""
     return cost.decode_ms + cost.per_token_ms * (rows * tokens - 1) + cost.per_row_ms * (rows - 1)
 
 
@@ -156,7 +156,7 @@ def lockstep(cost: Cost, clients: int, tokens: float, k: int, thinking_ms: float
 def server_drafting(target: Cost, drafter: Cost, clients: int, tokens: float, k: int) -> float:
     """Tokens per second of one client whose drafts the server makes, too. `tokens`: E(k).
 
-    In favour of it: the clients' draft steps go through the draft model together, as their guesses go through the
+    In favour of it: the clients' draft steps go through the draft model together, as their drafts go through the
     target, no pass is ever half full, and there is no link.
     """
     return 1e3 * tokens / (k * pass_ms(drafter, clients, 1) + pass_ms(target, clients, k + 1))

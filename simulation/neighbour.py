@@ -1,4 +1,4 @@
-"""A drafter beside somebody else on one verifier, in virtual time: the real scheduler, the rest made up.
+"""A drafter beside another client on one verifier, in virtual time: the scheduler is real, the rest modelled.
 
 The texts, the link and what everything takes are those of `simulation.capacity`. The neighbour is one of its
 forms; beside it is one of

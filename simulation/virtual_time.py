@@ -1,8 +1,8 @@
-"""Drafters and a verifier in virtual time: the real decisions on both sides, with time, network and costs made up.
+"""Drafters and a verifier in virtual time: the real decisions on both sides; time, network and costs are modelled.
 
-The verifier's scheduler, its sessions and the acceptance of drafts, the drafters' pilots and their draft models are the
-real ones; only waiting is not. A pass and a draft step take what a cost model says, messages take what a link says, and
-the clock jumps from event to event. What is left out: the time that the programs themselves take, except `overhead`.
+The verifier's scheduler, its sessions and the acceptance of drafts, the drafters' controllers and their draft models
+are the real ones. A pass and a draft step take what a cost model says, messages take what a link says, and the clock
+jumps from event to event. What is left out: the time that the programs themselves take, except `overhead`.
 """
 
 import heapq
@@ -48,12 +48,12 @@ class Network:
 
 
 class World:
-    """A verifier and the clock that all live by. Times in seconds."""
+    """A verifier and the clock of all parties. Times in seconds."""
 
     def __init__(
         self, backend: Backend, cost: Callable[[BatchPlan], float], *, check: bool = False, **options: object
     ) -> None:
-        """`cost`: seconds of a pass. `check`: whether the verifier's books are checked after every event."""
+        """`cost`: seconds of a pass. `check`: whether the verifier's bookkeeping is checked after every event."""
         self.backend = backend
         self.scheduler = Scheduler(backend, **options)  # type: ignore[arg-type]
         self.now = 0.0
@@ -64,7 +64,7 @@ class World:
         self._busy = False
 
     def at(self, when: float, do: Callable[[], None]) -> None:
-        """Have something happen."""
+        """Schedule `do` for this time."""
         heapq.heappush(self._events, (max(when, self.now), next(self._order), do))
 
     def run(self, until: float = float("inf"), done: Callable[[], bool] = lambda: False) -> None:
@@ -75,7 +75,7 @@ class World:
             self._look()
 
     def _look(self) -> None:
-        """What the engine thread does whenever something has happened."""
+        """What the engine thread does after every event."""
         if self._check:
             self.scheduler.check_integrity()
         if self._busy:
@@ -105,11 +105,11 @@ class World:
 
 @dataclass(slots=True)
 class Course:
-    """How a text came about."""
+    """What happened while a text was written."""
 
     opened: float = 0.0  # when its first token was known
     times: list[float] = field(default_factory=list)  # when each token behind the first was known
-    guesses: int = 0
+    drafts_sent: int = 0
     judged: int = 0
     accepted: int = 0
     steps: int = 0  # of the drafter
@@ -141,7 +141,7 @@ class VirtualDrafter:
         seed: int = 0,
         name: str = "session",
     ) -> None:
-        """`draft_ms`: of a step over so many rows. `overhead`: seconds that an exchange takes beside the network.
+        """`draft_ms`: of a step over so many slots. `overhead`: seconds that an exchange takes beside the network.
 
         `lookup`: drafts may be looked up in the text.
         """
@@ -156,7 +156,7 @@ class VirtualDrafter:
         self._times = LatencyModel(pass_ms)
         self._times.exchanged(1e3 * (network.rtt + overhead), 0.0, 0.0)
         self._heard = 0  # tokens that the stream has brought
-        self._streamed = 0.0  # when the last news of the stream arrives
+        self._streamed = 0.0  # when the last tokens of the stream arrive
         self._wake: float | None = None
 
     def start(self) -> None:
@@ -168,7 +168,7 @@ class VirtualDrafter:
         return self.controller is not None and self.controller.finished
 
     def _carry(self, do: Callable[[], None], retry: float = _RETRY) -> None:
-        """Have something arrive at the other end, however often it must be sent."""
+        """Run `do` when a message has arrived at the other end, however often it must be sent."""
         takes = self._network.takes(self._world.now, self._rng)
         if takes is None:
             self._world.at(self._world.now + retry, lambda: self._carry(do, 2 * retry))
@@ -218,7 +218,7 @@ class VirtualDrafter:
         self._act()
 
     def _news(self) -> None:
-        """The verifier has committed something: its stream tells."""
+        """The verifier has committed tokens: stream them."""
         position, tokens = self._heard, self.session.tokens[self._heard :]
         finished = self.session.finish_reason is not None
         own_ms = self.session.own_ms if len(self.session.own_from) % 2 else None
@@ -227,7 +227,7 @@ class VirtualDrafter:
             self._stream(lambda: self._streamed_to(position, tokens, finished, own_ms))
 
     def _stream(self, do: Callable[[], None]) -> None:
-        """Have something arrive in the order in which it was said; a stream that breaks is taken up again."""
+        """Run `do` when the stream has brought it, in the order of sending; a stream that breaks is resumed."""
         now, retry = self._world.now, _RETRY
         while (takes := self._network.takes(now, self._rng)) is None:
             now, retry = now + retry, 2 * retry
@@ -272,7 +272,7 @@ class VirtualDrafter:
         self._act()
 
     def _send(self, in_flight_draft: InFlightDraft) -> None:
-        self.course.guesses += 1
+        self.course.drafts_sent += 1
         self._request(
             in_flight_draft.position,
             in_flight_draft.drafts,
@@ -282,7 +282,7 @@ class VirtualDrafter:
         )
 
     def _act(self) -> None:
-        """Do what the pilot wants done now."""
+        """Do what the controller wants done now."""
         assert self.controller is not None
         self._order(self.controller)
         if self.controller.reflect():

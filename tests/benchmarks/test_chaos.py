@@ -1,4 +1,4 @@
-"""A verifier that is killed and started again while a text is written: in each mode the text is the undisturbed one."""
+"""A verifier is killed and started again while a text is written: in each mode the text equals the undisturbed one."""
 
 import signal
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import pytest
 
 from backends.scripted import Script, ScriptedBackend
 from benchmarks.chaos import Asked, Chaos, write
-from benchmarks.restarts import RestartedVerifier
+from benchmarks.harness.serving import RestartedVerifier
 from drafter_client import Lookup, Mode, Options, Outage, Pair
 from tests.drafter_client.support import plain
 
@@ -31,12 +31,11 @@ def verifier() -> Iterator[RestartedVerifier]:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_a_text_outlives_its_verifier(verifier: RestartedVerifier, mode: Mode) -> None:
-    verifier.wait_until_ready()
+def test_a_text_is_resumed_after_its_verifier_was_killed(verifier: RestartedVerifier, mode: Mode) -> None:
     told: list[Outage] = []
     chaos = Chaos(verifier, ENDS[mode], seed=2)
     options = Options(max_tokens=TOKENS, temperature=0.8, seed=7, mode=mode)
-    with Pair(verifier.url, Lookup(), on_outage=told.append) as pair, chaos.going_on():
+    with Pair(verifier.url, Lookup(), on_outage=told.append) as pair, chaos.running():
         asked = Asked(pair.encode("def f(x):"), options)
         stats = write(pair, asked, chaos.arrived)
     assert stats.token_ids == plain(ScriptedBackend(Script(seed=1)), asked.prompt, TOKENS, options.sampling)

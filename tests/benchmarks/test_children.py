@@ -1,4 +1,4 @@
-"""Processes that measurements start: up when they answer, told of when they die, and never left behind."""
+"""Processes that measurements start: ready when they answer, reported when they die, and never left behind."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.children import child, output
-from benchmarks.serving import NotUp, serve
+from benchmarks.harness.children import child, output
+from benchmarks.harness.serving import NotUp, serve
 from tests.paths import ROOT
 
 UP = """
@@ -40,7 +40,7 @@ def _gone(pid: int) -> bool:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):
             return True
-        if state == "Z":  # its new parent has not looked yet
+        if state == "Z":  # its new parent has not reaped it yet
             return True
         time.sleep(0.01)
     return False
@@ -62,7 +62,7 @@ def test_a_server_is_up_when_it_answers_whatever_its_log_says(
     assert server.process.returncode is not None
 
 
-def test_a_server_that_dies_is_told_of_at_once_with_its_last_lines(
+def test_a_server_that_dies_is_reported_at_once_with_its_last_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = time.monotonic()
@@ -73,7 +73,7 @@ def test_a_server_that_dies_is_told_of_at_once_with_its_last_lines(
     assert time.monotonic() - began < 60.0
 
 
-def test_a_server_that_hangs_is_given_up_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     application = _application(tmp_path, monkeypatch, HANGS)
     with (
         pytest.raises(NotUp, match=r"did not answer within 2 s; its log ends with\nwaiting"),
@@ -96,7 +96,7 @@ def test_the_users_own_settings_for_a_verifier_are_left_out(tmp_path: Path, monk
 @pytest.mark.parametrize("busy", ["while True: pass", "import signal; signal.pause()"])
 def test_a_child_ends_with_its_parent(number: signal.Signals, busy: str) -> None:
     parent = f"""
-from benchmarks.children import child
+from benchmarks.harness.children import child
 with child("-c", {busy!r}) as process:
     print(process.pid, flush=True)
     process.wait()
@@ -112,10 +112,10 @@ with child("-c", {busy!r}) as process:
 
 
 @needs_proc
-def test_what_counts_how_much_the_machine_stands_still_ends_with_its_parent() -> None:
+def test_the_watch_of_the_machine_ends_with_its_parent() -> None:
     parent = """
 import multiprocessing, sys
-from benchmarks.quiet import watch
+from benchmarks.harness.quiet import watch
 if __name__ == "__main__":
     with watch():
         print(multiprocessing.active_children()[0].pid, flush=True)
@@ -130,8 +130,8 @@ if __name__ == "__main__":
     assert _gone(pid)
 
 
-def test_a_child_that_will_not_end_is_made_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.children._PATIENCE", 0.2)
+def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.harness.children._PATIENCE", 0.2)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
     with child("-c", deaf, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == "deaf\n"

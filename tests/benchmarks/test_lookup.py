@@ -6,8 +6,8 @@ import numpy as np
 
 from backends.base import Backend, Entry
 from backends.scripted import BEGIN, END, ByteVocabulary
-from benchmarks.lookup import definitions, frequent_name, renamed
-from benchmarks.reciting import Reciting
+from benchmarks.lookup.reciting import Reciting
+from benchmarks.lookup.tasks import definitions, frequent_name, renamed
 
 SOURCE = '''\
 @cache

@@ -1,22 +1,20 @@
 """Where results go, and what a measurement says when a package is missing."""
 
 import argparse
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks import report
-from benchmarks.report import Report, add_save
+from benchmarks.harness import report
+from benchmarks.harness.report import Report, parser_of
 from tests.paths import ROOT
 
 
 def _options(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_save(parser)
-    return parser.parse_args(arguments)
+    flags = {"tokens": 8, "switch": False, "rtt": [0.2, 5.0], "how": {"default": "a", "choices": ("a", "b")}}
+    return parser_of("a measurement", flags).parse_args(arguments)
 
 
 @pytest.fixture
@@ -54,14 +52,12 @@ def test_what_is_not_saved_is_not_tracked() -> None:
     assert report.RESULTS == ROOT / "benchmarks" / "results"
 
 
-def test_every_measurement_that_writes_results_asks_where() -> None:
-    writing = [
-        path.stem
-        for path in (ROOT / "benchmarks").glob("*.py")
-        if re.search(r"Report\(\"|results\(opt", path.read_text())
-    ]
-    assert len(writing) > 10
-    assert not [name for name in writing if "add_save(" not in (ROOT / "benchmarks" / f"{name}.py").read_text()]
+def test_options_have_the_types_of_their_defaults() -> None:
+    assert vars(_options()) == {"tokens": 8, "switch": False, "rtt": [0.2, 5.0], "how": "a", "save": False}
+    given = _options("--tokens", "9", "--switch", "--rtt", "1", "2", "--how", "b")
+    assert vars(given) == {"tokens": 9, "switch": True, "rtt": [1.0, 2.0], "how": "b", "save": False}
+    with pytest.raises(SystemExit):
+        _options("--how", "c")
 
 
 @pytest.mark.parametrize(
@@ -80,11 +76,10 @@ def test_every_measurement_that_writes_results_asks_where() -> None:
 )
 def test_a_missing_package_is_named_in_one_line_before_anything_is_measured(module: str, package: str) -> None:
     code = f"""
-import sys
+import runpy, sys
 sys.modules[{package!r}] = None
 sys.argv = [{module!r}] + (["--shape", "tiny"] if {module!r} == "verify_curve" else [])
-import benchmarks.{module} as run
-run.main()
+runpy.run_module("benchmarks.{module}", run_name="__main__")
 """
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert (ran.returncode, ran.stdout) == (2, "")

@@ -1,16 +1,13 @@
-"""A short soak is clean, and a soak notices what it is for: a wrong token, books that do not add up, what is left."""
+"""A short soak passes, and a soak notices wrong tokens, inconsistent bookkeeping and what is left behind."""
 
 import asyncio
 import json
 
 import pytest
 
-from backends.scripted import ScriptedBackend
-from benchmarks.soak import Outcome, Sample, soak
-from benchmarks.soak_caller import Soak
-from benchmarks.soak_drafters import Life
-from benchmarks.soak_truth import Fault, Memory, Tally, Truth
-from benchmarks.soak_verifier import Books, WholeContext
+from benchmarks.soak.drafters import Life, Soak
+from benchmarks.soak.run import Outcome, Sample, soak
+from benchmarks.soak.verifier import Books, Fault, Truth, WholeContext
 from speculation.sampling.sampling import Sampling
 from verifier_server.service import Service
 from verifier_server.settings import Settings
@@ -22,17 +19,17 @@ PROMPT = [1, 2, 3]
 
 def test_a_short_soak_is_clean_and_leaves_nothing() -> None:
     outcome = soak(8.0, 24, seed=7, rows=6, ttl=2.0)
-    tally, rest = outcome.tally, outcome.rest
-    assert tally.faults == []
-    assert rest is not None and rest.held["fault"] is None and rest.held["sessions"] == rest.held["rows"] == 0
+    soaked, rest = outcome.drafters, outcome.rest
+    assert soaked.faults == []
+    assert rest is not None and rest.held["fault"] is None and rest.held["sessions"] == rest.held["slots"] == 0
     assert rest.held["checks"] > 50
-    assert max(sample.held["rows"] for sample in outcome.samples) == 6
-    for what in ("drafts_sent", "flights", "crashes", "stalls", "returns", "deleted in flight"):
-        assert tally.happened[what], what
+    assert max(sample.held["slots"] for sample in outcome.samples) == 6
+    for what in ("flights", "streams", "crashes", "stalls", "returns", "deleted in flight"):
+        assert soaked.happened[what], what
 
 
-def test_a_soak_notices_another_text() -> None:
-    faults = soak(5.0, 4, seed=7, ttl=1.0, model=2).tally.faults
+def test_a_soak_notices_tokens_of_another_text() -> None:
+    faults = soak(5.0, 4, seed=7, ttl=1.0, model=2).drafters.faults
     assert faults and all("it is [" in fault for fault in faults)
 
 
@@ -46,11 +43,11 @@ def test_the_model_depends_on_every_token_before() -> None:
     assert (model.logits_after(text[1:]) != said).any()
 
 
-def _truth(most: int | None = 8, **sampling: float) -> Truth:
-    return Truth(WholeContext(), 64, PROMPT, Sampling(**sampling), most)  # type: ignore[arg-type]
+def _truth(most: int = 8, **sampling: float) -> Truth:
+    return Truth(WholeContext(), PROMPT, Sampling(**sampling), most)  # type: ignore[arg-type]
 
 
-def test_the_truth_is_what_the_model_says_alone() -> None:
+def test_the_truth_is_the_text_of_the_model_alone() -> None:
     model, truth = WholeContext(), _truth()
     text = truth.between(0, 99)
     assert text[:3] == PROMPT and len(text) == 11
@@ -63,7 +60,7 @@ def test_the_truth_is_what_the_model_says_alone() -> None:
     [(5, 7, None, True), (5, 8, None, False), (5, 7, "length", False), (6, 7, None, False)],
     ids=["a token", "the total", "the reason", "the place"],
 )
-def test_whatever_is_not_the_truth_is_a_fault(position: int, total: int, reason: str | None, wrong: bool) -> None:
+def test_any_difference_from_the_truth_is_a_fault(position: int, total: int, reason: str | None, wrong: bool) -> None:
     truth = _truth(temperature=1.0, seed=3)
     tokens = truth.between(5, 7)
     truth.compare(5, tokens, 7, None, "mine")
@@ -73,27 +70,23 @@ def test_whatever_is_not_the_truth_is_a_fault(position: int, total: int, reason:
         truth.compare(position, tokens, total, reason, "mine")
 
 
-def test_a_session_must_be_known_for_as_long_as_it_was_used_lately() -> None:
-    memory = Memory(ttl=1000.0)
-    assert not memory.lasts(memory.heard)
-    memory.touched(1e9)  # a moment ahead of any clock's
-    memory.touched(5.0)
-    assert memory.lasts(memory.heard) and not memory.lasts(-1e9)
-    memory.doomed = True
-    assert not memory.lasts(memory.heard)
+def _life(seed: int, number: int) -> Life:
+    return Life(Soak(("127.0.0.1", 1), seed, 1000.0, WholeContext()), 3, number)
 
 
-def test_what_a_drafter_chooses_is_the_seeds_choice() -> None:
-    def life(seed: int, number: int) -> dict[str, object]:
-        over = asyncio.Event()
-        soaked = Soak(("127.0.0.1", 1), seed, 1.0, ScriptedBackend(), Tally(), over)
-        return Life(soaked, 3, number)._prefill
-
-    assert life(1, 5) == life(1, 5)
-    assert life(1, 5) != life(1, 6) and life(1, 5) != life(2, 5)
+def test_a_session_used_lately_must_be_known_until_it_is_deleted() -> None:
+    life = _life(1, 5)
+    assert life.must_know(1e9) and not life.must_know(-1e9)  # 1e9: a moment ahead of any clock's
+    life._deleted = True
+    assert not life.must_know(1e9)
 
 
-def test_books_that_do_not_add_up_are_told_of() -> None:
+def test_what_a_drafter_chooses_depends_on_the_seed_alone() -> None:
+    assert _life(1, 5).opening == _life(1, 5).opening
+    assert _life(1, 5).opening != _life(1, 6).opening and _life(1, 5).opening != _life(2, 5).opening
+
+
+def test_inconsistent_bookkeeping_is_reported() -> None:
     async def check() -> tuple[int, dict[str, object]]:
         service = Service(Settings(backend="scripted"), WholeContext())
         service.outbox.attach(asyncio.get_running_loop())
@@ -117,5 +110,6 @@ def test_books_that_do_not_add_up_are_told_of() -> None:
 
 def test_growth_is_that_of_the_last_quarter_over_the_second() -> None:
     levels = [10.0, 40.0, 50.0, 51.0, 49.0, 60.0, 55.0, 53.0]
-    outcome = Outcome(samples=[Sample(float(at), level, 0, {}, 0) for at, level in enumerate(levels)])
+    soaked = Soak(("127.0.0.1", 1), 0, 1.0, WholeContext())
+    outcome = Outcome(soaked, samples=[Sample(float(at), level, 0, {}, 0) for at, level in enumerate(levels)])
     assert outcome.growth == 54.0 - 50.5

@@ -1,6 +1,5 @@
 """The curve of verify costs: what is timed, against what, and what comes of it; and one real run of a tiny model."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,10 +9,9 @@ import pytest
 
 from backends.base import Entry, HeadOf
 from backends.scripted import Script, ScriptedBackend
-from benchmarks.report import Report
-from benchmarks.shapes import SHAPES
-from benchmarks.verify_cells import STEP, Cell, Figure, Passes, Sample, figures, grid, measure, table
-from benchmarks.verify_curve import _options, main
+from benchmarks.harness.report import Report
+from benchmarks.verify_curve.__main__ import SHAPES, main, options_from
+from benchmarks.verify_curve.cells import STEP, Cell, Passes, Sample, Timing, grid, measure, table, timings
 from simulation.paced import Cost, Paced
 from tests.paths import ROOT
 
@@ -79,33 +77,22 @@ def test_every_cell_stands_between_two_steps_in_every_round() -> None:
 
 
 def test_a_machine_that_becomes_slower_changes_times_and_not_ratios() -> None:
-    found = figures(run_rounds(5))
+    found = timings(run_rounds(5))
     wide = found[Cell(2, 3)]
     assert wide.ms == pytest.approx(16.0)
     assert (wide.ratio, wide.widened) == pytest.approx((8.0, 4.0))
     assert found[STEP].ratio == pytest.approx(1.0)
 
 
-def test_quartiles_and_bounds() -> None:
+def test_timings_are_medians_with_quartiles() -> None:
     plain, drafted = Cell(2, 0), Cell(2, 3)
     of_a_step = {plain: (1.0, 2.0, 3.0, 2.0, 2.0), drafted: (3.0, 4.0, 9.0, 4.0, 5.0)}
-    figure = figures({cell: [Sample(0.01 * r, 0.01) for r in own] for cell, own in of_a_step.items()})[drafted]
-    assert figure == Figure(drafted, 40.0, 4.0, 4.0, 5.0, 2.5)
-    assert figure.spread == 0.25
-    assert figure.bounds == (50.0, 200.0)
-    assert figure.record() == {
-        "rows": 2,
-        "drafts": 3,
-        "ms": 40.0,
-        "of_a_step": 4.0,
-        "quartiles": [4.0, 5.0],
-        "of_the_same_rows": 2.5,
-        "tokens_per_s": [50.0, 200.0],
-    }
+    timing = timings({cell: [Sample(0.01 * r, 0.01) for r in own] for cell, own in of_a_step.items()})[drafted]
+    assert timing == Timing(drafted, 40.0, 4.0, 4.0, 5.0, 2.5)
 
 
 def test_tables_have_a_dash_where_a_pass_is_too_wide() -> None:
-    found = {cell: Figure(cell, float(cell.tokens), 1.0, 1.0, 1.0, 1.0) for cell in grid([1, 16], [0, 8], 100)}
+    found = {cell: Timing(cell, float(cell.tokens), 1.0, 1.0, 1.0, 1.0) for cell in grid([1, 16], [0, 8], 100)}
     assert table("milliseconds", found, lambda each: f"{each.ms:.1f}") == [
         "",
         "milliseconds",
@@ -118,9 +105,9 @@ def test_tables_have_a_dash_where_a_pass_is_too_wide() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "one of the arguments --shape --model is required"),
+        ([], "give one of --shape and --model"),
         (["--shape", "9b"], "invalid choice: '9b'"),
-        (["--shape", "tiny", "--model", "a.gguf"], "not allowed with argument"),
+        (["--shape", "tiny", "--model", "a.gguf"], "give one of --shape and --model"),
         (["--shape", "tiny", "--backend", "llama_cpp"], "--shape is for the torch engine: give llama_cpp a --model"),
         (["--shape", "tiny", "--rows", "0"], "--rows: must be 1 or more, got 0"),
         (["--shape", "tiny", "--drafts", "-1"], "--drafts: must be 0 or more, got -1"),
@@ -131,7 +118,7 @@ def test_options_that_cannot_be_are_refused(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        _options(arguments)
+        options_from(arguments)
     assert words in capsys.readouterr().err
 
 
@@ -142,26 +129,28 @@ def test_what_an_engine_refuses_ends_the_run_with_its_words(tmp_path: Path) -> N
 
 
 def test_reports_name_options_as_they_would_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Report("verify_curve", _options(["--shape", "tiny", "--rows", "1", "2", "--compile"]), folder=tmp_path)
+    Report("verify_curve", options_from(["--shape", "tiny", "--rows", "1", "2", "--compile"]), folder=tmp_path)
     said = capsys.readouterr().out
     assert "--shape tiny --compile --rows 1 2 " in said
-    Report("verify_curve", _options(["--shape", "tiny", "--drafts", "0"]), folder=tmp_path)
+    Report("verify_curve", options_from(["--shape", "tiny", "--drafts", "0"]), folder=tmp_path)
     assert "--compile" not in (said := capsys.readouterr().out) and "--drafts 0 " in said
 
 
 def test_large_shapes_have_the_parameters_they_are_known_for() -> None:
-    assert {name: round(SHAPES[name].parameters / 1e6) for name in ("8b", "3b", "1b")} == {
-        "8b": 8030,
-        "3b": 3213,
-        "1b": 1236,
-    }
+    def millions(name: str) -> int:
+        layers, hidden, inner, heads, key_heads, head_dim, vocabulary, tied = SHAPES[name].values()
+        attention = 2 * hidden * head_dim * (heads + key_heads)
+        weights = layers * (attention + 3 * hidden * inner + 2 * hidden) + (2 - tied) * vocabulary * hidden + hidden
+        return round(weights / 1e6)
+
+    assert {name: millions(name) for name in ("8b", "3b", "1b")} == {"8b": 8030, "3b": 3213, "1b": 1236}
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    from benchmarks.random_model import model_folder
+    from benchmarks.verify_curve.random_llama import model_folder
 
-    with model_folder("tiny") as path:
+    with model_folder("tiny", SHAPES["tiny"]) as path:
         yield path
 
 
@@ -171,12 +160,11 @@ def test_a_shape_is_made_on_its_device_without_a_file_of_weights(folder: Path) -
 
     from backends.base import LoadOptions
     from backends.torch.load import load
-    from benchmarks.random_model import read_random
+    from benchmarks.verify_curve.random_llama import read_random
 
     settings = LoadOptions(model=folder, rows=2, context_length=64, device="cpu", dtype="bfloat16")
     models = [read_random(folder, settings, torch.device("cpu"), torch.bfloat16) for _ in range(2)]
     weights, again = (dict(model.named_parameters()) for model in models)
-    assert sum(weight.numel() for weight in weights.values()) == SHAPES["tiny"].parameters
     assert all(weight.dtype == torch.bfloat16 and torch.equal(weight, again[name]) for name, weight in weights.items())
     backend = load(settings, read=read_random)
     assert (backend.model_name, backend.vocabulary.size) == ("tiny", 512)
@@ -189,18 +177,20 @@ def test_a_shape_is_made_on_its_device_without_a_file_of_weights(folder: Path) -
 def test_a_run_with_nothing_installed_but_torch_and_transformers(tmp_path: Path) -> None:
     others = ("llama_cpp", "gguf", "accelerate", "fastapi", "pydantic", "uvicorn", "rich", "jinja2", "matplotlib")
     program = (
-        f"import sys; sys.modules.update(dict.fromkeys({others})); import benchmarks.verify_curve as run; run.main()"
+        f"import runpy, sys; sys.modules.update(dict.fromkeys({others})); "
+        "runpy.run_module('benchmarks.verify_curve', run_name='__main__')"
     )
     options = ["--shape", "tiny", "--device", "cpu", "--threads", "1", "--rows", "1", "2", "--drafts", "0", "2", "16"]
     options += ["--context-held", "70", "--batch-tokens", "64", "--seconds", "0", "--out", str(tmp_path)]
     command = [sys.executable, "-c", program, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (text,), (record,) = tmp_path.glob("*_tiny_torch_float32.txt"), tmp_path.glob("*_tiny_torch_float32.json")
+    (text,) = tmp_path.glob("*_tiny_torch_float32.txt")
     assert text.read_text() == done.stdout
     assert str(tmp_path) not in done.stdout
     assert "tokens per second of all rows, with every draft accepted" in done.stdout
-    facts = json.loads(record.read_text())
-    assert (facts["model"], facts["dtype"], facts["compiled"], facts["rounds"]) == ("tiny", "float32", False, 3)
-    assert [(cell["rows"], cell["drafts"]) for cell in facts["cells"]] == [(r, k) for r in (1, 2) for k in (0, 2, 16)]
-    assert all(cell["ms"] > 0 for cell in facts["cells"])
+    for fact in ("model: tiny", "dtype: float32", "rounds: 3"):
+        assert f"# {fact}\n" in done.stdout
+    rows = [line.split() for line in done.stdout.partition("times one decode step\n")[2].splitlines()[:3]]
+    assert [row[-3:] for row in rows[:1]] == [["0", "2", "16"]] and [row[0] for row in rows[1:]] == ["1", "2"]
+    assert all(float(ratio) > 0 for row in rows[1:] for ratio in row[1:])

@@ -45,7 +45,10 @@ COMMANDS = [
     *((["-m", "verifier_server"], module) for module in ("verifier_server.program", *VERIFIER)),
     *((_installed("verifier"), module) for module in VERIFIER),
     *((["-m", "examples.demo"], module) for module in ("examples.demo_program", *DEMO)),
-    *((["-m", "benchmarks.child", "0", "-m", "drafter_client"], module) for module in ("drafter_client", *DRAFTER)),
+    *(
+        (["-m", "benchmarks.harness.child", "0", "-m", "drafter_client"], module)
+        for module in ("drafter_client", *DRAFTER)
+    ),
 ]
 
 

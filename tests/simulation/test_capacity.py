@@ -23,17 +23,17 @@ SETTING = Setting(TARGET_25, DRAFTER_8, warm_up=0.5, seconds=1.0)
 COST = Cost(10.0, 1.0, 0.5)
 
 
-def test_a_guess_is_wrong_from_the_first_place_where_the_drafter_does_not_agree() -> None:
+def test_a_draft_is_wrong_from_the_first_place_where_the_drafter_disagrees() -> None:
     text = KnownText(3)
     start = len(text.prompt)
     truth = text.tokens(start, start + 60)
     for at in range(start, start + 50):
-        guess = text.guess(at, 4)
-        stands = next((i for i in range(4) if guess[i] != truth[at - start + i]), 4)
-        assert text.gain(at, 4) == stands + 1
+        draft = text.draft(at, 4)
+        accepted = next((i for i in range(4) if draft[i] != truth[at - start + i]), 4)
+        assert text.gain(at, 4) == accepted + 1
 
 
-def test_texts_are_the_targets_own() -> None:
+def test_texts_are_those_of_the_target() -> None:
     text, target = KnownText(5), Target()
     known = text.tokens(0, 40)
     for at in range(len(text.prompt), 40):
@@ -112,7 +112,7 @@ def test_one_client_in_lockstep_is_bound_by_its_own_round() -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_what_clients_write_is_the_plain_text(name: str) -> None:
+def test_clients_write_the_text_of_plain_decoding(name: str) -> None:
     crowd: list[Client] = []
 
     def client(world: World, text: KnownText, setting: Setting, session: str) -> Client:
@@ -128,13 +128,13 @@ def test_what_clients_write_is_the_plain_text(name: str) -> None:
         assert len(said) > start + 10 and each.session.tokens == said
 
 
-def test_another_text_than_the_targets_is_noticed() -> None:
+def test_a_text_that_is_not_the_targets_is_an_error() -> None:
     class Wrong(Replayed):
         def start(self) -> None:
             self.session.tokens[-1] += 1
             super().start()
 
-    with pytest.raises(RuntimeError, match="session-0 does not say what the target says"):
+    with pytest.raises(RuntimeError, match="the text of session-0 is not the target"):
         measure(Form(Wrong), 1, SETTING)
 
 
@@ -144,7 +144,7 @@ def test_a_long_prompt_lengthens_the_rounds_of_others() -> None:
     assert 0.0 < found.median <= found.most < found.prefill
 
 
-def test_where_drafts_are_dear_many_drafters_do_not_hold_each_other_up() -> None:
+def test_many_drafters_do_not_slow_each_other_where_drafts_are_dear() -> None:
     """Each alone would send so many that together they were slower than the target by itself."""
     dear = Setting(Cost(25.0, 1.0, 0.2), DRAFTER_8, warm_up=1.0, seconds=1.5)
     ours, target = (measure(FORMS[name], 24, dear).figures.rate for name in ("ours", "target"))

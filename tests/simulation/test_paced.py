@@ -61,7 +61,7 @@ def backend(engine: Computing, time: Time) -> Paced:
     return Paced(engine, COST, time.clock, time.sleep)
 
 
-def test_all_that_the_contract_names_is_the_engines_own() -> None:
+def test_all_attributes_of_the_contract_are_those_of_the_engine() -> None:
     engine = ScriptedBackend(rows=3, context_length=99, max_batch_tokens=33, max_rollback=7, can_copy=False)
     engine.chat_template, engine.kv_bytes = "{{ messages }}", 123
     backend = Paced(engine, COST)
@@ -69,13 +69,13 @@ def test_all_that_the_contract_names_is_the_engines_own() -> None:
         assert getattr(backend, name) == getattr(engine, name), name
 
 
-def test_logits_are_the_engines_own(backend: Paced) -> None:
+def test_logits_are_those_of_the_engine(backend: Paced) -> None:
     plain = ScriptedBackend().extend(BATCH)
     for ours, theirs in zip(backend.extend(BATCH), plain, strict=True):
         assert np.array_equal(ours, theirs)
 
 
-def test_rows_are_kept_in_step_with_the_engines(backend: Paced, engine: Computing) -> None:
+def test_slots_hold_what_those_of_the_engine_hold(backend: Paced, engine: Computing) -> None:
     def lengths(of: Backend) -> list[int]:
         return [of.length(row) for row in range(of.rows)]
 
@@ -128,7 +128,7 @@ def test_a_pass_takes_what_it_costs(backend: Paced, time: Time, batch: list[Entr
     assert (backend.passes, backend.late_passes, backend.worst_overrun_ms) == (1, 0, 0.0)
 
 
-def test_passes_that_take_longer_are_counted_and_told_of_once(
+def test_passes_that_take_longer_are_counted_and_reported_once(
     backend: Paced, engine: Computing, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     for seconds in (0.004, 0.013, 0.011):

@@ -1,0 +1,1 @@
+"""How many clients one verifier carries."""

@@ -1,0 +1,192 @@
+"""How many clients one verifier carries: 1 to 64 drafters, the target alone, and a verifier that takes one at a time.
+
+Method. Tokens per second of all clients together, and the 50th and 95th percentile of each client's time between
+tokens: shown are the median client's, and the worst client's 95th percentile. Times are `simulation.paced`'s (target 25
+ms, draft 8 ms) with an RTT of 5 ms; texts (agreement 0.8), bounds and gaps are defined in `simulation.capacity_model`.
+
+    virtual   the real scheduler and the real drafters' decisions in virtual time (`simulation.capacity`)
+    real      the real server with replayed drafters, all times dilated (`benchmarks.capacity.real`); void runs are
+              repeated at most twice, and marked where the last is void, too
+    carried   how many clients get the rate that the target alone gives to one, or two thirds of it, on average, over
+              what drafting on the server carries (arithmetic). Expected: (1 + k t_d / t_v) / 1.15 times, for k = 4
+    prompt    what a prompt of 2,000 tokens adds to the rounds of 8 and 16 clients in lockstep, each compared with the
+              same round without it. Expected: no more than the pass of a chunk takes
+
+    python -m benchmarks.capacity [--forms virtual real carried prompt] [--clients 1 2 4 8 16 32 64]
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.capacity import real
+from benchmarks.harness.report import Report, options_of, plot
+from simulation import capacity
+from simulation.capacity import FORMS, Setting
+from simulation.capacity_model import (
+    Figures,
+    KnownText,
+    Part,
+    lockstep,
+    pass_ms,
+    saturated,
+    server_drafting,
+    tokens_per_round,
+)
+from simulation.paced import DRAFTER_8, TARGET_25
+
+SETTING = Setting(TARGET_25, DRAFTER_8)
+CHUNK, PROMPT = 128, 2000
+_SLOW = {"ours, one by one": 8}  # clients beyond which nothing changes but how long the measurement takes
+_CARRIED_MOST = 48
+_TRIES = 3  # a void run of the real form is repeated: other programs may have kept the machine busy
+_SLACK = 1.15
+_HEAD = "clients  form              tokens/s   each     p50     p95   worst  arrivals p95"
+FLAGS = {
+    "forms": {"default": ["virtual", "real", "carried", "prompt"], "choices": ["virtual", "real", "carried", "prompt"]},
+    "clients": [1, 2, 4, 8, 16, 32, 64],
+    "seconds": {"default": SETTING.seconds, "help": "watched, before dilation"},
+    **{"real-clients": [1, 8, 32], "real-seconds": 2.0, "dilation": 8.0},
+    "file": {"default": "capacity", "help": "name of the results"},
+}
+Row = dict[str, Any]
+
+
+def main() -> None:
+    options = options_of(__doc__, FLAGS, "matplotlib")
+    report = Report("capacity", options, options.file)
+    setting = Setting(SETTING.target, SETTING.drafter, seconds=options.seconds)
+    rows: list[Row] = []
+    if "virtual" in options.forms:
+        rows += _virtual(options.clients, setting, report)
+    if "real" in options.forms:
+        rows += _real(options, report)
+    if "carried" in options.forms:
+        _carried(setting, report)
+    if "prompt" in options.forms:
+        _prompt(setting, report)
+    report.save()
+    if "virtual" in options.forms:
+        _figure(rows, report.beside(".png"))
+
+
+def _virtual(clients: Sequence[int], setting: Setting, report: Report) -> list[Row]:
+    """The table of the virtual form."""
+    report.line(f"\nVirtual time, {setting.seconds:g} s behind {setting.warm_up:g} s")
+    report.line(_HEAD + "  sessions/pass  busy  of all there is  of what lockstep allows")
+    rows = []
+    for count in clients:
+        for name, form in FORMS.items():
+            if count <= _SLOW.get(name, count):
+                outcome = capacity.measure(form, count, setting)
+                row = _row("virtual", name, outcome.figures, outcome.parts, setting)
+                rows.append(row)
+                share = f"{row['rate'] / row['saturated']:.3f} (best k {row['best_k']:2})"
+                share += f"  {row['rate'] / row['lockstep']:.3f}" if "lockstep" in row else ""
+                report.line(f"{_line(row)}  {outcome.rows:13.1f}  {outcome.busy:4.2f}  {share}")
+    return rows
+
+
+def _real(options: argparse.Namespace, report: Report) -> list[Row]:
+    """The table of the real form, each row beside its virtual twin."""
+    setting, rows = Setting(SETTING.target, SETTING.drafter, warm_up=1.0, seconds=options.real_seconds), []
+    report.line(f"\nReal server, times divided by {options.dilation:g}: {setting.seconds:g} s behind a warm-up")
+    report.line(_HEAD + "  virtual  machine used  worst pass  worst thinking  tries")
+    for clients in options.real_clients:
+        for name in ("k=4", "target"):
+            tries = 1
+            while (run := real.measure(name, clients, setting, options.dilation)).void and tries < _TRIES:
+                tries += 1
+            row = _row("real", name, run.figures, run.parts, setting) | {"void": run.void}
+            rows.append(row)
+            of_virtual = run.figures.rate / capacity.measure(FORMS[name], clients, setting).figures.rate
+            report.line(
+                f"{_line(row)}  {of_virtual:7.3f}  {run.used:12.3f}  {run.worst_pass:10.3f}  "
+                f"{run.worst_thinking:14.3f}  {tries:5}{'  VOID' if run.void else ''}"
+            )
+    return rows
+
+
+def _carried(setting: Setting, report: Report) -> None:
+    """Clients carried at a rate, over what drafting on the server carries."""
+    k, alone = setting.k, 1e3 / setting.target.decode_ms
+    parts = [(text, len(text.prompt) + 1, len(text.prompt) + 301) for text in map(KnownText, range(16))]
+    gain = {count: tokens_per_round(parts, count) for count in range(1, 9)}
+    expected = (1 + k * setting.drafter.decode_ms / pass_ms(setting.target, 1, k + 1)) / _SLACK
+    report.line("\nClients that get a rate each, on average: drafting remotely, and on the server")
+    for rate in (alone, alone / 1.5):
+        server = _on_server(rate, gain[k], k, setting)
+        at_best = max(_on_server(rate, gain[count], count, setting) for count in gain)
+        report.line(f"{rate:.1f} tokens/s: the server carries {server:.2f} with k={k}, {at_best:.2f} with its best k")
+        for name in ("ours", "k=4"):
+            count = capacity.carried(FORMS[name], rate, setting, _CARRIED_MOST)
+            best = f"{count / at_best:.2f} of its best k"
+            report.line(f"{name} carries {count}, {count / server:.2f} times as many ({best}); {expected:.2f} expected")
+
+
+def _on_server(rate: float, tokens: float, k: int, setting: Setting) -> float:
+    """Clients (a fraction counts) to which drafting on the server gives that rate: its cycle is linear in them."""
+    one, two = (1e3 * tokens / server_drafting(setting.target, setting.drafter, n, tokens, k) for n in (1, 2))
+    return 1.0 + (1e3 * tokens / rate - one) / (two - one)
+
+
+def _prompt(setting: Setting, report: Report) -> None:
+    """What a long prompt adds to the rounds of others."""
+    whole = pass_ms(setting.target, 1, CHUNK)
+    report.line(f"\nA prompt of {PROMPT} tokens among clients in lockstep; the pass of a chunk takes {whole:.1f} ms")
+    for clients in (8, 16):
+        found = capacity.intrude(clients, PROMPT, setting, CHUNK)
+        report.line(
+            f"{clients} clients, {found.rounds} rounds: {found.median:.1f} ms more in the median, {found.p95:.1f} at "
+            f"p95, {found.most:.1f} at most, {found.most / whole:.2f} of a chunk's pass; usual {found.usual:.1f} ms, "
+            f"the prompt took {found.prefill:.0f} ms"
+        )
+
+
+def _row(kind: str, name: str, figures: Figures, parts: list[Part], setting: Setting) -> Row:
+    bound = saturated(setting.target, figures.clients, lambda k: tokens_per_round(parts, k))
+    row = {"form": kind, "name": name, **asdict(figures), "saturated": bound.rate, "best_k": bound.k}
+    if name == "k=4":
+        tokens = tokens_per_round(parts, setting.k)
+        row["lockstep"] = lockstep(setting.target, figures.clients, tokens, setting.k, setting.thinking_ms)
+    return row
+
+
+def _line(row: Row) -> str:
+    return (
+        f"{row['clients']:7}  {row['name']:16}  {row['rate']:8.1f}  {row['rate'] / row['clients']:5.1f}  "
+        f"{row['p50']:6.1f}  {row['p95']:6.1f}  {row['worst_p95']:6.1f}  {row['arrivals_p95']:12.1f}"
+    )
+
+
+def _figure(rows: Sequence[Row], file: Path) -> None:
+    """Draw rates over clients with their bounds, and times between tokens."""
+
+    def curve(axes: Any, form: str, name: str, key: str, style: str, **how: Any) -> None:
+        found = [row for row in rows if (row["form"], row["name"]) == (form, name) and not row.get("void")]
+        axes.plot([row["clients"] for row in found], [row[key] for row in found], style, markersize=4, **how)
+
+    with plot(file, columns=2) as [[rates, times]]:
+        for number, name in enumerate(FORMS):
+            colour = {"color": f"C{number}"}
+            curve(rates, "virtual", name, "rate", "o-", label=name, **colour)
+            curve(times, "virtual", name, "p50", "o-", label=name, **colour)
+            curve(times, "virtual", name, "p95", "o--", **colour)
+            curve(rates, "real", name, "rate", "kx", zorder=3)
+        curve(rates, "virtual", "ours", "saturated", "k:", label="bound of any scheduling")
+        curve(rates, "virtual", "k=4", "lockstep", "k--", label="bound of lockstep, k=4")
+        rates.set_title("tokens/s, all clients (x: real server)", fontsize=9)
+        times.set_title("ms between tokens, p50 and (dashed) p95", fontsize=9)
+        ticks = sorted({row["clients"] for row in rows})
+        for axes in (rates, times):
+            axes.set(xscale="log", yscale="log", xlabel="clients")
+            axes.set_xticks(ticks, list(map(str, ticks)))
+            axes.minorticks_off()
+            axes.grid(alpha=0.3)
+            axes.legend(fontsize=6)
+
+
+if __name__ == "__main__":
+    main()

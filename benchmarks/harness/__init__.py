@@ -1,0 +1,1 @@
+"""What every experiment needs: processes, a link, models, texts, reports."""

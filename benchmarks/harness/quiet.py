@@ -1,0 +1,52 @@
+"""Measures which share of the time the machine stood still during a measurement, as shared machines do now and then.
+
+A process of its own sleeps for moments and adds up by how much they last longer than usual. A machine that stands still
+does so for that process as for the measurement, at least where both are on the same core.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.sharedctypes import Synchronized
+
+_MOMENT, _USUAL = 2e-3, 1e-3  # seconds: of a sleep, and by which it usually lasts longer
+
+
+class Watch:
+    """The share of the time since `start` that was lost."""
+
+    def __init__(self, lost: "Synchronized[float]") -> None:
+        self._lost = lost
+        self.start()
+
+    def start(self) -> None:
+        self._began, self._before = time.perf_counter(), self._lost.value
+
+    @property
+    def share(self) -> float:
+        return (self._lost.value - self._before) / (time.perf_counter() - self._began)
+
+
+@contextmanager
+def watch() -> Iterator[Watch]:
+    """Watch the machine for as long as the block lasts."""
+    context = multiprocessing.get_context("spawn")
+    lost: Synchronized[float] = context.Value("d", 0.0)
+    process = context.Process(target=_beat, args=(lost,), daemon=True)
+    process.start()
+    try:
+        yield Watch(lost)
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _beat(lost: "Synchronized[float]") -> None:
+    parent = multiprocessing.parent_process()
+    while parent is None or parent.is_alive():  # ends also where the parent is killed
+        began = time.perf_counter()
+        time.sleep(_MOMENT)
+        over = time.perf_counter() - began - _MOMENT - _USUAL
+        if over > 0.0:
+            lost.value += over

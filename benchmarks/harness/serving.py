@@ -1,0 +1,155 @@
+"""Serves an application in a process of its own, on a socket that the parent opened.
+
+So the parent knows the port, and requests wait in the socket until the server answers. If the server's process ends
+before, they fail at once. Nothing is read out of a log.
+
+    python -m benchmarks.harness.serving FD MODULE:APPLICATION    # what `serve` starts
+"""
+
+import http.client
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+
+import uvicorn
+
+from benchmarks.harness.children import child, end
+
+_PATIENCE = 60.0  # seconds until a server answers
+_KEEP_ALIVE, _GRACE = 75, 5  # seconds; the same as in the command `python -m verifier_server`
+_LAST_LINES = 30
+_PORTS = range(20_000, 30_000)  # the system gives none of these to outgoing connections
+VERIFIER = "verifier_server.app:app"
+
+
+class NotUp(RuntimeError):
+    """A server did not answer; the message has the last lines of its log."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server in a process of its own, on a loopback port."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+
+
+def verifier(application: str = VERIFIER, **settings: object) -> AbstractContextManager[Server]:
+    """Serve a verifier. `settings`: the verifier's by their lower-case names, other variables in capitals."""
+    return serve(application, _variables(settings))
+
+
+def _variables(settings: dict[str, object]) -> dict[str, str]:
+    return {key if key.isupper() else f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()}
+
+
+@contextmanager
+def serve(
+    application: str, environment: dict[str, str] | None = None, *, patience: float = _PATIENCE, port: int = 0
+) -> Iterator[Server]:
+    """Serve `module:application` or `module:factory()` with uvicorn on a loopback port (0: any) while the block lasts.
+
+    The server gets `environment` and this process's variables, but none of the user's own VERIFIER_ settings. The
+    block begins when `/health` is answered, with whatever status. Raises NotUp after `patience` seconds without an
+    answer, or as soon as the process ends.
+    """
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("VERIFIER_")}
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        port, number = listener.getsockname()[1], listener.fileno()
+        with child(
+            *("-m", "benchmarks.harness.serving", str(number), application),
+            environment=inherited | (environment or {}),
+            descriptors=[number],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as process:
+            listener.close()  # only the child holds the socket now, so requests fail when the child ends
+            lines: deque[str] = deque(maxlen=_LAST_LINES)
+            assert process.stdout is not None
+            reader = threading.Thread(target=lines.extend, args=(process.stdout,), name="log", daemon=True)
+            reader.start()
+            try:
+                _wait_for_answer(port, patience)
+            except (OSError, http.client.HTTPException) as error:
+                if timed_out := isinstance(error, TimeoutError):
+                    reason = f"did not answer within {patience:g} s"
+                else:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(_GRACE)  # it is ending: wait for its own exit status
+                end(process)
+                reader.join()
+                if not timed_out:
+                    reason = f"ended with status {process.returncode} before it answered"
+                log = "".join(lines) or "(it wrote nothing)\n"
+                raise NotUp(f"{application} {reason}; its log ends with\n{log}") from error
+            try:
+                yield Server(process, f"http://127.0.0.1:{port}")
+            finally:
+                end(process)
+                reader.join()
+
+
+def _wait_for_answer(port: int, patience: float) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=patience)) as connection:
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+
+
+class RestartedVerifier:
+    """A verifier at one address that can be ended by a signal and started again. Runs within a `with` block."""
+
+    def __init__(self, application: str = VERIFIER, **settings: object) -> None:
+        """`application` as for uvicorn; `settings` as for `verifier`."""
+        self._application, self._environment = application, _variables(settings)
+        self._port = _free_port()
+        self._running = ExitStack()
+        self._server: Server | None = None
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> "RestartedVerifier":
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._running.close()
+
+    def start(self) -> None:
+        """Start the verifier; returns when it answers `/health`. Raises NotUp."""
+        self._server = self._running.enter_context(serve(self._application, self._environment, port=self._port))
+
+    def end(self, how: signal.Signals) -> None:
+        """Send the signal and return when the process is gone."""
+        assert self._server is not None
+        self._server.process.send_signal(how)
+        self._server.process.wait(30)
+        self._running.close()
+
+
+def _free_port() -> int:
+    """A port that is free now and stays free while the verifier is away."""
+    for port in random.sample(_PORTS, 100):
+        with suppress(OSError), closing(socket.create_server(("127.0.0.1", port))):
+            return port
+    raise RuntimeError(f"no free port from {_PORTS.start} to {_PORTS.stop - 1}")
+
+
+def main() -> None:
+    number, application = sys.argv[1:]
+    name, factory = application.removesuffix("()"), application.endswith("()")
+    how = {"access_log": False, "timeout_keep_alive": _KEEP_ALIVE, "timeout_graceful_shutdown": _GRACE}
+    server = uvicorn.Server(uvicorn.Config(name, factory=factory, **how))
+    server.run(sockets=[socket.socket(fileno=int(number))])
+    if not server.started:
+        sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()

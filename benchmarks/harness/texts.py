@@ -1,0 +1,101 @@
+"""Texts written through a verifier: by its target alone, or by the pair. Both are timed in the same way."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from drafter_client.cli.program import SWITCH_INTERVAL
+from drafter_client.generation.resuming import released
+from drafter_client.generation.start import speculate
+from drafter_client.generation.text_session import TextSession
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import ModelInfo
+from drafter_client.metrics.quantile import quantile
+from drafter_client.metrics.statistics import Stats
+from drafters.base import Drafter
+
+
+@dataclass(frozen=True)
+class Written:
+    """One text by one method. Times end when a token is known here."""
+
+    tokens: list[int]
+    ttft_ms: float  # time to the first token: the prompt
+    seconds: float  # from the first token to the last
+    stats: Stats = field(default_factory=Stats)
+    lost: float = 0.0  # share of the time in which the machine stood still
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second behind the first token."""
+        return rate([self])
+
+
+def rate(texts: Iterable[Written]) -> float:
+    """All tokens behind each text's first, over all their seconds."""
+    texts = list(texts)
+    return sum(len(text.tokens) - 1 for text in texts) / sum(text.seconds for text in texts)
+
+
+def whole_rate(texts: Iterable[Written]) -> float:
+    """All tokens over all seconds, the prompts' included."""
+    texts = list(texts)
+    return sum(len(text.tokens) for text in texts) / sum(text.ttft_ms / 1e3 + text.seconds for text in texts)
+
+
+def timed(began: float, arrived: Sequence[tuple[float, Sequence[int]]], stats: Stats | None = None) -> Written:
+    """The text whose tokens arrived at these moments."""
+    tokens = [token for _, some in arrived for token in some]
+    first, last = arrived[0][0], arrived[-1][0]
+    return Written(tokens, 1e3 * (first - began), last - first, stats or Stats())
+
+
+def alone(client: VerifierClient, prompt: list[int], request: dict[str, Any]) -> Written:
+    """The target alone (`/generate`), streamed. `request`: max_tokens, temperature, seed."""
+    began = time.perf_counter()
+    with released(client, TextSession(prompt)) as text:
+        events = client.generate(text, request)
+        arrived = [(time.perf_counter(), data["tokens"]) for name, data in events if name == "tokens"]
+    return timed(began, arrived)
+
+
+def paired(
+    client: VerifierClient, drafter: Drafter, prompt: list[int], request: dict[str, Any], info: ModelInfo, **how: Any
+) -> Written:
+    """The pair, in mode remote. `how`: the keyword arguments of `speculate`."""
+    stats, began = Stats(), time.perf_counter()
+    with released(client, TextSession(prompt)) as text:
+        run = speculate(client, drafter, text, request, info, stats, time.perf_counter, **how)
+        arrived = [(time.perf_counter(), [token for token, _ in committed.tokens]) for committed in run]
+    return timed(began, arrived, stats)
+
+
+@contextmanager
+def connected(url: str) -> Iterator[VerifierClient]:
+    """A client of a verifier that is ready, in a process that switches threads as the drafter's program does."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    with closing(VerifierClient(url)) as client:
+        client.wait_until_ready()
+        yield client
+
+
+def table(written: Mapping[str, Sequence[Written]], rate: Callable[[Iterable[Written]], float] = rate) -> list[str]:
+    """A line a way, each compared with `target` on the same texts; the range is the middle half of the texts."""
+    lines, targets = [], written["target"]
+    for way, texts in written.items():
+        ratios = [rate([text]) / rate([target]) for text, target in zip(texts, targets, strict=True)]
+        same = sum(text.tokens == target.tokens for text, target in zip(texts, targets, strict=True))
+        names = ("rounds", "drafted", "accepted", "looked_up")
+        rounds, drafted, accepted, found = (sum(getattr(text.stats, name) for text in texts) for name in names)
+        lines.append(
+            f"  {way:26} {rate(texts):7.1f} tokens/s  {rate(texts) / rate(targets):.2f}x target"
+            f"  ({quantile(ratios, 0.25):.2f} to {quantile(ratios, 0.75):.2f})"
+            f"  {same} of {len(texts)} texts are the target's"
+        )
+        if drafted:
+            lines[-1] += f"; {drafted} drafted, {accepted} accepted, {found} looked up"
+            lines[-1] += f"; mean acceptance length {1 + accepted / max(1, rounds):.2f}"
+    return lines

@@ -1,0 +1,94 @@
+"""HTTP by hand over asyncio: for many clients in one process, and for clients that break connections anywhere."""
+
+import asyncio
+import json
+import socket
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+PATIENCE = 60.0  # seconds without a byte after which a server counts as hung
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A response: its status and its JSON."""
+
+    status: int
+    body: Any
+
+    @property
+    def code(self) -> str | None:
+        """The error's code; None for a success."""
+        return None if self.status == 200 else str(self.body["error"]["code"])
+
+
+class Wire:
+    """One connection. Raises TimeoutError where the server is silent for `PATIENCE` seconds."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def open(cls, address: tuple[str, int]) -> "Wire":
+        return cls(*await asyncio.open_connection(*address, limit=2**20))
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def ask(self, request: bytes) -> Reply:
+        """Send a request and read its whole response."""
+        await self.send(request)
+        async with asyncio.timeout(PATIENCE):
+            return await self._rest(*await self._head())
+
+    async def begin(self, request: bytes) -> Reply | None:
+        """Send a request for a stream: None where it begins, to be read by `events`, else the whole response."""
+        await self.send(request)
+        async with asyncio.timeout(PATIENCE):
+            status, headers = await self._head()
+            return None if status == 200 else await self._rest(status, headers)
+
+    async def _head(self) -> tuple[int, dict[str, str]]:
+        first, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("ascii").splitlines()
+        return int(first.split()[1]), dict(line.lower().split(": ", 1) for line in lines if line)
+
+    async def _rest(self, status: int, headers: dict[str, str]) -> Reply:
+        body = await self._reader.readexactly(int(headers["content-length"]))
+        return Reply(status, json.loads(body))
+
+    async def events(self) -> AsyncIterator[tuple[str, Any]]:
+        """Server-sent events, by name and JSON data; comments are left out."""
+        kept = b""
+        while data := await self._chunk():
+            *whole, kept = (kept + data).split(b"\n\n")
+            for lines in whole:
+                if not lines.startswith(b":"):
+                    name, _, body = lines.partition(b"\ndata: ")
+                    yield name.removeprefix(b"event: ").decode(), json.loads(body)
+
+    async def _chunk(self) -> bytes:
+        async with asyncio.timeout(PATIENCE):
+            size = int(await self._reader.readuntil(b"\r\n"), 16)
+            return (await self._reader.readexactly(size + 2))[:-2]
+
+    def reset(self) -> None:
+        """End the connection as the crash of a machine does: with a reset."""
+        if not self._writer.is_closing():  # else the server closed it first
+            linger = struct.pack("ii", 1, 0)
+            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._writer.transport.abort()
+
+    def close(self) -> None:
+        """End the connection as the end of a process does."""
+        self._writer.transport.abort()
+
+
+def request(method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> bytes:
+    """A request as bytes; `body` is sent as JSON unless it is None."""
+    content = b"" if body is None else json.dumps(body).encode()
+    lines = [f"{method} {path} HTTP/1.1", "Host: here", "Content-Type: application/json"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    return "\r\n".join([*lines, f"Content-Length: {len(content)}", "\r\n"]).encode("ascii") + content

@@ -1,0 +1,1 @@
+"""Tokens per second over every round-trip time."""

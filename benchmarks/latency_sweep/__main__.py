@@ -1,0 +1,180 @@
+"""Tokens per second over every round-trip time, against the target alone, fixed lockstep, a reference and a bound.
+
+Method. A verifier process serves the default target stretched to 80 or 25 ms a step (`simulation.paced`); this process
+drafts with a model stretched to 8 or 4 ms a token; a relay adds the round-trip time. Tokens and agreement are those of
+the real models. Texts of 257 tokens at temperature 1 behind held-out prompts, one seed a prompt. Rates count from the
+first token known here to the last. Columns, all but the first as multiples of what the target streams:
+
+    target       the target alone (`/generate`), streamed over the same link
+    k=4          four drafts, send, wait: what public REST pairs do
+    ours         the default of `python -m drafter_client`: the middle of three runs
+    -overlap … -adaptive   ours with one mechanism off
+    reference    the best static policy in a replay of this text's agreement with the times measured in this cell: a
+                 step of the drafter, the verifier's passes, and what an exchange took beyond them in the run of `k=4`
+                 (`simulation.static_policies`: chosen with hindsight, and its decisions take no time)
+    U            what no chain verification can beat
+
+A run is repeated, at most twice, where the machine lost more than 10 % of the time (2 % in the first two columns); the
+report leaves out what is over 10 % all the same. Each cell is written to `latency_sweep.jsonl` as it ends and not
+measured again, so that a sweep can be resumed; `.txt` and `.png` are made of that file (`--report`: without measuring).
+With `--dilate N` all times are N times as long: what the policy is worth, apart from how fast it is carried out here
+(`latency_sweep_xN.*`).
+
+    python -m benchmarks.latency_sweep [--targets 80 25] [--drafts 8 4] [--rtt 0.2 5 20 50 100] [--prompts 1]
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.models import CONTEXT, held_out_prompts
+from benchmarks.harness.quiet import Watch, watch
+from benchmarks.harness.relay import relay
+from benchmarks.harness.report import options_of, results
+from benchmarks.harness.serving import verifier
+from benchmarks.harness.texts import Written, alone, connected, paired
+from benchmarks.latency_sweep import summary
+from benchmarks.latency_sweep.drafters import NAMES, Loaded, loaded
+from drafter_client.http.client import VerifierClient
+from drafter_client.http.responses import ModelInfo
+from simulation import paced
+from simulation.static_policies import Times, Trace, best, upper_bound
+from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.sampling.sampling import Sampling
+
+TARGETS = {80: paced.TARGET_80, 25: paced.TARGET_25}
+DRAFTS = {8: paced.DRAFTER_8, 4: paced.DRAFTER_4}
+TOKENS = 257
+TEMPERATURE = 1.0
+ALL = Mechanisms()
+_LOST = {"target": 0.02, "k=4": 0.02}  # share of a run's time that may be lost
+_TRIES = 3  # runs at most until it is less
+_RUNS = {"ours": 3}  # of which the middle one counts
+COLUMNS: dict[str, dict[str, Any]] = {
+    "k=4": {"mechanisms": LOCKSTEP, "length": 4},
+    "ours": {"mechanisms": ALL},
+    "-overlap": {"mechanisms": LOCKSTEP},
+    "-in flight": {"mechanisms": replace(ALL, in_flight=1)},
+    "-corrections": {"mechanisms": replace(ALL, corrections=False)},
+    "-self-continue": {"mechanisms": replace(ALL, self_continue=False)},
+    "-adaptive": {"mechanisms": ALL, "length": 4},
+}
+FLAGS = {
+    "targets": {"default": list(TARGETS), "choices": TARGETS},
+    "drafts": {"default": list(DRAFTS), "choices": DRAFTS},
+    "rtt": [0.2, 5.0, 20.0, 50.0, 100.0],
+    "drafters": {"default": list(NAMES), "choices": NAMES},
+    "columns": {"default": list(COLUMNS), "choices": COLUMNS, "help": "`k=4` is always measured"},
+    "prompts": 1,
+    "dilate": {"default": 1.0, "metavar": "N", "help": "make all times N times as long"},
+    "report": {"default": False, "help": "measure nothing, report what was measured"},
+}
+
+
+def main() -> None:
+    options = options_of(__doc__, FLAGS, "matplotlib")
+    name = "latency_sweep" if options.dilate == 1.0 else f"latency_sweep_x{options.dilate:g}"
+    file = results(options) / f"{name}.jsonl"
+    if not options.report:
+        _measure(options, file)
+    summary.write(summary.read(file), file)
+
+
+def _measure(options: argparse.Namespace, file: Path) -> None:
+    keys = ("target_ms", "draft_ms", "rtt_ms", "drafter", "prompt")  # what tells cells apart
+    measured = {tuple(cell[key] for key in keys) for cell in summary.read(file)}
+    with loaded(options.drafters) as models, watch() as quiet:
+        for target in options.targets:
+            settings = {"PACED_TARGET": TARGETS[target].dilated(options.dilate), "threads": 1, "context": CONTEXT}
+            with verifier("simulation.paced:app", rows=4, **settings) as server:
+                for rtt in options.rtt:
+                    with relay(server.url, options.dilate * rtt) as url, connected(url) as client:
+                        info = client.model()
+                        client.ping()
+                        for number, prompt in enumerate(held_out_prompts(options.prompts)):
+                            places = ((draft, name) for draft in options.drafts for name in options.drafters)
+                            todo = [at for at in places if (target, at[0], rtt, at[1], number) not in measured]
+                            runs = Runs(client, info, models, quiet, models.encode(prompt), number, options)
+                            for draft, name, cell in runs.cells(todo, rtt):
+                                key = {"target_ms": target, "draft_ms": draft, "rtt_ms": rtt, "prompt": number}
+                                summary.keep(key | {"drafter": name} | cell, file)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All runs of one prompt at one target and round-trip time."""
+
+    client: VerifierClient
+    info: ModelInfo
+    models: Loaded
+    quiet: Watch
+    prompt: list[int]
+    seed: int
+    options: argparse.Namespace
+
+    def cells(self, todo: list[tuple[int, str]], rtt: float) -> Iterator[tuple[int, str, dict[str, Any]]]:
+        """Each (draft_ms, drafter) to do, with its cell."""
+        request = {"max_tokens": TOKENS, "temperature": TEMPERATURE, "seed": self.seed}
+        if todo:
+            target = self._undisturbed("target", lambda: alone(self.client, self.prompt, request))
+            for draft, name in todo:
+                yield draft, name, self._cell(DRAFTS[draft].dilated(self.options.dilate), name, rtt, target, request)
+
+    def _cell(
+        self, cost: paced.Cost, name: str, rtt: float, target: Written, request: dict[str, Any]
+    ) -> dict[str, Any]:
+        sampling = Sampling(self.seed, TEMPERATURE)
+        runs: dict[str, list[Written]] = {}
+        for column in ["k=4", *(column for column in self.options.columns if column != "k=4")]:
+
+            def run(how: dict[str, Any] = COLUMNS[column]) -> Written:
+                drafter = self.models.drafter(name, cost, sampling)
+                return paired(self.client, drafter, self.prompt, request, self.info, **how)
+
+            made = [self._undisturbed(column, run) for _ in range(_RUNS.get(column, 1))]
+            runs[column] = sorted(made, key=lambda text: text.rate)
+        middle = {column: made[len(made) // 2] for column, made in runs.items()}
+        agrees = self.models.agrees(name, [*self.prompt, *target.tokens], len(self.prompt), sampling)
+        lockstep, delay = middle["k=4"].stats, self.options.dilate * rtt
+        link_ms = lockstep.times.network / (lockstep.drafts_sent + 1)  # the prompt's is among them
+        step_ms, overhead = self.models.step_ms(name, cost, sampling), max(0.0, link_ms - delay)
+        times = Times(step_ms, lambda drafts: _pass_ms(self.info.pass_ms, drafts), delay, overhead)
+        reference = best(Trace(agrees), times)
+        rates = {column: text.rate for column, text in middle.items()}
+        rates |= {"reference": reference.tokens_per_second, "U": upper_bound(Trace(agrees), times)}
+        return {
+            "agreement": sum(agrees[1:]) / (len(agrees) - 1),
+            "target_rate": target.rate,
+            "target_ttft_ms": target.ttft_ms,
+            "ratios": {column: rate / target.rate for column, rate in rates.items()},
+            "ttft_ms": {column: text.ttft_ms for column, text in middle.items()},
+            "lost": {"target": target.lost, **{column: text.lost for column, text in middle.items()}},
+            "same_text": {column: all(text.tokens == target.tokens for text in made) for column, made in runs.items()},
+            "spread": {column: [text.rate / target.rate for text in made] for column, made in runs.items()},
+            "policy": f"{reference.policy}, k={reference.k}",
+            "measured": {"draft_ms": step_ms, "verify_ms": self.info.pass_ms[:9], "link_ms": link_ms},
+        }
+
+    def _undisturbed(self, column: str, run: Callable[[], Written]) -> Written:
+        """The first run in which the machine did not stand still, or the least disturbed of the tries."""
+        tries: list[Written] = []
+        while len(tries) < _TRIES:
+            self.quiet.start()
+            tries.append(replace(run(), lost=self.quiet.share))
+            if tries[-1].lost <= _LOST.get(column, summary.VOID):
+                break
+        return min(tries, key=lambda text: text.lost)
+
+
+def _pass_ms(measured: list[float], drafts: int) -> float:
+    """What the verifier says a pass takes; a straight line beyond what it says."""
+    if drafts < len(measured):
+        return measured[drafts]
+    slope = (measured[-1] - measured[0]) / (len(measured) - 1)
+    return measured[-1] + slope * (drafts - len(measured) + 1)
+
+
+if __name__ == "__main__":
+    main()

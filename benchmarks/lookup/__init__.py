@@ -1,0 +1,1 @@
+"""What drafts that are looked up in the text bring."""

@@ -1,0 +1,78 @@
+"""What drafts that are looked up in the text bring: alone, and where a draft model does not pay.
+
+Method. The target writes given texts (`benchmarks.lookup.tasks`) at 25 ms a pass: the small models here cannot be told
+to edit, and what a model does that can is known beforehand. Drafters are `ngram` and the small draft that ships, paced
+to 8 ms a token and to 25, with `--no-lookup` and with the default; its agreement with these texts is its own. A relay
+adds the round trip. Rates count from the first token known here to the last.
+
+    python -m benchmarks.lookup [--rtt 5] [--tokens 200]
+"""
+
+import json
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.harness.models import BRANCHES, CONTEXT, load_drafter
+from benchmarks.harness.relay import relay
+from benchmarks.harness.report import Report, options_of
+from benchmarks.harness.serving import verifier
+from benchmarks.harness.texts import Written, alone, connected, paired, table
+from benchmarks.lookup.tasks import tasks
+from drafters.draft_model import ModelDrafter
+from drafters.lookup import NgramDrafter
+from models import DEFAULT_DRAFT
+from simulation.paced import DRAFTER_8, TARGET_25, Cost, Paced
+from speculation.sampling.sampling import Sampling
+
+SLOW = DRAFTER_8.dilated(25.0 / 8.0)
+WAYS: dict[str, tuple[Cost | None, bool]] = {  # the draft model's cost, and whether drafts are looked up
+    "ngram": (None, False),
+    "small, 8 ms, --no-lookup": (DRAFTER_8, False),
+    "small, 8 ms": (DRAFTER_8, True),
+    "small, 25 ms, --no-lookup": (SLOW, False),
+    "small, 25 ms": (SLOW, True),
+}
+FLAGS = {
+    "rtt": {"default": 5.0, "help": "milliseconds (default: %(default)s)"},
+    "tokens": {"default": 200, "help": "of a text, at most (default: %(default)s)"},
+}
+
+
+def main() -> None:
+    options = options_of(__doc__, FLAGS)
+    report = Report("lookup", options)
+    written: dict[str, dict[str, list[Written]]] = defaultdict(lambda: defaultdict(list))  # by kind, then by way
+    with closing(load_drafter(DEFAULT_DRAFT)) as model, TemporaryDirectory() as folder:
+        todo = tasks(model.vocabulary, options.tokens)
+        texts = Path(folder, "texts.json")
+        texts.write_text(json.dumps([[*task.prompt, *task.answer] for task in todo]), encoding="utf-8")
+        settings = {"RECITED": texts, "PACED_TARGET": TARGET_25, "context": CONTEXT, "rows": 2}
+        with (
+            verifier("benchmarks.lookup.reciting:application()", **settings) as server,
+            relay(server.url, options.rtt) as url,
+            connected(url) as client,
+        ):
+            client.ping()
+            info = client.model()
+            for task in todo:
+                request = {"max_tokens": len(task.answer), "temperature": 0.0, "seed": 0}
+                by_way = {"target": alone(client, task.prompt, request)}
+                if by_way["target"].tokens != task.answer:
+                    raise RuntimeError(f"the target did not write the text to write ({task.kind})")
+                for way, (cost, lookup) in WAYS.items():
+                    model.release(0)
+                    drafter = ModelDrafter(Paced(model, cost), Sampling()) if cost else NgramDrafter(BRANCHES)
+                    by_way[way] = paired(client, drafter, task.prompt, request, info, lookup=lookup)
+                for way, text in by_way.items():
+                    written[task.kind][way].append(text)
+    for kind, ways in written.items():
+        report.line(f"\n{kind}")
+        for line in table(ways):
+            report.line(line)
+    report.save()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Many drafters that connect, crash, stall and return."""

@@ -1,0 +1,158 @@
+"""64 drafters that connect, crash, stall and return, for minutes: what they receive, and what the verifier holds.
+
+Method. A verifier process with a toy model of fewer slots than sessions, so that slots are taken over, recomputed and
+shared all the time, checks its own bookkeeping every 50 ms (`benchmarks.soak.verifier`). The drafters
+(`benchmarks.soak.drafters`) are in this process; every token they receive is compared with the session's text, computed
+here. At the end they all vanish, and once their sessions have expired nothing may be left of them.
+
+A run fails on any token that is not the session's own, any unexpected error, a minute of silence, inconsistent
+bookkeeping, anything left at the end, an error in the verifier's log, and on memory that grows: the median resident
+size in the last quarter may exceed that in the second by 2 MiB. Memory is judged only where a quarter is as long as
+uvicorn keeps what it knew of a reset connection (its keep-alive time, 75 s): in runs of 300 s. With a fault put in that
+kept every deleted or expired session, memory grew by 3.8 KiB a session. Needs /proc.
+
+    python -m benchmarks.soak [--seconds 300] [--drafters 64] [--seed 0]
+"""
+
+import asyncio
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+from urllib.parse import urlsplit
+
+from backends.scripted import Script
+from benchmarks.harness.report import Report, options_of, plot
+from benchmarks.harness.serving import verifier
+from benchmarks.harness.wire import Wire, request
+from benchmarks.soak.drafters import MAX_DRAFTS, Soak, drafter
+from benchmarks.soak.verifier import CONTEXT, SCRIPT, WholeContext
+
+GROWTH = 2.0  # MiB
+SETTLED = 75.0  # seconds; the keep-alive time of `benchmarks.harness.serving`
+_AT_REST = 30.0  # seconds that may pass until nothing is left, beyond the sessions' time to live
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The verifier at one moment."""
+
+    at: float  # seconds since the start
+    memory: float  # MiB, resident
+    files: int  # open ones, sockets among them
+    held: dict[str, Any]  # as `/soak` says
+    requests: int  # of the drafters, so far
+
+
+@dataclass
+class Outcome:
+    """What came of a soak."""
+
+    drafters: Soak
+    samples: list[Sample] = field(default_factory=list)  # while drafters live
+    rest: Sample | None = None  # afterwards
+
+    def quarters(self) -> tuple[list[Sample], list[Sample]]:
+        """The second and the last quarter of the samples."""
+        quarter = len(self.samples) // 4
+        return self.samples[quarter : 2 * quarter], self.samples[-quarter:]
+
+    @property
+    def growth(self) -> float:
+        """MiB by which the last quarter's median memory exceeds the second's."""
+        second, last = (median(sample.memory for sample in part) for part in self.quarters())
+        return last - second
+
+
+def soak(seconds: float, drafters: int, seed: int, *, rows: int = 12, ttl: float = 6.0, model: int = 1) -> Outcome:
+    """Run one. `model`: the seed of the text that the verifier is held to; it serves the one of 1."""
+    limits = {"batch_tokens": 256, "prefill_chunk": 64, "max_drafts": MAX_DRAFTS, "session_ttl": ttl}
+    how = {"backend": "scripted", "rows": rows, "context": CONTEXT, **limits}
+    with verifier("benchmarks.soak.verifier:application()", **how) as server:
+        parts = urlsplit(server.url)
+        toy = WholeContext(Script(seed=model, end_bias=SCRIPT.end_bias), rows=1, context_length=CONTEXT)
+        outcome = Outcome(Soak((str(parts.hostname), int(parts.port or 0)), seed, ttl, toy))
+        asyncio.run(_run(outcome, server.process.pid, seconds, drafters))
+    return outcome
+
+
+async def _run(outcome: Outcome, pid: int, seconds: float, drafters: int) -> None:
+    shared, began = outcome.drafters, time.monotonic()
+
+    async def get(path: str) -> Any:
+        with closing(await Wire.open(shared.address)) as wire:
+            return (await wire.ask(request("GET", path))).body
+
+    async def sample() -> Sample:
+        held = await get("/soak")
+        if held["fault"] is not None:
+            shared.faults.append(f"the verifier: {held['fault']}")
+        folder = Path("/proc") / str(pid)
+        [line] = [line for line in (folder / "status").read_text().splitlines() if line.startswith("VmRSS:")]
+        files = sum(1 for _ in (folder / "fd").iterdir())
+        return Sample(time.monotonic() - began, int(line.split()[1]) / 1024, files, held, shared.requests)
+
+    async def watch() -> None:
+        while time.monotonic() - began < seconds and not shared.faults:
+            outcome.samples.append(await sample())
+            await shared.pause(min(max(0.25, seconds / 200), began + seconds - time.monotonic()))
+        shared.over.set()
+
+    while (await get("/health"))["status"] == "loading":
+        await asyncio.sleep(0.05)
+    before = await sample()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch())
+        for number in range(drafters):
+            group.create_task(drafter(shared, number))
+    patience, left = time.monotonic() + shared.ttl + _AT_REST, {"something": 1}
+    while left and time.monotonic() < patience and not shared.faults:
+        await asyncio.sleep(0.25)
+        await get("/sessions")  # which removes expired sessions
+        outcome.rest = rest = await sample()
+        held = {name: rest.held[name] for name in ("sessions", "sequences", "waiting", "slots")}
+        held |= {"files": rest.files - before.files, "tasks": rest.held["tasks"] - before.held["tasks"]}
+        left = {name: count for name, count in held.items() if count > 0}
+    if left and not shared.faults:
+        shared.faults.append(f"left of the drafters when all were gone: {left}")
+
+
+def main() -> None:
+    options = options_of(__doc__, {"seconds": 300.0, "drafters": 64, "seed": 0}, "matplotlib")
+    report = Report("soak", options)
+    outcome = soak(options.seconds, options.drafters, options.seed)
+    well = _tell(report, outcome)
+    report.save()
+    times = [sample.at for sample in outcome.samples]
+    with plot(report.beside(".png"), columns=2) as [[memory, held]]:
+        memory.plot(times, [sample.memory for sample in outcome.samples])
+        memory.set(title="resident memory of the verifier", xlabel="s", ylabel="MiB", ylim=(0, None))
+        for name in ("sessions", "sequences", "slots", "waiting"):
+            held.plot(times, [sample.held[name] for sample in outcome.samples], label=name)
+        held.set(title="what it holds", xlabel="s", ylim=(0, None))
+        held.legend()
+    if not well:
+        raise SystemExit(1)
+
+
+def _tell(report: Report, outcome: Outcome) -> bool:
+    """Report what happened; whether the run passed."""
+    soaked, samples = outcome.drafters, outcome.samples
+    report.line("happened: " + ", ".join(f"{name} {count}" for name, count in sorted(soaked.happened.items())))
+    report.line(f"{soaked.requests} requests, {soaked.tokens} tokens compared, slowest response {soaked.slowest:.2f} s")
+    sessions, slots = (max(sample.held[name] for sample in samples) for name in ("sessions", "slots"))
+    checks = max(sample.held["checks"] for sample in samples)
+    report.line(f"bookkeeping checked {checks} times, at most {sessions} sessions on {slots} slots")
+    second, last = outcome.quarters()
+    flat, settled = outcome.growth <= GROWTH, second[0].at > 0.95 * SETTLED
+    judged = ("flat" if flat else "GROWS") if settled else "too short a run to judge"
+    report.line(
+        f"memory, median of the last quarter less that of the second: {outcome.growth:+.2f} MiB over "
+        f"{last[0].requests - second[0].requests} requests, {judged} (at most {GROWTH:g} MiB)"
+    )
+    for fault in soaked.faults[:20]:
+        report.line(f"FAULT {fault}")
+    report.line(f"{len(soaked.faults)} faults")
+    return (flat or not settled) and not soaked.faults

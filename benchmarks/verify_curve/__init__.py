@@ -1,0 +1,1 @@
+"""What a verify costs against a decode step."""

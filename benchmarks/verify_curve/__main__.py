@@ -1,0 +1,166 @@
+"""What a verify costs against a decode step: the time of one pass by rows and drafts, on this machine, on an engine.
+
+Method. Every slot holds `--context-held` tokens. A pass feeds each of its rows the pending token and k drafts and asks
+of each what suffices to decide at `--temperature`, as the verifier's engine does; the result lies on the host, so a
+GPU's work is over when the call returns. Each timed pass follows an untimed one of its kind. Cells run in rounds, in
+another order each time, each between two decode steps (one row, k = 0), and is compared with their mean. Rounds go on
+for `--seconds`, three at least, after one that does not count. Printed are medians over the rounds. With as many
+accepted drafts a row and round as "times the same rows without drafts" says, less one, verifying is worth what plain
+decoding is.
+
+The model is `--shape`, a Llama with random weights made on the device (needs torch and transformers, no network and
+nothing else of requirements.txt), or `--model`, a folder or file that the engine reads. With `--compile` every shape of
+a pass is compiled first, which takes minutes for a large model; few `--rows` and small `--batch-tokens` make them few.
+
+    python -m benchmarks.verify_curve --shape 8b --device cuda
+    python -m benchmarks.verify_curve --shape 100m --rows 1 2 4 --threads 1                       # small, on a CPU
+    python -m benchmarks.verify_curve --backend llama_cpp --model models/stdlib-target-q8_0.gguf --threads 1
+"""
+
+import argparse
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from backends.base import DTYPES, Backend, BackendError, LoadOptions, head_for
+from backends.registry import load
+from benchmarks.harness.report import Report, need, parser_of, processor
+from benchmarks.verify_curve.cells import Passes, Timing, grid, measure, table, timings
+from speculation.sampling.sampling import Sampling
+
+ENGINES = {"torch": ("torch", "transformers"), "llama_cpp": ("llama_cpp",)}  # and what they need
+TABLES: dict[str, Callable[[Timing], str]] = {
+    "milliseconds": lambda each: f"{each.ms:.2f}" if each.ms < 100 else f"{each.ms:.0f}",
+    "times one decode step": lambda each: f"{each.ratio:.2f}",
+    "times the same rows without drafts": lambda each: f"{each.widened:.2f}",
+    "spread of the times one decode step, quartile to quartile": lambda each: (
+        f"{(each.high - each.low) / each.ratio:.0%}"
+    ),
+    "tokens per second of all rows, with no draft accepted": lambda each: f"{1e3 * each.cell.rows / each.ms:.0f}",
+    "tokens per second of all rows, with every draft accepted": lambda each: f"{1e3 * each.cell.tokens / each.ms:.0f}",
+}
+LEAST_ROUNDS = 3
+
+
+def _shape(*sizes: int, tied: bool) -> dict[str, Any]:
+    sizes_of = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+    named = zip((*sizes_of, "head_dim", "vocab_size"), sizes, strict=True)
+    return {**dict(named), "tie_word_embeddings": tied}
+
+
+SHAPES = {  # those of Llama 3 (8b) and 3.2 (3b, 1b), and smaller ones for a CPU and for tests
+    "8b": _shape(32, 4096, 14336, 32, 8, 128, 128_256, tied=False),
+    "3b": _shape(28, 3072, 8192, 24, 8, 128, 128_256, tied=True),
+    "1b": _shape(16, 2048, 8192, 32, 8, 64, 128_256, tied=True),
+    "100m": _shape(12, 768, 2048, 12, 4, 64, 32_000, tied=True),
+    "tiny": _shape(2, 64, 96, 2, 1, 32, 512, tied=True),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = options_from(arguments)
+    need(*ENGINES[options.backend])
+    try:
+        with _loaded(options) as backend:
+            _measure(backend, options)
+    except BackendError as error:
+        raise SystemExit(f"verify_curve: {error}") from error
+
+
+def _measure(backend: Backend, options: argparse.Namespace) -> None:
+    cells = grid(options.rows, options.drafts, backend.max_batch_tokens)
+    sampling = Sampling(seed=0, temperature=options.temperature)
+    passes = Passes(backend, options.context_held, head_for(sampling, backend.vocabulary.size))
+    measure(passes.seconds, cells, lambda rounds: rounds < 1)
+    until = time.perf_counter() + options.seconds
+    samples = measure(passes.seconds, cells, lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < until)
+    facts = {"device": processor(), "model": backend.model_name, "engine": options.backend}
+    facts |= _of_torch(options) if options.backend == "torch" else {"versions": version("llama-cpp-python")}
+    named = [facts[key] for key in ("device", "model", "engine", "dtype") if key in facts]
+    named += ["compiled"] if options.compile else []
+    name = "_".join(["verify_curve", *(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") for part in named)])
+    given = argparse.Namespace(**{key: value for key, value in vars(options).items() if key != "out"})
+    report = Report("verify_curve", given, name, options.out)
+    for key, value in (facts | {"rounds": str(len(samples[cells[0]]))}).items():
+        report.line(f"# {key}: {value}")
+    for title, show in TABLES.items():
+        for line in table(title, timings(samples), show):
+            report.line(line)
+    report.save()
+
+
+def _of_torch(options: argparse.Namespace) -> dict[str, str]:
+    """Where and in which numbers PyTorch ran."""
+    import torch
+
+    from backends.torch.loading import find_device, find_dtype
+
+    device = find_device(options.device)
+    names = {"cpu": processor} | ({"cuda": lambda: torch.cuda.get_device_name(device)} if device.type == "cuda" else {})
+    return {
+        "device": names.get(device.type, lambda: str(device))(),
+        "dtype": str(find_dtype(options.dtype, device)).removeprefix("torch."),
+        "versions": f"torch {version('torch')}, transformers {version('transformers')}",
+    }
+
+
+@contextmanager
+def _loaded(options: argparse.Namespace) -> Iterator[Backend]:
+    """The engine with its model. Raises ModelLoadError."""
+    same = {name: getattr(options, name) for name in ("model", "batch_tokens", "threads", "device", "dtype", "compile")}
+    length = options.context_held + max(options.drafts) + 1
+    settings = LoadOptions(rows=max(options.rows), context_length=length, **same)
+    backend = load(options.backend, settings) if options.model else _random(options.shape, settings)
+    with closing(backend):
+        yield backend
+
+
+def _random(shape: str, settings: LoadOptions) -> Backend:
+    from backends.torch.load import load as load_torch
+    from benchmarks.verify_curve.random_llama import model_folder, read_random
+
+    with model_folder(shape, SHAPES[shape]) as folder:
+        return load_torch(replace(settings, model=folder), read=read_random)
+
+
+def options_from(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line's options."""
+    flags = {
+        "backend": {"choices": ENGINES, "default": "torch"},
+        "shape": {"choices": SHAPES, "help": "a Llama of random weights (torch only)"},
+        "model": {"type": Path, "help": "a model folder or a GGUF file"},
+        "device": {"help": "cpu, cuda, cuda:1, mps … (torch only; default: the best there is)"},
+        "dtype": {"choices": DTYPES, "help": "torch only; default: float32 on a CPU, bfloat16 elsewhere"},
+        "compile": {"default": False, "help": "compile each shape of a pass first (torch only)"},
+        "threads": {"type": int, "help": "of the processor (default: what the engine chooses)"},
+        "rows": [1, 2, 4, 8, 16],
+        "drafts": {"default": [0, 1, 2, 3, 4, 6, 8, 12, 16], "help": "values of k"},
+        "context-held": {"default": 512, "help": "tokens that each slot holds"},
+        "batch-tokens": {"default": 512, "help": "in one pass: larger cells are left out"},
+        "temperature": {"default": 0.8, "help": "what is asked of a row of logits depends on it"},
+        "seconds": {"default": 60.0, "help": "to measure for"},
+        "out": {"type": Path, "help": "the folder for the results (default: as without and with --save)"},
+    }
+    parser = parser_of(__doc__, flags)
+    options = parser.parse_args(arguments)
+    if (options.shape is None) == (options.model is None):
+        parser.error("give one of --shape and --model")
+    if options.shape and options.backend != "torch":
+        parser.error(f"--shape is for the torch engine: give {options.backend} a --model")
+    for name, value, least in (("rows", min(options.rows), 1), ("drafts", min(options.drafts), 0)):
+        if value < least:
+            parser.error(f"--{name}: must be {least} or more, got {value}")
+    try:
+        Sampling(temperature=options.temperature)
+    except ValueError as error:
+        parser.error(str(error))
+    return options
+
+
+if __name__ == "__main__":
+    main()

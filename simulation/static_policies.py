@@ -1,0 +1,238 @@
+"""How fast a pair could be: static policies replayed over a measured text, and a bound for any chain verification.
+
+The replay knows a text only by where the drafter agrees: whether its own choice, given the true text before a place,
+is the target's token there. A draft token behind a wrong one is taken to be wrong too. There are three parties, and
+each knows only what messages have brought:
+
+* The drafter makes one token a step and cannot break a step off. It drafts along its own path, no further than the
+  end of the next draft. Text that contradicts the path makes it start anew from there, reading included in the step.
+* The link takes half a round trip and half the overhead each way.
+* The verifier takes drafts in order of arrival. One that what is committed contradicts or goes beyond costs nothing;
+  of any other it judges what is left, commits the accepted tokens and one more, and sends them at once. A draft
+  with nothing left asks for one plain step, unless drafts are streamed to a verifier that takes those anyway.
+
+Time begins when the drafter knows the first token, which prefill brought; the verifier has had it for one delay of
+the link by then.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from heapq import heappop, heappush
+from itertools import accumulate
+from math import inf
+
+from speculation.policy.draft_length import MAX_AUTO
+
+MOST_IN_FLIGHT = 6  # drafts
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One generated text: for each token, whether the drafter, knowing all before it, would have chosen it too."""
+
+    agrees: Sequence[bool]  # the first token is not looked at
+
+    def __post_init__(self) -> None:
+        if len(self.agrees) < 2:
+            raise ValueError(f"a trace holds at least 2 tokens, got {len(self.agrees)}")
+
+    @cached_property
+    def next_miss(self) -> list[int]:
+        """For each place, and the one behind the last, the first miss from there on; the length if there is none."""
+        length = len(self.agrees)
+        own = [length, *(length if self.agrees[place] else place for place in reversed(range(length)))]
+        return list(accumulate(own, min))[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Measured times of a pair and the link between them, in milliseconds."""
+
+    draft_ms: float  # a step of the drafter: one token
+    verify_ms: Callable[[int], float]  # a pass that judges so many drafts
+    rtt_ms: float
+    overhead_ms: float = 0.0  # of an exchange, besides: half of it on the way there, half on the way back
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the two ends do, the same at every place of the text."""
+
+    name: str
+    k: int  # tokens in a draft, beyond what will be committed if those before it are accepted
+    in_flight: float = 1  # drafts sent along the path and not answered; inf, to stream them: one leaves every k tokens
+    drafts_on: bool = True  # while a reply is under way
+    at_once: bool = False  # a reply that confirms the path sends on what is there, even if fewer than k
+    # A verifier without a draft decodes by itself unless one comes within this share of a step; None: it never does.
+    patience: float | None = None  # needed to stream
+
+
+def policies(k: int) -> Iterator[Policy]:
+    """Every policy at this draft length. Without drafts there are two: lockstep, and the target alone."""
+    yield Policy("lockstep", k, drafts_on=False)
+    yield Policy("self-continued, eager", k, in_flight=inf, patience=0.0)
+    if k:
+        yield Policy("overlapped, topped up", k)
+        yield Policy("overlapped, at once", k, at_once=True)
+        for count in range(2, MOST_IN_FLIGHT + 1):
+            yield Policy(f"{count} in flight", k, in_flight=count)
+        yield Policy("self-continued, polite", k, in_flight=inf, patience=0.5)
+        for count in (1, 2):
+            yield Policy(f"self-continued, polite, {count} in flight", k, in_flight=count, patience=0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What a policy comes to at its best draft length."""
+
+    policy: str
+    k: int
+    tokens_per_second: float  # of the tokens behind the first
+
+
+@dataclass(frozen=True, slots=True)
+class Best(Rate):
+    """The fastest policy, and all of them."""
+
+    table: tuple[Rate, ...]
+
+
+def best(trace: Trace, times: Times) -> Best:
+    """Replay all policies with 0 to 16 drafts."""
+    found: dict[str, Rate] = {}
+    for policy in (policy for k in range(MAX_AUTO + 1) for policy in policies(k)):
+        milliseconds, tokens = replay(trace, times, policy)[-1]
+        rate = Rate(policy.name, policy.k, 1e3 * (tokens - 1) / milliseconds)
+        if policy.name not in found or rate.tokens_per_second > found[policy.name].tokens_per_second:
+            found[policy.name] = rate
+    first = max(found.values(), key=lambda rate: rate.tokens_per_second)
+    return Best(first.policy, first.k, first.tokens_per_second, tuple(found.values()))
+
+
+def upper_bound(trace: Trace, times: Times) -> float:
+    """Tokens per second that no chain verification can beat: no link, drafts for nothing, one pass a miss.
+
+    The text behind the first token is cut at the misses into runs of r accepted drafts, each with the token at its
+    miss: sum(r + 1) / sum(verify_ms(r)). If no miss ends the last run, its last token is the one that the pass over
+    the drafts before it brings. Where a wider pass or two passes are measured to be cheaper than the one over r
+    drafts, those count, so that it stays a bound.
+    """
+    runs, place = [], 1
+    while place < len(trace.agrees):
+        end = min(trace.next_miss[place], len(trace.agrees) - 1)
+        runs.append(end - place)
+        place = end + 1
+    widths = range(max(MAX_AUTO, *runs), -1, -1)
+    cheapest: list[float] = []
+    for r, one in enumerate(reversed(list(accumulate(map(times.verify_ms, widths), min)))):
+        cheapest.append(min([one, *(cheapest[first] + cheapest[r - 1 - first] for first in range(r))]))
+    return 1e3 * (len(trace.agrees) - 1) / sum(cheapest[r] for r in runs)
+
+
+def replay(trace: Trace, times: Times, policy: Policy) -> list[tuple[float, int]]:
+    """When the drafter learned how much of the text: (milliseconds, tokens), up to the last."""
+    return _Replay(trace, times, policy).run()
+
+
+class _Replay:
+    """The events of one text under one policy. Places count tokens; an end is the place behind the last."""
+
+    def __init__(self, trace: Trace, times: Times, policy: Policy) -> None:
+        self._policy, self._length, self._next_miss = policy, len(trace.agrees), trace.next_miss
+        self._streams = policy.in_flight == inf
+        self._draft_ms, self._delay_ms = times.draft_ms, (times.rtt_ms + times.overhead_ms) / 2
+        self._pass_ms = [times.verify_ms(count) for count in range(policy.k + 1)]
+        self._now = -self._delay_ms
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0  # of events: those of one moment keep their order
+        # The drafter
+        self._known = 0
+        self._path_end = self._path_miss = 0  # how far it has drafted, and the first place where that is wrong
+        self._flying: deque[int] = deque()  # ends of the drafts sent along the path and not answered
+        self._stepping = self._useful = False  # a step is under way; its token is still wanted
+        # The verifier
+        self._committed = 0
+        self._waiting: deque[tuple[int, int]] = deque()  # drafts: end, and the first place where it is wrong
+        self._busy = False
+
+    def run(self) -> list[tuple[float, int]]:
+        history: list[tuple[float, int]] = []
+        self._commit(1)
+        while self._known < self._length:
+            self._now, _, happen = heappop(self._events)
+            before = self._known
+            happen()
+            if self._known > before:
+                history.append((self._now, self._known))
+        return history
+
+    def _after(self, milliseconds: float, happen: Callable[[], None]) -> None:
+        self._count += 1
+        heappush(self._events, (self._now + milliseconds, self._count, happen))
+
+    def _learn(self, known: int) -> None:
+        if known > min(self._path_miss, self._path_end):  # contradicted or overtaken
+            self._path_end, self._path_miss = known, self._next_miss[known]
+            self._useful = False
+            self._flying.clear()
+        while self._flying and self._flying[0] < known:
+            self._flying.popleft()
+        self._known = known
+        if self._policy.at_once and not self._flying and self._path_end > known:
+            self._send()
+        self._draft_on()
+
+    def _draft_on(self) -> None:
+        """Send what is ready and has room in flight; draft towards the next one."""
+        if self._known == self._length or (not self._policy.k and self._policy.patience is not None):
+            return
+        last = self._length - 1  # needs no draft: it comes with those before
+        while not self._flying or self._flying[-1] < last:
+            since = self._flying[-1] + 1 - self._streams if self._flying else self._known
+            if self._path_end < min(since + self._policy.k, last):
+                if not self._stepping and (self._policy.drafts_on or not self._flying):
+                    self._stepping = self._useful = True
+                    self._after(self._draft_ms, self._stepped)
+                return
+            if len(self._flying) >= self._policy.in_flight:
+                return
+            self._send()
+
+    def _stepped(self) -> None:
+        self._stepping = False
+        self._path_end += self._useful
+        self._draft_on()
+
+    def _send(self) -> None:
+        self._flying.append(self._path_end)
+        self._after(self._delay_ms, partial(self._arrive, self._path_end, self._path_miss))
+
+    def _arrive(self, end: int, miss: int) -> None:
+        self._waiting.append((end, miss))
+        if not self._busy:
+            self._judge()
+
+    def _judge(self) -> None:
+        while self._waiting and not self._busy:
+            end, miss = self._waiting.popleft()
+            if self._committed <= miss and self._committed + self._streams <= end:
+                self._busy = True
+                self._after(self._pass_ms[end - self._committed], partial(self._commit, min(end, miss) + 1))
+
+    def _commit(self, committed: int) -> None:
+        self._busy, self._committed = False, committed
+        self._after(self._delay_ms, partial(self._learn, committed))
+        if committed == self._length:
+            return
+        self._judge()
+        if self._policy.patience is not None and not self._busy:
+            # Waiting for a draft that comes in time and having begun a step look the same until that time is over.
+            spared = self._policy.patience * self._pass_ms[0]
+            self._after(spared, partial(self._own_step, committed, self._pass_ms[0] - spared))
+
+    def _own_step(self, idle_since: int, rest_ms: float) -> None:
+        if not self._busy and self._committed == idle_since:
+            self._busy = True
+            self._after(rest_ms, partial(self._commit, idle_since + 1))
