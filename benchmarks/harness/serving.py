@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 
@@ -144,7 +145,11 @@ def _free_port() -> int:
 def main() -> None:
     number, application = sys.argv[1:]
     name, factory = application.removesuffix("()"), application.endswith("()")
-    how = {"access_log": False, "timeout_keep_alive": _KEEP_ALIVE, "timeout_graceful_shutdown": _GRACE}
+    how: dict[str, Any] = {
+        "access_log": False,
+        "timeout_keep_alive": _KEEP_ALIVE,
+        "timeout_graceful_shutdown": _GRACE,
+    }
     server = uvicorn.Server(uvicorn.Config(name, factory=factory, **how))
     server.run(sockets=[socket.socket(fileno=int(number))])
     if not server.started:

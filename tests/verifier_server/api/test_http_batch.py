@@ -51,7 +51,7 @@ def test_item_with_an_error_does_not_affect_the_others(serve: Serve) -> None:
         ({"session_id": "b", "draft_tokens": [258]}, "token_out_of_range", "draft_tokens.0: token id 258"),
         ({"session_id": "b", "position": 99, "draft_tokens": []}, "position_beyond_committed", "position 99"),
         ({"session_id": "b", "draft_tokens": [], "drafts": 1}, "invalid_request", "drafts: Extra inputs"),
-        ({"session_id": "b", "draft_tokens": [1] * 65, "position": 3}, "too_many_drafts", "65 new drafts"),
+        ({"session_id": "b", "draft_tokens": [1] * 65, "position": 3}, "too_many_drafts", "65 new draft tokens"),
         ({"session_id": "b", "draft_tokens": [1], "draft_probs": [{"1": 1}]}, "invalid_request", "draft_probs: "),
         ({"draft_tokens": []}, "invalid_request", "session_id: Field required"),
         ([], "invalid_request", "Input should be"),

@@ -53,8 +53,8 @@ CASES = [
     verify("text for an id", 422, "invalid_request", "draft_tokens.0: Input should be a valid integer", ["1"]),
     verify("boolean id", 422, "invalid_request", "draft_tokens.0: Input should be a valid integer", [True]),
     verify("ids in no list", 422, "invalid_request", "draft_tokens: Input should be a valid array", 5),
-    verify("10,000 drafts", 422, "too_many_drafts", "10000 new drafts", [1] * 10_000, details={"limit": 64}),
-    verify("one draft too many", 422, "too_many_drafts", "65 new drafts", [1] * 65, details={"limit": 64}),
+    verify("10,000 drafts", 422, "too_many_drafts", "10000 new draft tokens", [1] * 10_000, details={"limit": 64}),
+    verify("one draft too many", 422, "too_many_drafts", "65 new draft tokens", [1] * 65, details={"limit": 64}),
     verify("beyond", 409, "position_beyond_committed", "position 6", [1], position=6, details={"total_tokens": 5}),
     verify(
         "far beyond",
