@@ -98,12 +98,15 @@ class Generation:
         # The generator must not refer to this object: a reference cycle would live until the garbage collector runs.
         self._events = _follow(run, self._text, len(prompt_ids), stats, self._stop)
         self._stepping = threading.RLock()
+        self._closing = False
 
     def __iter__(self) -> "Generation":
         return self
 
     def __next__(self) -> Event:
         with self._stepping:
+            if self._closing:  # a reader that takes the lock again before `close` has it does not continue the text
+                self._events.close()
             return next(self._events)
 
     def __enter__(self) -> "Generation":
@@ -119,6 +122,7 @@ class Generation:
 
         Waits for the step that another thread is running, but not for a lost verifier.
         """
+        self._closing = True
         self.wait_no_more()
         with self._stepping:
             self._events.close()

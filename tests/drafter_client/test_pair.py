@@ -247,11 +247,18 @@ def test_closing_the_pair_waits_for_a_step_in_another_thread(verifier: Verifier)
     options = Options(max_tokens=90, lockstep=True, draft_n=1, lookup=False)
     pair = Pair(verifier.url, Custom(lambda vocabulary, sampling: Scenario(next_token)))
     text = pair.generate(PROMPT, options)
+    closing_begun, wait_no_more = threading.Event(), text.wait_no_more
+
+    def begun() -> None:
+        wait_no_more()
+        closing_begun.set()
+
+    text.wait_no_more = begun  # type: ignore[method-assign]
     with ThreadPoolExecutor(2) as pool:
         reading = pool.submit(list, text)
         assert drafting.wait(10.0)
         closing_it = pool.submit(pair.close)
-        assert not closing_it.done()
+        assert closing_begun.wait(10.0) and not closing_it.done()
         go.set()
         closing_it.result()
         assert not any(isinstance(event, Finished) for event in reading.result())
