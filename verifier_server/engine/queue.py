@@ -2,6 +2,7 @@
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import OverlapRefused, SpecPairError, UnknownSession
@@ -12,6 +13,13 @@ from verifier_server.sessions import Session
 
 PER_SESSION = 16  # requests of one session that may wait
 CLIENTS = 4096  # whose last turn is remembered
+
+
+class Overload(NamedTuple):
+    """A full queue, for one session: one of `blocking` must be answered before another request of it may wait."""
+
+    blocking: list[SequenceState]
+    why: str  # for the error text
 
 
 class Queue:
@@ -82,37 +90,32 @@ class Queue:
         if len(self._served) > CLIENTS:
             self._served.popitem(last=False)
 
-    def blocking(self, session: Session) -> list[SequenceState]:
-        """Sessions of which one must be answered before another request of `session` may wait; empty: it may now."""
+    def overload(self, session: Session) -> Overload | None:
+        """Why no more requests of `session` may wait; None: one more may. Drops cancelled requests to make room."""
+        overload, before = self._overload(session), self._count
+        if overload is not None:
+            for each in list(self._waiting):
+                self._remove(each, [request for request in each.requests if request.cancelled])
+            if self._count < before:
+                overload = self._overload(session)
+        return overload
+
+    def _overload(self, session: Session) -> Overload | None:
         sequence, client = self._sequences.get(session), session.client
         if sequence is not None and len(sequence.requests) >= PER_SESSION:
-            return [sequence]
+            why = f"{len(sequence.requests)} requests of session {session.id} are already waiting"
+            return Overload([sequence], why)
         if client and self._counts[client] >= self._share:
-            return [each for each in self.waiting if each.session.client == client]
-        return self.waiting if self._count >= self._max_queue else []
+            why = f"{self._counts[client]} of your requests are already waiting, the most for one client"
+            return Overload([each for each in self.waiting if each.session.client == client], why)
+        if self._count >= self._max_queue:
+            return Overload(self.waiting, f"{self._count} requests are already waiting")
+        return None
 
     @property
     def _share(self) -> int:
         """How many requests of one client may wait: three quarters of all. The rest is for other clients."""
         return self._max_queue - self._max_queue // 4
-
-    def overload(self, session: Session) -> str:
-        """Why no more requests of `session` may wait, as an error text."""
-        sequence = self._sequences.get(session)
-        if sequence is not None and len(sequence.requests) >= PER_SESSION:
-            return f"{len(sequence.requests)} requests of session {session.id} are already waiting"
-        if session.client and self._counts[session.client] >= self._share:
-            return f"{self._counts[session.client]} of your requests are already waiting, the most for one client"
-        return f"{self._count} requests are already waiting"
-
-    def has_room(self, session: Session) -> bool:
-        """Whether one more request of `session` may wait. Drops cancelled requests if that makes room."""
-        if not self.blocking(session):
-            return True
-        before = self._count
-        for each in list(self._waiting):
-            self._remove(each, [request for request in each.requests if request.cancelled])
-        return self._count < before and self.has_room(session)
 
     def add(self, request: Request, now: float) -> SequenceState:
         """Queue a request; returns the state of its session.

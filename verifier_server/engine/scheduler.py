@@ -64,11 +64,10 @@ class Scheduler:
 
     def submit(self, request: Request, now: float) -> None:
         """Queue a request. Raises Overloaded, with `retry_after` in seconds, and what `Queue.add` does."""
-        if not (request.admitted or self._queue.has_room(request.session)):
-            raise Overloaded(
-                f"{self._queue.overload(request.session)}: try again later",
-                retry_after=max(1, math.ceil(self._room_in(request.session))),
-            )
+        overload = None if request.admitted else self._queue.overload(request.session)
+        if overload is not None:
+            retry_after = max(1, math.ceil(self._room_in(overload.blocking)))
+            raise Overloaded(f"{overload.why}: try again later", retry_after=retry_after)
         sequence = self._queue.add(request, now)
         if len(sequence.requests) == 1:
             sequence.served = self._passes  # it queues after the sessions that wait already
@@ -220,9 +219,9 @@ class Scheduler:
             waiting = [request for request in part.requests if not request.closed]
             self._queue.fail(part.sequence, waiting, EngineError(f"the engine failed: {error}"))
 
-    def _room_in(self, session: Session) -> float:
-        """Roughly how many seconds it takes until a request is answered that makes room for one of `session`."""
-        passes, tokens = self._composer.first_answer(self._queue.blocking(session))
+    def _room_in(self, blocking: list[SequenceState]) -> float:
+        """Roughly how many seconds it takes until a request of one of `blocking` is answered, which makes room."""
+        passes, tokens = self._composer.first_answer(blocking)
         running = 0.0 if self._running is None else self._pass_time.at(self._running.tokens)
         return running + passes * self._pass_time.at(tokens)
 
