@@ -64,15 +64,15 @@ class EngineLost(EngineFailure):
 
 
 class Entry(NamedTuple):
-    """Work for the slot `row`: place `tokens` from position `start` on, return the logits of `tokens[logits_from:]`."""
+    """Work for one slot: place `tokens` from position `start` on, return the logits of `tokens[logits_from:]`."""
 
-    row: int
+    slot: int
     start: int
     tokens: Sequence[int]
     logits_from: int
 
 
-class HeadOf(NamedTuple):
+class TopLogitsSpec(NamedTuple):
     """The top logits wanted of each row of logits of an entry: the `size` greatest logits of the ids below `below`, and
     the log of the sum of exp(logit / `temperature`) over all of these ids. Greedy decoding needs a `size` of 1 only."""
 
@@ -81,14 +81,14 @@ class HeadOf(NamedTuple):
     below: int
 
 
-ROWS_AT_MOST = 256  # slots of one engine: llama.cpp's limit
-HEAD = 1024  # top logits: they decide nearly every drawn token
+MOST_SLOTS = 256  # slots of one engine: llama.cpp's limit
+TOP_LOGITS_COUNT = 1024  # top logits: they decide nearly every drawn token
 
 
-def head_for(sampling: Sampling, below: int, choices: int = 1) -> HeadOf:
+def top_logits_spec(sampling: Sampling, below: int, choices: int = 1) -> TopLogitsSpec:
     """The top logits that suffice to choose `choices` tokens by `sampling` among the ids below `below`."""
-    size = choices if sampling.greedy else max(HEAD, sampling.top_k)
-    return HeadOf(min(size, below), sampling.softmax_temperature, below)
+    size = choices if sampling.greedy else max(TOP_LOGITS_COUNT, sampling.top_k)
+    return TopLogitsSpec(min(size, below), sampling.softmax_temperature, below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class LoadOptions:
     """A user's settings of an engine. None leaves a setting to the engine."""
 
     model: Path | None = None
-    rows: int | None = 1  # slots; None: as many as memory allows, where an engine can tell
+    slots: int | None = 1  # None: as many as memory allows, where an engine can tell
     context_length: int | None = None  # tokens per slot
     shared_cells: int | None = None  # all slots share `contexts` contexts and this many tokens more; None: no sharing
     contexts: int = 1  # full contexts in the shared cache: one for each text that has nothing in common with others
@@ -122,26 +122,26 @@ class LoadOptions:
 class Backend(ABC):
     """An engine with a loaded model. One thread at a time may use it.
 
-    `rows`             number of slots: sequences that the engine holds at once
+    `slots`            sequences that the engine holds at once, each with a KV cache
     `context_length`   positions per slot
     `max_batch_tokens` tokens in one `extend`, over all entries
     `max_rollback`     how many of a slot's last tokens a smaller `start` may roll back; None: any number
     `even_width`       an entry of up to this many tokens, alone in its pass, leaves the same KV as passes of one token
                        each would; None: not known
     `can_copy`         whether `copy` works
-    `has_heads`        whether `heads` returns top logits: for engines where fetching a whole row of logits is slow
+    `has_top_logits`   whether `extend_top_logits` returns top logits: for engines that fetch whole rows slowly
     """
 
     name: str
     model_name: str
     vocabulary: Vocabulary
-    rows: int
+    slots: int
     context_length: int
     max_batch_tokens: int
     max_rollback: int | None = None
     even_width: int | None = None
     can_copy: bool = True
-    has_heads: bool = False
+    has_top_logits: bool = False
     chat_template: str | None = None
     kv_bytes: int = 0  # memory of the KV cache of all slots
 
@@ -149,12 +149,12 @@ class Backend(ABC):
         """Raises ModelLoadError if the context is too short to serve anything."""
         if self.context_length < 2:
             raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")
-        self._lengths = [0] * self.rows
+        self._lengths = [0] * self.slots
 
-    def length(self, row: int) -> int:
-        """How many tokens the slot `row` holds."""
-        self._check_slot(row)
-        return self._lengths[row]
+    def length(self, slot: int) -> int:
+        """How many tokens the slot holds."""
+        self._check_slot(slot)
+        return self._lengths[slot]
 
     def extend(self, batch: Sequence[Entry]) -> list[Logits]:
         """Run ONE forward pass. Returns, per entry, float32 logits of shape (len(tokens) - logits_from, vocab).
@@ -164,8 +164,8 @@ class Backend(ABC):
         """
         return self._tracked(batch, lambda: self._forward(batch))
 
-    def heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> Sequence[Rows]:
-        """`extend` with top logits: per entry, the top logits of each row, or whole rows without `has_heads`.
+    def extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> Sequence[Rows]:
+        """`extend` with top logits: per entry, the top logits of each row, or whole rows without `has_top_logits`.
 
         `wanted[i]` is for `batch[i]`. Top logits are valid as long as the arrays of `extend` are. They raise
         EngineFailure when they need the whole row and cannot fetch it.
@@ -176,8 +176,8 @@ class Backend(ABC):
                 f"wanted is {list(wanted)}: expected are {len(batch)} items, one an entry, "
                 f"each with 1 <= size <= below <= {size}"
             )
-        if self.has_heads:
-            return self._tracked(batch, lambda: self._heads(batch, wanted))
+        if self.has_top_logits:
+            return self._tracked(batch, lambda: self._extend_top_logits(batch, wanted))
         whole = zip(self.extend(batch), wanted, strict=True)
         return [rows if each.below == size else rows[:, : each.below] for rows, each in whole]
 
@@ -188,10 +188,10 @@ class Backend(ABC):
             result = run()
         except BackendError:
             for entry in batch:
-                self.release(entry.row)
+                self.release(entry.slot)
             raise
         for entry in batch:
-            self._lengths[entry.row] = entry.start + len(entry.tokens)
+            self._lengths[entry.slot] = entry.start + len(entry.tokens)
         return result
 
     def copy(self, source: int, destination: int, length: int) -> None:
@@ -206,11 +206,11 @@ class Backend(ABC):
         self._copy(source, destination, length)
         self._lengths[destination] = length
 
-    def release(self, row: int) -> None:
-        """Empty the slot `row`."""
-        self._check_slot(row)
-        self._release(row)
-        self._lengths[row] = 0
+    def release(self, slot: int) -> None:
+        """Empty the slot."""
+        self._check_slot(slot)
+        self._release(slot)
+        self._lengths[slot] = 0
 
     @abstractmethod
     def close(self) -> None:
@@ -220,8 +220,8 @@ class Backend(ABC):
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         """`extend` after its checks."""
 
-    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
-        """`heads` after its checks, for engines with `has_heads`."""
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[list[TopLogits]]:
+        """`extend_top_logits` after its checks, for engines with `has_top_logits`."""
         raise NotImplementedError
 
     @abstractmethod
@@ -229,12 +229,12 @@ class Backend(ABC):
         """`copy` after its checks."""
 
     @abstractmethod
-    def _release(self, row: int) -> None:
+    def _release(self, slot: int) -> None:
         """`release` after its checks."""
 
     def _check_slot(self, slot: int) -> None:
-        if not 0 <= slot < self.rows:
-            raise BadEntry(f"slot {slot} does not exist: this backend has slots 0 to {self.rows - 1}")
+        if not 0 <= slot < self.slots:
+            raise BadEntry(f"slot {slot} does not exist: this backend has slots 0 to {self.slots - 1}")
 
     def _check_batch(self, batch: Sequence[Entry]) -> None:
         if not batch:

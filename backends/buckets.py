@@ -34,17 +34,17 @@ class Launch(NamedTuple):
 class Buckets:
     """The launch shapes of an engine. `compiled`: launches are padded to one of `shapes`; else any shape is used.
 
-    `rows`: slots of the engine. `batch_tokens`: tokens in one batch.
+    `slots`: of the engine. `batch_tokens`: tokens in one batch.
     """
 
-    rows: int
+    slots: int
     batch_tokens: int
     compiled: bool
 
     @property
-    def row_counts(self) -> list[int]:
+    def slot_counts(self) -> list[int]:
         """Numbers of slots in a launch: powers of four, and all slots."""
-        return sorted({*(4**n for n in range(self.rows.bit_length()) if 4**n < self.rows), self.rows})
+        return sorted({*(4**n for n in range(self.slots.bit_length()) if 4**n < self.slots), self.slots})
 
     @property
     def widths(self) -> list[int]:
@@ -64,7 +64,7 @@ class Buckets:
 
     def shapes(self) -> list[tuple[int, int]]:
         """All shapes that a compiler will see, the widest last."""
-        shared = [(rows, width) for rows in self.row_counts for width in self.widths]
+        shared = [(slots, width) for slots in self.slot_counts for width in self.widths]
         return [*shared, *((1, width) for width in self.wide_widths)]
 
     def launches(self, batch: Sequence[Entry]) -> list[Launch]:
@@ -80,7 +80,7 @@ class Buckets:
             launches += [Launch((1, self._fit(len(each.tokens), self.widths)), [each], [owner]) for each in others]
         if shared:
             width = max(len(entry.tokens) for _, entry in shared)
-            shape = self._fit(len(shared), self.row_counts), self._fit(width, self.widths)
+            shape = self._fit(len(shared), self.slot_counts), self._fit(width, self.widths)
             launches.insert(0, Launch(shape, [entry for _, entry in shared], [owner for owner, _ in shared]))
         return launches
 

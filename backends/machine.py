@@ -8,7 +8,7 @@ from pathlib import Path
 
 from backends.base import Backend, ModelLoadError
 
-AUTO_ROWS_AT_MOST = 16
+MOST_AUTO_SLOTS = 16
 THREADS_AT_MOST = 1024  # several thousand threads crash GCC's OpenMP, which llama.cpp uses
 _CGROUP = Path("/sys/fs/cgroup")
 _SHARE = 0.25  # of the available memory: weights may still be paged in, and other programs need memory, too
@@ -56,9 +56,9 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def rows_that_fit(bytes_per_row: int, available: int) -> int:
-    """Slots for `auto`: those that fit a quarter of the available memory, at least 1, at most `AUTO_ROWS_AT_MOST`."""
-    return max(1, min(AUTO_ROWS_AT_MOST, int(available * _SHARE) // max(1, bytes_per_row)))
+def slots_that_fit(bytes_per_slot: int, available: int) -> int:
+    """Slots for `auto`: those that fit a quarter of the available memory, at least 1, at most `MOST_AUTO_SLOTS`."""
+    return max(1, min(MOST_AUTO_SLOTS, int(available * _SHARE) // max(1, bytes_per_slot)))
 
 
 def check_room(backend: Backend, available: int) -> None:
@@ -68,7 +68,7 @@ def check_room(backend: Backend, available: int) -> None:
     """
     if backend.kv_bytes > available:
         raise ModelLoadError(
-            f"the KV cache of {backend.rows} rows of {backend.context_length} tokens takes "
+            f"the KV cache of {backend.slots} slots of {backend.context_length} tokens takes "
             f"{backend.kv_bytes / 2**30:.1f} GiB, {available / 2**30:.1f} are available: lower rows or context"
         )
 

@@ -17,7 +17,7 @@ from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, Mo
 from backends.buckets import NARROW, Buckets, Launch
 from backends.hugging_face.folder import check_folder, model_name, read_json
 from backends.hugging_face.vocabulary import read_chat_template, read_vocabulary
-from backends.machine import available_bytes, check_room, rows_that_fit
+from backends.machine import available_bytes, check_room, slots_that_fit
 
 _NO_CHOICE: Final = ("gpu_layers", "threads", "kv_type", "mmap", "flash_attention", "deterministic", "device")
 
@@ -76,12 +76,12 @@ class MlxBackend(Backend):
             raise ModelLoadError(
                 f"context {self.context_length}: mlx-lm ignores the window of {most} tokens: at most {most}"
             )
-        self.rows = options.rows or rows_that_fit(token_bytes * self.context_length, available_bytes())
-        self.kv_bytes = token_bytes * self.context_length * self.rows
+        self.slots = options.slots or slots_that_fit(token_bytes * self.context_length, available_bytes())
+        self.kv_bytes = token_bytes * self.context_length * self.slots
         check_room(self, available_bytes())
-        self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
-        self._buckets = Buckets(self.rows, self.max_batch_tokens, compiled=False)
-        self._slots = [make_prompt_cache(self._model) for _ in range(self.rows)]
+        self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
+        self._buckets = Buckets(self.slots, self.max_batch_tokens, compiled=False)
+        self._slots = [make_prompt_cache(self._model) for _ in range(self.slots)]
         super().__init__()
         if progress is not None:
             progress(1.0)
@@ -114,7 +114,7 @@ class MlxBackend(Backend):
     def _launch(self, launch: Launch) -> list[Any]:
         """For each piece, float32 logits (tokens, vocabulary) of the tokens that it wants logits of."""
         (_, width), pieces = launch.shape, launch.pieces
-        slots = [self._trim(piece.row, piece.start) for piece in pieces]
+        slots = [self._trim(piece.slot, piece.start) for piece in pieces]
         cache = slots[0] if len(slots) == 1 else [_BatchedCache(layers) for layers in zip(*slots, strict=True)]
         tokens = mx.array([[*piece.tokens, *[0] * (width - len(piece.tokens))] for piece in pieces])
         first = min(pieces[0].logits_from, width - 1) if width > NARROW else 0
@@ -124,7 +124,7 @@ class MlxBackend(Backend):
         wanted = [each[launch.places(piece)].astype(mx.float32) for each, piece in zip(logits, pieces, strict=True)]
         mx.eval(wanted, [(layer.keys, layer.values) for slot in slots for layer in slot])
         for piece in pieces:
-            self._trim(piece.row, piece.start + len(piece.tokens))  # drop the padding
+            self._trim(piece.slot, piece.start + len(piece.tokens))  # drop the padding
         if first:
             mx.clear_cache()  # MLX keeps the memory of a prompt's pass otherwise; the next passes need little
         return wanted
@@ -139,8 +139,8 @@ class MlxBackend(Backend):
         self._slots[destination] = copy.deepcopy(self._slots[source])  # MLX copies the memory on the next write only
         self._trim(destination, length)
 
-    def _release(self, row: int) -> None:
-        self._slots[row] = make_prompt_cache(self._model)
+    def _release(self, slot: int) -> None:
+        self._slots[slot] = make_prompt_cache(self._model)
 
 
 def _moved(config: dict[str, Any]) -> dict[str, Any]:

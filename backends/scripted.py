@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.base import Backend, Entry, HeadOf, LoadOptions, Logits, ModelLoadError, Progress
+from backends.base import Backend, Entry, LoadOptions, Logits, ModelLoadError, Progress, TopLogitsSpec
 from backends.vocabulary import Kind, Vocabulary
 from speculation.sampling.top_logits import TopLogits, top_logits_of
 
@@ -60,21 +60,21 @@ class ScriptedBackend(Backend):
         self,
         script: Script = Script(),
         *,
-        rows: int = 4,
+        slots: int = 4,
         context_length: int = 1024,
         max_batch_tokens: int = 512,
         max_rollback: int | None = None,
         can_copy: bool = True,
-        has_heads: bool = False,
+        has_top_logits: bool = False,
     ) -> None:
         self.script = script
         self.model_name = f"scripted-{script.seed}"
         self.vocabulary = ByteVocabulary(script.vocabulary_size)
-        self.rows, self.context_length, self.max_batch_tokens = rows, context_length, max_batch_tokens
-        self.max_rollback, self.can_copy, self.has_heads = max_rollback, can_copy, has_heads
+        self.slots, self.context_length, self.max_batch_tokens = slots, context_length, max_batch_tokens
+        self.max_rollback, self.can_copy, self.has_top_logits = max_rollback, can_copy, has_top_logits
         self.passes = 0
         self.fed = 0  # tokens over all passes
-        self._held: list[list[int]] = [[] for _ in range(rows)]
+        self._held: list[list[int]] = [[] for _ in range(slots)]
         super().__init__()
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
@@ -90,7 +90,7 @@ class ScriptedBackend(Backend):
         return logits
 
     def close(self) -> None:
-        self._held = [[] for _ in range(self.rows)]
+        self._held = [[] for _ in range(self.slots)]
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         self.passes += 1
@@ -106,7 +106,7 @@ class ScriptedBackend(Backend):
             results.append(np.stack(rows) if rows else np.empty((0, self.vocabulary.size), dtype=np.float32))
         return results
 
-    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[list[TopLogits]]:
         return [
             [top_logits_of(row[: each.below], each.size, each.temperature) for row in rows]
             for rows, each in zip(self._forward(batch), wanted, strict=True)
@@ -115,8 +115,8 @@ class ScriptedBackend(Backend):
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._held[destination] = self._held[source][:length]
 
-    def _release(self, row: int) -> None:
-        self._held[row] = []
+    def _release(self, slot: int) -> None:
+        self._held[slot] = []
 
 
 def load(options: LoadOptions, progress: Progress | None = None) -> ScriptedBackend:
@@ -129,7 +129,7 @@ def load(options: LoadOptions, progress: Progress | None = None) -> ScriptedBack
         progress(1.0)
     return ScriptedBackend(
         Script(seed=int(name)),
-        rows=options.rows or 4,
+        slots=options.slots or 4,
         context_length=options.context_length or 1024,
         max_batch_tokens=options.batch_tokens,
     )

@@ -66,7 +66,7 @@ class Loaded:
         client.check_vocabulary(self.backend.vocabulary, self.backend.model_name, info)
 
         def drafter(sampling: Sampling, strategy: Strategy) -> Drafter:
-            for slot in range(self.backend.rows):
+            for slot in range(self.backend.slots):
                 self.backend.release(slot)
             return model_drafter(self.backend, sampling, strategy, info.vocabulary.size)
 

@@ -150,7 +150,7 @@ def _margin(asked: Asked, before: list[int], after: list[int], same: int) -> flo
     if same == min(len(before), len(after)):  # one is only the beginning of the other
         return math.inf
     tokens = [*asked.prompt, *before[:same]]
-    options = LoadOptions(model=DEFAULT_TARGET, rows=1, context_length=len(tokens) + 1, threads=1, deterministic=True)
+    options = LoadOptions(model=DEFAULT_TARGET, slots=1, context_length=len(tokens) + 1, threads=1, deterministic=True)
     with closing(load("llama_cpp", options)) as backend:
         scores = backend.extend([Entry(0, 0, tokens, len(tokens) - 1)])[0][0].astype(np.float64)
     sampling = asked.options.sampling

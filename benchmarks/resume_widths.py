@@ -38,7 +38,7 @@ def main() -> None:
     report = Report("resume_widths", options)
     engine = {"threads": options.threads, "deterministic": options.deterministic}
     with closing(
-        load("llama_cpp", LoadOptions(model=DEFAULT_TARGET, rows=2, context_length=CONTEXT, **engine))
+        load("llama_cpp", LoadOptions(model=DEFAULT_TARGET, slots=2, context_length=CONTEXT, **engine))
     ) as backend:
         texts = []
         for number, text in enumerate(held_out_prompts(options.texts)):

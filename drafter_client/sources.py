@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from backends.base import ROWS_AT_MOST, Backend, LoadOptions, ModelLoadError
+from backends.base import MOST_SLOTS, Backend, LoadOptions, ModelLoadError
 from backends.registry import load
 from backends.shipped import DEFAULT_DRAFT
 from backends.vocabulary import Vocabulary
@@ -62,9 +62,9 @@ class DraftModel:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         with ExitStack() as stack:
-            if texts > ROWS_AT_MOST:
-                raise BadOption(f"texts is {texts}: a draft model holds {ROWS_AT_MOST} at a time, or fewer")
-            branches = min(branches, ROWS_AT_MOST // texts)
+            if texts > MOST_SLOTS:
+                raise BadOption(f"texts is {texts}: a draft model holds {MOST_SLOTS} at a time, or fewer")
+            branches = min(branches, MOST_SLOTS // texts)
             backend = load_model(self.backend, self.engine, self.path, branches, texts, self.progress)
             engines = stack.enter_context(_lent(backend, texts))
             info = client.model()
@@ -94,7 +94,7 @@ def _translating(engine: Backend, target: Vocabulary, sampling: Sampling, strate
 
 def _emptied(engine: Backend) -> Backend:
     """The engine with its slots released: the last text would take memory from the next one."""
-    for slot in range(engine.rows):
+    for slot in range(engine.slots):
         if engine.length(slot):  # a release may have to wait for a pass under way
             engine.release(slot)
     return engine
@@ -109,7 +109,7 @@ def _lent(backend: Backend, texts: int) -> Iterator[list[Backend]]:
             yield [stack.enter_context(closing(backend))]
         else:
             shared = stack.enter_context(closing(SharedEngine(backend)))
-            yield [stack.enter_context(closing(shared.view(backend.rows // texts))) for _ in range(texts)]
+            yield [stack.enter_context(closing(shared.view(backend.slots // texts))) for _ in range(texts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def load_model(
     Each text has a full context; the branches of a text share it.
     """
     beyond = BRANCH_CELLS * texts * (branches - 1)
-    chosen = replace(engine, model=model, rows=branches * texts, contexts=texts, shared_cells=beyond)
+    chosen = replace(engine, model=model, slots=branches * texts, contexts=texts, shared_cells=beyond)
     try:
         with progress(model.name) as report:
             return load(backend, chosen, report)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from backends.base import Backend, BackendError, Entry, OutOfRoom, Rows, head_for
+from backends.base import Backend, BackendError, Entry, OutOfRoom, Rows, top_logits_spec
 from drafters.base import Expansion
 from speculation.acceptance.draft_probs import drawn_from, normalised, propose
 from speculation.acceptance.strategies import Strategy, common_prefix, effective_sampling
@@ -41,9 +41,9 @@ class ModelDrafter:
         """
         self._backend, self._sampling, self._draws = backend, sampling, draws
         self._ids = min(backend.vocabulary.size, vocabulary_size or backend.vocabulary.size)
-        self._wanted = head_for(sampling, self._ids, choices=_CHOICES)
+        self._wanted = top_logits_spec(sampling, self._ids, choices=_CHOICES)
         self._fewer_ids = (vocabulary_size or 0) > self._ids
-        self.width = backend.rows if backend.can_copy else 1
+        self.width = backend.slots if backend.can_copy else 1
         self._slots = [_Slot(number, 0) for number in range(self.width)]
         self._length = 0  # of the text at the last call
         self._base = 0  # the first position of the window
@@ -168,7 +168,7 @@ class ModelDrafter:
 
     def _forward(self, batch: list[Entry]) -> Sequence[Rows]:
         try:
-            return self._backend.heads(batch, [self._wanted] * len(batch))
+            return self._backend.extend_top_logits(batch, [self._wanted] * len(batch))
         except BackendError:  # the contents of the slots are unknown
             self._forget()
             raise

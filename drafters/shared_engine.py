@@ -19,9 +19,9 @@ from backends.base import (
     EngineFailure,
     EngineLost,
     Entry,
-    HeadOf,
     Logits,
     OutOfRoom,
+    TopLogitsSpec,
     first_line,
 )
 from speculation.sampling.top_logits import TopLogits
@@ -32,7 +32,7 @@ class _Call:
     """A call of one thread: entries of a pass, or an action between passes."""
 
     batch: list[Entry]
-    wanted: Sequence[HeadOf] | None = None  # None: whole rows of logits
+    wanted: Sequence[TopLogitsSpec] | None = None  # None: whole rows of logits
     action: Callable[[], object] | None = None
     results: list[Any] = field(default_factory=list)  # per entry: logits, or top logits if `wanted`
     error: BaseException | None = None
@@ -76,18 +76,18 @@ class SharedEngine:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.failure: str | None = None  # the reason once no pass can run any more
-        self._free = list(reversed(range(backend.rows)))
+        self._free = list(reversed(range(backend.slots)))
         self._waiting: deque[_Call] = deque()  # in order of arrival; the first one leads next
         self._busy = False  # a call leads, or was told to lead
         self._lock = threading.Lock()  # guards the three above; never held while the engine runs
         self._lent: list[ref[_WholeRow]] = []  # of the last pass: a row may be wanted while its top logits are in use
 
-    def view(self, rows: int = 1) -> "View":
-        """An engine of `rows` free slots; its `close` gives them back. Raises OutOfRoom if fewer are free."""
+    def view(self, slots: int = 1) -> "View":
+        """An engine of `slots` free slots; its `close` gives them back. Raises OutOfRoom if fewer are free."""
         with self._lock:
-            if not 1 <= rows <= len(self._free):
-                raise OutOfRoom(f"{rows} slots are wanted, {len(self._free)} of {self.backend.rows} are free")
-            numbers = [self._free.pop() for _ in range(rows)]
+            if not 1 <= slots <= len(self._free):
+                raise OutOfRoom(f"{slots} slots are wanted, {len(self._free)} of {self.backend.slots} are free")
+            numbers = [self._free.pop() for _ in range(slots)]
         return View(self, numbers)
 
     def take_back(self, numbers: Sequence[int]) -> None:
@@ -110,7 +110,7 @@ class SharedEngine:
 
         self._run(_Call([], action=close))
 
-    def extend(self, batch: list[Entry], wanted: Sequence[HeadOf] | None) -> list[Any]:
+    def extend(self, batch: list[Entry], wanted: Sequence[TopLogitsSpec] | None) -> list[Any]:
         """Run entries in a pass, with entries of others. Returns, per entry, logits or, if `wanted`, top logits.
 
         The results stay valid after later passes. Raises what the engine raises for the pass.
@@ -205,7 +205,7 @@ class SharedEngine:
         # The engine's arrays are valid until the next pass, which may be another thread's: so each call gets a copy.
         results: list[Any]
         if wanted:
-            results = [[self._lend(top) for top in rows] for rows in self.backend.heads(batch, wanted)]
+            results = [[self._lend(top) for top in rows] for rows in self.backend.extend_top_logits(batch, wanted)]
         else:
             results = [rows.copy() for rows in self.backend.extend(batch)]
         parts = iter(results)
@@ -213,7 +213,7 @@ class SharedEngine:
             call.results = list(islice(parts, len(call.batch)))
 
     def _lend(self, top: object) -> TopLogits:
-        assert isinstance(top, TopLogits), "an engine with has_heads returns top logits"
+        assert isinstance(top, TopLogits), "an engine with has_top_logits returns top logits"
         top.full = whole = _WholeRow(self, top.full)
         self._lent.append(ref(whole))
         return top
@@ -229,10 +229,14 @@ class View(Backend):
         """`numbers`: slots of the engine, which are empty and lent to no other view."""
         engine = shared.backend
         self.name, self.model_name, self.vocabulary = engine.name, engine.model_name, engine.vocabulary
-        self.rows, self.context_length = len(numbers), engine.context_length
+        self.slots, self.context_length = len(numbers), engine.context_length
         self.max_batch_tokens, self.max_rollback = engine.max_batch_tokens, engine.max_rollback
-        self.can_copy, self.has_heads, self.chat_template = engine.can_copy, engine.has_heads, engine.chat_template
-        self.kv_bytes = engine.kv_bytes * self.rows // engine.rows
+        self.can_copy, self.has_top_logits, self.chat_template = (
+            engine.can_copy,
+            engine.has_top_logits,
+            engine.chat_template,
+        )
+        self.kv_bytes = engine.kv_bytes * self.slots // engine.slots
         self._shared, self._numbers = shared, list(numbers)
         super().__init__()
 
@@ -245,19 +249,19 @@ class View(Backend):
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         return self._shared.extend(self._in_engine(batch), None)
 
-    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[list[TopLogits]]:
         return self._shared.extend(self._in_engine(batch), wanted)
 
     def _in_engine(self, batch: Sequence[Entry]) -> list[Entry]:
         """`batch` with the engine's numbers of the slots."""
-        return [entry._replace(row=self._numbers[entry.row]) for entry in batch]
+        return [entry._replace(slot=self._numbers[entry.slot]) for entry in batch]
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         first, second = self._numbers[source], self._numbers[destination]
         self._shared.between_passes(lambda: self._shared.backend.copy(first, second, length))
 
-    def _release(self, row: int) -> None:
-        number = self._numbers[row]
+    def _release(self, slot: int) -> None:
+        number = self._numbers[slot]
         self._shared.between_passes(lambda: self._shared.backend.release(number))
 
 

@@ -152,7 +152,7 @@ class Ours(VirtualDrafter):
             text.prompt,
             GREEDY,
             Knowing(text, _BRANCHES),
-            lambda rows: pass_ms(setting.drafter, rows, 1),
+            lambda texts: pass_ms(setting.drafter, texts, 1),
             max_tokens=_CONTEXT,
             network=Network(setting.rtt_ms / 1e3),
             pass_ms=_known(setting.target),
@@ -195,7 +195,7 @@ class Outcome:
 
     figures: Figures
     parts: list[Part]  # of the texts, that were written meanwhile
-    rows: float  # sessions in a pass, on average
+    sessions: float  # sessions in a pass, on average
     busy: float  # share of the time that passes took
 
 
@@ -217,7 +217,7 @@ def measure(form: Form, clients: int, setting: Setting) -> Outcome:
             (each.text, len(each.text.prompt) + 1 + start, len(each.text.prompt) + 1 + len(each.times))
             for each, start in zip(crowd, known, strict=True)
         ],
-        sum(rows for rows, _ in passes) / len(passes),
+        sum(sessions for sessions, _ in passes) / len(passes),
         sum(seconds for _, seconds in passes) / setting.seconds,
     )
 
@@ -292,12 +292,12 @@ def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[
 
 
 def virtual_world(setting: Setting, clients: int, *, one_by_one: bool = False, chunk: int = 128) -> tuple[World, Meter]:
-    meter, backend = Meter(setting.target), Target(rows=clients, context_length=_CONTEXT)
+    meter, backend = Meter(setting.target), Target(slots=clients, context_length=_CONTEXT)
     hold = 0.0 if one_by_one else LONGEST
     world = World(backend, meter, pass_ms=_known(setting.target), prefill_chunk=chunk, hold=hold)
     if one_by_one:
         scheduler = world.scheduler
-        scheduler._composer = OneByOne(backend, scheduler._rows, scheduler._queue, chunk, scheduler.max_drafts, 1.0)
+        scheduler._composer = OneByOne(backend, scheduler._slots, scheduler._queue, chunk, scheduler.max_drafts, 1.0)
     return world, meter
 
 

@@ -135,9 +135,9 @@ class Bound:
     k: int
 
 
-def pass_ms(cost: Cost, rows: float, tokens: int) -> float:
-    """Milliseconds of a pass over so many tokens for each of so many rows; a mean may have a fraction of a row."""
-    return cost.decode_ms + cost.per_token_ms * (rows * tokens - 1) + cost.per_row_ms * (rows - 1)
+def pass_ms(cost: Cost, sequences: float, tokens: int) -> float:
+    """Milliseconds of a pass over so many tokens for each of so many sequences; a mean may be no whole number."""
+    return cost.decode_ms + cost.per_token_ms * (sequences * tokens - 1) + cost.per_sequence_ms * (sequences - 1)
 
 
 def saturated(cost: Cost, clients: int, gain: Callable[[int], float], ks: Iterable[int] = range(MAX_AUTO + 1)) -> Bound:
@@ -147,7 +147,7 @@ def saturated(cost: Cost, clients: int, gain: Callable[[int], float], ks: Iterab
 
 def lockstep(cost: Cost, clients: int, tokens: float, k: int, thinking_ms: float) -> float:
     """Tokens per second of clients that draft, send and wait. `tokens`: E(k)."""
-    fixed = cost.decode_ms - cost.per_token_ms - cost.per_row_ms
+    fixed = cost.decode_ms - cost.per_token_ms - cost.per_sequence_ms
     shared = pass_ms(cost, clients, k + 1) + min(fixed, thinking_ms)
     alone = pass_ms(cost, 1, k + 1) + thinking_ms
     return 1e3 * clients * tokens / max(shared, alone)

@@ -35,13 +35,13 @@ _log = logging.getLogger("specpair.paced")
 class Cost:
     """What a forward pass takes, in milliseconds. Linear, as measured for passes of up to some 16 tokens."""
 
-    decode_ms: float  # one token in one row
-    per_token_ms: float  # each further token, in whichever row
-    per_row_ms: float  # each further row, beside its tokens
+    decode_ms: float  # one token of one sequence
+    per_token_ms: float  # each further token, of whichever sequence
+    per_sequence_ms: float  # each further sequence, beside its tokens
 
     @classmethod
     def parse(cls, text: str) -> "Cost":
-        """Read "decode_ms,per_token_ms,per_row_ms". Raises ValueError."""
+        """Read "decode_ms,per_token_ms,per_sequence_ms". Raises ValueError."""
         parts = [float(part) for part in text.split(",")]
         if len(parts) != 3 or min(parts) < 0:
             raise ValueError(f"a cost is three numbers, none of them negative, got {text!r}")
@@ -57,7 +57,7 @@ class Cost:
     def of(self, batch: Sequence[Entry]) -> float:
         """Milliseconds of a pass over `batch`."""
         tokens = sum(len(entry.tokens) for entry in batch)
-        return self.decode_ms + self.per_token_ms * (tokens - 1) + self.per_row_ms * (len(batch) - 1)
+        return self.decode_ms + self.per_token_ms * (tokens - 1) + self.per_sequence_ms * (len(batch) - 1)
 
 
 # Targets. Decoding reads all weights once a token: 7.54 GiB of Qwen2.5 7B Q8_0 take 29.7 ms at the 273 GB/s of a DGX
@@ -67,8 +67,8 @@ class Cost:
 #          in Q4_K_M decode 10 to 12 tokens/s on a DGX Spark = 83 to 100 ms [4].
 # A further token, on the DGX Spark: a pass of Llama 3.2 3B Q4_K takes 9.16 ms for 1 and 10.49 ms for 8 [5], 2.1 % of a
 # step each; a long prompt of Qwen2.5 7B 0.44 ms a token (2276 tokens/s [2]), 1.3 % of its step. Taken: 2 %.
-# A further row: 1 and 8 sequences of Qwen2.5 7B with 512 tokens each take 34.2 and 40.9 ms a step [2], 2.8 % of a step
-# for each with its token. Taken: 0.8 % beside the token.
+# A further sequence: 1 and 8 of Qwen2.5 7B with 512 tokens each take 34.2 and 40.9 ms a step [2], 2.8 % of a step for
+# each with its token. Taken: 0.8 % beside the token.
 #   [1] https://github.com/NVIDIA/dgx-spark-playbooks/pull/91
 #   [2] https://github.com/ggml-org/llama.cpp/blob/4c7e9893c4ca8eec35d032726d14b74fae76cff8/benches/dgx-spark.md
 #   [3] https://github.com/XiongjieDai/GPU-Benchmarks-on-LLM-Inference
@@ -81,10 +81,10 @@ TARGET_25 = Cost(25.0, 0.5, 0.2)
 #   8 ms: Llama 1B Q4_0 on an M1 Pro, 140 tokens/s = 7.1 ms [6].
 #   4 ms: Llama 1.1B Q4_K_M on an M1 Ultra, 242.6 tokens/s = 4.1 ms [7].
 # A further token on Apple's GPUs: on the faster machine of [6] Llama 1B Q4_0 takes 3.33 ms for 1 and 4.91 ms for 4,
-# 16 % of a step each; with a row of its own 15 % (M2 Ultra, Gemma 3 4B Q8_0: 10.2 ms for 1, 14.9 for 4 sequences [8]).
+# 16 % of a step each; of a further sequence 15 % (M2 Ultra, Gemma 3 4B Q8_0: 10.2 ms for 1, 14.9 for 4 of them [8]).
 # Taken: 15 %. (On the M1 Pro of [6] it was 36 %; the kernels are others by now.)
-# A further row, beside its token: its KV cache is read, 16 MiB for 512 tokens of Llama 3.2 1B (16 layers of 8 heads of
-# 64 values, K and V in 16 bits), so 0.08 ms at the 200 GB/s of an M1 Pro [9], 0.02 ms at the 800 of an M1 Ultra [10].
+# A further sequence, beside its token: its KV cache is read, 16 MiB for 512 tokens of Llama 3.2 1B (16 layers of 8
+# heads of 64 values, K and V in 16 bits), so 0.08 ms at the 200 GB/s of an M1 Pro [9], 0.02 ms at an M1 Ultra's 800 [10].
 #   [6] https://github.com/ggml-org/llama.cpp/pull/10491
 #   [7] https://github.com/geerlingguy/ai-benchmarks/issues/48
 #   [8] https://github.com/ggml-org/llama.cpp/pull/15916
@@ -105,11 +105,11 @@ class Paced(Backend):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.name, self.model_name, self.vocabulary = backend.name, backend.model_name, backend.vocabulary
-        self.rows, self.context_length = backend.rows, backend.context_length
+        self.slots, self.context_length = backend.slots, backend.context_length
         self.max_batch_tokens, self.max_rollback = backend.max_batch_tokens, backend.max_rollback
         self.can_copy, self.chat_template, self.kv_bytes = backend.can_copy, backend.chat_template, backend.kv_bytes
         super().__init__()
-        self._lengths = [backend.length(row) for row in range(backend.rows)]
+        self._lengths = [backend.length(slot) for slot in range(backend.slots)]
         self._backend, self._clock, self._sleep = backend, clock, sleep
         self._closed = False
         self.cost = cost
@@ -143,8 +143,8 @@ class Paced(Backend):
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._backend.copy(source, destination, length)
 
-    def _release(self, row: int) -> None:
-        self._backend.release(row)
+    def _release(self, slot: int) -> None:
+        self._backend.release(slot)
 
 
 @functools.cache
@@ -155,7 +155,7 @@ def application() -> FastAPI:
     target = Paced(backend, Cost.parse(os.environ["PACED_TARGET"]))
     draft: Backend | None = None
     if "PACED_DRAFT" in os.environ:
-        options = settings.draft_options(target.rows, target.context_length)
+        options = settings.draft_options(target.slots, target.context_length)
         draft = Paced(load(settings.draft_engine, options), Cost.parse(os.environ["PACED_DRAFT"]))
     return create_app(settings, target, draft=draft)
 

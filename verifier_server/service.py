@@ -151,7 +151,7 @@ class Service:
             "model": backend.model_name,
             "backend": backend.name,
             "context_length": backend.context_length,
-            "rows": backend.rows,
+            "rows": backend.slots,
             "kv_bytes": backend.kv_bytes,
             "max_draft_tokens": self.engine.max_drafts,
             "pass_ms": [round(ms, 3) for ms in self._pass_ms],
@@ -266,7 +266,7 @@ class Service:
         _log.info(
             "%s: %d KV cache slots of %d tokens, %.1f MiB",
             one_line(backend.model_name),  # a file name may hold control characters
-            backend.rows,
+            backend.slots,
             backend.context_length,
             backend.kv_bytes / 2**20,
         )
@@ -280,7 +280,9 @@ class Service:
         )
         if draft is not None:
             self._fusion = ServerDrafting(draft, self._pass_ms, self._clock, self.outbox.deliver)
-            _log.info("%s drafts for %d texts at once, %.1f ms a step", one_line(draft.name), draft.rows, draft.step_ms)
+            _log.info(
+                "%s drafts for %d texts at once, %.1f ms a step", one_line(draft.name), draft.slots, draft.step_ms
+            )
         engine = Engine(
             backend,
             settings.max_drafts,

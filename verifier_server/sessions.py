@@ -42,7 +42,7 @@ class Session:
     requests: int = 0  # being served
     cursor: int = field(init=False)  # position for clients that send none
     finish_reason: str | None = None
-    row: int | None = None  # slot of its KV cache; set by the engine
+    slot: int | None = None  # slot of its KV cache; set by the engine
     held: int = 0  # how many of `tokens` the slot holds; set by the engine
     self_continue: bool = False  # whether the verifier continues it while it waits for drafts
     own_from: list[int] = field(default_factory=list)  # where ranges of target-decoded tokens begin, end, begin, …

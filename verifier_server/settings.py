@@ -180,18 +180,18 @@ class Settings(BaseModel):
         found = [self.model_path] if target else []
         return [*found, self.draft_model] if draft and self.draft_model is not None else found
 
-    def draft_rows_beside(self, rows: int) -> int:
-        """How many texts are drafted for at once beside a target with `rows` KV cache slots."""
-        return min(rows, _DRAFT_ROWS) if self.draft_rows == "auto" else self.draft_rows
+    def draft_slots_beside(self, slots: int) -> int:
+        """How many texts are drafted for at once beside a target with `slots` slots."""
+        return min(slots, _DRAFT_ROWS) if self.draft_rows == "auto" else self.draft_rows
 
-    def draft_options(self, rows: int, context_length: int) -> LoadOptions:
-        """Load options of the draft model, beside a target with `rows` KV cache slots of `context_length` tokens.
+    def draft_options(self, slots: int, context_length: int) -> LoadOptions:
+        """Load options of the draft model, beside a target with `slots` slots of `context_length` tokens.
 
         `deterministic` stays off: the draft model's logits do not affect the text.
         """
         options = LoadOptions(
             model=self.draft_model,
-            rows=self.draft_rows_beside(rows),
+            slots=self.draft_slots_beside(slots),
             # No text is longer than the target's context. In a shorter draft context, a long text slides.
             context_length=context_length if context_length < _USUAL_CONTEXT else None,
             batch_tokens=self.batch_tokens,
@@ -215,7 +215,7 @@ class Settings(BaseModel):
         """Load options of the target model's engine."""
         return LoadOptions(
             model=self.model if self.backend == "scripted" else self.model_path,
-            rows=None if self.rows == "auto" else self.rows,
+            slots=None if self.rows == "auto" else self.rows,
             context_length=None if self.context == "auto" else self.context,
             batch_tokens=self.batch_tokens,
             gpu_layers=self.gpu_layers,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from backends.base import (
-    ROWS_AT_MOST,
+    MOST_SLOTS,
     Backend,
     EngineFailure,
     Entry,
@@ -28,7 +28,7 @@ from backends.base import (
 )
 from backends.llama_cpp.library import interrupts, last_words, lib
 from backends.llama_cpp.vocabulary import LlamaVocabulary, chat_template, check_gguf
-from backends.machine import available_bytes, check_room, rows_that_fit, threads_for
+from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
@@ -59,15 +59,15 @@ class LlamaBackend(Backend):
             trained = lib.llama_model_n_ctx_train(self._model)
             self.context_length = options.context_length or min(trained, 4096)
             per_slot = _kv_bytes_per_token(self._model, options.kv_type) * self.context_length
-            self.rows = options.rows or rows_that_fit(per_slot, available_bytes())
-            if not 1 <= self.rows <= ROWS_AT_MOST:
-                raise ModelLoadError(f"rows is {self.rows}, llama.cpp takes 1 to {ROWS_AT_MOST}")
-            self.kv_bytes = per_slot * self.rows
+            self.slots = options.slots or slots_that_fit(per_slot, available_bytes())
+            if not 1 <= self.slots <= MOST_SLOTS:
+                raise ModelLoadError(f"rows is {self.slots}, llama.cpp takes 1 to {MOST_SLOTS}")
+            self.kv_bytes = per_slot * self.slots
             if options.shared_cells is not None and not options.deterministic:
                 self.kv_bytes = per_slot * options.contexts + per_slot * options.shared_cells // self.context_length
             if not lib.llama_supports_gpu_offload():
                 check_room(self, available_bytes())
-            self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
+            self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
             self._deterministic = options.deterministic
             if not (self._deterministic or lib.llama_supports_gpu_offload()):
                 self.even_width = _ONE_PATH
@@ -91,8 +91,8 @@ class LlamaBackend(Backend):
     def _open_context(self, options: LoadOptions) -> Any:
         params = lib.llama_context_default_params()
         threads = options.threads or threads_for(lib.llama_model_size(self._model))
-        params.n_seq_max = self.rows
-        params.n_ctx = self.rows * (self.context_length + 1)  # one cell more for the padding token of `_pass`
+        params.n_seq_max = self.slots
+        params.n_ctx = self.slots * (self.context_length + 1)  # one cell more for the padding token of `_pass`
         if options.shared_cells is not None and not options.deterministic:
             params.n_ctx = options.contexts * (self.context_length + 1) + options.shared_cells
         params.n_batch = self.max_batch_tokens + 1
@@ -108,8 +108,8 @@ class LlamaBackend(Backend):
         context = lib.llama_init_from_model(self._model, params)
         if not context:
             raise ModelLoadError(
-                f"no context for {self.rows} rows of {self.context_length} tokens ({self.kv_bytes / 2**30:.2f} GiB of "
-                f"KV cache): lower rows or context ({last_words()})"
+                f"no context for {self.slots} slots of {self.context_length} tokens ({self.kv_bytes / 2**30:.2f} GiB "
+                f"of KV cache): lower rows or context ({last_words()})"
             )
         return context
 
@@ -154,7 +154,7 @@ class LlamaBackend(Backend):
             at = end
         padded = self._deterministic and at % _ONE_PATH == 1
         if padded:  # a width of 1 would take another code path; no token attends to the padding token behind it
-            slot, beyond = batch[-1].row, int(self._positions[at - 1]) + 1
+            slot, beyond = batch[-1].slot, int(self._positions[at - 1]) + 1
             self._tokens[at], self._positions[at], self._slot_ids[at], self._wanted[at] = 0, beyond, slot, 0
             at += 1
         self._batch.n_tokens = at
@@ -187,8 +187,8 @@ class LlamaBackend(Backend):
         else:
             lib.llama_memory_seq_cp(self._memory, source, destination, 0, length)
 
-    def _release(self, row: int) -> None:
-        lib.llama_memory_seq_rm(self._memory, row, -1, -1)
+    def _release(self, slot: int) -> None:
+        lib.llama_memory_seq_rm(self._memory, slot, -1, -1)
 
     def _probe_rollback(self) -> None:
         """Raises ModelLoadError for recurrent and hybrid models: rejected draft tokens would stay in their state."""

@@ -46,16 +46,16 @@ class NeuronLegacyBackend(Backend):
         _check_options(options)
         checkpoint = read_checkpoint(options.model)
         self.model_name = model_name(checkpoint.folder)
-        self.rows = options.rows or _SLOTS
+        self.slots = options.slots or _SLOTS
         if options.shared_cells is not None:  # the further slots are for copies of a text, which this engine lacks
-            self.rows = options.contexts
+            self.slots = options.contexts
         self.context_length = options.context_length or min(checkpoint.trained, _CONTEXT_AT_MOST) - 1
         if self.context_length < 2:
             raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")
-        self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
+        self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
         cells = cells_for(self.context_length)
         buckets = prompt_buckets(self.max_batch_tokens, cells)
-        shape = Shape(self.rows, cells, buckets, options.dtype or "bfloat16", options.tensor_parallel)
+        shape = Shape(self.slots, cells, buckets, options.dtype or "bfloat16", options.tensor_parallel)
         self.kv_bytes = checkpoint.kv_bytes(shape)
         self._cells = cells
         super().__init__()
@@ -104,7 +104,7 @@ class NeuronLegacyBackend(Backend):
     def _copy(self, source: int, destination: int, length: int) -> None:
         raise BadEntry(f"{self.name} cannot copy slots")  # `copy` raises this before
 
-    def _release(self, row: int) -> None:
+    def _release(self, slot: int) -> None:
         """Nothing to do: only the lengths in the base class say which cells are valid."""
 
     def _extended(self, entry: Entry) -> Logits:
@@ -185,6 +185,6 @@ def _check_options(options: LoadOptions) -> None:
         raise ModelLoadError(f"device {options.device!r}: neuron_legacy runs on 'neuron' only")
     if options.dtype is not None and options.dtype not in TYPES:
         raise ModelLoadError(f"dtype {options.dtype!r} is unknown: choose one of {', '.join(TYPES)}")
-    for name, value in (("rows", options.rows), ("tensor_parallel", options.tensor_parallel)):
+    for name, value in (("rows", options.slots), ("tensor_parallel", options.tensor_parallel)):
         if value is not None and value < 1:
             raise ModelLoadError(f"{name} is {value}, at least 1 is needed")

@@ -17,15 +17,15 @@ from backends.base import (
     Backend,
     EngineFailure,
     Entry,
-    HeadOf,
     LoadOptions,
     Logits,
     ModelLoadError,
     Progress,
+    TopLogitsSpec,
     first_line,
 )
 from backends.buckets import NARROW, Buckets, Launch
-from backends.machine import available_bytes, check_room, rows_that_fit
+from backends.machine import available_bytes, check_room, slots_that_fit
 from backends.torch.attention import group_queries
 from backends.torch.cache import SlotCache, View, layer_shapes
 from backends.torch.loading import (
@@ -39,7 +39,7 @@ from backends.torch.loading import (
     load_vocabulary,
     model_name,
 )
-from backends.torch.top_logits import Place, heads_of, warm
+from backends.torch.top_logits import Place, select_top_logits, warm
 from speculation.sampling.top_logits import TopLogits
 
 T = TypeVar("T")
@@ -89,8 +89,8 @@ def _logits(model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: Any
 class TorchBackend(Backend):
     """See the module.
 
-    `compiler`: torch.compile's backend; None: nothing is compiled. `has_heads`: None: True except on CPUs. `read` loads
-    the model; the vocabulary is always that of the folder or file in the options.
+    `compiler`: torch.compile's backend; None: nothing is compiled. `has_top_logits`: None: True except on CPUs. `read`
+    loads the model; the vocabulary is always that of the folder or file in the options.
     """
 
     name = "torch"
@@ -101,7 +101,7 @@ class TorchBackend(Backend):
         progress: Progress | None = None,
         *,
         compiler: str | None = None,
-        has_heads: bool | None = None,
+        has_top_logits: bool | None = None,
         read: Reader = load_model,
     ) -> None:
         """Raises ModelLoadError."""
@@ -110,7 +110,7 @@ class TorchBackend(Backend):
         if options.threads is not None:
             torch.set_num_threads(options.threads)
         self._device = find_device(options.device)
-        self.has_heads = self._device.type != "cpu" if has_heads is None else has_heads
+        self.has_top_logits = self._device.type != "cpu" if has_top_logits is None else has_top_logits
         dtype = find_dtype(options.dtype, self._device)
         model = read(options.model, options, self._device, dtype)
         assert options.model is not None
@@ -126,15 +126,15 @@ class TorchBackend(Backend):
         if self.vocabulary.size > _ids(model):
             raise ModelLoadError(f"{self.model_name} has {_ids(model)} ids, its vocabulary {self.vocabulary.size}")
         token_bytes = sum(layer.numbers for layer in layers) * dtype.itemsize
-        self.rows = options.rows or self._slots_that_fit(token_bytes * self.context_length)
-        self.max_batch_tokens = max(options.batch_tokens, self.rows, 2)
-        self._buckets = Buckets(self.rows, self.max_batch_tokens, compiled=compiler is not None)
+        self.slots = options.slots or self._slots_that_fit(token_bytes * self.context_length)
+        self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
+        self._buckets = Buckets(self.slots, self.max_batch_tokens, compiled=compiler is not None)
         positions = self.context_length + self._buckets.padding
-        self.kv_bytes = token_bytes * positions * self.rows
+        self.kv_bytes = token_bytes * positions * self.slots
         if self._device.type in _MEASURED:
             check_room(self, self._free_bytes())
-        self._cache = SlotCache(layers, self.rows, positions, dtype, self._device)
-        self._reach = [0] * self.rows  # positions of each slot that were written to since its release
+        self._cache = SlotCache(layers, self.slots, positions, dtype, self._device)
+        self._reach = [0] * self.slots  # positions of each slot that were written to since its release
         self._run: Any = _Step(model, self._cache, masks, self.context_length)
         self._spans = _spans(positions)
         self._compiled = compiler is not None
@@ -154,7 +154,7 @@ class TorchBackend(Backend):
         self._run = self._cache = None  # type: ignore[assignment]
 
     def _slots_that_fit(self, bytes_per_slot: int) -> int:
-        return rows_that_fit(bytes_per_slot, self._free_bytes()) if self._device.type in _MEASURED else _SLOTS
+        return slots_that_fit(bytes_per_slot, self._free_bytes()) if self._device.type in _MEASURED else _SLOTS
 
     def _free_bytes(self) -> int:
         if self._device.type == "cuda":
@@ -175,10 +175,10 @@ class TorchBackend(Backend):
             pieces = [Entry(slot, 0, [0], 0) for slot in slots]
             for _ in range(2 if mode else 1):  # CUDA records a graph in the second run only
                 logits = self._launch(Launch((count, width), pieces, slots), slots, span)
-            if self.has_heads:
+            if self.has_top_logits:
                 warm(logits, self.vocabulary.size)
         for span in self._spans:
-            self._write("copy", 0, self.rows - 1, span)
+            self._write("copy", 0, self.slots - 1, span)
             self._write("clear", 0, span)
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
@@ -189,9 +189,9 @@ class TorchBackend(Backend):
         each = self._launched(batch, fetch)
         return [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in each]
 
-    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[list[TopLogits]]:
         def select(logits: Tensor, owners: list[int], places: list[Place]) -> list[list[TopLogits]]:
-            return heads_of(logits, [wanted[owner] for owner in owners], places)
+            return select_top_logits(logits, [wanted[owner] for owner in owners], places)
 
         return [[head for part in each for head in part] for each in self._launched(batch, select)]
 
@@ -208,7 +208,7 @@ class TorchBackend(Backend):
             for launch in self._buckets.launches(batch):
                 slots = self._slots_of(launch)
                 logits = self._launch(launch, slots)
-                places = [(slots.index(piece.row), launch.places(piece)) for piece in launch.pieces]
+                places = [(slots.index(piece.slot), launch.places(piece)) for piece in launch.pieces]
                 for owner, part in zip(launch.owners, take(logits, launch.owners, places), strict=True):
                     parts[owner].append(part)
         except Exception as error:  # any type: it fails this pass, later passes may succeed
@@ -218,16 +218,16 @@ class TorchBackend(Backend):
 
     def _slots_of(self, launch: Launch) -> list[int]:
         """The slots of a launch: those of its pieces, and further slots to fill its shape."""
-        if launch.shape[0] == self.rows:
-            return list(range(self.rows))
-        taken = [piece.row for piece in launch.pieces]
-        others = sorted(set(range(self.rows)) - set(taken), key=self._lengths.__getitem__)  # the shortest: small spans
+        if launch.shape[0] == self.slots:
+            return list(range(self.slots))
+        taken = [piece.slot for piece in launch.pieces]
+        others = sorted(set(range(self.slots)) - set(taken), key=self._lengths.__getitem__)  # the shortest: small spans
         return [*taken, *islice(others, launch.shape[0] - len(taken))]
 
     def _launch(self, launch: Launch, slots: list[int], span: int | None = None) -> Tensor:
         """Run a launch over `slots`. Returns logits (slots, kept, vocabulary), on the device."""
         count, width = launch.shape
-        by_slot = {piece.row: piece for piece in launch.pieces}
+        by_slot = {piece.slot: piece for piece in launch.pieces}
         tokens = torch.zeros(count, width, dtype=torch.int64)
         starts = torch.zeros(count, dtype=torch.int64)
         for at, slot in enumerate(slots):
@@ -242,7 +242,7 @@ class TorchBackend(Backend):
         if width > NARROW:
             first = launch.pieces[0].logits_from
             kept = torch.arange(first, first + NARROW).clamp(max=width - 1)
-        logits = self._pass(tokens, torch.tensor(slots), starts, kept, span, count == self.rows)
+        logits = self._pass(tokens, torch.tensor(slots), starts, kept, span, count == self.slots)
         return logits.clone() if self._replayed else logits  # the next launch of this shape writes to the same memory
 
     def _span(self, positions: int) -> int:
@@ -263,11 +263,11 @@ class TorchBackend(Backend):
         self._reach[destination] = max(self._reach[destination], span)
         self._write("copy", source, destination, span)
 
-    def _release(self, row: int) -> None:
+    def _release(self, slot: int) -> None:
         """Clear the slot: attention hides stale values, but a masked NaN or infinity would still spread."""
-        if self._reach[row]:
-            self._write("clear", row, self._span(self._reach[row]))
-            self._reach[row] = 0
+        if self._reach[slot]:
+            self._write("clear", slot, self._span(self._reach[slot]))
+            self._reach[slot] = 0
 
     def _write(self, verb: str, *arguments: int) -> None:
         """Run `copy` or `clear` of the cache. Raises EngineFailure."""

@@ -42,7 +42,7 @@ class Part(TorchBackend):
         progress: Progress | None = None,
         *,
         compiler: str | None = None,
-        has_heads: bool | None = None,
+        has_top_logits: bool | None = None,
     ) -> None:
         self._size = options.tensor_parallel
         kind = _kind(options)
@@ -50,7 +50,7 @@ class Part(TorchBackend):
         _meet(number, self._size, store, device)
         threads = options.threads or (max(1, cores() // self._size) if kind == "cpu" else None)
         own = replace(options, device=str(device), threads=threads)
-        super().__init__(own, progress, compiler=compiler, has_heads=has_heads)
+        super().__init__(own, progress, compiler=compiler, has_top_logits=has_top_logits)
         self.kv_bytes *= self._size
 
     def follow(self, verb: str, arguments: Sequence[Any]) -> None:
@@ -79,7 +79,7 @@ class LeadingPart(Part):
         progress: Progress | None = None,
         *,
         compiler: str | None = None,
-        has_heads: bool | None = None,
+        has_top_logits: bool | None = None,
     ) -> None:
         """Raises ModelLoadError."""
         check_spread(options)
@@ -89,7 +89,7 @@ class LeadingPart(Part):
             self._team.wait_until_here()
             store = open_store(self._team.port, options.tensor_parallel)  # before loading, which may end its server
             self._team.tell("load", options, compiler)
-            super().__init__(0, store, options, progress, compiler=compiler, has_heads=has_heads)
+            super().__init__(0, store, options, progress, compiler=compiler, has_top_logits=has_top_logits)
         except BaseException as error:
             found = isinstance(error, Exception) and self._team.found_lost()
             self._end()

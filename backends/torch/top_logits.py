@@ -5,13 +5,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from backends.base import HEAD, EngineFailure, HeadOf, Logits, first_line
+from backends.base import TOP_LOGITS_COUNT, EngineFailure, Logits, TopLogitsSpec, first_line
 from speculation.sampling.top_logits import TopLogits
 
 Place = tuple[int, slice]  # the index of a slot in a launch, and the tokens wanted of it
 
 
-def heads_of(logits: Tensor, wanted: Sequence[HeadOf], places: Sequence[Place]) -> list[list[TopLogits]]:
+def select_top_logits(
+    logits: Tensor, wanted: Sequence[TopLogitsSpec], places: Sequence[Place]
+) -> list[list[TopLogits]]:
     """The top logits `wanted[i]` of each token at `places[i]` in `logits` (slots, kept, vocabulary).
 
     Tensor shapes depend only on the shape of `logits` and a few sizes, so that a device that compiles for each shape
@@ -31,7 +33,7 @@ def heads_of(logits: Tensor, wanted: Sequence[HeadOf], places: Sequence[Place]) 
     greatest, ids = _first(numbers, all_ids) if size == 1 else torch.topk(numbers, size, dim=-1)
     greatest, ids, sums = greatest.cpu().numpy(), ids.cpu().numpy(), sums.cpu().numpy()
 
-    def top(slot: int, at: int, each: HeadOf) -> TopLogits:
+    def top(slot: int, at: int, each: TopLogitsSpec) -> TopLogits:
         def fetch() -> Logits:
             try:
                 whole: Logits = _row(numbers, slot * kept + at).cpu().numpy()
@@ -50,9 +52,9 @@ def heads_of(logits: Tensor, wanted: Sequence[HeadOf], places: Sequence[Place]) 
 
 
 def warm(logits: Tensor, below: int) -> None:
-    """Run `heads_of` once for logits of this shape in the usual sizes, so that the device compiles for them."""
-    for size in (1, 2, HEAD):
-        ((top,),) = heads_of(logits, [HeadOf(min(size, below), 1.0, below)], [(0, slice(0, 1))])
+    """Run `select_top_logits` once for logits of this shape in the usual sizes: the device compiles for them."""
+    for size in (1, 2, TOP_LOGITS_COUNT):
+        ((top,),) = select_top_logits(logits, [TopLogitsSpec(min(size, below), 1.0, below)], [(0, slice(0, 1))])
     top.whole()
 
 

@@ -85,7 +85,7 @@ def _virtual(clients: Sequence[int], setting: Setting, report: Report) -> list[R
                 rows.append(row)
                 share = f"{row['rate'] / row['saturated']:.3f} (best k {row['best_k']:2})"
                 share += f"  {row['rate'] / row['lockstep']:.3f}" if "lockstep" in row else ""
-                report.line(f"{_line(row)}  {outcome.rows:13.1f}  {outcome.busy:4.2f}  {share}")
+                report.line(f"{_line(row)}  {outcome.sessions:13.1f}  {outcome.busy:4.2f}  {share}")
     return rows
 
 

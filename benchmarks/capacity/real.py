@@ -144,7 +144,7 @@ class Dilated(Paced):
     """The toy target at `dilation` times its cost, from the moment the engine first asks for the time."""
 
     def __init__(self, cost: Cost, dilation: float, file: str) -> None:
-        super().__init__(Target(rows=ROWS, context_length=CONTEXT), cost)
+        super().__init__(Target(slots=ROWS, context_length=CONTEXT), cost)
         self._slow, self._dilation = cost.dilated(dilation), dilation
         self._notes = open(file, "w", encoding="ascii", buffering=1)  # noqa: SIM115 for as long as the process lives
 

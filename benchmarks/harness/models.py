@@ -31,7 +31,7 @@ def step_ms(
 
     Each width is repeated by itself; with `in_turn` no pass has the width of the one before.
     """
-    backend = load("llama_cpp", LoadOptions(model=model, rows=1, context_length=512, threads=threads))
+    backend = load("llama_cpp", LoadOptions(model=model, slots=1, context_length=512, threads=threads))
     try:
         backend.extend([Entry(0, 0, list(range(2, 66)), 64)])
         once = [width for width in widths for _ in range(repeats)]
@@ -73,7 +73,7 @@ def load_drafter(path: Path) -> Backend:
     """A draft model as users get it, on one thread."""
     shared = BRANCH_CELLS * (BRANCHES - 1)
     return load(
-        "llama_cpp", LoadOptions(model=path, rows=BRANCHES, shared_cells=shared, context_length=CONTEXT, threads=1)
+        "llama_cpp", LoadOptions(model=path, slots=BRANCHES, shared_cells=shared, context_length=CONTEXT, threads=1)
     )
 
 

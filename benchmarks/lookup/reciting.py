@@ -29,16 +29,16 @@ class Reciting(Backend):
 
     name, model_name = "reciting", "reciting"
 
-    def __init__(self, texts: Sequence[Sequence[int]], vocabulary: Vocabulary, rows: int, context_length: int) -> None:
-        self.vocabulary, self.rows, self.context_length = vocabulary, rows, context_length
+    def __init__(self, texts: Sequence[Sequence[int]], vocabulary: Vocabulary, slots: int, context_length: int) -> None:
+        self.vocabulary, self.slots, self.context_length = vocabulary, slots, context_length
         self.max_batch_tokens = 512
         self._end = min(vocabulary.ends)
         self._next = {tuple(text[:end]): text[end] for text in texts for end in range(len(text))}
-        self._held: list[list[int]] = [[] for _ in range(rows)]
+        self._held: list[list[int]] = [[] for _ in range(slots)]
         super().__init__()
 
     def close(self) -> None:
-        self._held = [[] for _ in range(self.rows)]
+        self._held = [[] for _ in range(self.slots)]
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         results = []
@@ -54,8 +54,8 @@ class Reciting(Backend):
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._held[destination] = self._held[source][:length]
 
-    def _release(self, row: int) -> None:
-        self._held[row] = []
+    def _release(self, slot: int) -> None:
+        self._held[slot] = []
 
 
 def application() -> FastAPI:

@@ -72,7 +72,7 @@ def soak(seconds: float, drafters: int, seed: int, *, rows: int = 12, ttl: float
     how = {"backend": "scripted", "rows": rows, "context": CONTEXT, **limits}
     with verifier("benchmarks.soak.verifier:application()", **how) as server:
         parts = urlsplit(server.url)
-        toy = WholeContext(Script(seed=model, end_bias=SCRIPT.end_bias), rows=1, context_length=CONTEXT)
+        toy = WholeContext(Script(seed=model, end_bias=SCRIPT.end_bias), slots=1, context_length=CONTEXT)
         outcome = Outcome(Soak((str(parts.hostname), int(parts.port or 0)), seed, ttl, toy))
         asyncio.run(_run(outcome, server.process.pid, seconds, drafters))
     return outcome

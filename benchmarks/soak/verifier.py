@@ -117,7 +117,7 @@ class Books(logging.Handler):
             "sessions": len(service.sessions),
             "sequences": len(queue._sequences),
             "waiting": len(queue),
-            "slots": sum(bool(backend.length(slot)) for slot in range(backend.rows)),
+            "slots": sum(bool(backend.length(slot)) for slot in range(backend.slots)),
             "tasks": len(asyncio.all_tasks()),
             "fault": self._fault or engine.failure,
         }
@@ -129,7 +129,7 @@ def application() -> FastAPI:
     settings = from_environment()
     options = settings.load_options()
     limits = {"context_length": CONTEXT, "max_batch_tokens": options.batch_tokens}
-    app = create_app(settings, WholeContext(SCRIPT, rows=options.rows or 4, **limits))
+    app = create_app(settings, WholeContext(SCRIPT, slots=options.slots or 4, **limits))
     books = Books(app.state.service)
     app.add_api_route("/soak", books.show)
     for name in ("", "uvicorn"):  # whose records do not reach the root

@@ -27,7 +27,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from backends.base import DTYPES, Backend, BackendError, LoadOptions, head_for
+from backends.base import DTYPES, Backend, BackendError, LoadOptions, top_logits_spec
 from backends.registry import load
 from benchmarks.harness.report import Report, need, parser_of, processor
 from benchmarks.verify_curve.cells import Passes, Timing, grid, measure, table, timings
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _measure(backend: Backend, options: argparse.Namespace) -> None:
     cells = grid(options.rows, options.drafts, backend.max_batch_tokens)
     sampling = Sampling(seed=0, temperature=options.temperature)
-    passes = Passes(backend, options.context_held, head_for(sampling, backend.vocabulary.size))
+    passes = Passes(backend, options.context_held, top_logits_spec(sampling, backend.vocabulary.size))
     measure(passes.seconds, cells, lambda rounds: rounds < 1)
     until = time.perf_counter() + options.seconds
     samples = measure(passes.seconds, cells, lambda rounds: rounds < LEAST_ROUNDS or time.perf_counter() < until)
@@ -114,7 +114,7 @@ def _loaded(options: argparse.Namespace) -> Iterator[Backend]:
     """The engine with its model. Raises ModelLoadError."""
     same = {name: getattr(options, name) for name in ("model", "batch_tokens", "threads", "device", "dtype", "compile")}
     length = options.context_held + max(options.drafts) + 1
-    settings = LoadOptions(rows=max(options.rows), context_length=length, **same)
+    settings = LoadOptions(slots=max(options.rows), context_length=length, **same)
     backend = load(options.backend, settings) if options.model else _random(options.shape, settings)
     with closing(backend):
         yield backend

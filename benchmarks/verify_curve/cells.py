@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backends.base import Backend, Entry, HeadOf
+from backends.base import Backend, Entry, TopLogitsSpec
 
 Clock = Callable[[], float]
 
@@ -59,14 +59,14 @@ class Passes:
     `wanted` is what is asked of each row of logits. What a pass adds to a slot, the next one takes back at no cost.
     """
 
-    def __init__(self, backend: Backend, held: int, wanted: HeadOf, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, backend: Backend, held: int, wanted: TopLogitsSpec, clock: Clock = time.perf_counter) -> None:
         self._backend, self._held, self._wanted, self._clock = backend, held, wanted, clock
         ids = np.random.default_rng(0).integers(0, backend.vocabulary.size, backend.context_length)
         self._ids: list[int] = ids.tolist()
-        for slot in range(backend.rows):
+        for slot in range(backend.slots):
             for start in range(0, held, backend.max_batch_tokens):
                 chunk = self._ids[start : min(held, start + backend.max_batch_tokens)]
-                backend.heads([Entry(slot, start, chunk, len(chunk))], [wanted])
+                backend.extend_top_logits([Entry(slot, start, chunk, len(chunk))], [wanted])
 
     def batch(self, cell: Cell) -> list[Entry]:
         """The pending token and the drafts of each row, all of them judged, as a verifier feeds them."""
@@ -76,9 +76,9 @@ class Passes:
     def seconds(self, cell: Cell) -> float:
         """Of one pass that follows one like it: the first of a kind finds caches and threads as the last left them."""
         batch, wanted = self.batch(cell), [self._wanted] * cell.rows
-        self._backend.heads(batch, wanted)
+        self._backend.extend_top_logits(batch, wanted)
         began = self._clock()
-        self._backend.heads(batch, wanted)  # the result is on the host, so the device has finished
+        self._backend.extend_top_logits(batch, wanted)  # the result is on the host, so the device has finished
         return self._clock() - began
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 
-from backends.base import Backend, Entry, head_for
+from backends.base import Backend, Entry, top_logits_spec
 from drafter_client.errors import BadPrompt
 from drafter_client.generation.observer import Committed
 from drafter_client.metrics.statistics import Stats
@@ -35,11 +35,11 @@ def run_solo(
     limit = len(tokens) + max_tokens
     if backend.context_length < limit:
         limit = stats.context = backend.context_length
-    held, wanted = 0, head_for(sampling, backend.vocabulary.size)
+    held, wanted = 0, top_logits_spec(sampling, backend.vocabulary.size)
     try:
         while stats.finish_reason is None:
             feed = tokens[held : held + backend.max_batch_tokens]
-            rows = backend.heads([Entry(0, held, feed, len(feed) - 1)], [wanted])[0]
+            rows = backend.extend_top_logits([Entry(0, held, feed, len(feed) - 1)], [wanted])[0]
             held += len(feed)
             if held < len(tokens):
                 continue

@@ -46,10 +46,10 @@ class LatencyModel:
         """Whether a draft step has been measured."""
         return self._draft.weight > 0.0
 
-    def draft(self, rows: int = 1) -> float:
+    def draft(self, slots: int = 1) -> float:
         """Time of one draft step over `rows` branches."""
         wider = self._wider.value if self._wider.weight else _ASSUMED_WIDER * self._draft.value
-        return max(_LEAST, self._draft.value + (rows - 1) * wider)
+        return max(_LEAST, self._draft.value + (slots - 1) * wider)
 
     def verify(self, drafts: int) -> float:
         """Time of a verifier's pass that judges `drafts` draft tokens."""
@@ -77,12 +77,12 @@ class LatencyModel:
         reported = self._reported.at(few) + (usual - few) * (self._reported.at(few + 1) - self._reported.at(few))
         return max(0.1 * self.verify(0), self.verify(round(usual)) + sessions * (self._reported.at(drafts) - reported))
 
-    def drafted(self, rows: int, milliseconds: float) -> None:
+    def drafted(self, slots: int, milliseconds: float) -> None:
         """Take in a draft step that read one token for each of `rows` branches."""
-        if rows > 1 and self._draft.weight:
-            self._wider.learn(max(0.0, milliseconds - self._draft.value) / (rows - 1))
+        if slots > 1 and self._draft.weight:
+            self._wider.learn(max(0.0, milliseconds - self._draft.value) / (slots - 1))
         else:
-            self._draft.learn(milliseconds / (1.0 + (rows - 1) * _ASSUMED_WIDER))
+            self._draft.learn(milliseconds / (1.0 + (slots - 1) * _ASSUMED_WIDER))
 
     def exchanged(self, milliseconds: float, queue_ms: float, forward_ms: float) -> None:
         """Take in the time of one exchange, and the part of it that the verifier reports as its own."""

@@ -15,7 +15,7 @@ def random_batches(backend: Backend, turns: int, seed: int = 1) -> Iterator[list
     random = np.random.default_rng(seed)
     while turns:
         batch, room = [], backend.max_batch_tokens
-        for slot in random.permutation(backend.rows)[: random.integers(1, backend.rows + 1)].tolist():
+        for slot in random.permutation(backend.slots)[: random.integers(1, backend.slots + 1)].tolist():
             held = backend.length(slot)
             start = int(random.integers(0, held + 1) if random.random() < 0.2 else max(0, held - random.integers(0, 6)))
             most = min(backend.context_length - start, room)

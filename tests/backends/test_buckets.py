@@ -32,7 +32,7 @@ def test_launches_feed_every_token_once_and_in_order(batch: list[Entry], compile
         assert len(launch.pieces) == len(launch.owners) <= count
         for piece, owner in zip(launch.pieces, launch.owners, strict=True):
             entry = batch[owner]
-            assert piece.row == entry.row
+            assert piece.slot == entry.slot
             assert piece.start == entry.start + len(fed[owner]), "pieces of a slot are consecutive"
             assert len(piece.tokens) <= width
             fed[owner] += piece.tokens

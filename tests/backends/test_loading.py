@@ -40,11 +40,11 @@ def test_engine_is_imported_only_when_requested() -> None:
 def test_scripted_engine_takes_a_number_as_its_model() -> None:
     progress: list[float] = []
     backend = registry.load(
-        "scripted", LoadOptions(model=Path("7"), rows=2, context_length=99, batch_tokens=9), progress.append
+        "scripted", LoadOptions(model=Path("7"), slots=2, context_length=99, batch_tokens=9), progress.append
     )
     assert isinstance(backend, ScriptedBackend)
     assert (backend.script.seed, backend.model_name) == (7, "scripted-7")
-    assert (backend.rows, backend.context_length, backend.max_batch_tokens) == (2, 99, 9)
+    assert (backend.slots, backend.context_length, backend.max_batch_tokens) == (2, 99, 9)
     assert progress == [1.0]
     assert refusal(LoadOptions(model=Path("a.gguf")), "scripted") == (
         "the scripted backend takes a number as its model, got 'a.gguf'"
@@ -108,8 +108,8 @@ def test_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
     ("options", "words"),
     [
         (small(kv_type="q5_1"), "kv_type 'q5_1' is unknown: choose one of f32, f16, q8_0, q4_0"),
-        (small(rows=257), "rows is 257, llama.cpp takes 1 to 256"),
-        (small(rows=-1), "rows is -1, llama.cpp takes 1 to 256"),
+        (small(slots=257), "rows is 257, llama.cpp takes 1 to 256"),
+        (small(slots=-1), "rows is -1, llama.cpp takes 1 to 256"),
         (small(context_length=1), "context is 1, a prompt and an answer take at least 2 tokens"),
     ],
 )
@@ -119,8 +119,8 @@ def test_invalid_options_are_refused(options: LoadOptions, words: str) -> None:
 
 @pytest.mark.skipif(lib.llama_supports_gpu_offload(), reason="the cache may go to a GPU with its own memory")
 def test_kv_cache_larger_than_memory_is_refused_before_allocation() -> None:
-    message = refusal(small(rows=256, context_length=2**24))
-    assert message.startswith("the KV cache of 256 rows of 16777216 tokens takes 16384.0 GiB")
+    message = refusal(small(slots=256, context_length=2**24))
+    assert message.startswith("the KV cache of 256 slots of 16777216 tokens takes 16384.0 GiB")
     assert message.endswith("lower rows or context")
 
 
@@ -136,7 +136,7 @@ def test_progress_ends_at_1_and_closing_twice_is_harmless() -> None:
     assert progress == sorted(progress)
     assert progress[-1] == 1.0
     assert backend.model_name == DEFAULT_TARGET.stem
-    assert (backend.rows, backend.context_length) == (1, 64)
+    assert (backend.slots, backend.context_length) == (1, 64)
     assert backend.kv_bytes > 0
     backend.close()
     backend.close()
@@ -154,7 +154,7 @@ def test_smaller_cache_type_takes_less_memory() -> None:
 
 
 def test_slots_default_to_memory_and_context_to_the_trained_length() -> None:
-    backend = registry.load("llama_cpp", LoadOptions(model=DEFAULT_TARGET, rows=None, threads=1))
-    assert 1 <= backend.rows <= 16
+    backend = registry.load("llama_cpp", LoadOptions(model=DEFAULT_TARGET, slots=None, threads=1))
+    assert 1 <= backend.slots <= 16
     assert backend.context_length == 2048
     backend.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backends import machine
-from backends.machine import AUTO_ROWS_AT_MOST, available_bytes, cores, rows_that_fit, threads_for
+from backends.machine import MOST_AUTO_SLOTS, available_bytes, cores, slots_that_fit, threads_for
 
 MIB = 2**20
 
@@ -18,12 +18,12 @@ MIB = 2**20
         (MIB, 39 * MIB, 9),
         (MIB, 3 * MIB, 1),  # at least one in any case
         (MIB, 0, 1),
-        (1, 10**12, AUTO_ROWS_AT_MOST),
-        (0, MIB, AUTO_ROWS_AT_MOST),  # an engine without a cache
+        (1, 10**12, MOST_AUTO_SLOTS),
+        (0, MIB, MOST_AUTO_SLOTS),  # an engine without a cache
     ],
 )
 def test_slots_that_fit_a_quarter_of_the_memory(per_slot: int, available: int, slots: int) -> None:
-    assert rows_that_fit(per_slot, available) == slots
+    assert slots_that_fit(per_slot, available) == slots
 
 
 def test_available_memory_of_this_machine() -> None:

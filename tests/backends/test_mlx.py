@@ -29,7 +29,7 @@ pytestmark = pytest.mark.engine("mlx")
 
 T = TypeVar("T")
 TEXT = [int(token) for token in np.random.default_rng(5).integers(2, 260, 120)]
-OPTIONS = LoadOptions(rows=3, context_length=128, batch_tokens=64, dtype="float32")
+OPTIONS = LoadOptions(slots=3, context_length=128, batch_tokens=64, dtype="float32")
 SMALL = {
     "vocab_size": 264,
     "hidden_size": 64,
@@ -219,8 +219,8 @@ def test_vocabulary_equals_that_of_the_gguf_file_made_of_the_folder(tmp_path: Pa
 def test_number_of_slots_is_chosen_from_memory(tmp_path: Path) -> None:
     progress: list[float] = []
     model = TinyModel(tmp_path / "tiny")
-    with closing(MlxBackend(replace(OPTIONS, model=model.folder, rows=None), progress.append)) as backend:
-        assert backend.rows == 16
+    with closing(MlxBackend(replace(OPTIONS, model=model.folder, slots=None), progress.append)) as backend:
+        assert backend.slots == 16
         assert progress == [1.0]
         backend.close()
 
@@ -296,7 +296,7 @@ def test_failing_pass_raises_engine_failure_and_empties_its_slots(
         ({"deterministic": True}, "deterministic: the mlx backend has no such choice"),
         ({"compile": True}, "compile: the mlx backend has no such choice"),
         ({"dtype": "int5"}, "could not load .*int5"),
-        ({"rows": 10**7}, r"the KV cache of .* takes \d+\.\d GiB, .* are available: lower rows or context"),
+        ({"slots": 10**7}, r"the KV cache of .* takes \d+\.\d GiB, .* are available: lower rows or context"),
     ],
 )
 def test_invalid_options_are_refused_with_the_reason(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

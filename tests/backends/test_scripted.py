@@ -68,7 +68,7 @@ class Failing(ScriptedBackend):
 
 def test_failed_pass_empties_its_slots_only() -> None:
     """The base class empties the slots: engines only raise."""
-    backend = Failing(rows=3)
+    backend = Failing(slots=3)
     backend.extend([Entry(slot, 0, [1, 2, 3], 3) for slot in range(3)])
     with pytest.raises(BackendError, match="a device went away"):
         backend.extend([Entry(0, 3, [4], 0), Entry(1, 1, [4], 0)])

@@ -36,14 +36,14 @@ def test_a_summary_has_what_is_defined_and_what_documents_it() -> None:
     assert definitions(SOURCE) == ('@cache\ndef parsed(value, default=None):\n    """What it says."""\nclass Values:\n')
 
 
-def said(backend: Backend, row: int, start: int, tokens: list[int]) -> list[int]:
+def said(backend: Backend, slot: int, start: int, tokens: list[int]) -> list[int]:
     """The likeliest token behind each of `tokens`."""
-    return [int(np.argmax(logits)) for logits in backend.extend([Entry(row, start, tokens, 0)])[0]]
+    return [int(np.argmax(logits)) for logits in backend.extend([Entry(slot, start, tokens, 0)])[0]]
 
 
 def test_a_text_that_was_given_is_recited_and_anything_else_ends() -> None:
     one, other = [BEGIN, *b"abcab"], [*b"wxyz"]
-    with closing(Reciting([one, other], ByteVocabulary(), rows=3, context_length=32)) as backend:
+    with closing(Reciting([one, other], ByteVocabulary(), slots=3, context_length=32)) as backend:
         assert said(backend, 0, 0, one) == [*one[1:], END]
         assert said(backend, 0, 3, [*b"d!"]) == [END, END], "drafts that do not stand there"
         assert said(backend, 0, 3, one[3:]) == [*one[4:], END], "taken back"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import Entry, HeadOf
+from backends.base import Entry, TopLogitsSpec
 from backends.scripted import Script, ScriptedBackend
 from benchmarks.harness.report import Report
 from benchmarks.verify_curve.__main__ import SHAPES, main, options_from
@@ -34,8 +34,8 @@ class Time:
 @pytest.fixture
 def passes() -> Passes:
     time = Time()
-    backend = ScriptedBackend(Script(support=256), rows=4, context_length=64, max_batch_tokens=24)
-    return Passes(Paced(backend, COST, time.clock, time.sleep), 40, HeadOf(1, 1.0, 258), time.clock)
+    backend = ScriptedBackend(Script(support=256), slots=4, context_length=64, max_batch_tokens=24)
+    return Passes(Paced(backend, COST, time.clock, time.sleep), 40, TopLogitsSpec(1, 1.0, 258), time.clock)
 
 
 def run_rounds(count: int) -> dict[Cell, list[Sample]]:
@@ -60,7 +60,7 @@ def test_cells_are_those_that_fit_with_those_they_are_compared_with() -> None:
 
 def test_a_pass_feeds_what_a_verify_feeds(passes: Passes) -> None:
     one, two = passes.batch(Cell(2, 3))
-    assert (one.row, two.row) == (0, 1)
+    assert (one.slot, two.slot) == (0, 1)
     assert one == Entry(0, 40, one.tokens, 0), "all are judged, behind what the row holds"
     assert len(one.tokens) == 4
 
@@ -162,7 +162,7 @@ def test_a_shape_is_made_on_its_device_without_a_file_of_weights(folder: Path) -
     from backends.torch.load import load
     from benchmarks.verify_curve.random_llama import read_random
 
-    settings = LoadOptions(model=folder, rows=2, context_length=64, device="cpu", dtype="bfloat16")
+    settings = LoadOptions(model=folder, slots=2, context_length=64, device="cpu", dtype="bfloat16")
     models = [read_random(folder, settings, torch.device("cpu"), torch.bfloat16) for _ in range(2)]
     weights, again = (dict(model.named_parameters()) for model in models)
     assert all(weight.dtype == torch.bfloat16 and torch.equal(weight, again[name]) for name, weight in weights.items())

@@ -37,14 +37,14 @@ class Candidate:
 
 def _scripted(**limits: int | bool) -> Backend:
     script = Script(support=256)
-    limits = {"rows": ROWS, **limits}
+    limits = {"slots": ROWS, **limits}
     return ScriptedBackend(script, context_length=CONTEXT, max_batch_tokens=BATCH, **limits)  # type: ignore[arg-type]
 
 
-def _llama(threads: int, deterministic: bool = False, rows: int = ROWS) -> Backend:
+def _llama(threads: int, deterministic: bool = False, slots: int = ROWS) -> Backend:
     options = LoadOptions(
         model=DEFAULT_TARGET,
-        rows=rows,
+        slots=slots,
         context_length=CONTEXT,
         batch_tokens=BATCH,
         threads=threads,
@@ -85,21 +85,21 @@ class TorchOn:
 
         options = LoadOptions(
             model=DEFAULT_TARGET,
-            rows=ROWS,
+            slots=ROWS,
             context_length=CONTEXT,
             batch_tokens=BATCH,
             device=self.device,
             dtype=self.dtype,
             threads=1,
         )
-        has_heads = compiler is not None or self.device != "cpu"
-        return TorchBackend(options, compiler=compiler, has_heads=has_heads)
+        has_top_logits = compiler is not None or self.device != "cpu"
+        return TorchBackend(options, compiler=compiler, has_top_logits=has_top_logits)
 
 
 def _mlx(dtype: str) -> Backend:
     with TemporaryDirectory() as folder:
         model = TinyModel(Path(folder) / "tiny").folder
-        options = LoadOptions(model=model, rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH, dtype=dtype)
+        options = LoadOptions(model=model, slots=ROWS, context_length=CONTEXT, batch_tokens=BATCH, dtype=dtype)
         return load("mlx", options)
 
 
@@ -107,18 +107,18 @@ def _torch_spread() -> Backend:
     torch = pytest.importorskip("torch")
     if torch.accelerator.is_available():
         pytest.skip("transformers would use the accelerator")
-    options = LoadOptions(model=DEFAULT_TARGET, rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH, device="cpu")
+    options = LoadOptions(model=DEFAULT_TARGET, slots=ROWS, context_length=CONTEXT, batch_tokens=BATCH, device="cpu")
     return load("torch", replace(options, threads=1, tensor_parallel=2))
 
 
 def _neuron_legacy() -> Backend:
-    return load_on_stand_in(rows=ROWS, context_length=CONTEXT, batch_tokens=BATCH)
+    return load_on_stand_in(slots=ROWS, context_length=CONTEXT, batch_tokens=BATCH)
 
 
 def _shared(engine: Backend) -> Backend:
     """A view of a shared engine, of which another view holds the other slots."""
     shared = SharedEngine(engine)
-    shared.view(engine.rows - ROWS)
+    shared.view(engine.slots - ROWS)
     view = shared.view(ROWS)
     give_back = view.close
 
@@ -135,13 +135,13 @@ def candidates(torch: TorchOn) -> list[Candidate]:
     return [
         Candidate("scripted", _scripted, 0.0),
         Candidate("scripted, limited", lambda: _scripted(max_rollback=8, can_copy=False), 0.0),
-        Candidate("scripted, heads", lambda: _scripted(has_heads=True), 0.0),
-        Candidate("scripted, shared", lambda: _shared(_scripted(rows=5)), 0.0),
-        Candidate("scripted, heads, shared", lambda: _shared(_scripted(rows=5, has_heads=True)), 0.0),
+        Candidate("scripted, top logits", lambda: _scripted(has_top_logits=True), 0.0),
+        Candidate("scripted, shared", lambda: _shared(_scripted(slots=5)), 0.0),
+        Candidate("scripted, top logits, shared", lambda: _shared(_scripted(slots=5, has_top_logits=True)), 0.0),
         # Widths of passes and cells in the cache change the last bits: 0.15 was measured on logits with a spread of 30.
         Candidate("llama_cpp", lambda: _llama(threads=1), 0.25),
         Candidate("llama_cpp, deterministic", lambda: _llama(threads=1, deterministic=True), 0.0),
-        Candidate("llama_cpp, shared", lambda: _shared(_llama(threads=1, rows=ROWS + 1)), 0.25),
+        Candidate("llama_cpp, shared", lambda: _shared(_llama(threads=1, slots=ROWS + 1)), 0.25),
         # With two threads and a long text, passes of width 1 take another code path, which `deterministic` must avoid.
         Candidate("llama_cpp, deterministic, two threads", lambda: _llama(threads=2, deterministic=True), 0.0),
         *torch.candidates(),

@@ -46,7 +46,7 @@ class Subject:
 
     def fresh(self, tokens: Sequence[int]) -> Logits:
         """Logits after each of `tokens`, computed in an empty slot, which is emptied again afterwards."""
-        slot = self.backend.rows - 1
+        slot = self.backend.slots - 1
         self.backend.release(slot)
         logits = self.feed(slot, 0, tokens)
         self.backend.release(slot)
@@ -86,6 +86,6 @@ def loaded(request: pytest.FixtureRequest) -> Iterator[Subject]:
 
 @pytest.fixture
 def subject(loaded: Subject) -> Subject:
-    for slot in range(loaded.backend.rows):
+    for slot in range(loaded.backend.slots):
         loaded.backend.release(slot)
     return loaded

@@ -165,7 +165,7 @@ def test_logits_stay_valid_after_release_and_copy(subject: Subject) -> None:
 def test_context_can_be_filled_completely(subject: Subject) -> None:
     context, batch = subject.backend.context_length, subject.backend.max_batch_tokens
     ids = subject.full
-    for slot in range(subject.backend.rows):
+    for slot in range(subject.backend.slots):
         for start in range(0, context, batch):
             last = subject.feed(slot, start, ids[start : start + batch])[-1:]
         assert subject.backend.length(slot) == context
@@ -177,7 +177,7 @@ def test_context_can_be_filled_completely(subject: Subject) -> None:
 
 def _refusals(subject: Subject) -> list[tuple[str, Sequence[Entry], str]]:
     backend, ids = subject.backend, subject.ids
-    size, slots = backend.vocabulary.size, backend.rows
+    size, slots = backend.vocabulary.size, backend.slots
     good = Entry(1, 0, ids[:2], 0)
     many = (ids * 2)[: backend.max_batch_tokens // 2 + 1]
     return [

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from backends.base import BadEntry, Entry, HeadOf, head_for
+from backends.base import BadEntry, Entry, TopLogitsSpec, top_logits_spec
 from speculation.sampling.sampling import Sampling, choose, choose_two, probability
 from speculation.sampling.top_logits import TopLogits
 from tests.conformance.conftest import Subject
@@ -32,14 +32,14 @@ def test_top_logits_equal_those_of_whole_rows(subject: Subject, below: int | Non
     backend, batch = subject.backend, batch_of(subject)
     limit = below or backend.vocabulary.size
     size = min(64, limit)
-    one = HeadOf(1, 1.0, limit)
-    top = [list(rows) for rows in backend.heads(batch, [HeadOf(size, 0.8, limit), one, one])]
+    one = TopLogitsSpec(1, 1.0, limit)
+    top = [list(rows) for rows in backend.extend_top_logits(batch, [TopLogitsSpec(size, 0.8, limit), one, one])]
     assert [backend.length(slot) for slot in range(3)] == [19, 30, 25]
     whole = [rows[:, :limit].copy() for rows in backend.extend(batch)]
     assert [len(rows) for rows in top] == [len(rows) for rows in whole] == [4, 1, 0]
     for row, exact in zip(top[0] + top[1], np.concatenate(whole[:2]), strict=True):
         if not isinstance(row, TopLogits):
-            assert not backend.has_heads and subject.same(row, exact)
+            assert not backend.has_top_logits and subject.same(row, exact)
             continue
         assert row.size == limit and row.ids.max() < limit
         assert subject.same(row.logits, exact[row.ids])
@@ -56,8 +56,8 @@ def test_top_logits_equal_those_of_whole_rows(subject: Subject, below: int | Non
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_choices_from_top_logits_equal_those_from_whole_rows(subject: Subject, sampling: Sampling) -> None:
     backend = subject.backend
-    wanted = head_for(sampling, backend.vocabulary.size, choices=8)
-    rows = backend.heads([Entry(0, 0, subject.ids[:40], 0)], [wanted])[0]
+    wanted = top_logits_spec(sampling, backend.vocabulary.size, choices=8)
+    rows = backend.extend_top_logits([Entry(0, 0, subject.ids[:40], 0)], [wanted])[0]
     for position, row in enumerate(rows):
         whole = row.whole().copy() if isinstance(row, TopLogits) else row
         token = choose(row, sampling, position)
@@ -66,14 +66,20 @@ def test_choices_from_top_logits_equal_those_from_whole_rows(subject: Subject, s
         assert probability(row, token, sampling) == pytest.approx(probability(whole, token, sampling), rel=1e-4)
 
 
-def _wrong(size: int) -> list[Sequence[HeadOf]]:
-    good = HeadOf(1, 1.0, size)
-    return [[], [good, good], [HeadOf(0, 1.0, size)], [HeadOf(3, 1.0, 2)], [HeadOf(1, 1.0, size + 1)]]
+def _wrong(size: int) -> list[Sequence[TopLogitsSpec]]:
+    good = TopLogitsSpec(1, 1.0, size)
+    return [
+        [],
+        [good, good],
+        [TopLogitsSpec(0, 1.0, size)],
+        [TopLogitsSpec(3, 1.0, 2)],
+        [TopLogitsSpec(1, 1.0, size + 1)],
+    ]
 
 
 def test_bad_top_logits_requests_are_refused_and_change_nothing(subject: Subject) -> None:
     subject.feed(0, 0, subject.ids[:5])
     for wanted in _wrong(subject.backend.vocabulary.size):
         with pytest.raises(BadEntry, match="1 <= size <= below"):
-            subject.backend.heads([Entry(0, 5, subject.ids[5:6], 0)], wanted)
+            subject.backend.extend_top_logits([Entry(0, 5, subject.ids[5:6], 0)], wanted)
     assert subject.backend.length(0) == 5

@@ -22,7 +22,7 @@ TEXTS = [
 
 def test_engine_has_the_requested_sizes(subject: Subject) -> None:
     backend = subject.backend
-    assert (backend.rows, backend.context_length, backend.max_batch_tokens) == (ROWS, CONTEXT, BATCH)
+    assert (backend.slots, backend.context_length, backend.max_batch_tokens) == (ROWS, CONTEXT, BATCH)
     assert backend.name
     assert backend.model_name
 

@@ -67,9 +67,9 @@ def test_second_choices_are_predicted_only_on_request() -> None:
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["greedy", "warm", "filtered"])
-@pytest.mark.parametrize("has_heads", [False, True], ids=["rows", "top logits"])
-def test_drawn_draft_token_comes_from_its_reported_distribution(sampling: Sampling, has_heads: bool) -> None:
-    drafter = ModelDrafter(ScriptedBackend(has_heads=has_heads), sampling, draws=True)
+@pytest.mark.parametrize("has_top_logits", [False, True], ids=["rows", "top logits"])
+def test_drawn_draft_token_comes_from_its_reported_distribution(sampling: Sampling, has_top_logits: bool) -> None:
+    drafter = ModelDrafter(ScriptedBackend(has_top_logits=has_top_logits), sampling, draws=True)
     text = list(PROMPT)
     for _ in range(20):
         (found,) = drafter.expand(text, [[]], False).predictions
@@ -91,7 +91,7 @@ def test_second_choice_differs_from_the_first_with_top_k_1() -> None:
 
 
 def test_several_continuations_take_one_pass() -> None:
-    backend = ScriptedBackend(rows=4)
+    backend = ScriptedBackend(slots=4)
     drafter = ModelDrafter(backend, GREEDY)
     assert drafter.width == 4
     (first,) = _predict(drafter, PROMPT, [])
@@ -104,16 +104,16 @@ def test_several_continuations_take_one_pass() -> None:
 
 
 def test_engine_without_copy_expands_one_continuation() -> None:
-    drafter = ModelDrafter(ScriptedBackend(rows=4, can_copy=False), GREEDY)
+    drafter = ModelDrafter(ScriptedBackend(slots=4, can_copy=False), GREEDY)
     assert drafter.width == 1
     text = list(PROMPT)
     for tail in ([1], [2], [1, 2], [1, 3], []):
         assert _same(_predict(drafter, text, tail)[0], _expected(text + tail))
 
 
-@pytest.mark.parametrize("rows", [1, 4])
-def test_no_token_is_computed_twice_while_all_drafts_are_accepted(rows: int) -> None:
-    backend = ScriptedBackend(rows=rows)
+@pytest.mark.parametrize("slots", [1, 4])
+def test_no_token_is_computed_twice_while_all_drafts_are_accepted(slots: int) -> None:
+    backend = ScriptedBackend(slots=slots)
     drafter = ModelDrafter(backend, GREEDY)
     text = list(PROMPT)
     for _ in range(5):
@@ -123,10 +123,10 @@ def test_no_token_is_computed_twice_while_all_drafts_are_accepted(rows: int) -> 
     assert backend.passes == 15
 
 
-@pytest.mark.parametrize("rows", [1, 4])
-def test_accepted_draft_tokens_are_not_computed_again(rows: int) -> None:
+@pytest.mark.parametrize("slots", [1, 4])
+def test_accepted_draft_tokens_are_not_computed_again(slots: int) -> None:
     """The text arrives token by token while the draft is eight tokens ahead."""
-    backend = ScriptedBackend(rows=rows)
+    backend = ScriptedBackend(slots=slots)
     drafter = ModelDrafter(backend, GREEDY)
     ahead = _tokens(drafter, PROMPT, 8)
     fed = backend.fed
@@ -137,9 +137,9 @@ def test_accepted_draft_tokens_are_not_computed_again(rows: int) -> None:
     assert backend.fed - fed == 8
 
 
-@pytest.mark.parametrize("rows", [1, 2, 4])
-def test_recovered_token_costs_only_the_changed_tokens(rows: int) -> None:
-    backend = ScriptedBackend(rows=rows)
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_recovered_token_costs_only_the_changed_tokens(slots: int) -> None:
+    backend = ScriptedBackend(slots=slots)
     drafter = ModelDrafter(backend, GREEDY)
     draft = _tokens(drafter, PROMPT, 6)
     fed = backend.fed
@@ -150,7 +150,7 @@ def test_recovered_token_costs_only_the_changed_tokens(rows: int) -> None:
 
 
 def test_prepared_continuation_is_not_computed_again() -> None:
-    backend = ScriptedBackend(rows=3)
+    backend = ScriptedBackend(slots=3)
     drafter = ModelDrafter(backend, GREEDY)
     (first,) = _predict(drafter, PROMPT, [])
     main, other = [first.token], [int(first.runner_up or 0)]
@@ -166,7 +166,7 @@ def test_prepared_continuation_is_not_computed_again() -> None:
 
 
 def test_forking_continuation_is_copied_up_to_the_fork() -> None:
-    backend = ScriptedBackend(rows=2)
+    backend = ScriptedBackend(slots=2)
     drafter = ModelDrafter(backend, GREEDY)
     _predict(drafter, PROMPT, [1, 2, 3, 4, 5])
     fed = backend.fed
@@ -179,7 +179,7 @@ def test_forking_continuation_is_copied_up_to_the_fork() -> None:
 
 
 def test_least_recently_used_slot_is_reused() -> None:
-    backend = ScriptedBackend(rows=2)
+    backend = ScriptedBackend(slots=2)
     drafter = ModelDrafter(backend, GREEDY)
     _predict(drafter, PROMPT, [1, 1])
     _predict(drafter, PROMPT, [2, 2])
@@ -192,7 +192,7 @@ def test_least_recently_used_slot_is_reused() -> None:
 
 def test_reused_slot_is_not_copied_from_for_its_old_contents() -> None:
     """With three slots and three tokens a pass, the first tail is read before the last one gets a slot."""
-    drafter = ModelDrafter(ScriptedBackend(rows=3, max_batch_tokens=3), GREEDY)
+    drafter = ModelDrafter(ScriptedBackend(slots=3, max_batch_tokens=3), GREEDY)
     for tail in ([1, 1, 1, 1], [5], [6]):
         _predict(drafter, PROMPT, tail)
     tails = [[1, 9, 9], [7, 7], [1, 1, 1, 2]]
@@ -201,7 +201,7 @@ def test_reused_slot_is_not_copied_from_for_its_old_contents() -> None:
 
 
 def test_number_of_read_tokens_is_reported() -> None:
-    backend = ScriptedBackend(rows=3, max_batch_tokens=16)
+    backend = ScriptedBackend(slots=3, max_batch_tokens=16)
     drafter = ModelDrafter(backend, GREEDY)
     read = 0
     for text, tails in ((PROMPT, [[]]), (PROMPT, [[1], [2]]), (PROMPT + LONG, [[]]), (PROMPT + LONG, [[1], [1, 2]])):
@@ -247,7 +247,7 @@ def test_drafting_continues_beyond_the_draft_context(context: int, sampling: Sam
             ScriptedBackend(), text, 1, sampling
         )  # four tokens decide the logits, the window holds more
         text += drafts
-    assert max(map(backend.length, range(backend.rows))) <= context
+    assert max(map(backend.length, range(backend.slots))) <= context
 
 
 def test_slid_window_is_not_computed_again_every_time() -> None:
@@ -261,7 +261,7 @@ def test_slid_window_is_not_computed_again_every_time() -> None:
 
 
 def test_several_continuations_may_outgrow_the_context() -> None:
-    backend = ScriptedBackend(rows=3, context_length=24)
+    backend = ScriptedBackend(slots=3, context_length=24)
     drafter = ModelDrafter(backend, GREEDY)
     text = list(PROMPT)
     for number in range(60):
@@ -275,7 +275,7 @@ class _Failing(ScriptedBackend):
     """Fails once, in the pass number `at`, and empties the slots as the contract says."""
 
     def __init__(self, at: int, error: Exception, **options: int) -> None:
-        super().__init__(**{"rows": 2, **options})
+        super().__init__(**{"slots": 2, **options})
         self.fails_at, self._error = at, error
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
@@ -319,7 +319,7 @@ class _Shared(ScriptedBackend):
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         after = {number: tuple(held) for number, held in enumerate(self._held)}
         for entry in batch:
-            after[entry.row] = (*after[entry.row][: entry.start], *entry.tokens)
+            after[entry.slot] = (*after[entry.slot][: entry.start], *entry.tokens)
         taken = {held[:end] for held in after.values() for end in range(1, len(held) + 1)}
         if len(taken) > self._cells:
             self.refusals += 1
@@ -329,7 +329,7 @@ class _Shared(ScriptedBackend):
 
 def test_room_of_outdated_continuations_is_freed() -> None:
     """Alternates three short continuations with a long one, which fits only without the short ones."""
-    backend = _Shared(len(PROMPT) + 30, rows=3)
+    backend = _Shared(len(PROMPT) + 30, slots=3)
     drafter = ModelDrafter(backend, GREEDY)
     text = list(PROMPT)
     for number in range(12):
@@ -343,7 +343,7 @@ def test_room_of_outdated_continuations_is_freed() -> None:
 
 
 def test_too_small_cache_is_an_error() -> None:
-    drafter = ModelDrafter(_Shared(len(PROMPT) - 1, rows=2), GREEDY)
+    drafter = ModelDrafter(_Shared(len(PROMPT) - 1, slots=2), GREEDY)
     with pytest.raises(OutOfRoom):
         _predict(drafter, PROMPT, [])
 
@@ -351,7 +351,7 @@ def test_too_small_cache_is_an_error() -> None:
 @pytest.mark.parametrize("length", [60, 95, 320])
 def test_several_continuations_of_a_long_text_recover_from_out_of_room(length: int) -> None:
     text = np.random.default_rng(1).integers(0, 256, length).tolist()
-    backend = _Failing(-1, OutOfRoom("full"), rows=4, max_batch_tokens=64)
+    backend = _Failing(-1, OutOfRoom("full"), slots=4, max_batch_tokens=64)
     drafter = ModelDrafter(backend, GREEDY)
     _predict(drafter, text, [])
     backend.fails_at = backend.passes
@@ -393,7 +393,7 @@ def test_predictions_do_not_depend_on_earlier_calls(least: int, most: int, data:
     rows, context = data.draw(st.integers(1, 6)), data.draw(st.integers(18, 48))
     batch = data.draw(st.integers(max(least, rows), most))
     sampling = data.draw(st.sampled_from([GREEDY, WARM]))
-    drafter = ModelDrafter(ScriptedBackend(rows=rows, context_length=context, max_batch_tokens=batch), sampling)
+    drafter = ModelDrafter(ScriptedBackend(slots=rows, context_length=context, max_batch_tokens=batch), sampling)
     text = list(PROMPT)
     seen: list[list[int]] = [[]]
     for _ in range(data.draw(st.integers(1, 8))):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.base import BackendError, EngineFailure, EngineLost, Entry, HeadOf, Logits, OutOfRoom
+from backends.base import BackendError, EngineFailure, EngineLost, Entry, Logits, OutOfRoom, TopLogitsSpec
 from backends.scripted import Script, ScriptedBackend
 from drafters.draft_model import ModelDrafter
 from drafters.shared_engine import SharedEngine, View
@@ -27,8 +27,8 @@ class Engine(ScriptedBackend):
     Like an engine on a device, it overwrites earlier results and can fetch rows of the last pass only.
     """
 
-    def __init__(self, rows: int = 6, max_batch_tokens: int = 64, has_heads: bool = False) -> None:
-        super().__init__(SCRIPT, rows=rows, max_batch_tokens=max_batch_tokens, has_heads=has_heads)
+    def __init__(self, slots: int = 6, max_batch_tokens: int = 64, has_top_logits: bool = False) -> None:
+        super().__init__(SCRIPT, slots=slots, max_batch_tokens=max_batch_tokens, has_top_logits=has_top_logits)
         self.gate, self.entered = threading.Event(), threading.Event()
         self.gate.set()
         self.seen: list[list[Entry]] = []
@@ -48,8 +48,8 @@ class Engine(ScriptedBackend):
         self._last = super()._forward(batch)
         return self._last
 
-    def _heads(self, batch: Sequence[Entry], wanted: Sequence[HeadOf]) -> list[list[TopLogits]]:
-        results, number = super()._heads(batch, wanted), len(self.seen)
+    def _extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> list[list[TopLogits]]:
+        results, number = super()._extend_top_logits(batch, wanted), len(self.seen)
         for top in (top for rows in results for top in rows):
             top.full = self._only_while(number, top.full)
         return results
@@ -166,23 +166,23 @@ def test_results_are_valid_until_the_next_call_of_the_same_view() -> None:
 
 @pytest.mark.parametrize("kept", [True, False], ids=["still held", "dropped"])
 def test_whole_row_can_be_fetched_after_passes_of_others(kept: bool) -> None:
-    engine = Engine(has_heads=True)
+    engine = Engine(has_top_logits=True)
     shared = SharedEngine(engine)
     mine, other = shared.view(), shared.view()
-    wanted = [HeadOf(4, 1.0, 200)]
-    top = mine.heads([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], wanted)[0]
+    wanted = [TopLogitsSpec(4, 1.0, 200)]
+    top = mine.extend_top_logits([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], wanted)[0]
     if not kept:
         del top
-    other.heads([Entry(0, 0, TEXTS[1], len(TEXTS[1]) - 1)], wanted)
+    other.extend_top_logits([Entry(0, 0, TEXTS[1], len(TEXTS[1]) - 1)], wanted)
     assert engine.fetched == kept, "only rows in use are fetched"
     if kept:
         assert isinstance(top[0], TopLogits) and np.array_equal(top[0].whole(), expected(TEXTS[0])[:200])
 
 
 def test_stored_row_is_returned_during_a_pass(threads: ThreadPoolExecutor) -> None:
-    scene = Scene(Engine(has_heads=True), threads)
+    scene = Scene(Engine(has_top_logits=True), threads)
     mine, other = scene.shared.view(), scene.shared.view()
-    (top,) = mine.heads([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], [HeadOf(4, 1.0, 200)])[0]
+    (top,) = mine.extend_top_logits([Entry(0, 0, TEXTS[0], len(TEXTS[0]) - 1)], [TopLogitsSpec(4, 1.0, 200)])[0]
     held = scene.block(other)
     try:
         assert np.array_equal(threads.submit(top.whole).result(20), expected(TEXTS[0])[:200])
@@ -192,10 +192,10 @@ def test_stored_row_is_returned_during_a_pass(threads: ThreadPoolExecutor) -> No
 
 
 def test_whole_rows_and_top_logits_run_in_separate_passes(threads: ThreadPoolExecutor) -> None:
-    scene = Scene(Engine(has_heads=True), threads)
+    scene = Scene(Engine(has_top_logits=True), threads)
     first, second, third = (scene.shared.view() for _ in range(3))
     scene.block(first)
-    top = scene.call(lambda: second.heads([Entry(0, 0, TEXTS[0], 0)], [HeadOf(1, 1.0, 258)])[0])
+    top = scene.call(lambda: second.extend_top_logits([Entry(0, 0, TEXTS[0], 0)], [TopLogitsSpec(1, 1.0, 258)])[0])
     rows = scene.feed(third, 0, TEXTS[1])
     scene.unblock()
     assert int(top.result(20)[-1].ids[0]) == int(expected(TEXTS[0]).argmax())
@@ -295,7 +295,7 @@ def test_interrupted_thread_delays_no_other(threads: ThreadPoolExecutor, told_to
 
 
 def test_slots_are_lent_while_free_and_returned_empty() -> None:
-    engine = Engine(rows=3)
+    engine = Engine(slots=3)
     shared = SharedEngine(engine)
     one, two = shared.view(), shared.view(2)
     with pytest.raises(OutOfRoom, match="1 slots are wanted, 0 of 3 are free"):
@@ -311,12 +311,12 @@ def test_slots_are_lent_while_free_and_returned_empty() -> None:
     assert one.length(0) == 0
 
 
-@pytest.mark.parametrize("has_heads", [False, True], ids=["rows", "top logits"])
+@pytest.mark.parametrize("has_top_logits", [False, True], ids=["rows", "top logits"])
 @pytest.mark.parametrize("slots", [1, 3])
 def test_drafters_in_threads_draft_as_each_would_alone(
-    threads: ThreadPoolExecutor, slots: int, has_heads: bool
+    threads: ThreadPoolExecutor, slots: int, has_top_logits: bool
 ) -> None:
-    shared = SharedEngine(Engine(rows=3 * slots, max_batch_tokens=16, has_heads=has_heads))
+    shared = SharedEngine(Engine(slots=3 * slots, max_batch_tokens=16, has_top_logits=has_top_logits))
     start = threading.Barrier(3)
 
     def draft(number: int) -> list[int]:

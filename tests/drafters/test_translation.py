@@ -28,7 +28,7 @@ class Parrot(ScriptedBackend):
     """A byte model that continues any prefix of `says` with the next byte of `says`."""
 
     def __init__(self, says: bytes) -> None:
-        super().__init__(Script(), rows=1)
+        super().__init__(Script(), slots=1)
         self.says = says
 
     def logits_after(self, tokens: Sequence[int]):  # type: ignore[no-untyped-def]
@@ -135,7 +135,7 @@ def test_model_reads_the_exact_text_wherever_it_is_cut(words: list[str], cuts: l
     target = ByteVocabulary()
     target.pieces, target.kinds = pieces, [Kind.CONTROL] * 2 + [Kind.ORDINARY] * 258
     target.begin, target.ends = 0, frozenset({1})
-    model = ScriptedBackend(Script(seed=2), rows=1)
+    model = ScriptedBackend(Script(seed=2), slots=1)
     drafter = TranslatingDrafter(model, target, Sampling(seed=1, temperature=0.5))
     at = 0
     for cut in [*cuts, len(ids)]:
@@ -149,7 +149,7 @@ def test_model_reads_the_exact_text_wherever_it_is_cut(words: list[str], cuts: l
 def test_long_prompt_is_read_once() -> None:
     text = "x = 1\n" * 300
     ids = TARGET.encode(text)
-    model = ScriptedBackend(Script(seed=2), rows=1, context_length=4096)
+    model = ScriptedBackend(Script(seed=2), slots=1, context_length=4096)
     drafter = TranslatingDrafter(model, TARGET, Sampling())
     first = drafter.expand(ids, [[]], False)
     assert first.read > 1000, "reading does not count as a step"
@@ -162,9 +162,9 @@ def test_long_prompt_is_read_once() -> None:
 def test_equal_vocabularies_give_the_predictions_of_the_model_itself() -> None:
     """Noise included."""
     sampling = Sampling(seed=5, temperature=0.9)
-    same = ScriptedBackend(Script(seed=4, support=128), rows=1)
+    same = ScriptedBackend(Script(seed=4, support=128), slots=1)
     prompt = [BEGIN, *b"so it goes"]
-    plain = ModelDrafter(ScriptedBackend(Script(seed=4, support=128), rows=1), sampling)
+    plain = ModelDrafter(ScriptedBackend(Script(seed=4, support=128), slots=1), sampling)
     drafter = TranslatingDrafter(same, ByteVocabulary(), sampling)
     for length in range(3, len(prompt)):
         ours = drafter.expand(prompt[:length], [[]], False).predictions[0]

@@ -32,7 +32,7 @@ def model(path: Path, *, branches: int = 1, deterministic: bool = False) -> Iter
     """A model of the shipped pair on llama.cpp, on one thread. `branches`: continuations that a drafter may expand."""
     options = LoadOptions(
         model=path,
-        rows=branches,
+        slots=branches,
         shared_cells=BRANCH_CELLS * (branches - 1),
         context_length=CONTEXT,
         threads=1,

@@ -28,7 +28,9 @@ TOLERANCE = 0.25  # how much a logit may differ with the cells in the cache, as 
 
 
 def _loaded(context: int = CONTEXT, shared_cells: int | None = None, slots: int = SLOTS) -> Backend:
-    options = LoadOptions(model=DEFAULT_DRAFT, rows=slots, context_length=context, threads=1, shared_cells=shared_cells)
+    options = LoadOptions(
+        model=DEFAULT_DRAFT, slots=slots, context_length=context, threads=1, shared_cells=shared_cells
+    )
     return load("llama_cpp", options)
 
 

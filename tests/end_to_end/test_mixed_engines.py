@@ -33,7 +33,7 @@ Opened = Callable[[str, Path], Backend]
 @contextmanager
 def _model(engine: str, path: Path) -> Iterator[Backend]:
     device = "cpu" if engine == "torch" else None
-    options = LoadOptions(model=path, rows=3, context_length=CONTEXT, threads=1, device=device)
+    options = LoadOptions(model=path, slots=3, context_length=CONTEXT, threads=1, device=device)
     with closing(load(engine, options)) as backend:
         yield backend
 

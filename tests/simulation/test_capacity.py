@@ -94,7 +94,7 @@ def test_no_form_beats_the_bound(name: str) -> None:
     bound = saturated(TARGET_25, 3, lambda k: tokens_per_round(outcome.parts, k))
     assert 0 < outcome.figures.rate < 1.05 * bound.rate
     assert outcome.busy < 1.1
-    assert (outcome.rows == 1.0) or "one by one" not in name
+    assert (outcome.sessions == 1.0) or "one by one" not in name
 
 
 def test_the_target_alone_gives_what_its_passes_take() -> None:

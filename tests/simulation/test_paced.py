@@ -62,7 +62,7 @@ def backend(engine: Computing, time: Time) -> Paced:
 
 
 def test_all_attributes_of_the_contract_are_those_of_the_engine() -> None:
-    engine = ScriptedBackend(rows=3, context_length=99, max_batch_tokens=33, max_rollback=7, can_copy=False)
+    engine = ScriptedBackend(slots=3, context_length=99, max_batch_tokens=33, max_rollback=7, can_copy=False)
     engine.chat_template, engine.kv_bytes = "{{ messages }}", 123
     backend = Paced(engine, COST)
     for name in Backend.__annotations__:
@@ -77,7 +77,7 @@ def test_logits_are_those_of_the_engine(backend: Paced) -> None:
 
 def test_slots_hold_what_those_of_the_engine_hold(backend: Paced, engine: Computing) -> None:
     def lengths(of: Backend) -> list[int]:
-        return [of.length(row) for row in range(of.rows)]
+        return [of.length(row) for row in range(of.slots)]
 
     backend.extend(BATCH)
     backend.extend([Entry(0, 2, [7, 8, 9], 0)])

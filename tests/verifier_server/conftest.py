@@ -76,7 +76,7 @@ def settings(**given: Any) -> Settings:
 @pytest.fixture(scope="module")
 def server() -> Iterator[LiveServer]:
     """One verifier for all tests of a file, with two KV cache slots, so that sessions have to share."""
-    backend = ScriptedBackend(SCRIPT, rows=2, context_length=512, max_batch_tokens=128)
+    backend = ScriptedBackend(SCRIPT, slots=2, context_length=512, max_batch_tokens=128)
     live = LiveServer(settings(max_body_bytes=65536), backend)
     live.wait_until_ready()
     yield live

@@ -12,7 +12,7 @@ from verifier_server.settings import PREFIX, Settings, SettingsError, flag, from
 
 def test_defaults_serve_the_shipped_target() -> None:
     options = from_environment({}).load_options()
-    assert options == LoadOptions(model=DEFAULT_TARGET, rows=None, context_length=None)
+    assert options == LoadOptions(model=DEFAULT_TARGET, slots=None, context_length=None)
 
 
 def test_settings_are_read_from_the_environment() -> None:
@@ -28,7 +28,7 @@ def test_settings_are_read_from_the_environment() -> None:
         }
     )
     assert (settings.rows, settings.context, settings.mmap, settings.session_ttl) == (3, "auto", False, 1.5)
-    assert settings.load_options() == LoadOptions(model=Path("7"), rows=3, mmap=False)
+    assert settings.load_options() == LoadOptions(model=Path("7"), slots=3, mmap=False)
 
 
 def test_engine_settings_reach_the_load_options(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_engine_settings_reach_the_load_options(tmp_path: Path) -> None:
     settings, _ = from_flags(flags, {})
     assert settings.load_options() == LoadOptions(
         model=model,
-        rows=2,
+        slots=2,
         context_length=99,
         batch_tokens=70,
         gpu_layers=5,
@@ -54,19 +54,19 @@ def test_engine_settings_reach_the_load_options(tmp_path: Path) -> None:
 def test_draft_model_on_the_same_engine_shares_the_target_s_options() -> None:
     flags = [f"--draft-model={DEFAULT_DRAFT}", "--kv-type=q8_0", "--mmap=no", "--threads=2", "--deterministic=yes"]
     settings, _ = from_flags(flags, {})
-    assert settings.drafts and settings.draft_rows_beside(3) == 3 and settings.draft_rows_beside(16) == 8
-    expected = LoadOptions(model=DEFAULT_DRAFT, rows=8, context_length=2048, kv_type="q8_0", mmap=False)
+    assert settings.drafts and settings.draft_slots_beside(3) == 3 and settings.draft_slots_beside(16) == 8
+    expected = LoadOptions(model=DEFAULT_DRAFT, slots=8, context_length=2048, kv_type="q8_0", mmap=False)
     assert settings.draft_options(16, 2048) == expected
     settings, _ = from_flags([*flags, "--draft-threads=3", "--draft-rows=20"], {})
     options = settings.draft_options(16, 131072)
-    assert (options.threads, options.rows, options.context_length) == (3, 20, None)
+    assert (options.threads, options.slots, options.context_length) == (3, 20, None)
 
 
 def test_draft_model_on_another_engine_has_its_own_options() -> None:
     values = {"DRAFT_MODEL": "/models/draft", "DRAFT_BACKEND": "torch", "DRAFT_DEVICE": "cuda:1", "KV_TYPE": "q8_0"}
     settings = from_environment({PREFIX + name: value for name, value in values.items()})
     options = settings.draft_options(2, 512)
-    assert options == LoadOptions(model=Path("/models/draft"), rows=2, context_length=512, device="cuda:1")
+    assert options == LoadOptions(model=Path("/models/draft"), slots=2, context_length=512, device="cuda:1")
     assert settings.load_options().device is None
 
 

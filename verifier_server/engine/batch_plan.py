@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from backends.base import Entry, HeadOf, head_for
+from backends.base import Entry, TopLogitsSpec, top_logits_spec
 from speculation.acceptance.draft_probs import Weights
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState
@@ -41,14 +41,14 @@ class BatchPlan:
         """How many tokens the pass feeds."""
         return sum(len(entry.tokens) for entry in self.batch)
 
-    def heads(self, vocabulary_size: int) -> list[HeadOf]:
+    def top_logits_specs(self, vocabulary_size: int) -> list[TopLogitsSpec]:
         """Which top logits of each entry's rows suffice to sample the target's token.
 
         Weighing drafts (probabilistic, threshold) and explaining decisions take whole rows. These are fetched when
         needed, one for each draft token looked at. Top logits as large as the vocabulary would make the device sort
         every row.
         """
-        return [head_for(part.sequence.session.rule.sampling, vocabulary_size) for part in self.parts]
+        return [top_logits_spec(part.sequence.session.rule.sampling, vocabulary_size) for part in self.parts]
 
     def add(self, part: BatchItem, most: int) -> int:
         """Feed the session's uncached tokens, then the draft tokens; returns how many were added, at most `most`.
@@ -57,7 +57,7 @@ class BatchPlan:
         room for it, as many of the other tokens as fit are fed, and it is judged in a later pass.
         """
         session = part.sequence.session
-        assert session.row is not None
+        assert session.slot is not None
         feed = session.tokens[session.held :] + part.fresh
         judged_from = len(feed) - len(part.fresh) - 1
         most = min(most, self.room, self._piece(session, judged_from) or most)
@@ -65,7 +65,7 @@ class BatchPlan:
             feed = feed[: min(most, judged_from)]
             judged_from = len(feed)
         if feed:
-            self.batch.append(Entry(session.row, session.held, feed, judged_from))
+            self.batch.append(Entry(session.slot, session.held, feed, judged_from))
             self.parts.append(part)
             self.room -= len(feed)
         return len(feed)

@@ -64,7 +64,7 @@ class Composer:
             else:
                 self._add_prompts(plan, prompts)
         for sequence in sorted(continuing, key=lambda sequence: sequence.served):
-            if plan.room and sequence.session.row is not None:  # a request above may have taken its slot
+            if plan.room and sequence.session.slot is not None:  # a request above may have taken its slot
                 plan.add(BatchItem(sequence, None, [], []), plan.room)
         return plan
 
@@ -91,7 +91,7 @@ class Composer:
 
         Prompts are prefilled by turns, a chunk in each pass, as many at a time as there are slots.
         """
-        slots = self._backend.rows
+        slots = self._backend.slots
         verifies = [sequence for sequence in sequences if sequence.uncached == 1]
         if verifies or not sequences:
             return 1, self.width(verifies[:slots])
@@ -145,7 +145,7 @@ class Composer:
 
         No session that is part of this pass loses its slot, since a request waits for each of them.
         """
-        if sequence.session.row is None:
+        if sequence.session.slot is None:
             idle = next((owner for owner in self._slots.owners() if not self._queue[owner].requests), None)
             if self._slots.free:
                 self._slots.give(sequence.session)
@@ -162,7 +162,7 @@ class Composer:
         At most one session per pass gives up its slot so, and it is left out of this pass: it cannot take the slot
         straight back.
         """
-        lacking = sum(sequence.session.row is None for sequence in waiting)
+        lacking = sum(sequence.session.slot is None for sequence in waiting)
         if lacking > self._slots.free:
             owners = [self._queue[owner] for owner in self._slots.owners()]
             if lacking <= self._slots.free + sum(not owner.requests for owner in owners):

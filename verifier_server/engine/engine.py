@@ -117,7 +117,7 @@ class Engine:
         if plan is None:
             return False
         try:
-            rows = self.backend.heads(plan.batch, plan.heads(self.backend.vocabulary.size))
+            rows = self.backend.extend_top_logits(plan.batch, plan.top_logits_specs(self.backend.vocabulary.size))
         except BackendError as error:
             self._scheduler.failed(plan, error, self._clock())
             if isinstance(error, EngineLost):

@@ -7,7 +7,7 @@ What their own verify requests take they measure themselves.
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from backends.base import Backend, Entry, HeadOf
+from backends.base import Backend, Entry, TopLogitsSpec
 from speculation.policy.draft_length import MAX_AUTO
 from speculation.policy.estimates import Line
 
@@ -33,7 +33,7 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
         started = clock()
         if started - began > _TIME_LIMIT and len(least) > 1:
             break
-        backend.heads([Entry(0, 0, [token] * width, 0)], [HeadOf(1, 1.0, backend.vocabulary.size)])
+        backend.extend_top_logits([Entry(0, 0, [token] * width, 0)], [TopLogitsSpec(1, 1.0, backend.vocabulary.size)])
         least[width] = min(1e3 * (clock() - started), least.get(width, float("inf")))
     backend.release(0)
     return _interpolate(sorted(least.items()))

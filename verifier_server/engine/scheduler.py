@@ -5,7 +5,7 @@ the same here: feed the session's tokens that are not in its slot, then the new 
 committed token on. Nothing here waits, reads a clock or runs the model, so the same code runs in virtual time:
 
     plan = scheduler.plan(now)        None: call again after a `submit`, or at `scheduler.wake_at`
-    rows = backend.heads(plan.batch, plan.heads(backend.vocabulary.size))
+    rows = backend.extend_top_logits(plan.batch, plan.top_logits_specs(backend.vocabulary.size))
     scheduler.conclude(plan, rows, began, ended)
 """
 
@@ -56,8 +56,8 @@ class Scheduler:
         self._hold = hold
         self._pass_time = PassTime(pass_ms)
         self._queue = Queue(self.max_drafts, max_queue)
-        self._rows = SlotPool(backend)
-        self._composer = Composer(backend, self._rows, self._queue, prefill_chunk, self.max_drafts, price(pass_ms))
+        self._slots = SlotPool(backend)
+        self._composer = Composer(backend, self._slots, self._queue, prefill_chunk, self.max_drafts, price(pass_ms))
         self._running: BatchPlan | None = None
         self._passes = 0
         self._window_opened: float | None = None  # when the next pass could have started at the earliest
@@ -77,14 +77,14 @@ class Scheduler:
         self._queue.forget(session)
         session.gone = True
         if self._running is None or all(part.sequence.session is not session for part in self._running.parts):
-            self._rows.drop(session)  # else `conclude` does, after the pass that is running
+            self._slots.drop(session)  # else `conclude` does, after the pass that is running
         _notify(session)
 
     def replace(self, old: Session, new: Session, now: float) -> None:
         """Remove `old` as `forget` does; `new` gets its slot, with the prefix that both share."""
         self._queue.inherit(old, new)
-        if self._running is None and old.row is not None:
-            self._rows.take_over(old, new)
+        if self._running is None and old.slot is not None:
+            self._slots.take_over(old, new)
         self.forget(old, now)
 
     def plan(self, now: float) -> BatchPlan | None:
@@ -110,7 +110,7 @@ class Scheduler:
         for part in plan.parts:
             part.sequence.served = self._passes
             self._queue.served(part.sequence)
-            self._rows.use(part.sequence.session)
+            self._slots.use(part.sequence.session)
         return plan
 
     def conclude(self, plan: BatchPlan, brought: Sequence[Rows], began: float, ended: float) -> None:
@@ -122,7 +122,7 @@ class Scheduler:
         for part, entry, rows in zip(plan.parts, plan.batch, brought, strict=True):
             session = part.sequence.session
             if session.gone:
-                self._rows.drop(session)
+                self._slots.drop(session)
                 continue
             session.held = entry.start + len(entry.tokens)
             if (run := part.run) is not None:
@@ -154,12 +154,12 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raises Inconsistent if sessions, slots and requests do not fit together."""
-        faults = [*self._rows.check(), *self._queue.check()]
-        owners = set(self._rows.owners())
+        faults = [*self._slots.check(), *self._queue.check()]
+        owners = set(self._slots.owners())
         for sequence in self._queue.sequences:
-            if (sequence.session.row is not None) != (sequence.session in owners):
+            if (sequence.session.slot is not None) != (sequence.session in owners):
                 faults.append(
-                    f"session {sequence.session.id} has slot {sequence.session.row}, the slot pool says otherwise"
+                    f"session {sequence.session.id} has slot {sequence.session.slot}, the slot pool says otherwise"
                 )
         if self._running is None and not owners <= {sequence.session for sequence in self._queue.sequences}:
             faults.append("a slot belongs to a session that the queue does not know")
@@ -183,7 +183,7 @@ class Scheduler:
         expected = [
             sequence.arrivals.latest
             for sequence in others
-            if sequence.arrivals.latest is not None and sequence.session.row is not None
+            if sequence.arrivals.latest is not None and sequence.session.slot is not None
         ]
         if expected:
             self._window_opened = now if self._window_opened is None else self._window_opened
@@ -208,14 +208,14 @@ class Scheduler:
         stale = session.held - (len(session.tokens) - 1)  # tokens in the slot that were rejected
         session.held -= stale
         if self._backend.max_rollback is not None and stale > self._backend.max_rollback:
-            self._rows.drop(session)
+            self._slots.drop(session)
         _notify(session)
 
     def _fail_parts(self, parts: Sequence[BatchItem], error: Exception) -> None:
         """Fail the requests of `parts`. Their slots are freed: what these hold is in doubt."""
         _log.error("a forward pass failed for %d sessions: %s", len(parts), error)
         for part in parts:
-            self._rows.drop(part.sequence.session)
+            self._slots.drop(part.sequence.session)
             waiting = [request for request in part.requests if not request.closed]
             self._queue.fail(part.sequence, waiting, EngineError(f"the engine failed: {error}"))
 

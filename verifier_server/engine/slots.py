@@ -14,7 +14,7 @@ class SlotPool:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._free = list(reversed(range(backend.rows)))
+        self._free = list(reversed(range(backend.slots)))
         self._owners: OrderedDict[int, Session] = OrderedDict()  # least recently used first
 
     @property
@@ -28,34 +28,34 @@ class SlotPool:
 
     def give(self, session: Session) -> None:
         """Give a free slot to `session`, which has none."""
-        session.row, session.held = self._free.pop(), 0
-        self._owners[session.row] = session
+        session.slot, session.held = self._free.pop(), 0
+        self._owners[session.slot] = session
 
     def take_over(self, owner: Session, session: Session) -> None:
         """Give the slot of `owner` to `session`, which has none. A shared prefix of the two stays in the slot."""
-        slot = owner.row
+        slot = owner.slot
         assert slot is not None
         common = _common_prefix(owner.tokens, session.tokens, min(owner.held, len(session.tokens) - 1))
         if common < SHARED_AT_LEAST or not self._can_cut(slot, common):
             self._backend.release(slot)
             common = 0
-        owner.row, owner.held = None, 0
-        session.row, session.held = slot, common
+        owner.slot, owner.held = None, 0
+        session.slot, session.held = slot, common
         self._owners[slot] = session
 
     def drop(self, session: Session) -> None:
         """Free the slot of `session`. Its tokens stay; its KV cache is recomputed when next needed."""
-        if session.row is None:
+        if session.slot is None:
             return
-        slot, session.row, session.held = session.row, None, 0
+        slot, session.slot, session.held = session.slot, None, 0
         del self._owners[slot]
         self._backend.release(slot)
         self._free.append(slot)
 
     def use(self, session: Session) -> None:
         """Note that the slot of `session` is part of a pass."""
-        assert session.row is not None
-        self._owners.move_to_end(session.row)
+        assert session.slot is not None
+        self._owners.move_to_end(session.slot)
 
     def share(self, session: Session) -> None:
         """Copy the longest prefix of the tokens of `session` that another slot holds, if that saves enough.
@@ -63,7 +63,7 @@ class SlotPool:
         When two texts with a common prefix are prefilled at the same time, they advance by turns: the prefix is
         computed once.
         """
-        if not self._backend.can_copy or session.row is None:
+        if not self._backend.can_copy or session.slot is None:
             return
         best, source = session.held + SHARED_AT_LEAST - 1, None
         for slot, owner in self._owners.items():
@@ -74,19 +74,19 @@ class SlotPool:
                 if common > best and self._can_cut(slot, common):
                     best, source = common, slot
         if source is not None:
-            self._backend.copy(source, session.row, best)
+            self._backend.copy(source, session.slot, best)
             session.held = best
 
     def check(self) -> Iterable[str]:
         """Describe each inconsistency."""
-        for slot in range(self._backend.rows):
+        for slot in range(self._backend.slots):
             owner, length = self._owners.get(slot), self._backend.length(slot)
             if (slot in self._free) == (owner is not None) or self._free.count(slot) > 1:
                 yield f"slot {slot} is both free and owned, or neither"
             elif owner is None and length:
                 yield f"slot {slot} is free and holds {length} tokens"
-            elif owner is not None and owner.row != slot:
-                yield f"slot {slot} belongs to session {owner.id}, which has slot {owner.row}"
+            elif owner is not None and owner.slot != slot:
+                yield f"slot {slot} belongs to session {owner.id}, which has slot {owner.slot}"
             elif owner is not None and not owner.held <= min(length, len(owner.tokens)):
                 yield (
                     f"session {owner.id} counts {owner.held} of its {len(owner.tokens)} tokens as cached, "

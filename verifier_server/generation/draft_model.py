@@ -20,12 +20,12 @@ _TIMED = 6  # draft steps
 class DraftModel:
     """Drafts for several texts at once, with a slot for each. From any thread, except `close`."""
 
-    def __init__(self, backend: Backend | None, rows: int, vocabulary_size: int, clock: Callable[[], float]) -> None:
+    def __init__(self, backend: Backend | None, slots: int, vocabulary_size: int, clock: Callable[[], float]) -> None:
         """`backend`: a model with the target's vocabulary of `vocabulary_size` ids; None: drafts are looked up.
 
-        `rows`: the number of texts at once. `clock` in seconds.
+        `slots`: the number of texts at once. `clock` in seconds.
         """
-        self.rows = rows
+        self.slots = slots
         self._shared = SharedEngine(backend) if backend is not None else None
         self._vocabulary_size = vocabulary_size
         self._failed: str | None = None
@@ -54,7 +54,7 @@ class DraftModel:
 
     @contextmanager
     def drafter(self, sampling: Sampling, strategy: Strategy = Strategy.COUPLED) -> Iterator[Drafter]:
-        """A drafter for one text while the block lasts; at most `rows` at once, or OutOfRoom is raised."""
+        """A drafter for one text while the block lasts; at most `slots` at once, or OutOfRoom is raised."""
         if self._shared is None:
             yield NgramDrafter()
             return
@@ -84,12 +84,12 @@ def load_draft_model(
 
     Raises ModelLoadError, also for a model that cannot draft for this target.
     """
-    rows, size = settings.draft_rows_beside(target.rows), target.vocabulary.size
+    slots, size = settings.draft_slots_beside(target.slots), target.vocabulary.size
     if given is None and not settings.drafts:
         return None
     if given is None and settings.draft_engine == NGRAM:
-        return DraftModel(None, rows, size, clock)
-    options = settings.draft_options(target.rows, target.context_length)
+        return DraftModel(None, slots, size, clock)
+    options = settings.draft_options(target.slots, target.context_length)
     with ExitStack() as on_failure:
         try:
             backend = given or load(settings.draft_engine, options, progress)
@@ -97,7 +97,7 @@ def load_draft_model(
             differs = cannot_draft(backend.model_name, backend.vocabulary, target.model_name, target.vocabulary)
             if differs is not None:
                 raise ModelLoadError(differs)
-            draft = DraftModel(backend, backend.rows, size, clock)
+            draft = DraftModel(backend, backend.slots, size, clock)
         except BackendError as error:
             raise ModelLoadError(f"the draft model: {error}") from error
         on_failure.pop_all()

@@ -85,7 +85,7 @@ class ServerDrafting:
         """
         self.draft = draft
         self._pass_ms, self._clock, self._deliver = pass_ms, clock, deliver
-        self._threads = FairPool(draft.rows, "fused")
+        self._threads = FairPool(draft.slots, "fused")
 
     def start(
         self,

@@ -32,7 +32,7 @@ def load(tiny: TinyModel, library: Any) -> Load:
     """A function that loads the tiny model, with options for a quick load that can be overridden."""
 
     def loaded(**options: Any) -> Any:
-        quick = {"model": tiny.folder, "rows": 2, "context_length": 127, "batch_tokens": 128, "dtype": "float32"}
+        quick = {"model": tiny.folder, "slots": 2, "context_length": 127, "batch_tokens": 128, "dtype": "float32"}
         return registry.load("neuron_legacy", LoadOptions(**{**quick, **options}))
 
     return loaded

@@ -76,9 +76,9 @@ def test_entries_are_cut_into_prompt_and_speculative_passes(load: Load, monkeypa
 
 def test_attributes_describe_the_backend(load: Load, tiny: TinyModel) -> None:
     (tiny.folder / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
-    backend = load(rows=3, context_length=200)
+    backend = load(slots=3, context_length=200)
     assert (backend.name, backend.model_name) == ("neuron_legacy", "tiny")
-    assert (backend.rows, backend.context_length, backend.max_batch_tokens) == (3, 200, 128)
+    assert (backend.slots, backend.context_length, backend.max_batch_tokens) == (3, 200, 128)
     assert (backend.can_copy, backend.max_rollback) == (False, None)
     assert backend.chat_template == "{{ messages }}"
     assert backend.vocabulary.size == tiny.config["vocab_size"]
@@ -89,8 +89,8 @@ def test_attributes_describe_the_backend(load: Load, tiny: TinyModel) -> None:
 
 
 def test_defaults_are_chosen_from_the_model(load: Load) -> None:
-    backend = load(rows=None, context_length=None, dtype=None, batch_tokens=8)
-    assert backend.rows == 4
+    backend = load(slots=None, context_length=None, dtype=None, batch_tokens=8)
+    assert backend.slots == 4
     assert backend.context_length == 511, "as trained, less a cell for padding"
     assert backend._model.config.amp == "bf16"
     assert backend._model.config.tp_degree == 1
@@ -101,10 +101,10 @@ def test_defaults_are_chosen_from_the_model(load: Load) -> None:
 
 def test_drafter_gets_one_slot_per_text(load: Load) -> None:
     """A drafter asks for one slot per continuation, to copy the text to. This engine cannot copy."""
-    assert load(rows=6, shared_cells=640).rows == 1
-    assert load(rows=1, shared_cells=0).rows == 1
-    assert load(rows=6, shared_cells=512, contexts=2).rows == 2
-    assert load(rows=3).rows == 3, "a verifier's sessions have no text in common"
+    assert load(slots=6, shared_cells=640).slots == 1
+    assert load(slots=1, shared_cells=0).slots == 1
+    assert load(slots=6, shared_cells=512, contexts=2).slots == 2
+    assert load(slots=3).slots == 3, "a verifier's sessions have no text in common"
 
 
 def test_load_runs_every_program_once(
@@ -121,7 +121,7 @@ def test_load_runs_every_program_once(
 
     monkeypatch.setattr(Device, "run", note)
     progress: list[float] = []
-    options = LoadOptions(model=tiny.folder, rows=2, context_length=300, batch_tokens=200, dtype="float32")
+    options = LoadOptions(model=tiny.folder, slots=2, context_length=300, batch_tokens=200, dtype="float32")
     backend = registry.load("neuron_legacy", options, progress.append)
     assert widths == [128, 256, 384, *LENGTHS]
     assert progress == sorted(set(progress))

@@ -71,7 +71,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-OPTIONS = LoadOptions(rows=3, context_length=128, batch_tokens=64, device="cpu", threads=1)
+OPTIONS = LoadOptions(slots=3, context_length=128, batch_tokens=64, device="cpu", threads=1)
 
 
 @contextmanager
@@ -158,8 +158,8 @@ def test_long_contexts_use_few_attention_spans(folders: dict[str, Path]) -> None
     (folder / "config.json").write_text(json.dumps({**config, **longer}))
     tokens = (TEXT * 20)[:1500]
     with (
-        opened(folder, "eager", context_length=1600, rows=2, batch_tokens=256) as fixed,
-        opened(folder, context_length=1600, rows=2, batch_tokens=256) as free,
+        opened(folder, "eager", context_length=1600, slots=2, batch_tokens=256) as fixed,
+        opened(folder, context_length=1600, slots=2, batch_tokens=256) as free,
     ):
         assert len(fixed._spans) == 2
         for backend in (fixed, free):
@@ -178,8 +178,8 @@ def test_dtype_option_changes_the_number_type(folders: dict[str, Path]) -> None:
 
 
 def test_number_of_slots_is_chosen_from_memory(folders: dict[str, Path]) -> None:
-    with opened(folders["llama"], rows=None) as backend:
-        assert backend.rows == 16
+    with opened(folders["llama"], slots=None) as backend:
+        assert backend.slots == 16
         assert backend.kv_bytes == 16 * (128 + 32) * 4 * 2 * (2 * 16) * 4
 
 
@@ -217,7 +217,7 @@ def test_release_clears_nan_from_the_slot(folders: dict[str, Path]) -> None:
 
 
 def test_launch_is_filled_with_short_slots(folders: dict[str, Path]) -> None:
-    with opened(folders["llama"], "eager", rows=6) as backend:
+    with opened(folders["llama"], "eager", slots=6) as backend:
         backend.extend([Entry(0, 0, TEXT[:60], 60), Entry(1, 0, TEXT[:2], 2)])
         launch = Launch((4, 1), [Entry(5, 0, TEXT[:1], 0)], [0])
         assert backend._slots_of(launch) == [5, 2, 3, 4]
@@ -245,7 +245,7 @@ def test_models_are_always_compiled_on_neuron(monkeypatch: pytest.MonkeyPatch) -
         ({"kv_type": "q8_0"}, "kv_type q8_0: the torch backend caches in the model's dtype: set that"),
         ({"gpu_layers": 0}, "gpu_layers: the torch backend has no such choice"),
         ({"mmap": False}, "mmap: the torch backend has no such choice"),
-        ({"rows": 10**6}, "GiB, .* are available: lower rows or context"),
+        ({"slots": 10**6}, "GiB, .* are available: lower rows or context"),
     ],
 )
 def test_invalid_options_are_refused_with_the_reason(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.base import EngineLost, Entry, HeadOf, LoadOptions, ModelLoadError
+from backends.base import EngineLost, Entry, LoadOptions, ModelLoadError, TopLogitsSpec
 from backends.registry import load
 from tests.backends.random_batches import random_batches
 from tests.models.conftest import TinyModel, tiny_tokenizer
@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.skipif(torch.accelerator.is_available(), reason="transformers would take the accelerators"),
 ]
 
-OPTIONS = LoadOptions(rows=3, context_length=128, batch_tokens=48, device="cpu", threads=1, tensor_parallel=2)
+OPTIONS = LoadOptions(slots=3, context_length=128, batch_tokens=48, device="cpu", threads=1, tensor_parallel=2)
 TEXT = [int(token) for token in np.random.default_rng(5).integers(2, 260, 128)]
 
 
@@ -48,9 +48,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def spread(folder: Path, compiler: str | None = None, has_heads: bool = False, **changes: Any) -> Iterator[LeadingPart]:
+def spread(
+    folder: Path, compiler: str | None = None, has_top_logits: bool = False, **changes: Any
+) -> Iterator[LeadingPart]:
     options = replace(OPTIONS, model=folder, **changes)
-    with closing(LeadingPart(options, compiler=compiler, has_heads=has_heads)) as backend:
+    with closing(LeadingPart(options, compiler=compiler, has_top_logits=has_top_logits)) as backend:
         yield backend
 
 
@@ -85,21 +87,21 @@ def test_two_processes_equal_one(folder: Path) -> None:
 def test_part_can_be_compiled(tmp_path: Path) -> None:
     """As one graph, including the sums over processes. Each part runs the compilation passes by itself."""
     folder = TinyModel(tmp_path / "tiny", num_key_value_heads=2, num_hidden_layers=1).folder
-    alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1, rows=1))
-    with closing(alone), spread(folder, "eager", rows=1, batch_tokens=16) as together:
+    alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1, slots=1))
+    with closing(alone), spread(folder, "eager", slots=1, batch_tokens=16) as together:
         for start, end in ((0, 16), (16, 18), (17, 18), (17, 25)):
             entry = Entry(0, start, TEXT[start:end], 0)
             assert np.abs(alone.extend([entry])[0] - together.extend([entry])[0]).max() < 1e-4
 
 
 def test_each_process_holds_its_heads_and_top_logits_equal_one_process(folder: Path) -> None:
-    wanted = [HeadOf(3, 0.7, 264)]
-    alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1), has_heads=True)
-    with closing(alone), spread(folder, has_heads=True) as together:
-        assert (together.rows, together.kv_bytes) == (alone.rows, alone.kv_bytes)
+    wanted = [TopLogitsSpec(3, 0.7, 264)]
+    alone = TorchBackend(replace(OPTIONS, model=folder, tensor_parallel=1), has_top_logits=True)
+    with closing(alone), spread(folder, has_top_logits=True) as together:
+        assert (together.slots, together.kv_bytes) == (alone.slots, alone.kv_bytes)
         assert 2 * together._cache.key0.shape[1] == alone._cache.key0.shape[1] == 2
         batch = [Entry(1, 0, TEXT[:5], 4)]
-        (one,), (two,) = alone.heads(batch, wanted)[0], together.heads(batch, wanted)[0]
+        (one,), (two,) = alone.extend_top_logits(batch, wanted)[0], together.extend_top_logits(batch, wanted)[0]
         assert one.ids.tolist() == two.ids.tolist()
         assert np.allclose(one.logits, two.logits, atol=1e-4)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.base import HeadOf
+from backends.base import TopLogitsSpec
 
 torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
 
@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - it ne
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from backends.torch.cache import LayerShape, SlotCache  # noqa: E402
-from backends.torch.top_logits import heads_of, warm  # noqa: E402
+from backends.torch.top_logits import select_top_logits, warm  # noqa: E402
 
 pytestmark = pytest.mark.engine("torch")
 
@@ -50,14 +50,14 @@ def _logits(seed: int) -> Any:
     return torch.from_numpy(np.random.default_rng(seed).normal(0.0, 3.0, (SLOTS, KEPT, VOCABULARY)).astype(np.float32))
 
 
-def _wanted(seed: int) -> tuple[list[HeadOf], list[tuple[int, slice]]]:
+def _wanted(seed: int) -> tuple[list[TopLogitsSpec], list[tuple[int, slice]]]:
     """Random sizes for some tokens of some slots, in any order, and the places of these tokens."""
     generator = np.random.default_rng(seed)
     wanted, places = [], []
     for slot in generator.permutation(SLOTS)[: generator.integers(1, SLOTS + 1)].tolist():
         below = int(generator.integers(1, VOCABULARY + 1))
         size = min(below, int(generator.choice([1, 8, 1024])))
-        wanted.append(HeadOf(size, float(generator.uniform(0.1, 2.0)), below))
+        wanted.append(TopLogitsSpec(size, float(generator.uniform(0.1, 2.0)), below))
         first = int(generator.integers(0, KEPT))
         places.append((slot, slice(first, int(generator.integers(first, KEPT)) + 1)))
     return wanted, places
@@ -67,7 +67,7 @@ def _wanted(seed: int) -> tuple[list[HeadOf], list[tuple[int, slice]]]:
 def test_top_logits_equal_those_of_the_row(seed: int) -> None:
     logits, (wanted, places) = _logits(seed), _wanted(seed)
     exact = logits.double().numpy()
-    for rows, each, (slot, part) in zip(heads_of(logits, wanted, places), wanted, places, strict=True):
+    for rows, each, (slot, part) in zip(select_top_logits(logits, wanted, places), wanted, places, strict=True):
         for top, at in zip(rows, range(KEPT)[part], strict=True):
             numbers = exact[slot, at, : each.below]
             assert len(top.ids) >= each.size
@@ -83,11 +83,11 @@ def test_selection_uses_only_shapes_seen_at_warm_up() -> None:
     for seed in range(20):
         logits, wanted = _logits(seed), _wanted(seed)
         with _recorded() as later:
-            for rows in heads_of(logits, *wanted):
+            for rows in select_top_logits(logits, *wanted):
                 rows[0].whole()
         assert later <= at_first
     with _recorded() as beyond:
-        heads_of(_logits(0), [HeadOf(2000, 1.0, VOCABULARY)], [(0, slice(0, 1))])
+        select_top_logits(_logits(0), [TopLogitsSpec(2000, 1.0, VOCABULARY)], [(0, slice(0, 1))])
     assert not beyond <= at_first, "a new shape is indeed found"
 
 

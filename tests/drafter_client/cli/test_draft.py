@@ -146,14 +146,14 @@ def test_the_draft_model_gets_a_slot_for_each_branch_and_little_memory(
 
     def load(name: str, options: LoadOptions, progress: object) -> ScriptedBackend:
         asked.append(options)
-        return ScriptedBackend(Script(seed=1), rows=options.rows or 1)
+        return ScriptedBackend(Script(seed=1), slots=options.slots or 1)
 
     monkeypatch.setattr(sources, "load", load)
     given = ["--prompt", "a"] if texts == 1 else []
     ran = drafter("--verifier", verifier.url, "--max-tokens", "2", *given, *flags)
     assert ran.status == 0, ran.err
     (options,) = asked
-    assert (options.rows, options.contexts) == (texts * branches, texts)
+    assert (options.slots, options.contexts) == (texts * branches, texts)
     assert options.shared_cells == texts * (branches - 1) * BRANCH_CELLS
 
 

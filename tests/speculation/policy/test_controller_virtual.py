@@ -55,7 +55,7 @@ def _random_world(seed: int) -> RandomWorld:
     script = Script(seed=rng.randrange(3), end_bias=rng.choice([-100.0, -100.0, 5.0]))
     target = Toy(
         script,
-        rows=rng.randint(1, 4),
+        slots=rng.randint(1, 4),
         context_length=rng.choice([40, 1024]),
         max_batch_tokens=rng.choice([64, 512]),
     )
@@ -72,7 +72,7 @@ def _random_world(seed: int) -> RandomWorld:
         agreement = rng.choice([0.0, 1.0, rng.random()])
         draft_model = Toy(
             Script(seed=script.seed, end_bias=script.end_bias, agreement=agreement),
-            rows=rng.randint(1, 6),
+            slots=rng.randint(1, 6),
             context_length=rng.choice([16, 1024, 1024]),
             max_batch_tokens=rng.choice([8, 512, 512]),
         )

@@ -97,7 +97,7 @@ def run(
     def cost(plan: BatchPlan) -> float:
         return (step + wider * (plan.tokens - 1)) * rng.uniform(1.0 - uneven, 1.0 + uneven) / 1e3
 
-    world = World(Toy(script, rows=2), cost, pass_ms=pass_ms, check=True)
+    world = World(Toy(script, slots=2), cost, pass_ms=pass_ms, check=True)
     pair = VirtualDrafter(
         world,
         PROMPT,

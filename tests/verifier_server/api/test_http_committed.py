@@ -48,8 +48,8 @@ class Slow(ScriptedBackend):
 @pytest.fixture(scope="module")
 def live() -> Iterator[LiveServer]:
     """A verifier with two KV cache slots, so that sessions have to share."""
-    draft = ScriptedBackend(Script(seed=2, agreement=0.6, support=40), rows=2)
-    live = LiveServer(settings(), ScriptedBackend(SCRIPT, rows=2, max_batch_tokens=64), draft=draft)
+    draft = ScriptedBackend(Script(seed=2, agreement=0.6, support=40), slots=2)
+    live = LiveServer(settings(), ScriptedBackend(SCRIPT, slots=2, max_batch_tokens=64), draft=draft)
     live.wait_until_ready()
     yield live
     live.http.get("/health")
@@ -183,7 +183,7 @@ def test_mode_can_change_within_a_session(live: LiveServer) -> None:
 
 def test_cached_tokens_are_not_computed_again(serve: Serve) -> None:
     """A continued session uses its KV cache slot. Another session with the same prefix uses a copy."""
-    backend = ScriptedBackend(SCRIPT, rows=2)
+    backend = ScriptedBackend(SCRIPT, slots=2)
     live = serve(backend)
     body = {**BODY, "session_id": "s"}
     live.post("/prefill", body)
@@ -293,7 +293,7 @@ def test_decisions_cover_the_tokens_of_the_reply(live: LiveServer) -> None:
 @pytest.mark.parametrize("path", ["/prefill", "/generate"])
 def test_later_request_takes_over_a_running_text(serve: Serve, mode: str, path: str) -> None:
     backend = Slow()
-    draft = ScriptedBackend(Script(seed=2, agreement=0.6, support=40), rows=2)
+    draft = ScriptedBackend(Script(seed=2, agreement=0.6, support=40), slots=2)
     live = serve(backend, draft=draft)
     backend.stop_in(6)
     body = {**BODY, "session_id": "s", "mode": mode, "stream": True}

@@ -36,7 +36,7 @@ def drafting_client(live: LiveServer, number: int) -> tuple[list[int], list[int]
 
 
 def test_concurrent_clients_get_their_own_texts(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT, rows=3, max_batch_tokens=32), max_drafts=8)
+    live = serve(ScriptedBackend(SCRIPT, slots=3, max_batch_tokens=32), max_drafts=8)
     with ThreadPoolExecutor(8) as threads:
         for text, expected in threads.map(lambda number: drafting_client(live, number), range(8)):
             assert text == expected

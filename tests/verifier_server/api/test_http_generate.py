@@ -114,14 +114,14 @@ class Watched(ScriptedBackend):
 
     def __init__(self) -> None:
         self.began, self.released = threading.Event(), threading.Event()
-        super().__init__(SCRIPT, rows=1, context_length=1_000_000, max_batch_tokens=64)
+        super().__init__(SCRIPT, slots=1, context_length=1_000_000, max_batch_tokens=64)
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
         self.began.set()
         return super()._forward(batch)
 
-    def _release(self, row: int) -> None:
-        super()._release(row)
+    def _release(self, slot: int) -> None:
+        super()._release(slot)
         self.released.set()
 
     def forget(self) -> None:

@@ -31,7 +31,7 @@ class SlowLoad:
         self.freed = threading.Event()
 
     def __call__(self, name: str, options: LoadOptions, progress: Progress) -> Backend:
-        assert (name, options.rows) == ("scripted", None)
+        assert (name, options.slots) == ("scripted", None)
         progress(0.4321)
         self.halfway.set()
         assert self.go_on.wait(20)

@@ -240,7 +240,7 @@ def test_client_may_choose_the_session_id(server: LiveServer, where: str) -> Non
 
 
 def test_sessions_are_listed_and_deleted(serve: Serve) -> None:
-    live = serve(ScriptedBackend(SCRIPT, rows=1), wait=False, api_key="s3cret")
+    live = serve(ScriptedBackend(SCRIPT, slots=1), wait=False, api_key="s3cret")
     live.http.headers["Authorization"] = "Bearer s3cret"
     live.wait_until_ready()
     for name in ("a", "b"):

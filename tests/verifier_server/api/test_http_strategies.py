@@ -172,7 +172,7 @@ def test_overlapping_drafts_are_refused(serve: Serve, strategy: str) -> None:
 def test_texts_of_many_sessions_are_samples_of_the_target(serve: Serve) -> None:
     """The first two tokens after the prompt, in four hundred sessions, follow the target's distribution."""
     script = Script(seed=3, sharpness=1.0, support=4)
-    live = serve(ScriptedBackend(script, rows=4))
+    live = serve(ScriptedBackend(script, slots=4))
     target = ScriptedBackend(script)
     drafter = ScriptedBackend(Script(seed=3, sharpness=1.0, support=4, agreement=0.0))
     found: Counter[int] = Counter()

@@ -55,7 +55,7 @@ class Bench:
         self,
         script: Script = Script(),
         *,
-        rows: int = 2,
+        slots: int = 2,
         context: int = 256,
         batch: int = 64,
         max_rollback: int | None = None,
@@ -65,7 +65,7 @@ class Bench:
         **options: Any,
     ) -> None:
         self.backend = backend or ScriptedBackend(
-            script, rows=rows, context_length=context, max_batch_tokens=batch, max_rollback=max_rollback
+            script, slots=slots, context_length=context, max_batch_tokens=batch, max_rollback=max_rollback
         )
         self.engine = Engine(self.backend, max_drafts, clock, **options)
         self._opened = 0

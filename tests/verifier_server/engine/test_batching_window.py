@@ -82,7 +82,7 @@ def lockstep(world: World, session: Session, draft_time: float, rounds: int) -> 
 
 def test_the_window_is_bounded_however_many_requests_arrive() -> None:
     """Each request that arrives is followed by another one that is expected soon, and makes that wait cheaper."""
-    world = World(Constant(rows=6, context_length=4096))
+    world = World(Constant(slots=6, context_length=4096))
     first = world.open([256, 0])
     world.ask(first)
     world.run(1.0)
@@ -105,13 +105,13 @@ def test_the_window_is_bounded_however_many_requests_arrive() -> None:
 
 
 def test_the_window_ignores_sessions_without_a_slot() -> None:
-    world = World(Constant(rows=1, context_length=4096))
+    world = World(Constant(slots=1, context_length=4096))
     gone, other, third = (world.open([256, number]) for number in range(3))
     lockstep(world, gone, 0.03, 4)
     answered = world.now
     world.ask(other)
     world.run(answered + 0.028)
-    assert gone.row is None
+    assert gone.slot is None
     world.ask(third)
     world.run(answered + 0.0281)
     assert world.plans[-1][0] == pytest.approx(answered + 0.028)
@@ -131,7 +131,7 @@ def tokens_per_second(clients: int, draft_time: float, hold: float, jitter: floa
     to 150 tokens.
     """
     chance = random.Random(1)
-    world = World(Constant(rows=clients, context_length=4096), hold=hold, check=False)
+    world = World(Constant(slots=clients, context_length=4096), hold=hold, check=False)
     got = 0
 
     def pause() -> float:

@@ -21,7 +21,7 @@ EXPENSIVE = Setting(Cost(25.0, 8.0, 2.0), DRAFTER_8, warm_up=1.0, seconds=8.0)
 
 def make_world(**options: object) -> World:
     """A world with a target for which a draft token costs the full price."""
-    backend = ScriptedBackend(SCRIPT, rows=8, context_length=4096, max_batch_tokens=512)
+    backend = ScriptedBackend(SCRIPT, slots=8, context_length=4096, max_batch_tokens=512)
     return World(backend, lambda plan: 0.0245 + 0.0005 * plan.tokens, pass_ms=PASS_MS, **options)
 
 
@@ -152,7 +152,7 @@ def test_other_sessions_do_not_change_a_text_that_depends_on_what_is_judged() ->
 
 def test_a_session_with_many_waiting_requests_gets_no_more_passes() -> None:
     """Sessions take the room of a batch by turns, not by the arrival of each request."""
-    world = World(ScriptedBackend(SCRIPT, rows=8, context_length=4096, max_batch_tokens=8), prefill_chunk=8)
+    world = World(ScriptedBackend(SCRIPT, slots=8, context_length=4096, max_batch_tokens=8), prefill_chunk=8)
     many, one = opened(world, [256, 1]), opened(world, [256, 2])
     passes = {many.id: 0, one.id: 0}
     truth = {session.id: plain(SCRIPT, session.tokens, 400) for session in (many, one)}

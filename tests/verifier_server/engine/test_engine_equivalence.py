@@ -52,15 +52,15 @@ def text_of(number: int, temperature: float) -> list[int]:
 @settings(max_examples=200)
 @given(
     temperature=st.sampled_from([0.0, 0.8]),
-    rows=st.integers(1, 4),
+    slots=st.integers(1, 4),
     batch=st.sampled_from([13, 20, 200]),
     max_rollback=st.sampled_from([None, 0, 3]),
     sent=st.lists(drafts_sent, max_size=25),
 )
 def test_any_interleaving_gives_the_text_of_plain_decoding(
-    temperature: float, rows: int, batch: int, max_rollback: int | None, sent: list[Draft]
+    temperature: float, slots: int, batch: int, max_rollback: int | None, sent: list[Draft]
 ) -> None:
-    bench = Bench(SCRIPT, rows=rows, batch=batch, max_rollback=max_rollback, max_drafts=12)
+    bench = Bench(SCRIPT, slots=slots, batch=batch, max_rollback=max_rollback, max_drafts=12)
     sessions = [
         bench.open(prompt_of(number), max_tokens=LENGTH, sampling=Sampling(number, temperature))
         for number in range(SESSIONS)
@@ -94,10 +94,10 @@ def check_answer(session: Session, asked: Asked, text: list[int]) -> None:
     assert answer.tokens or ended, "at least one token unless the text has ended"
 
 
-@pytest.mark.parametrize("rows", [1, 2, 4])
-def test_sessions_share_slots_and_lose_nothing(rows: int) -> None:
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_sessions_share_slots_and_lose_nothing(slots: int) -> None:
     """Between the rounds of a session its slot goes to another one; its KV cache is recomputed."""
-    bench = Bench(SCRIPT, rows=rows)
+    bench = Bench(SCRIPT, slots=slots)
     sessions = [bench.open(prompt_of(number), max_tokens=20) for number in range(4)]
     texts = [plain(SCRIPT, prompt_of(number), 20) for number in range(4)]
     for _ in range(20):  # each brings every session at least one token
@@ -105,11 +105,11 @@ def test_sessions_share_slots_and_lose_nothing(rows: int) -> None:
             at = len(session.tokens) - session.prompt_len
             bench.verify(session, len(session.tokens), [*texts[number][at : at + 2], 0])
     assert [session.tokens[session.prompt_len :] for session in sessions] == texts
-    assert sum(session.row is not None for session in sessions) <= rows
+    assert sum(session.slot is not None for session in sessions) <= slots
 
 
 def test_all_sessions_share_one_pass() -> None:
-    bench = Bench(SCRIPT, rows=4)
+    bench = Bench(SCRIPT, slots=4)
     sessions = [bench.open(prompt_of(number)[:10]) for number in range(4)]
     bench.run(*(bench.ask(session, session.prompt_len) for session in sessions))
     assert bench.backend.passes == 1
@@ -129,7 +129,7 @@ def test_prompts_are_fed_in_chunks_of_the_batch_limit(length: int) -> None:
 
 @pytest.mark.parametrize("drafts", [1, 6, 7])
 def test_a_draft_is_judged_in_one_pass_however_small_the_batch(drafts: int) -> None:
-    bench = Bench(SCRIPT, rows=2, batch=8, max_drafts=7)
+    bench = Bench(SCRIPT, slots=2, batch=8, max_drafts=7)
     one, other = bench.open([1] * 20), bench.open([2] * 20)
     text = plain(SCRIPT, [1] * 20, 10)
     asked = [bench.ask(one, 20, text[:drafts]), bench.ask(other, 20, text[:drafts])]

@@ -19,7 +19,7 @@ PROMPT = [256, 9, 9]
 
 def through_drafts(sampling: Sampling, agreement: float, width: int, count: int = 30) -> list[int]:
     """A text verified with drafts of a model that agrees with the target to a degree, sampled with shared noise."""
-    bench = Bench(SCRIPT, rows=1)
+    bench = Bench(SCRIPT, slots=1)
     drafter = ScriptedBackend(Script(seed=4, support=60, sharpness=1.5, agreement=agreement))
     session = bench.open(PROMPT, max_tokens=count, sampling=sampling)
     while session.finish_reason is None:
@@ -73,7 +73,7 @@ def probabilities(tokens: list[int], temperature: float) -> np.ndarray:
 @pytest.fixture(scope="module")
 def sampled() -> list[list[int]]:
     """Three tokens of each of many sessions that differ only in their seed, with drafts that are rarely accepted."""
-    bench = Bench(SMALL, rows=4)
+    bench = Bench(SMALL, slots=4)
     texts = []
     for seed in range(SESSIONS):
         session = bench.open(PROMPT, sampling=Sampling(seed, 0.8), max_tokens=3)

@@ -21,7 +21,7 @@ class Faulty(ScriptedBackend):
     """Raises `fault` in the given passes, or returns NaN for the given slots, once each."""
 
     def __init__(self, fault: Exception | None = None, passes: Sequence[int] = (), nan_for: Sequence[int] = ()) -> None:
-        super().__init__(SCRIPT, rows=3, context_length=128, max_batch_tokens=64)
+        super().__init__(SCRIPT, slots=3, context_length=128, max_batch_tokens=64)
         self.fault, self.faulty_passes, self.nan_for = fault, set(passes), set(nan_for)
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
@@ -29,8 +29,8 @@ class Faulty(ScriptedBackend):
         if self.passes in self.faulty_passes and self.fault is not None:
             raise self.fault
         for entry, rows in zip(batch, logits, strict=True):
-            if entry.row in self.nan_for:
-                self.nan_for.discard(entry.row)
+            if entry.slot in self.nan_for:
+                self.nan_for.discard(entry.slot)
                 rows[:] = np.nan
         return logits
 
@@ -63,13 +63,13 @@ def test_nan_logits_of_one_session_do_not_fail_the_others() -> None:
 
 
 def test_the_least_recently_used_slot_is_taken() -> None:
-    bench = Bench(SCRIPT, rows=2)
+    bench = Bench(SCRIPT, slots=2)
     one, two, three = (bench.open(prompt) for prompt in PROMPTS[:3])
     bench.prefill(one)
     bench.prefill(two)
     bench.verify(one, 5)
     bench.prefill(three)
-    assert (one.row, two.row) == (0, None)
+    assert (one.slot, two.slot) == (0, None)
     fed = bench.backend.fed
     assert bench.verify(one, 6).tokens == TEXTS[0][2:3]
     assert bench.backend.fed - fed == 1
@@ -78,7 +78,7 @@ def test_the_least_recently_used_slot_is_taken() -> None:
 
 
 def test_a_session_without_a_slot_waits_for_the_next_pass() -> None:
-    bench = Bench(SCRIPT, rows=2)
+    bench = Bench(SCRIPT, slots=2)
     asked = [bench.ask(bench.open(prompt), 4) for prompt in PROMPTS]
     for done in (2, 4, 6):
         bench.engine.step()
@@ -88,7 +88,7 @@ def test_a_session_without_a_slot_waits_for_the_next_pass() -> None:
 
 def test_decoding_to_the_end_does_not_starve_others() -> None:
     """With a single slot, requests are answered while a long text is generated, and both texts are right."""
-    bench = Bench(SCRIPT, rows=1)
+    bench = Bench(SCRIPT, slots=1)
     long, other = bench.open(PROMPTS[0], max_tokens=80), bench.open(PROMPTS[1])
     generating = bench.ask(long, 4, until_end=True)
     bench.engine.step()
@@ -102,7 +102,7 @@ def test_decoding_to_the_end_does_not_starve_others() -> None:
 
 
 def test_more_texts_than_slots_are_all_generated() -> None:
-    bench = Bench(SCRIPT, rows=2)
+    bench = Bench(SCRIPT, slots=2)
     sessions = [bench.open(prompt, max_tokens=60) for prompt in PROMPTS]
     asked = [bench.ask(session, 4, until_end=True) for session in sessions]
     bench.run(*asked)
@@ -112,7 +112,7 @@ def test_more_texts_than_slots_are_all_generated() -> None:
 
 
 def test_a_forgotten_session_frees_its_slot_and_fails_its_requests() -> None:
-    bench = Bench(SCRIPT, rows=2)
+    bench = Bench(SCRIPT, slots=2)
     gone, stays = bench.open(PROMPTS[0]), bench.open(PROMPTS[1])
     bench.run(bench.ask(gone, 4), bench.ask(stays, 4))
     waiting = [bench.ask(gone, 5), bench.ask(gone, 5, [1]), bench.ask(stays, 5)]
@@ -123,7 +123,7 @@ def test_a_forgotten_session_frees_its_slot_and_fails_its_requests() -> None:
         with pytest.raises(UnknownSession, match="session-1 was deleted while its request was waiting"):
             _ = each.answer
     assert waiting[2].answer.tokens == TEXTS[1][1:2]
-    assert gone.row is None
+    assert gone.slot is None
     assert [bench.backend.length(slot) for slot in range(2)] == [0, 5]
 
 
@@ -141,10 +141,10 @@ def test_a_cancelled_request_is_dropped_between_passes() -> None:
         bench.engine.step()
     asked.request.cancelled = True
     bench.engine.step()
-    assert (bench.backend.passes, len(asked.results), session.row) == (3, 3, 0)
+    assert (bench.backend.passes, len(asked.results), session.slot) == (3, 3, 0)
     bench.engine.forget(session)
     bench.engine.step()
-    assert (bench.backend.passes, len(asked.results), session.row) == (3, 3, None)
+    assert (bench.backend.passes, len(asked.results), session.slot) == (3, 3, None)
 
 
 class Thread:

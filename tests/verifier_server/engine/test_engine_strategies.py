@@ -26,7 +26,7 @@ WARM = Sampling(6, 0.9, 10, 0.97)
 ENDS = frozenset({257})
 EACH = pytest.mark.parametrize("strategy", Strategy)
 ONE_AT_A_TIME = pytest.mark.parametrize("strategy", [Strategy.PROBABILISTIC, Strategy.THRESHOLD])
-HEADS = pytest.mark.parametrize("has_heads", [False, True], ids=["rows", "heads"])
+TOP_LOGITS = pytest.mark.parametrize("has_top_logits", [False, True], ids=["rows", "top logits"])
 
 
 def opened(
@@ -52,12 +52,12 @@ def propose_drafts(tokens: Sequence[int], sampling: Sampling, count: int) -> tup
 
 
 @EACH
-@HEADS
+@TOP_LOGITS
 @given(counts=st.lists(st.integers(0, 5), min_size=1, max_size=8), temperature=st.sampled_from([0.0, 0.9]))
 def test_the_engine_commits_what_the_strategy_s_rule_accepts(
-    strategy: Strategy, has_heads: bool, counts: list[int], temperature: float
+    strategy: Strategy, has_top_logits: bool, counts: list[int], temperature: float
 ) -> None:
-    bench = Bench(backend=ScriptedBackend(SCRIPT, rows=2, context_length=256, has_heads=has_heads))
+    bench = Bench(backend=ScriptedBackend(SCRIPT, slots=2, context_length=256, has_top_logits=has_top_logits))
     sampling = Sampling(6, temperature, 10, 0.97)
     session = opened(bench, strategy, sampling, explain=True)
     rule = Rule(strategy, effective_sampling(strategy, sampling), 0.1 if strategy is Strategy.THRESHOLD else 0.0)
@@ -195,7 +195,7 @@ def test_a_draft_that_arrives_while_another_is_judged_is_refused_or_answered(str
     second = plain(SCRIPT, PROMPT, 2, WARM)[1]
     sure = [{second: 1.0}, {3: 1.0}] if strategy is Strategy.PROBABILISTIC else []
     late = [(6, [3], sure[1:]), (5, [second, 3], sure), (5, [], [])]
-    bench = Bench(backend=Busy(SCRIPT, rows=2, context_length=256))
+    bench = Bench(backend=Busy(SCRIPT, slots=2, context_length=256))
     session = opened(bench, strategy)
     first = bench.ask(session, 5)
     bench.run(first)

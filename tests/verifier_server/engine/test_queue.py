@@ -199,7 +199,7 @@ def test_a_request_for_a_forgotten_session_is_refused(bench: Bench, session: Ses
 
 def test_the_window_ignores_finished_sessions() -> None:
     """Otherwise the pass of another session would wait for it."""
-    world = World(ScriptedBackend(SCRIPT, rows=2))
+    world = World(ScriptedBackend(SCRIPT, slots=2))
     ends, other = world.open([256, 1], max_tokens=10), world.open([256, 2])
 
     def again(answer: Answer) -> None:
@@ -224,11 +224,11 @@ def test_check_integrity_finds_inconsistencies(bench: Bench, session: Session) -
         with pytest.raises(Inconsistent, match=words):
             bench.engine.check_integrity()
 
-    slot, session.row = session.row, other.row
+    slot, session.slot = session.slot, other.slot
     broken("slot 0 belongs to session session-1, which has slot 1")
-    session.row = None
+    session.slot = None
     broken("slot 0 belongs to session session-1, which has slot None")
-    session.row = slot
+    session.slot = slot
     session.held += 1
     broken("session session-1 counts 5 of its 5 tokens as cached, its slot 0 holds 4")
     session.held -= 1

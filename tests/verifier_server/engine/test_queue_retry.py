@@ -25,8 +25,8 @@ def slow(plan: BatchPlan) -> float:
     return seconds(plan.tokens)
 
 
-def make_world(rows: int, max_queue: int) -> World:
-    backend = ScriptedBackend(Script(seed=3), rows=rows, context_length=4096)
+def make_world(slots: int, max_queue: int) -> World:
+    backend = ScriptedBackend(Script(seed=3), slots=slots, context_length=4096)
     pass_ms = [1e3 * seconds(tokens + 1) for tokens in range(17)]
     return World(backend, slow, max_queue=max_queue, pass_ms=pass_ms)
 
@@ -47,17 +47,17 @@ def prompt(length: int, first: int) -> list[int]:
 
 
 @pytest.mark.parametrize("lengths", [(1000,) * 4, (300, 900, 900, 900), (900, 900, 900, 300), (100,) * 4, (10,) * 4])
-@pytest.mark.parametrize("rows", [2, 8])
-def test_retry_after_while_prompts_are_prefilled(rows: int, lengths: tuple[int, ...]) -> None:
-    world = make_world(rows, max_queue=4)
+@pytest.mark.parametrize("slots", [2, 8])
+def test_retry_after_while_prompts_are_prefilled(slots: int, lengths: tuple[int, ...]) -> None:
+    world = make_world(slots, max_queue=4)
     waiting = [world.open(prompt(length, number)) for number, length in enumerate(lengths)]
     promised, waited = promised_and_waited(world, waiting, world.open([256, 99]))
     assert 0.75 * waited <= promised <= 1.25 * waited + 1, (promised, waited)
 
 
-@pytest.mark.parametrize("rows", [2, 8])
-def test_retry_after_while_drafts_wait(rows: int) -> None:
-    world = make_world(rows, max_queue=6)
+@pytest.mark.parametrize("slots", [2, 8])
+def test_retry_after_while_drafts_wait(slots: int) -> None:
+    world = make_world(slots, max_queue=6)
     waiting = [opened(world, prompt(20, number)) for number in range(6)]
     promised, waited = promised_and_waited(world, waiting, world.open([256, 99]))
     assert 0.75 * waited <= promised <= 1.25 * waited + 1, (promised, waited)

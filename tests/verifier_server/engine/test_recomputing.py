@@ -16,9 +16,9 @@ TEXT = plain(SCRIPT, PROMPT, 40)
 class Even(ScriptedBackend):
     """Records what its passes feed."""
 
-    def __init__(self, even_width: int | None, rows: int) -> None:
+    def __init__(self, even_width: int | None, slots: int) -> None:
         self.fed_pieces: list[tuple[int, int]] = []
-        super().__init__(SCRIPT, rows=rows, max_batch_tokens=64)
+        super().__init__(SCRIPT, slots=slots, max_batch_tokens=64)
         self.even_width = even_width
 
     def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
@@ -36,7 +36,7 @@ def pieces(backend: Even) -> list[int]:
 
 @pytest.mark.parametrize(("even_width", "widths"), [(8, [21, 8, 8, 8, 6]), (64, [21, 30]), (None, [51])])
 def test_committed_tokens_of_a_new_session_are_fed_in_pieces(even_width: int | None, widths: list[int]) -> None:
-    backend = Even(even_width, rows=2)
+    backend = Even(even_width, slots=2)
     bench = Bench(backend=backend)
     session = bench.open(PROMPT)
     session.resume(TEXT[:30], backend.vocabulary.ends)
@@ -46,20 +46,20 @@ def test_committed_tokens_of_a_new_session_are_fed_in_pieces(even_width: int | N
 
 @pytest.mark.parametrize(("even_width", "widths"), [(8, [21, 8, 8, 4]), (None, [41])])
 def test_a_session_whose_slot_was_taken_is_fed_in_pieces(even_width: int | None, widths: list[int]) -> None:
-    backend = Even(even_width, rows=1)
+    backend = Even(even_width, slots=1)
     bench = Bench(backend=backend)
     session = bench.open(PROMPT)
     bench.prefill(session)
     bench.verify(session, len(PROMPT) + 1, TEXT[1:19])
     bench.prefill(bench.open([256, 99]))
-    assert session.row is None
+    assert session.slot is None
     backend.fed_pieces = []
     assert bench.verify(session, len(PROMPT) + 20).tokens == TEXT[20:21]
     assert pieces(backend) == widths
 
 
 def test_a_prompt_is_not_fed_in_pieces() -> None:
-    backend = Even(8, rows=1)
+    backend = Even(8, slots=1)
     bench = Bench(backend=backend)
     bench.prefill(bench.open(PROMPT))
     assert pieces(backend) == [len(PROMPT)]

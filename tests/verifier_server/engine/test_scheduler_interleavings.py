@@ -127,7 +127,7 @@ def test_any_interleaving_gives_the_texts_of_plain_decoding(seed: int) -> None:
     chance = random.Random(seed)
     backend = Fragile(
         SCRIPT,
-        rows=chance.randint(1, 6),
+        slots=chance.randint(1, 6),
         context_length=256,
         max_batch_tokens=chance.choice([34, 64, 200]),
         max_rollback=chance.choice([None, None, 0, 3]),
@@ -184,7 +184,7 @@ def finish(world: World, client: Client) -> None:
 def test_self_continuation_stays_within_its_lead(seed: int) -> None:
     """Also among other sessions: never more than `LEAD` tokens beyond the position that the client has sent."""
     chance = random.Random(seed)
-    world = World(ScriptedBackend(Script(seed=3), rows=4, context_length=2048))
+    world = World(ScriptedBackend(Script(seed=3), slots=4, context_length=2048))
     sessions = [world.open([256, number], self_continue=True) for number in range(4)]
     known = {session: session.prompt_len for session in sessions}
 

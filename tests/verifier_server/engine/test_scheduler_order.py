@@ -13,8 +13,8 @@ from verifier_server.sessions import Session
 SCRIPT = Script(seed=3)
 
 
-def make_world(rows: int = 8, batch: int = 512, **options: object) -> World:
-    return World(ScriptedBackend(SCRIPT, rows=rows, context_length=4096, max_batch_tokens=batch), **options)
+def make_world(slots: int = 8, batch: int = 512, **options: object) -> World:
+    return World(ScriptedBackend(SCRIPT, slots=slots, context_length=4096, max_batch_tokens=batch), **options)
 
 
 def keep_asking(world: World, session: Session, waits: list[float]) -> None:
@@ -186,9 +186,9 @@ def test_a_text_decoded_to_its_end_takes_turns_like_others() -> None:
 
 def test_a_draft_wider_than_a_chunk_is_judged() -> None:
     """Its uncached tokens fill most of a chunk, and its draft is longer than a chunk."""
-    world = make_world(rows=1, prefill_chunk=16)
+    world = make_world(slots=1, prefill_chunk=16)
     one, other = opened(world, [256, 1] + [3] * 10), opened(world, [256, 2])
-    assert one.row is None
+    assert one.slot is None
     text = plain(SCRIPT, one.tokens, 40)
     answers: list[Answer] = []
     world.ask(one, None, text[:40], answers.append)

@@ -20,8 +20,8 @@ STEP = 0.0252  # seconds of a pass over one token
 HALF = STEP / 2
 
 
-def make_world(rows: int = 4, batch: int = 512, **options: object) -> World:
-    return World(ScriptedBackend(SCRIPT, rows=rows, context_length=4096, max_batch_tokens=batch), **options)  # type: ignore[arg-type]
+def make_world(slots: int = 4, batch: int = 512, **options: object) -> World:
+    return World(ScriptedBackend(SCRIPT, slots=slots, context_length=4096, max_batch_tokens=batch), **options)  # type: ignore[arg-type]
 
 
 def opened(world: World, prompt: Sequence[int] = PROMPT, self_continue: bool = True) -> Session:
@@ -189,13 +189,13 @@ def test_it_is_the_first_left_out_of_a_full_batch() -> None:
 
 
 def test_it_takes_no_slot_and_gives_up_its_own() -> None:
-    world = make_world(rows=1)
+    world = make_world(slots=1)
     session = opened(world)
     world.run(world.now + 2 * STEP)
     other = opened(world, [256, 7], self_continue=False)
     so_far = len(session.tokens)
     world.run(world.now + 1.0)
-    assert (session.row, other.row, len(session.tokens)) == (None, 0, so_far)
+    assert (session.slot, other.slot, len(session.tokens)) == (None, 0, so_far)
     verified(world, session)
     world.run(world.now + 3 * STEP)
     assert len(session.tokens) > so_far + 2, "it continues after the next request"

@@ -36,7 +36,7 @@ class World(virtual_time.World):
         check: bool = True,
         **options: Any,
     ) -> None:
-        backend = backend or ScriptedBackend(Script(seed=3), rows=8, context_length=4096)
+        backend = backend or ScriptedBackend(Script(seed=3), slots=8, context_length=4096)
         super().__init__(backend, cost, check=check, **{"pass_ms": PASS_MS, **options})
         self._opened = 0
 

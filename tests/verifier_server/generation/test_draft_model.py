@@ -27,12 +27,12 @@ class Loads:
     def __init__(self) -> None:
         self.halfway, self.resume = threading.Event(), threading.Event()
         self.failure: Exception | None = None
-        self.backend: ScriptedBackend = ScriptedBackend(SCRIPT, rows=2)
+        self.backend: ScriptedBackend = ScriptedBackend(SCRIPT, slots=2)
         self.freed = threading.Event()
         self.backend.close = self.freed.set  # type: ignore[method-assign]
 
     def __call__(self, name: str, options: LoadOptions, progress: Progress) -> Backend:
-        assert (name, options.rows, options.context_length) == ("scripted", 4, 1024)
+        assert (name, options.slots, options.context_length) == ("scripted", 4, 1024)
         progress(0.5)
         self.halfway.set()
         assert self.resume.wait(20)
@@ -94,7 +94,7 @@ def test_a_draft_model_that_fails_when_timed_is_not_served(loads: Loads) -> None
         def _forward(self, batch: object) -> list[object]:  # type: ignore[override]
             raise EngineFailure("out of memory")
 
-    loads.backend = Dying(SCRIPT, rows=2)
+    loads.backend = Dying(SCRIPT, slots=2)
     loads.backend.close = loads.freed.set  # type: ignore[method-assign]
     assert failed(loads) == ({"status": "failed", "reason": "the draft model: out of memory"}, True)
     assert loads.freed.is_set()
@@ -138,11 +138,11 @@ def test_a_step_is_timed_on_the_given_clock() -> None:
     seconds = count()
     draft = DraftModel(ScriptedBackend(SCRIPT), 4, 258, lambda: next(seconds) / 1e3)
     assert draft.step_ms == pytest.approx(1.0)
-    assert (draft.rows, draft.name, draft.failure, draft.looks_up) == (4, "scripted-2", None, False)
+    assert (draft.slots, draft.name, draft.failure, draft.looks_up) == (4, "scripted-2", None, False)
 
 
 def test_each_text_has_a_slot_that_is_released() -> None:
-    backend = ScriptedBackend(SCRIPT, rows=2)
+    backend = ScriptedBackend(SCRIPT, slots=2)
     draft = DraftModel(backend, 2, 258, lambda: 0.0)
     with draft.drafter(Sampling()) as one, draft.drafter(Sampling()):
         assert isinstance(one, ModelDrafter) and one.width == 1
@@ -157,6 +157,6 @@ def test_each_text_has_a_slot_that_is_released() -> None:
 def test_settings_without_a_draft_model_load_none() -> None:
     assert load_draft_model(Settings(backend="scripted"), ScriptedBackend(), lambda _: None, lambda: 0.0) is None
     lookup = Settings(backend="scripted", draft_backend="ngram")
-    draft = load_draft_model(lookup, ScriptedBackend(rows=3), lambda _: None, lambda: 0.0)
-    assert draft is not None and draft.looks_up and (draft.rows, draft.name) == (3, "n-gram lookup")
+    draft = load_draft_model(lookup, ScriptedBackend(slots=3), lambda _: None, lambda: 0.0)
+    assert draft is not None and draft.looks_up and (draft.slots, draft.name) == (3, "n-gram lookup")
     draft.close()

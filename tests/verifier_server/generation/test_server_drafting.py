@@ -40,9 +40,9 @@ SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, WARM, FILTERED], ids=["
 LENGTH = 40
 
 
-def half_right(rows: int = 2, **limits: Any) -> ScriptedBackend:
+def half_right(slots: int = 2, **limits: Any) -> ScriptedBackend:
     """A draft model that agrees with the target at 60 % of all positions."""
-    return ScriptedBackend(Script(seed=SCRIPT.seed, agreement=0.6), rows=rows, **limits)
+    return ScriptedBackend(Script(seed=SCRIPT.seed, agreement=0.6), slots=slots, **limits)
 
 
 def body_of(sampling: Sampling, prompt: Sequence[int] = PROMPT_IDS, **options: Any) -> dict[str, Any]:
@@ -63,13 +63,13 @@ def slots_free(live: LiveServer) -> bool:
     """Whether every slot of the draft model was released."""
     fusion = live.service._fusion
     assert fusion is not None and fusion.draft._shared is not None
-    return len(fusion.draft._shared._free) == fusion.draft.rows
+    return len(fusion.draft._shared._free) == fusion.draft.slots
 
 
 @pytest.fixture(scope="module")
 def fused() -> Iterator[LiveServer]:
     """A verifier with a draft model, both with two slots, for all tests of this file."""
-    backend = ScriptedBackend(SCRIPT, rows=2, context_length=512, max_batch_tokens=128)
+    backend = ScriptedBackend(SCRIPT, slots=2, context_length=512, max_batch_tokens=128)
     live = LiveServer(settings(max_drafts=16), backend, draft=half_right())
     live.wait_until_ready()
     yield live
@@ -267,7 +267,7 @@ def test_model_lists_the_modes_and_the_draft_model(fused: LiveServer) -> None:
 
 def test_texts_of_all_modes_run_at_the_same_time(serve: Serve) -> None:
     """More fused texts than slots of the draft model, more texts than slots of the target."""
-    live = serve(ScriptedBackend(SCRIPT, rows=3, max_batch_tokens=64), draft=half_right(max_batch_tokens=32))
+    live = serve(ScriptedBackend(SCRIPT, slots=3, max_batch_tokens=64), draft=half_right(max_batch_tokens=32))
 
     def generate(number: int) -> tuple[list[int], list[int]]:
         sampling = Sampling(number, 0.8 * (number % 2))
@@ -292,19 +292,19 @@ def test_texts_of_all_modes_run_at_the_same_time(serve: Serve) -> None:
 class Endless(ScriptedBackend):
     """Never runs out of context within a test; sets `released` when a slot was released."""
 
-    def __init__(self, rows: int = 2) -> None:
+    def __init__(self, slots: int = 2) -> None:
         self.released = threading.Event()
-        super().__init__(SCRIPT, rows=rows, context_length=1_000_000, max_batch_tokens=64)
+        super().__init__(SCRIPT, slots=slots, context_length=1_000_000, max_batch_tokens=64)
 
-    def _release(self, row: int) -> None:
-        super()._release(row)
+    def _release(self, slot: int) -> None:
+        super()._release(slot)
         self.released.set()
 
 
 def endless(serve: Serve, **given: Any) -> tuple[LiveServer, Endless]:
     """A verifier that drafts for one text at a time."""
     backend = Endless()
-    live = serve(backend, draft=half_right(rows=1), **given)
+    live = serve(backend, draft=half_right(slots=1), **given)
     backend.released.clear()
     return live, backend
 
@@ -390,7 +390,7 @@ class Failing(ScriptedBackend):
     """A draft backend that fails in `times` passes from the sixth on, counted once `numbers` is set."""
 
     def __init__(self, error: Exception, times: int) -> None:
-        super().__init__(Script(seed=SCRIPT.seed, agreement=0.6), rows=2)
+        super().__init__(Script(seed=SCRIPT.seed, agreement=0.6), slots=2)
         self._error, self._times = error, times
         self.numbers: Iterator[int] | None = None
 
@@ -480,7 +480,7 @@ def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
     """One slot, two texts, and a clock that moves once: while the second text waits and the first one is generated."""
     now = [0.0]
     engine = Engine(ScriptedBackend(SCRIPT), 16, lambda: now[0])
-    draft = half_right(rows=1)
+    draft = half_right(slots=1)
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None)
     last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
     for number, results in enumerate(last):
@@ -502,7 +502,7 @@ def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
 
 def test_a_client_with_many_texts_does_not_block_another_client() -> None:
     engine = Engine(ScriptedBackend(SCRIPT), 16)
-    draft = half_right(rows=1)
+    draft = half_right(slots=1)
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
     ended: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
 
@@ -526,7 +526,7 @@ def test_a_client_with_many_texts_does_not_block_another_client() -> None:
 def test_stopping_ends_running_and_waiting_texts() -> None:
     engine = Engine(Endless(), 16)
     engine.start()
-    draft = half_right(rows=1)
+    draft = half_right(slots=1)
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
     results: list[list[Answer | SpecPairError]] = [[], []]
     started, ended = threading.Event(), threading.Semaphore(0)

@@ -31,7 +31,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def live() -> Iterator[LiveServer]:
     """A verifier with server-side drafting."""
-    backend, draft = ScriptedBackend(SCRIPT, rows=2), ScriptedBackend(Script(seed=2, agreement=0.7), rows=2)
+    backend, draft = ScriptedBackend(SCRIPT, slots=2), ScriptedBackend(Script(seed=2, agreement=0.7), slots=2)
     server = LiveServer(Settings(backend="scripted"), backend, draft=draft)
     server.wait_until_ready()
     yield server

@@ -32,8 +32,8 @@ STREAM = "stream_session"
     ids=["all but the stream", "streams that end"],
 )
 def test_no_schemathesis_check_fails(serve: Serve, tmp_path: Path, script: Script, operations: list[str]) -> None:
-    draft = ScriptedBackend(Script(seed=2, agreement=0.7), rows=4)
-    live = serve(ScriptedBackend(script, rows=4), wait=False, draft=draft, api_key=KEY, max_body_bytes=65536)
+    draft = ScriptedBackend(Script(seed=2, agreement=0.7), slots=4)
+    live = serve(ScriptedBackend(script, slots=4), wait=False, draft=draft, api_key=KEY, max_body_bytes=65536)
     live.http.headers["Authorization"] = f"Bearer {KEY}"
     live.wait_until_ready()
     command = [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()"]
