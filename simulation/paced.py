@@ -84,7 +84,7 @@ TARGET_25 = Cost(25.0, 0.5, 0.2)
 # 16 % of a step each; of a further sequence 15 % (M2 Ultra, Gemma 3 4B Q8_0: 10.2 ms for 1, 14.9 for 4 of them [8]).
 # Taken: 15 %. (On the M1 Pro of [6] it was 36 %; the kernels are others by now.)
 # A further sequence, beside its token: its KV cache is read, 16 MiB for 512 tokens of Llama 3.2 1B (16 layers of 8
-# heads of 64 values, K and V in 16 bits), so 0.08 ms at the 200 GB/s of an M1 Pro [9], 0.02 ms at an M1 Ultra's 800 [10].
+# heads of 64 values, K and V in 16 bits), so 0.08 ms at the 200 GB/s of an M1 Pro [9], 0.02 ms at 800 (M1 Ultra [10]).
 #   [6] https://github.com/ggml-org/llama.cpp/pull/10491
 #   [7] https://github.com/geerlingguy/ai-benchmarks/issues/48
 #   [8] https://github.com/ggml-org/llama.cpp/pull/15916
