@@ -11,7 +11,7 @@ from backends.base import MOST_SLOTS, Backend, LoadOptions, ModelLoadError
 from backends.registry import load
 from backends.shipped import DEFAULT_DRAFT
 from backends.vocabulary import Vocabulary
-from drafter_client.display.progress import Telling, unsaid
+from drafter_client.display.progress import ProgressReport, silent
 from drafter_client.errors import BadOption, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
@@ -57,7 +57,7 @@ class DraftModel:
     backend: str = "llama_cpp"
     engine: LoadOptions = field(default_factory=LoadOptions)
     translate: bool = False  # if its vocabulary differs from the target's, translate drafts through text
-    progress: Telling = unsaid  # reports the progress of loading
+    progress: ProgressReport = silent  # reports the progress of loading
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
@@ -163,7 +163,7 @@ def _remote_vocabulary(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
 
 
 def load_model(
-    backend: str, engine: LoadOptions, model: Path, branches: int = 1, texts: int = 1, progress: Telling = unsaid
+    backend: str, engine: LoadOptions, model: Path, branches: int = 1, texts: int = 1, progress: ProgressReport = silent
 ) -> Backend:
     """Load a model with a slot for each of `branches` branches of each of `texts` texts. Raises ModelLoadError.
 

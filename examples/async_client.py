@@ -29,7 +29,7 @@ async def main(url: str, *prompts: str) -> int:
         return 1
     for prompt, text in zip(prompts, texts, strict=True):
         print(f"== {prompt}{text.text}")
-        print(f"-- {text.stats.accepted} of {text.stats.drafted} drafts accepted")
+        print(f"-- {text.stats.accepted} of {text.stats.drafted} draft tokens accepted")
     return 0
 
 

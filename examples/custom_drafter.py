@@ -45,7 +45,7 @@ def main(url: str, prompt: str) -> int:
             for _ in range(2):
                 text = pair.generate(prompt, Options(max_tokens=48, lookup=False, lockstep=True))
                 stats = text.read().stats
-                print(f"{stats.rounds} rounds, {stats.accepted} of {stats.drafted} drafts accepted")
+                print(f"{stats.rounds} rounds, {stats.accepted} of {stats.drafted} draft tokens accepted")
                 memory.learn([*text.prompt_ids, *stats.token_ids])
     except (DrafterError, SpecPairError) as error:
         print(f"custom_drafter: {error}", file=sys.stderr)

@@ -25,7 +25,7 @@ def main(url: str, prompt: str) -> int:
         return 1
     stats = text.stats
     rate = f"{stats.tokens_per_second:.0f} tokens/s" if stats.tokens_per_second else "-"
-    print(f"\n-- {stats.generated_tokens} tokens at {rate}, {stats.accepted} of {stats.drafted} drafts accepted")
+    print(f"\n-- {stats.generated_tokens} tokens at {rate}, {stats.accepted} of {stats.drafted} draft tokens accepted")
     return 0
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from simulation.capacity_model import Figures, Knowing, KnownText, Part, Target, pass_ms, percentile
+from simulation.capacity_model import Knowing, KnownText, Metrics, Target, TextRange, pass_ms, percentile
 from simulation.paced import Cost
 from simulation.virtual_time import Network, VirtualDrafter, World
 from speculation.acceptance.strategies import Strategy
@@ -193,8 +193,8 @@ FORMS = {
 class Outcome:
     """Rates and gaps, and what the verifier did meanwhile."""
 
-    figures: Figures
-    parts: list[Part]  # of the texts, that were written meanwhile
+    metrics: Metrics
+    parts: list[TextRange]  # of the texts, that were written meanwhile
     sessions: float  # sessions in a pass, on average
     busy: float  # share of the time that passes took
 
@@ -212,7 +212,7 @@ def measure(form: Form, clients: int, setting: Setting) -> Outcome:
         if client.session.tokens != client.text.tokens(0, len(client.session.tokens)):
             raise RuntimeError(f"the text of {client.session.id} is not the target's")
     return Outcome(
-        Figures.of([each.times for each in crowd], setting.warm_up, setting.warm_up + setting.seconds),
+        Metrics.of([each.times for each in crowd], setting.warm_up, setting.warm_up + setting.seconds),
         [
             (each.text, len(each.text.prompt) + 1 + start, len(each.text.prompt) + 1 + len(each.times))
             for each, start in zip(crowd, known, strict=True)
@@ -227,7 +227,7 @@ def carried(form: Form, rate: float, setting: Setting, most: int) -> int:
     least, beyond = 0, most + 1
     while beyond - least > 1:
         middle = (least + beyond) // 2
-        if measure(form, middle, setting).figures.each >= rate:
+        if measure(form, middle, setting).metrics.each >= rate:
             least = middle
         else:
             beyond = middle
@@ -293,8 +293,8 @@ def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[
 
 def virtual_world(setting: Setting, clients: int, *, one_by_one: bool = False, chunk: int = 128) -> tuple[World, Meter]:
     meter, backend = Meter(setting.target), Target(slots=clients, context_length=_CONTEXT)
-    hold = 0.0 if one_by_one else LONGEST
-    world = World(backend, meter, pass_ms=_known(setting.target), prefill_chunk=chunk, hold=hold)
+    batching_window = 0.0 if one_by_one else LONGEST
+    world = World(backend, meter, pass_ms=_known(setting.target), prefill_chunk=chunk, batching_window=batching_window)
     if one_by_one:
         scheduler = world.scheduler
         scheduler._composer = OneByOne(backend, scheduler._slots, scheduler._queue, chunk, scheduler.max_drafts, 1.0)

@@ -114,10 +114,10 @@ class Knowing:
         return Prediction(first, AGREEMENT, second if runners_up else None)
 
 
-Part = tuple[KnownText, int, int]  # a text from a place up to another
+TextRange = tuple[KnownText, int, int]  # a text from a place up to another
 
 
-def tokens_per_round(parts: Iterable[Part], k: int) -> float:
+def tokens_per_round(parts: Iterable[TextRange], k: int) -> float:
     """E(k), over these parts of texts."""
     tokens = rounds = 0
     for text, start, end in parts:
@@ -192,7 +192,7 @@ class Gaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Metrics:
     """What so many clients came to. Times in milliseconds."""
 
     clients: int
@@ -203,7 +203,7 @@ class Figures:
     arrivals_p95: float  # between arrivals: of the median client
 
     @classmethod
-    def of(cls, times: Sequence[Sequence[float]], start: float, end: float) -> "Figures":
+    def of(cls, times: Sequence[Sequence[float]], start: float, end: float) -> "Metrics":
         """`times`: of each client, in seconds, when it knew each of its tokens; looked at from `start` to `end`."""
         gaps = [Gaps.of(each, start, end) for each in times]
         p50, p95 = ([1e3 * percentile(each.tokens, share) for each in gaps] for share in (0.5, 0.95))

@@ -47,7 +47,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class MeasuredLatencies:
     """Measured times of a pair and the link between them, in milliseconds."""
 
     draft_ms: float  # a step of the drafter: one token
@@ -99,7 +99,7 @@ class Best(Rate):
     table: tuple[Rate, ...]
 
 
-def best(trace: Trace, times: Times) -> Best:
+def best(trace: Trace, times: MeasuredLatencies) -> Best:
     """Replay all policies with 0 to 16 drafts."""
     found: dict[str, Rate] = {}
     for policy in (policy for k in range(MAX_AUTO + 1) for policy in policies(k)):
@@ -111,7 +111,7 @@ def best(trace: Trace, times: Times) -> Best:
     return Best(first.policy, first.k, first.tokens_per_second, tuple(found.values()))
 
 
-def upper_bound(trace: Trace, times: Times) -> float:
+def upper_bound(trace: Trace, times: MeasuredLatencies) -> float:
     """Tokens per second that no chain verification can beat: no link, drafts for nothing, one pass a miss.
 
     The text behind the first token is cut at the misses into runs of r accepted drafts, each with the token at its
@@ -131,7 +131,7 @@ def upper_bound(trace: Trace, times: Times) -> float:
     return 1e3 * (len(trace.agrees) - 1) / sum(cheapest[r] for r in runs)
 
 
-def replay(trace: Trace, times: Times, policy: Policy) -> list[tuple[float, int]]:
+def replay(trace: Trace, times: MeasuredLatencies, policy: Policy) -> list[tuple[float, int]]:
     """When the drafter learned how much of the text: (milliseconds, tokens), up to the last."""
     return _Replay(trace, times, policy).run()
 
@@ -139,7 +139,7 @@ def replay(trace: Trace, times: Times, policy: Policy) -> list[tuple[float, int]
 class _Replay:
     """The events of one text under one policy. Places count tokens; an end is the place behind the last."""
 
-    def __init__(self, trace: Trace, times: Times, policy: Policy) -> None:
+    def __init__(self, trace: Trace, times: MeasuredLatencies, policy: Policy) -> None:
         self._policy, self._length, self._next_miss = policy, len(trace.agrees), trace.next_miss
         self._streams = policy.in_flight == inf
         self._draft_ms, self._delay_ms = times.draft_ms, (times.rtt_ms + times.overhead_ms) / 2

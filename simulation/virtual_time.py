@@ -153,15 +153,15 @@ class VirtualDrafter:
         limit = min(len(prompt) + max_tokens, world.backend.context_length)
         self.session = Session(name, list(prompt), len(prompt), sampling, Strategy.COUPLED, limit)
         self.session.self_continue = mechanisms.self_continue
-        self._times = LatencyModel(pass_ms)
-        self._times.exchanged(1e3 * (network.rtt + overhead), 0.0, 0.0)
+        self._latencies = LatencyModel(pass_ms)
+        self._latencies.exchanged(1e3 * (network.rtt + overhead), 0.0, 0.0)
         self._heard = 0  # tokens that the stream has brought
         self._streamed = 0.0  # when the last tokens of the stream arrive
         self._wake: float | None = None
 
     def start(self) -> None:
         """Send the prompt."""
-        self._request(len(self.session.tokens), [], self._times.link, self._opened)
+        self._request(len(self.session.tokens), [], self._latencies.link, self._opened)
 
     @property
     def finished(self) -> bool:
@@ -181,7 +181,7 @@ class VirtualDrafter:
         drafts: list[int],
         next_in_ms: float,
         then: Callable[[Answer], None],
-        goes_on: bool | None = None,
+        self_continue: bool | None = None,
     ) -> None:
         def done(result: Answer | SpecPairError) -> None:
             if isinstance(result, SpecPairError):
@@ -189,7 +189,9 @@ class VirtualDrafter:
             self._carry(lambda: then(result))
 
         def arrive() -> None:
-            request = Request(self.session, position, drafts, done, next_in=next_in_ms / 1e3, goes_on=goes_on)
+            request = Request(
+                self.session, position, drafts, done, next_in=next_in_ms / 1e3, self_continue=self_continue
+            )
             self._world.scheduler.submit(request, self._world.now)
 
         self._carry(arrive)
@@ -201,12 +203,12 @@ class VirtualDrafter:
             self.session.tokens[: answer.position] + answer.tokens,
             self.session.limit,
             self._world.backend.vocabulary.ends,
-            self._times,
+            self._latencies,
             max_drafts=self._world.scheduler.max_drafts,
             width=self._drafter.width,
             length=self._length,
             mechanisms=self._mechanisms,
-            next_in_ms=self._times.link,
+            next_in_ms=self._latencies.link,
             lookup=NgramIndex() if self._lookup else None,
             now=1e3 * now,
         )
@@ -221,10 +223,10 @@ class VirtualDrafter:
         """The verifier has committed tokens: stream them."""
         position, tokens = self._heard, self.session.tokens[self._heard :]
         finished = self.session.finish_reason is not None
-        own_ms = self.session.own_ms if len(self.session.own_from) % 2 else None
+        target_decoded_ms = self.session.target_decoded_ms if len(self.session.target_decoded_bounds) % 2 else None
         self._heard += len(tokens)
         if tokens:
-            self._stream(lambda: self._streamed_to(position, tokens, finished, own_ms))
+            self._stream(lambda: self._streamed_to(position, tokens, finished, target_decoded_ms))
 
     def _stream(self, do: Callable[[], None]) -> None:
         """Run `do` when the stream has brought it, in the order of sending; a stream that breaks is resumed."""
@@ -234,10 +236,10 @@ class VirtualDrafter:
         self._streamed = max(self._streamed, now + takes + self._overhead / 2)
         self._world.at(self._streamed, do)
 
-    def _streamed_to(self, position: int, tokens: list[int], finished: bool, own_ms: float | None) -> None:
+    def _streamed_to(self, position: int, tokens: list[int], finished: bool, target_decoded_ms: float | None) -> None:
         assert self.controller is not None
-        if own_ms is not None:
-            self.controller.went_on(own_ms)
+        if target_decoded_ms is not None:
+            self.controller.self_continued(target_decoded_ms)
         self._learn(position, tokens, finished)
 
     def _learn(self, position: int, tokens: list[int], finished: bool) -> None:
@@ -278,7 +280,7 @@ class VirtualDrafter:
             in_flight_draft.drafts,
             in_flight_draft.next_in_ms,
             partial(self._answered, in_flight_draft),
-            in_flight_draft.goes_on,
+            in_flight_draft.self_continue,
         )
 
     def _act(self) -> None:
@@ -295,7 +297,7 @@ class VirtualDrafter:
 
     def _order(self, controller: SpeculationController) -> None:
         now = 1e3 * self._world.now
-        while (in_flight_draft := controller.next_guess(now)) is not None:
+        while (in_flight_draft := controller.next_draft(now)) is not None:
             self._send(in_flight_draft)
         step = controller.next_step(now)
         if step is not None:

@@ -72,7 +72,7 @@ class Service:
         self.texts = Generator(self.outbox, self.sessions)
         self._backend, self._draft, self._clock = backend, draft, clock
         self._engine: Engine | None = None
-        self._fusion: ServerDrafting | None = None
+        self._server_drafting: ServerDrafting | None = None
         self._pass_ms: list[float] = []
         self._vocabulary_body: bytes | None = None
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
@@ -109,9 +109,9 @@ class Service:
         if self._engine is not None:
             self._engine.stop()
             self._engine = None
-        if self._fusion is not None:
-            self._fusion.stop()
-            self._fusion = None
+        if self._server_drafting is not None:
+            self._server_drafting.stop()
+            self._server_drafting = None
 
     @property
     def engine(self) -> Engine:
@@ -138,15 +138,16 @@ class Service:
         if changed is not None and changed.lost:
             return {"status": "failed", "reason": changed.reason}
         body = {"status": "ready", "model": self._engine.backend.model_name, "sessions": len(self.sessions)}
-        if self._fusion is not None and self._fusion.draft.failure is not None:
-            body["draft_model_failure"] = self._fusion.draft.failure  # texts of mode fused continue without drafts
+        if self._server_drafting is not None and self._server_drafting.draft.failure is not None:
+            # Texts of mode fused continue without drafts.
+            body["draft_model_failure"] = self._server_drafting.draft.failure
         if changed is not None:
             body["warning"] = changed.reason
         return body
 
     def model(self, below: int | None = None) -> dict[str, Any]:
         """Body of `/model`, with fingerprints of the first `below` ids, or of all."""
-        backend, draft = self.engine.backend, None if self._fusion is None else self._fusion.draft
+        backend, draft = self.engine.backend, None if self._server_drafting is None else self._server_drafting.draft
         return {
             "model": backend.model_name,
             "backend": backend.name,
@@ -204,11 +205,11 @@ class Service:
         engine, backend = self.engine, self.engine.backend
         request = request.model_copy(update={"session_id": None})
         session = self.sessions.open(session_id, caller, request, lambda new_id: make_session(backend, new_id, request))
-        self.texts.call_off(session)
+        self.texts.cancel(session)
         position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
             next_in, self_continue = seconds(request.next_in_ms), request.self_continue or None
-            pending = self._engine_client.ask(engine, session, position, next_in=next_in, goes_on=self_continue)
+            pending = self._engine_client.ask(engine, session, position, next_in=next_in, self_continue=self_continue)
             return session, await self._engine_client.answer(pending, receive)
 
     def session(self, session_id: str, caller: Caller) -> Session:
@@ -228,15 +229,15 @@ class Service:
         self, request: messages.GenerateRequest, session_id: str | None = None, caller: Caller = ANYONE
     ) -> GeneratedText:
         """A text that `texts` can generate. Raises what `Generator.open` raises."""
-        return self.texts.open(request, session_id, caller, self.engine, self._fusion)
+        return self.texts.open(request, session_id, caller, self.engine, self._server_drafting)
 
     def _removed(self, session: Session) -> None:
-        self.texts.call_off(session, UnknownSession(f"session {session.id} was deleted while its text was written"))
+        self.texts.cancel(session, UnknownSession(f"session {session.id} was deleted while its text was written"))
         if self._engine is not None:
             self._engine.forget(session)
 
     def _replaced(self, old: Session, new: Session) -> None:
-        self.texts.call_off(old)
+        self.texts.cancel(old)
         if self._engine is not None:
             self._engine.replace(old, new)
 
@@ -279,7 +280,7 @@ class Service:
             self._draft,
         )
         if draft is not None:
-            self._fusion = ServerDrafting(draft, self._pass_ms, self._clock, self.outbox.deliver)
+            self._server_drafting = ServerDrafting(draft, self._pass_ms, self._clock, self.outbox.deliver)
             _log.info(
                 "%s drafts for %d texts at once, %.1f ms a step", one_line(draft.name), draft.slots, draft.step_ms
             )
@@ -289,7 +290,7 @@ class Service:
             self._clock,
             prefill_chunk=settings.prefill_chunk,
             max_queue=settings.max_queue,
-            hold=LONGEST,
+            batching_window=LONGEST,
             pass_ms=self._pass_ms,
             deliver=self.outbox.deliver,
         )

@@ -45,8 +45,9 @@ class Session:
     slot: int | None = None  # slot of its KV cache; set by the engine
     held: int = 0  # how many of `tokens` the slot holds; set by the engine
     self_continue: bool = False  # whether the verifier continues it while it waits for drafts
-    own_from: list[int] = field(default_factory=list)  # where ranges of target-decoded tokens begin, end, begin, …
-    own_ms: float = 0.0  # milliseconds of the pass that brought the last target-decoded token
+    # Where ranges of target-decoded tokens begin, end, begin, …
+    target_decoded_bounds: list[int] = field(default_factory=list)
+    target_decoded_ms: float = 0.0  # milliseconds of the pass that brought the last target-decoded token
     gone: bool = False  # deleted, expired or replaced; set by the engine
     grace: float | None = None  # seconds it is kept after its last request, if less than the table's ttl
     decided_from: int = field(init=False)  # the first token whose decision can be known
@@ -88,22 +89,23 @@ class Session:
         self,
         tokens: list[int],
         ends: AbstractSet[int],
-        own: bool = False,
+        target_decoded: bool = False,
         forward_ms: float = 0.0,
         decisions: Sequence[Decision] = (),
     ) -> None:
         """Append the target's tokens, and end the text at an end token or at the limit.
 
-        `own`: they are target-decoded, by a self-continuation step. `forward_ms`: of the pass that brought them.
+        `target_decoded`: they come from a self-continuation step. `forward_ms`: of the pass that brought them.
         `decisions`: one for each token, if the session keeps them.
         """
         room = self.limit - len(self.tokens)
         if self.decisions is not None:
             self.decisions.extend(decisions[:room])  # also before the tokens
-        if own:
-            self.own_ms = forward_ms
-        if own != (len(self.own_from) % 2 == 1):
-            self.own_from.append(len(self.tokens))  # before the tokens: other threads read while this one writes
+        if target_decoded:
+            self.target_decoded_ms = forward_ms
+        if target_decoded != (len(self.target_decoded_bounds) % 2 == 1):
+            # Before the tokens, since other threads read while this one writes.
+            self.target_decoded_bounds.append(len(self.tokens))
         self.tokens.extend(tokens[:room])
         self._end(ends)
 

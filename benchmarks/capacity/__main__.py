@@ -26,9 +26,9 @@ from benchmarks.harness.report import Report, options_of, plot
 from simulation import capacity
 from simulation.capacity import FORMS, Setting
 from simulation.capacity_model import (
-    Figures,
     KnownText,
-    Part,
+    Metrics,
+    TextRange,
     lockstep,
     pass_ms,
     saturated,
@@ -81,7 +81,7 @@ def _virtual(clients: Sequence[int], setting: Setting, report: Report) -> list[R
         for name, form in FORMS.items():
             if count <= _SLOW.get(name, count):
                 outcome = capacity.measure(form, count, setting)
-                row = _row("virtual", name, outcome.figures, outcome.parts, setting)
+                row = _row("virtual", name, outcome.metrics, outcome.parts, setting)
                 rows.append(row)
                 share = f"{row['rate'] / row['saturated']:.3f} (best k {row['best_k']:2})"
                 share += f"  {row['rate'] / row['lockstep']:.3f}" if "lockstep" in row else ""
@@ -99,9 +99,9 @@ def _real(options: argparse.Namespace, report: Report) -> list[Row]:
             tries = 1
             while (run := real.measure(name, clients, setting, options.dilation)).void and tries < _TRIES:
                 tries += 1
-            row = _row("real", name, run.figures, run.parts, setting) | {"void": run.void}
+            row = _row("real", name, run.metrics, run.parts, setting) | {"void": run.void}
             rows.append(row)
-            of_virtual = run.figures.rate / capacity.measure(FORMS[name], clients, setting).figures.rate
+            of_virtual = run.metrics.rate / capacity.measure(FORMS[name], clients, setting).metrics.rate
             report.line(
                 f"{_line(row)}  {of_virtual:7.3f}  {run.used:12.3f}  {run.worst_pass:10.3f}  "
                 f"{run.worst_thinking:14.3f}  {tries:5}{'  VOID' if run.void else ''}"
@@ -145,12 +145,12 @@ def _prompt(setting: Setting, report: Report) -> None:
         )
 
 
-def _row(kind: str, name: str, figures: Figures, parts: list[Part], setting: Setting) -> Row:
-    bound = saturated(setting.target, figures.clients, lambda k: tokens_per_round(parts, k))
-    row = {"form": kind, "name": name, **asdict(figures), "saturated": bound.rate, "best_k": bound.k}
+def _row(kind: str, name: str, metrics: Metrics, parts: list[TextRange], setting: Setting) -> Row:
+    bound = saturated(setting.target, metrics.clients, lambda k: tokens_per_round(parts, k))
+    row = {"form": kind, "name": name, **asdict(metrics), "saturated": bound.rate, "best_k": bound.k}
     if name == "k=4":
         tokens = tokens_per_round(parts, setting.k)
-        row["lockstep"] = lockstep(setting.target, figures.clients, tokens, setting.k, setting.thinking_ms)
+        row["lockstep"] = lockstep(setting.target, metrics.clients, tokens, setting.k, setting.thinking_ms)
     return row
 
 

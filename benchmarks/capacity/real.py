@@ -27,7 +27,7 @@ from benchmarks.harness.serving import Server, verifier
 from benchmarks.harness.wire import Wire, request
 from drafter_client.http.client import VerifierClient
 from simulation.capacity import Setting
-from simulation.capacity_model import Figures, KnownText, Part, Target
+from simulation.capacity_model import KnownText, Metrics, Target, TextRange
 from simulation.paced import Cost, Paced
 from verifier_server.app import create_app
 from verifier_server.settings import from_environment
@@ -41,8 +41,8 @@ _WITHIN = 0.2  # seconds in which the clients start, before dilation
 class Real:
     """What was measured, divided by the dilation, and whether it holds."""
 
-    figures: Figures
-    parts: list[Part]  # of the texts, that were written meanwhile
+    metrics: Metrics
+    parts: list[TextRange]  # of the texts, that were written meanwhile
     used: float  # share of the machine that clients and server used
     worst_pass: float  # time taken as a multiple of the time due
     worst_thinking: float
@@ -103,13 +103,13 @@ def measure(form: str, clients: int, setting: Setting, dilation: float) -> Real:
         noted = [[float(part) for part in line.split()] for line in passes.read_text().splitlines()]
     times = [[moment / dilation for moment in client.times] for client in crowd]
     thinking = max((thought for client in crowd for thought in client.thinking), default=1.0)
-    figures = Figures.of(times, start / dilation, end / dilation)
-    return Real(figures, parts, used, max(took / cost for cost, took, _ in noted), thinking)
+    metrics = Metrics.of(times, start / dilation, end / dilation)
+    return Real(metrics, parts, used, max(took / cost for cost, took, _ in noted), thinking)
 
 
 async def _watch(
     crowd: list[Client], form: str, setting: Setting, dilation: float, server: Server
-) -> tuple[float, float, list[Part], float]:
+) -> tuple[float, float, list[TextRange], float]:
     """Run the clients: the span that was watched, the parts of texts written in it, the machine's share used."""
     tasks = [asyncio.create_task(client.run(form)) for client in crowd]
     await _sleep(dilation * setting.warm_up, tasks)

@@ -40,7 +40,7 @@ from benchmarks.latency_sweep.drafters import NAMES, Loaded, loaded
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ModelInfo
 from simulation import paced
-from simulation.static_policies import Times, Trace, best, upper_bound
+from simulation.static_policies import MeasuredLatencies, Trace, best, upper_bound
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
 
@@ -57,7 +57,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
     "ours": {"mechanisms": ALL},
     "-overlap": {"mechanisms": LOCKSTEP},
     "-in flight": {"mechanisms": replace(ALL, in_flight=1)},
-    "-corrections": {"mechanisms": replace(ALL, corrections=False)},
+    "-corrections": {"mechanisms": replace(ALL, after_recovered=False)},
     "-self-continue": {"mechanisms": replace(ALL, self_continue=False)},
     "-adaptive": {"mechanisms": ALL, "length": 4},
 }
@@ -140,7 +140,7 @@ class Runs:
         lockstep, delay = middle["k=4"].stats, self.options.dilate * rtt
         link_ms = lockstep.times.network / (lockstep.drafts_sent + 1)  # the prompt's is among them
         step_ms, overhead = self.models.step_ms(name, cost, sampling), max(0.0, link_ms - delay)
-        times = Times(step_ms, lambda drafts: _pass_ms(self.info.pass_ms, drafts), delay, overhead)
+        times = MeasuredLatencies(step_ms, lambda drafts: _pass_ms(self.info.pass_ms, drafts), delay, overhead)
         reference = best(Trace(agrees), times)
         rates = {column: text.rate for column, text in middle.items()}
         rates |= {"reference": reference.tokens_per_second, "U": upper_bound(Trace(agrees), times)}

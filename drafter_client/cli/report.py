@@ -16,7 +16,7 @@ def run_report(options: argparse.Namespace) -> int:
     show(run, Console(markup=False, highlight=False))
     if options.no_png:
         return 0
-    path = options.png or options.folder / f"report-{run.figures['run']}.png"
+    path = options.png or options.folder / f"report-{run.metrics['run']}.png"
     try:
         draw(run, path)
     except NoMatplotlib as missing:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from drafter_client.display.panel_rows import (
     SOURCES,
-    Row,
+    LabelledValue,
     bars,
     columns,
     compared,
@@ -112,7 +112,7 @@ def _lines(stats: Stats) -> list[Table]:
     return [_grid(rows)] if rows else []
 
 
-def _grid(rows: list[Row]) -> Table:
+def _grid(rows: list[LabelledValue]) -> Table:
     table = Table.grid(padding=(0, 3))
     table.add_column(style="dim")
     for row in rows:

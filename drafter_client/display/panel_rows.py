@@ -11,7 +11,7 @@ from speculation.terminal_text import one_line
 
 SOLO = "solo"  # as a mode: one model alone, on this machine
 
-Row = tuple[str, str]  # label and value; docs/readout.md says what each label means
+LabelledValue = tuple[str, str]  # label and value; docs/readout.md says what each label means
 Bar = tuple[str, float]  # label and milliseconds
 
 _EXACT: dict[str, str] = {
@@ -50,9 +50,9 @@ def _title(stats: Stats) -> str:
     return f"{stats.draft_model} drafts for {stats.model}{where}"
 
 
-def columns(stats: Stats) -> tuple[list[Row], list[Row]]:
+def columns(stats: Stats) -> tuple[list[LabelledValue], list[LabelledValue]]:
     """The rows about the text, and those about how it was generated."""
-    text: list[Row] = [
+    text: list[LabelledValue] = [
         ("prompt", f"{stats.prompt_tokens} tokens"),
         ("generated", f"{stats.generated_tokens} tokens"),
         ("ended by", _end(stats)),
@@ -62,9 +62,9 @@ def columns(stats: Stats) -> tuple[list[Row], list[Row]]:
     return text, _of_the_model(stats) if stats.mode in (SOLO, Mode.TARGET) else _of_the_pair(stats)
 
 
-def couples(stats: Stats) -> list[tuple[Row, Row]]:
+def couples(stats: Stats) -> list[tuple[LabelledValue, LabelledValue]]:
     """Pairs of rows that belong together."""
-    pairs: list[tuple[Row, Row]] = []
+    pairs: list[tuple[LabelledValue, LabelledValue]] = []
     if stats.looked_up:
         pairs.append(
             (("looked up", f"{stats.looked_up} draft tokens"), ("looked up, accepted", str(stats.looked_up_accepted)))
@@ -87,7 +87,7 @@ def couples(stats: Stats) -> list[tuple[Row, Row]]:
     return pairs
 
 
-def _of_the_pair(stats: Stats) -> list[Row]:
+def _of_the_pair(stats: Stats) -> list[LabelledValue]:
     return [
         ("rounds", str(stats.rounds)),
         ("draft tokens", str(stats.drafted)),
@@ -97,7 +97,7 @@ def _of_the_pair(stats: Stats) -> list[Row]:
     ]
 
 
-def _of_the_model(stats: Stats) -> list[Row]:
+def _of_the_model(stats: Stats) -> list[LabelledValue]:
     pace = Pace.of(stats.token_ms)
     median, p90, longest = (None, None, None) if pace is None else (pace.median, pace.p90, pace.longest)
     return [
@@ -113,9 +113,9 @@ def _per_token(stats: Stats) -> float | None:
     return (stats.total_ms - stats.ttft_ms) / (stats.generated_tokens - 1) if stats.generated_tokens > 1 else None
 
 
-def lines(stats: Stats) -> list[Row]:
+def lines(stats: Stats) -> list[LabelledValue]:
     """Rows that take a line each."""
-    rows: list[Row] = []
+    rows: list[LabelledValue] = []
     if stats.schedules:
         sources = [f"{stats.sources[source]} {name}" for source, name in SOURCES.items() if stats.sources[source]]
         rows += [("tokens", ", ".join(sources)), ("schedule", _schedules(stats))]

@@ -17,11 +17,11 @@ _LOADING_PAUSE = 1.0  # seconds between lines while a model is loaded
 _WRITING_PAUSE = 10.0  # and while many texts are written
 _WIPE_ROW = "\r\x1b[2K"  # the bar is one row, and the cursor is in it
 
-Telling = Callable[[str], AbstractContextManager[Callable[[float], None]]]  # as `loading` and `unsaid` are
+ProgressReport = Callable[[str], AbstractContextManager[Callable[[float], None]]]  # as `loading` and `silent` are
 
 
 @contextmanager
-def unsaid(what: str) -> Iterator[Callable[[float], None]]:
+def silent(what: str) -> Iterator[Callable[[float], None]]:
     """Progress of loading `what` that is not shown."""
     yield lambda fraction: None
 

@@ -60,8 +60,8 @@ class Failed:
     error: BaseException
 
 
-Event = Drafted | Answered | Streamed | Failed
-React = Callable[[Event], bool]  # returns whether the thread in `Executor.wait` has to wake up
+Completion = Drafted | Answered | Streamed | Failed
+React = Callable[[Completion], bool]  # returns whether the thread in `Executor.wait` has to wake up
 
 
 class Executor(Protocol):
@@ -96,7 +96,7 @@ class SerialExecutor:
     def __init__(self, client: VerifierClient, drafter: Drafter) -> None:
         self._client, self._drafter = client, drafter
         self._session_id = ""
-        self._events: deque[Event] = deque()
+        self._events: deque[Completion] = deque()
         self._react: React
 
     def read(self, text: list[int], held: int) -> None:
@@ -186,7 +186,7 @@ class ThreadedExecutor:
             in_flight_draft.position,
             in_flight_draft.drafts,
             in_flight_draft.next_in_ms,
-            in_flight_draft.goes_on,
+            in_flight_draft.self_continue,
         )
         lane.sent.put((in_flight_draft, response))
 
@@ -226,7 +226,7 @@ class ThreadedExecutor:
 
         return run
 
-    def _report(self, event: Event) -> None:
+    def _report(self, event: Completion) -> None:
         if not self._closed and self._react(event):
             self._wake_ups.put(None)
 

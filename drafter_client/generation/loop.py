@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from drafter_client.generation.executors import Answered, Drafted, Event, Executor, Failed, Streamed
+from drafter_client.generation.executors import Answered, Completion, Drafted, Executor, Failed, Streamed
 from drafter_client.generation.observer import Committed, Observer
 from drafter_client.http.responses import STREAM, ResponseBounds
 from drafter_client.metrics.statistics import Stats
@@ -105,7 +105,7 @@ class GenerationLoop:
         with self._lock:
             return not self._over and self._sources.awaits_responses
 
-    def react(self, event: Event) -> bool:
+    def react(self, event: Completion) -> bool:
         """Handle an event and run the actions that are due after it. Returns whether to wake the caller's thread.
 
         Most draft steps bring nothing for that thread, and a wake-up takes time from the thread that drafts.
@@ -133,7 +133,7 @@ class GenerationLoop:
     def _act(self) -> None:
         """Send the verify requests and begin the draft step that are due."""
         now = 1e3 * self._clock()
-        while (in_flight_draft := self._controller.next_guess(now)) is not None:
+        while (in_flight_draft := self._controller.next_draft(now)) is not None:
             self._sources.sent(in_flight_draft)
             if self._observer is not None:
                 self._observer.sent(in_flight_draft, self._controller.schedule)
@@ -150,7 +150,7 @@ class GenerationLoop:
         if step is not None:
             self._executor.draft(step, self._controller.known)
 
-    def _handle(self, event: Event, now: float) -> None:
+    def _handle(self, event: Completion, now: float) -> None:
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, Drafted):
@@ -175,7 +175,7 @@ class GenerationLoop:
         else:
             self._bounds.check(STREAM, event.position, event.tokens)
             if event.forward_ms is not None:
-                self._controller.went_on(event.forward_ms)
+                self._controller.self_continued(event.forward_ms)
                 self._stats.target_decoded(event.forward_ms, now)
                 if self._observer is not None:
                     self._observer.target_decoded(event.forward_ms, now)
@@ -184,7 +184,7 @@ class GenerationLoop:
                 self._amend(self._sources.target_decoded(event.position, len(event.tokens)))
             self._commit(event.position, event.tokens, event.finish_reason, event.decisions, now)
 
-    def _handle_late(self, event: Event, now: float) -> None:
+    def _handle_late(self, event: Completion, now: float) -> None:
         """Handle an event after the end of the text: it can only decide token sources, and errors no longer matter."""
         if isinstance(event, Failed):
             self._over = True
@@ -201,7 +201,9 @@ class GenerationLoop:
         self._stats.round(response, in_flight_draft, now)
         drafts, end = len(in_flight_draft.drafts), in_flight_draft.position + len(response.tokens)
         recorded = in_flight_draft.position + response.recorded(drafts)
-        self._amend(self._sources.answered(in_flight_draft, recorded, response.stood(drafts), end, response.unjudged))
+        self._amend(
+            self._sources.answered(in_flight_draft, recorded, response.judged_accepted(drafts), end, response.unjudged)
+        )
 
     def _amend(self, changes: list[SourceChange]) -> None:
         self._stats.amend(changes)

@@ -153,7 +153,7 @@ class VerifyResponse:
             return drafts - self.unjudged - self.judged
         return len(self.tokens) - self.ran
 
-    def stood(self, drafts: int) -> int:
+    def judged_accepted(self, drafts: int) -> int:
         """How many of the judged draft tokens were accepted, of the `drafts` that the request had.
 
         `accepted` counts more: draft tokens that had been committed before, and one that was not judged and equals the

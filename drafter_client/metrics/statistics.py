@@ -124,10 +124,10 @@ class Stats:
         self.rounds += response.ran
         if response.judged:
             count = len(in_flight_draft.drafts)
-            first, accepted = response.recorded(count), response.stood(count)
+            first, accepted = response.recorded(count), response.judged_accepted(count)
             self.drafted += response.judged
             self.accepted += accepted
-            found = [True] * count if self.looks_up else in_flight_draft.found
+            found = [True] * count if self.looks_up else in_flight_draft.looked_up
             self.looked_up += sum(found[first : first + response.judged])
             self.looked_up_accepted += sum(found[first : first + accepted])
         self.times.queue += response.queue_ms

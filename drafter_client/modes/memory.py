@@ -123,7 +123,7 @@ class ModeMemory:
         fresh = {
             mode: _record(measurement, now)
             for mode, measurement in measured.items()
-            if measurement.says_something and not measurement.remembered
+            if measurement.worth_remembering and not measurement.remembered
         }
         if not fresh:
             return

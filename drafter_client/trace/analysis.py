@@ -5,7 +5,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from drafter_client.trace.reader import Exchange, RunTrace
-from drafter_client.trace.schema import Row, Value
+from drafter_client.trace.schema import Record, Value
 
 
 class Depth(NamedTuple):
@@ -21,7 +21,7 @@ class Depth(NamedTuple):
         return self.accepted / self.drafts
 
 
-def acceptance_by_depth(rounds: Iterable[Row]) -> list[Depth]:
+def acceptance_by_depth(rounds: Iterable[Record]) -> list[Depth]:
     """Acceptance at each depth, over all rounds.
 
     A draft token is accepted only if all before it are. So for drafts of equal length the share falls with the depth;
@@ -67,7 +67,7 @@ def timeline(run: RunTrace) -> list[Span]:
         if record["arrived_ms"] is not None:
             exchanges.append(Exchange(*(_number(record[name]) for name in Exchange._fields)))
     spans = [Span(Lane.DRAFTING, began, ended) for began, ended in run.steps]
-    spans += [Span(Lane.VERIFY, arrived - took, arrived) for took, arrived in run.own_passes]
+    spans += [Span(Lane.VERIFY, arrived - took, arrived) for took, arrived in run.self_continuation_passes]
     for exchange in exchanges:
         spans += _lanes_of(exchange)
     return sorted((span for span in spans if span.end > span.begin), key=lambda span: span.begin)
@@ -130,7 +130,7 @@ class Rate(NamedTuple):
     rate: float
 
 
-def speed_over_time(tokens: Iterable[Row], total_ms: float, most: int) -> list[Rate]:
+def speed_over_time(tokens: Iterable[Record], total_ms: float, most: int) -> list[Rate]:
     """Cut the run into `most` equal intervals, or into fewer so that they hold at least four tokens on average."""
     times = [_number(record["committed_ms"]) for record in tokens]
     total = max([total_ms, *times])

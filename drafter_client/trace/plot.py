@@ -26,7 +26,7 @@ def draw(run: RunTrace, path: Path) -> None:
         install = f"{sys.executable} -m pip install -r requirements-benchmarks.txt"
         raise NoMatplotlib(f"PNGs need matplotlib: {install}") from None
     figure = Figure(figsize=(10, 9), layout="constrained")
-    figure.suptitle(f"{title(run)}\n{summary(run.figures)}", fontsize=10, parse_math=False)
+    figure.suptitle(f"{title(run)}\n{summary(run.metrics)}", fontsize=10, parse_math=False)
     acceptance, lanes, speed = figure.subplots(3, 1)
     _acceptance(acceptance, run)
     _lanes(lanes, run)
@@ -60,7 +60,7 @@ def _lanes(axes: Any, run: RunTrace) -> None:
 
 
 def _speed(axes: Any, run: RunTrace) -> None:
-    rates = speed_over_time(run.tokens, float(run.figures["total_ms"] or 0.0), _INTERVALS)
+    rates = speed_over_time(run.tokens, float(run.metrics["total_ms"] or 0.0), _INTERVALS)
     if rates:
         axes.stairs([each.rate for each in rates], [rates[0].begin, *(each.end for each in rates)], fill=True)
     axes.set(title="speed over time", xlabel="ms since the run began", ylabel="tokens/s")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drafter_client.errors import TraceError
-from drafter_client.trace.schema import MOST, ROUNDS, RUNS, TOKENS, Row, TraceTable
+from drafter_client.trace.schema import MOST, ROUNDS, RUNS, TOKENS, Record, TraceTable
 from drafter_client.trace.writer import run_file
 
 
@@ -26,19 +26,19 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunTrace:
-    """One run: its record in `runs.csv` (`figures`), its records in the other tables, and more from the JSON file.
+    """One run: its record in `runs.csv` (`metrics`), its records in the other tables, and more from the JSON file.
 
-    `steps`: begin and end of each draft step. `own_passes`: for each pass of self-continuation its duration, and when
-    the drafter heard of it. Times are milliseconds, points in time count from the begin of the run.
+    `steps`: begin and end of each draft step. `self_continuation_passes`: the duration of each, and when the
+    drafter heard of it. Times are milliseconds, points in time count from the begin of the run.
     """
 
     of: int  # number of runs in the folder
-    figures: Row
-    rounds: list[Row]
-    tokens: list[Row]
+    metrics: Record
+    rounds: list[Record]
+    tokens: list[Record]
     prefills: list[Exchange]
     steps: list[tuple[float, float]]
-    own_passes: list[tuple[float, float]]
+    self_continuation_passes: list[tuple[float, float]]
 
 
 def read_run(folder: Path, number: int | None = None) -> RunTrace:
@@ -50,7 +50,7 @@ def read_run(folder: Path, number: int | None = None) -> RunTrace:
     numbers = [each["run"] for each in runs]
     if not runs:
         raise TraceError(f"no run has been written to {folder} yet: give --profile {folder} to a run")
-    record: Row | None
+    record: Record | None
     if number is None:
         record = next((each for each in reversed(runs) if each["drafted"]), runs[-1])
     else:
@@ -62,16 +62,18 @@ def read_run(folder: Path, number: int | None = None) -> RunTrace:
     detail = _Detail(run_file(folder, number))
     return RunTrace(
         of=len(runs),
-        figures=record,
+        metrics=record,
         rounds=read_table(folder, ROUNDS, number),
         tokens=read_table(folder, TOKENS, number),
         prefills=[Exchange(*entry) for entry in detail.each("prefills", Exchange._fields)],
         steps=[(began, ended) for began, ended in detail.each("steps", ("began_ms", "ended_ms"))],
-        own_passes=[(took, arrived) for took, arrived in detail.each("own_passes", ("forward_ms", "arrived_ms"))],
+        self_continuation_passes=[
+            (took, arrived) for took, arrived in detail.each("self_continuation_passes", ("forward_ms", "arrived_ms"))
+        ],
     )
 
 
-def read_table(folder: Path, table: TraceTable, run: int | None = None) -> list[Row]:
+def read_table(folder: Path, table: TraceTable, run: int | None = None) -> list[Record]:
     """Read all records of one file, or only those of one run; damaged records of other runs are then ignored.
 
     Raises TraceError.

@@ -93,7 +93,7 @@ class Recorder:
             "sent_ms": self._since_began(in_flight_draft.sent_at),
             "drafts": in_flight_draft.drafts,
             "confidence": list(in_flight_draft.confidence),
-            "found": list(in_flight_draft.found),
+            "from_lookup": list(in_flight_draft.looked_up),
         }
         of_response = ("judged", "accepted", "ran", "looked_up", "rtt_ms", "network_ms", "queue_ms", "forward_ms")
         if response is None:
@@ -101,9 +101,9 @@ class Recorder:
         rtt = request.arrived - in_flight_draft.sent_at
         return record | {
             "judged": response.judged,
-            "accepted": response.stood(count),
+            "accepted": response.judged_accepted(count),
             "ran": response.ran,
-            "looked_up": sum(in_flight_draft.found[(first := response.recorded(count)) : first + response.judged])
+            "looked_up": sum(in_flight_draft.looked_up[(first := response.recorded(count)) : first + response.judged])
             if response.judged
             else 0,
             "rtt_ms": round(rtt, _DIGITS),
@@ -154,7 +154,7 @@ class Recorder:
             for expansion, took, now in self._steps
         ]
 
-    def own_passes(self) -> list[dict[str, float]]:
+    def self_continuation_passes(self) -> list[dict[str, float]]:
         """For each pass of the verifier's self-continuation: its duration, and when the drafter heard of it."""
         return [{"forward_ms": forward_ms, "arrived_ms": self._since_began(now)} for forward_ms, now in self._passes]
 

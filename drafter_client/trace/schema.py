@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 Value = str | int | float | None  # None: not known, an empty cell
-Row = dict[str, Value]
+Record = dict[str, Value]
 
 MOST = 2.0**53  # the largest absolute value of a number; seeds are below it, too
 
@@ -69,7 +69,7 @@ class TraceTable:
         """Format records; other keys than the columns are ignored. Raises KeyError if a column is missing."""
         return _lines([column.cell(record[column.name]) for column in self.columns] for record in records)
 
-    def row(self, cells: Sequence[str]) -> Row:
+    def row(self, cells: Sequence[str]) -> Record:
         """Parse the cells of one line. Raises ValueError that says what is wrong."""
         if len(cells) != len(self.columns):
             raise ValueError(f"it has {len(cells)} cells, not {len(self.columns)}")

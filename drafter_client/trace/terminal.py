@@ -18,7 +18,7 @@ from drafter_client.trace.analysis import (
     window,
 )
 from drafter_client.trace.reader import RunTrace
-from drafter_client.trace.schema import Row
+from drafter_client.trace.schema import Record
 from speculation.acceptance.strategies import Strategy
 from speculation.terminal_text import one_line
 
@@ -33,15 +33,15 @@ def show(run: RunTrace, console: Console) -> None:
     """Print the report of a run."""
     width = max(10, min(console.width, 120) - _LABEL)
     # The trace holds text from a verifier, so control characters are escaped.
-    console.print(Text(one_line(title(run))), Text("\n" + one_line(summary(run.figures)), "dim"), sep="")
+    console.print(Text(one_line(title(run))), Text("\n" + one_line(summary(run.metrics)), "dim"), sep="")
     console.print(Text("\nacceptance by depth", "bold"))
     console.print(_acceptance(run))
     spans = timeline(run)
     begin, end = window(spans, _PASSES)
-    total = _ms(run.figures["total_ms"])
+    total = _ms(run.metrics["total_ms"])
     console.print(Text(f"\ntimeline, {begin:.0f} to {end:.0f} ms of {total}", "bold"))
     console.print(*_lanes(spans, begin, end, width), sep="\n")
-    rates = speed_over_time(run.tokens, float(run.figures["total_ms"] or 0.0), width)
+    rates = speed_over_time(run.tokens, float(run.metrics["total_ms"] or 0.0), width)
     highest = max((rate.rate for rate in rates), default=0.0)
     console.print(Text(f"\ntokens/s over time, {highest:.0f} at most", "bold"))
     if highest > 0.0:
@@ -50,7 +50,7 @@ def show(run: RunTrace, console: Console) -> None:
 
 def title(run: RunTrace) -> str:
     """One line that identifies the run."""
-    record = run.figures
+    record = run.metrics
     draft = f"{record['draft_model']} drafts for " if record["draft_model"] else ""
     started = f"{record['started']}"[:19].replace("T", " ")
     which = f"run {record['run']}" if run.of == 1 else f"run {record['run']}, one of {run.of}"
@@ -60,14 +60,14 @@ def title(run: RunTrace) -> str:
     return f"{which}, {started} UTC, {record['mode']}: {draft}{record['model'] or 'a model'}{lossy}"
 
 
-def summary(record: Row) -> str:
+def summary(record: Record) -> str:
     """The main statistics of the run in one line."""
     parts = [f"{record['generated_tokens']} tokens in {_ms(record['total_ms'])}"]
     if record["tokens_per_second"] is not None:
         parts.append(f"{record['tokens_per_second']:.1f} tokens/s")
     parts.append(f"TTFT {_ms(record['ttft_ms'])}")
     if record["acceptance_rate"] is not None:
-        parts.append(f"{record['accepted']} of {record['drafted']} drafts accepted")
+        parts.append(f"{record['accepted']} of {record['drafted']} draft tokens accepted")
     ended_early = record["error"] or ("interrupted" if record["finish_reason"] is None else None)
     return ", ".join([*parts, *([f"ended early: {ended_early}"] if ended_early else [])])
 

@@ -57,11 +57,11 @@ class TraceFolder:
         whole = {
             **head,
             "settings": dict(settings),
-            "figures": metrics,
+            "metrics": metrics,
             "prefills": recorder.prefills(),
             "rounds": rounds,
             "steps": recorder.steps(),
-            "own_passes": recorder.own_passes(),
+            "self_continuation_passes": recorder.self_continuation_passes(),
             "tokens": tokens,
         }
         try:

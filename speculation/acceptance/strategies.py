@@ -66,7 +66,7 @@ class Ruling(NamedTuple):
     """The ruling at one position. After an accepted draft token the next one is judged."""
 
     token: int
-    stands: bool  # whether `token` is the draft token, accepted
+    accepted: bool  # whether `token` is the draft token, accepted
     odds: Odds | None = None  # for decisions, where the rule computed them
 
 

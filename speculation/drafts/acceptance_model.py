@@ -30,7 +30,7 @@ class AcceptanceModel:
 
     def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
         """For each node of a path, and for `ahead` tokens behind it: chance that it and all before it are accepted."""
-        found = [node.found for node in path]
+        found = [node.looked_up for node in path]
         if not any(found):
             return self.model.path([node.confidence for node in path], ahead)
         chances, chance, recent = [], 1.0, self.recent
@@ -60,4 +60,4 @@ class AcceptanceModel:
         self.lookup.fit()
 
     def _of(self, node: TreeNode) -> Calibration:
-        return self.lookup if node.found else self.model
+        return self.lookup if node.looked_up else self.model

@@ -74,7 +74,7 @@ class CommittedText:
             found = self.lookup.predict([node.token for node in path])
             if found is None:
                 break
-            node = TreeNode(found.token, found.confidence, tip, found=True)
+            node = TreeNode(found.token, found.confidence, tip, looked_up=True)
             # The whole path's chance, as `chances` has it: another formula would let a second call go on from here.
             chance = self.chances([*path, node])[-1]
             if chance < FLOOR or self._acceptance_model.chance(node, self._acceptance_model.recent) < least:
@@ -90,7 +90,7 @@ class CommittedText:
         if not expected:
             self.untested += 1
             return False
-        self.untested = self.untested + 1 if expected[0].found else 0
+        self.untested = self.untested + 1 if expected[0].looked_up else 0
         accepted = expected[0].token == token
         self._acceptance_model.learn(expected[0], accepted)
         if not accepted and len(expected) > 1:

@@ -26,21 +26,27 @@ class Prediction(NamedTuple):
 class TreeNode:
     """A token behind all those above it. `children` is None until the node is expanded.
 
-    `found`: the token was looked up in the text, without the draft model. `probs`: the distribution that the token was
-    drawn from, where it was drawn.
+    `looked_up`: the token was looked up in the text, without the draft model. `probs`: the distribution that the token
+    was drawn from, where it was drawn.
     """
 
-    __slots__ = ("children", "confidence", "found", "parent", "probs", "token")
+    __slots__ = ("children", "confidence", "looked_up", "parent", "probs", "token")
 
     def __init__(
         self,
         token: int,
         confidence: float,
         parent: "TreeNode | None",
-        found: bool = False,
+        looked_up: bool = False,
         probs: Weights | None = None,
     ) -> None:
-        self.token, self.confidence, self.parent, self.found, self.probs = token, confidence, parent, found, probs
+        self.token, self.confidence, self.parent, self.looked_up, self.probs = (
+            token,
+            confidence,
+            parent,
+            looked_up,
+            probs,
+        )
         self.children: list[TreeNode] | None = None
 
 

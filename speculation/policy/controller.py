@@ -45,7 +45,7 @@ class SpeculationController:
         tokens: Sequence[int],
         limit: int,
         ends: AbstractSet[int],
-        times: LatencyModel,
+        latencies: LatencyModel,
         *,
         max_drafts: int,
         width: int = 1,
@@ -72,10 +72,10 @@ class SpeculationController:
         self.mechanisms = mechanisms
         self._always_send = always_send
         self._limit, self._max_drafts, self._width, self._length = limit, max_drafts, width, length
-        self._times = times
+        self._latencies = latencies
         self._tree = self.text.tree
-        self._timeline = VerifierTimeline(times, mechanisms.self_continue, len(self.known), next_in_ms, now)
-        self._in_flight_drafts = self._timeline.in_flight_drafts
+        self._timeline = VerifierTimeline(latencies, mechanisms.self_continue, len(self.known), next_in_ms, now)
+        self._drafts_in_flight = self._timeline.drafts_in_flight
         self._step: DraftStep | None = None
         self._answered: tuple[InFlightDraft, bool] | None = None  # the answered draft, and whether the model ran
         self._sent_at, self._reported = now, len(self.known)
@@ -102,7 +102,7 @@ class SpeculationController:
         assert step is not None
         took = now - step.began
         if read <= len(step.nodes):
-            self._times.drafted(len(step.nodes), took)
+            self._latencies.drafted(len(step.nodes), took)
         for node, prediction in zip(step.nodes, predictions, strict=True):
             self._tree.grow(node, prediction)
         if onward:
@@ -126,22 +126,22 @@ class SpeculationController:
 
         `judged`: draft tokens that the model ran. `sessions`: how many sessions shared the forward pass.
         """
-        waited = in_flight_draft is self._in_flight_drafts[0] and not self._timeline.goes_on
+        waited = in_flight_draft is self._drafts_in_flight[0] and not self._timeline.self_continue
         self._timeline.arrived(in_flight_draft)
         self._cached_plan = None
-        self._times.exchanged(now - in_flight_draft.sent_at, queue_ms, forward_ms)
+        self._latencies.exchanged(now - in_flight_draft.sent_at, queue_ms, forward_ms)
         if forward_ms > 0.0:
-            self._times.verified(judged, forward_ms)
-            self._times.shared(judged, sessions)
+            self._latencies.verified(judged, forward_ms)
+            self._latencies.shared(judged, sessions)
             if waited:
-                self._times.queued(queue_ms)
+                self._latencies.queued(queue_ms)
         self._answered = (in_flight_draft, judged > 0) if in_flight_draft.drafts else None
 
-    def went_on(self, forward_ms: float) -> None:
+    def self_continued(self, forward_ms: float) -> None:
         """Take in a self-continuation step of the verifier; the caller passes its tokens to `committed` next."""
         self._cached_plan = None
-        self._times.verified(0, forward_ms)
-        self._times.shared(0)
+        self._latencies.verified(0, forward_ms)
+        self._latencies.shared(0)
 
     def committed(self, position: int, tokens: Sequence[int], finished: bool, now: float) -> list[int]:
         """Take in the committed `tokens` from `position` on; return those that were not known."""
@@ -175,19 +175,19 @@ class SpeculationController:
 
     # Actions.
 
-    def next_guess(self, now: float) -> InFlightDraft | None:
+    def next_draft(self, now: float) -> InFlightDraft | None:
         """The verify request to send now, or None. From here on it counts as in flight."""
-        if self.finished or len(self._in_flight_drafts) >= self.mechanisms.in_flight:
+        if self.finished or len(self._drafts_in_flight) >= self.mechanisms.in_flight:
             return None
-        if self._in_flight_drafts and not self._prospects.overlap:
+        if self._drafts_in_flight and not self._prospects.overlap:
             return None
         if self._always_send and self._step is not None:
             return None
         self._look_up(now)
-        goes_on, next_in = self._prospects.rejection_policy
+        self_continue, next_in = self._prospects.rejection_policy
         path = self._path_to_send(now)
         if path is None and self._report_is_due(now):
-            path, goes_on = [], True  # the verifier self-continues, since the time of the next draft is unknown
+            path, self_continue = [], True  # the verifier self-continues, since the time of the next draft is unknown
         if path is None:
             return None
         in_flight_draft = InFlightDraft(
@@ -195,8 +195,8 @@ class SpeculationController:
             [node.token for node in path],
             now,
             next_in if path else NOT_SOON,
-            goes_on if self.mechanisms.self_continue else None,
-            found=[node.found for node in path],
+            self_continue if self.mechanisms.self_continue else None,
+            looked_up=[node.looked_up for node in path],
             confidence=[node.confidence for node in path],
             probs=[node.probs or {node.token: 1.0} for node in path] if self._always_send else None,
         )
@@ -210,14 +210,14 @@ class SpeculationController:
         if self._step is not None:
             self._step.until = len(self._step.tails[0]) + self._continues_on_path(now)
             return None
-        if self.finished or (self._in_flight_drafts and not self._prospects.overlap):
+        if self.finished or (self._drafts_in_flight and not self._prospects.overlap):
             return None
         self._look_up(now)
         nodes = self._nodes_to_expand(now)
         if not nodes:
             return None
         tails = [self._tree.tail(node) or [] for node in nodes]
-        self._step = DraftStep(nodes, tails, len(self.known), self.mechanisms.corrections, now)
+        self._step = DraftStep(nodes, tails, len(self.known), self.mechanisms.after_recovered, now)
         self._cached_plan = None
         self._step.until = len(tails[0]) + self._continues_on_path(now)
         return self._step
@@ -226,14 +226,14 @@ class SpeculationController:
         """When to ask again if no event comes first; None: only after an event."""
         if self.finished:
             return None
-        times = []
-        if self._timeline.goes_on and not self._in_flight_drafts:
-            times.append(self._sent_at + _REPORT_MS)
-        elif self._step is not None and self.mechanisms.self_continue and not self._in_flight_drafts:
-            times.append(self._step_late_at())
+        latencies = []
+        if self._timeline.self_continue and not self._drafts_in_flight:
+            latencies.append(self._sent_at + _REPORT_MS)
+        elif self._step is not None and self.mechanisms.self_continue and not self._drafts_in_flight:
+            latencies.append(self._step_late_at())
         if not self._timeline.is_late(now):  # of a late verifier the soonest moment moves along with `now`
-            times.append(self._send_from(now))
-        return min((at for at in times if at > now + _TICK_MS), default=None)
+            latencies.append(self._send_from(now))
+        return min((at for at in latencies if at > now + _TICK_MS), default=None)
 
     # Decisions.
 
@@ -259,7 +259,7 @@ class SpeculationController:
 
     def _update_prospects(self) -> None:
         chances = self.text.chances(ahead=MAX_AUTO + 1)
-        self._prospects = prospects(self._times, chances, self.mechanisms, self.text.ready)
+        self._prospects = prospects(self._latencies, chances, self.mechanisms, self.text.ready)
         if self._prospects.length >= self._auto_cap:
             self._auto_cap = min(2 * self._auto_cap, MAX_AUTO)
 
@@ -275,9 +275,9 @@ class SpeculationController:
 
     def _report_is_due(self, now: float) -> bool:
         """Whether an empty verify request is due: to acknowledge self-continued tokens, or to resume that mode."""
-        if self._in_flight_drafts or not self.mechanisms.self_continue:
+        if self._drafts_in_flight or not self.mechanisms.self_continue:
             return False
-        if not self._timeline.goes_on:
+        if not self._timeline.self_continue:
             return now >= self._step_late_at() - _TICK_MS
         return now - self._sent_at >= _REPORT_MS - _TICK_MS or len(self.known) - self._reported >= _REPORT_TOKENS
 
@@ -289,23 +289,23 @@ class SpeculationController:
 
     def _make_plan(self, now: float) -> DraftPlan | None:
         main, waited_for = self._tree.main(), self._timeline.waits(now)
-        made, draft, tip = len(main), self._times.draft(), self.text.tip(main)
+        made, draft, tip = len(main), self._latencies.draft(), self.text.tip(main)
         ahead = min(self._deepest(now) - made, _AHEAD) if self._tree.is_open(tip) else 0
         chances = self.text.chances(main, max(0, ahead))
         if not waited_for and chances[made] < FLOOR:
             ahead = 0
         first = now + draft
         if self._step is not None:
-            over = max(now, self._step.began + self._times.draft(len(self._step.nodes)))
+            over = max(now, self._step.began + self._latencies.draft(len(self._step.nodes)))
             first = over if tip in self._step.nodes else over + draft
         # The end of a running pass is uncertain, so a draft token must be done a margin before it to count.
-        slack = 0.0 if waited_for else self._times.margin
+        slack = 0.0 if waited_for else self._latencies.margin
         moments = [now, *(first + slack + number * draft for number in range(ahead))]
         starts = self._timeline.starts(moments, now)
         known = len(self.known)
         if self._length is not None:
             return fixed_plan(starts[0].position - known, made, ahead, self._cap, self._room, waited_for)
-        return best_plan(starts, chances, made, known, self._cap, waited_for, self._times, self._prospects)
+        return best_plan(starts, chances, made, known, self._cap, waited_for, self._latencies, self._prospects)
 
     def _deepest(self, now: float) -> int:
         """Draft tokens behind the committed text that the next request could hold."""
@@ -324,11 +324,11 @@ class SpeculationController:
         """When the draft step under way is a verifier step late: the draft model may be reading a prompt first."""
         if self._step is None:
             return inf
-        return self._step.began + self._times.draft(len(self._step.nodes)) + self._times.verify(0)
+        return self._step.began + self._latencies.draft(len(self._step.nodes)) + self._latencies.verify(0)
 
     def _send_from(self, now: float) -> float:
         """When a request must leave to arrive as the verifier becomes free. Earlier sending gains nothing."""
-        return self._timeline.starts([now], now)[0].at - self._times.link / 2 - self._times.margin
+        return self._timeline.starts([now], now)[0].at - self._latencies.link / 2 - self._latencies.margin
 
     def _path_to_send(self, now: float) -> list[TreeNode] | None:
         """The draft path of a request that should leave now; None: nothing should."""
@@ -340,12 +340,12 @@ class SpeculationController:
         path = self._tree.main()[: max(0, self._room)]
         if self._length is None:
             chances = self.text.chances(path)
-            count = worth_sending(self._times, chances, plan.skip, self._cap, self._prospects.price)
+            count = worth_sending(self._latencies, chances, plan.skip, self._cap, self._prospects.price)
             if self._always_send:
                 count = max(count, *(at for at, node in enumerate(path, 1) if node.probs), 0)
             if (
-                self._in_flight_drafts
-                and chances[min(plan.skip, len(path))] * self._times.link * self._prospects.rate < _WORTH
+                self._drafts_in_flight
+                and chances[min(plan.skip, len(path))] * self._latencies.link * self._prospects.rate < _WORTH
             ):
                 return None  # waiting for the response loses hardly anything, and shows whether the draft is of use
         else:
@@ -354,7 +354,7 @@ class SpeculationController:
             return None
         if any(
             in_flight_draft.end >= len(self.known) + count
-            for in_flight_draft in self._in_flight_drafts
+            for in_flight_draft in self._drafts_in_flight
             if not in_flight_draft.stale
         ):
             return None  # an earlier request carries these tokens already
@@ -369,7 +369,7 @@ class SpeculationController:
         elif self._drafting_ahead_pays:
             ranked = self._ranked(self._deepest(now))
             if ranked:
-                return select_nodes(ranked, self._times.draft, self._width)
+                return select_nodes(ranked, self._latencies.draft, self._width)
             return []
         return [self._tree.root] if self._shadow_is_due(now) else []
 
@@ -390,7 +390,7 @@ class SpeculationController:
         ranked = self._ranked(deepest)
         chance = next((chance for chance, each in ranked if each is node), 0.0) * self.text.typical
         others = [other for other in ranked if other[1] not in self._step.nodes]
-        return chance >= FLOOR and len(select_nodes([(chance, node), *others], self._times.draft, self._width)) == 1
+        return chance >= FLOOR and len(select_nodes([(chance, node), *others], self._latencies.draft, self._width)) == 1
 
     def _shadow_is_due(self, now: float) -> bool:
         """Whether to draft one token although no draft pays, to see whether it would be accepted."""
@@ -400,10 +400,10 @@ class SpeculationController:
             return False
         patience = float(_SHADOW)
         if self._timeline.waits(now):  # drafting keeps a waiting verifier idle
-            patience = max(patience, _SHADOW * self._times.draft() / (0.16 * self._times.verify(0)))
+            patience = max(patience, _SHADOW * self._latencies.draft() / (0.16 * self._latencies.verify(0)))
         return self.text.untested >= patience
 
     def _ranked(self, deepest: int) -> list[tuple[float, TreeNode]]:
         """Nodes to expand, each with the chance that the text passes through it, less than `deepest` tokens deep."""
-        beyond_fork = self._cap if self.mechanisms.corrections else 0
+        beyond_fork = self._cap if self.mechanisms.after_recovered else 0
         return self.text.places(deepest, beyond_fork)

@@ -38,26 +38,26 @@ class Prospects:
 
 
 def prospects(
-    times: LatencyModel, chances: Sequence[float], mechanisms: Mechanisms, next_draft_ready: float
+    latencies: LatencyModel, chances: Sequence[float], mechanisms: Mechanisms, next_draft_ready: float
 ) -> Prospects:
     """Compare all draft lengths up to MAX_AUTO.
 
     `chances[k]`: chance that the first k draft tokens are accepted, for k up to MAX_AUTO + 1; `chances[0]` is 1.
     `next_draft_ready`: share of rejections after which a draft is ready at once.
     """
-    draft, link = times.draft(), times.link
+    draft, link = latencies.draft(), latencies.link
     best = unhurried = (0.0, 0)
     tokens = in_turn = unbroken = 0.0
     for k in range(MAX_AUTO + 1):
         tokens += chances[k]
-        busy = times.cost(k) + times.queue
+        busy = latencies.cost(k) + latencies.queue
         in_turn, unbroken = max(in_turn, tokens / (busy + link + k * draft)), max(unbroken, tokens / busy)
         if mechanisms.overlap:
             predicted = chances[
                 k + 1
             ]  # the draft is accepted and its bonus token was predicted: the next draft is there
             busy += (1.0 - predicted) * (link + (1.0 - next_draft_ready) * k * draft)
-            waiting = (k + 1) * draft - times.verify(k)  # for a drafter slower than the verifier
+            waiting = (k + 1) * draft - latencies.verify(k)  # for a drafter slower than the verifier
             if mechanisms.in_flight == 1:
                 waiting = max(waiting, link)
             cycle = busy + predicted * max(0.0, waiting)
@@ -68,45 +68,45 @@ def prospects(
         unhurried = max(unhurried, (tokens / busy, k))
     rate, length = best
     if mechanisms.self_continue:
-        rate = max(rate, 1.0 / times.cost(0))
-    overlap = mechanisms.overlap and (not times.draft_known or unbroken > (1.0 + TRIFLE) * in_turn)
+        rate = max(rate, 1.0 / latencies.cost(0))
+    overlap = mechanisms.overlap and (not latencies.draft_known or unbroken > (1.0 + TRIFLE) * in_turn)
     # While one session waits for its draft, passes go on for the others: only the pass itself costs them time.
-    price = max(rate, unbroken) if times.is_shared else rate
+    price = max(rate, unbroken) if latencies.is_shared else rate
     # The self-continuation step and its token come in any case; draft tokens count beyond it.
-    alongside = mechanisms.self_continue and worths(times, chances, 1, MAX_AUTO, price)[-1] > TRIFLE
+    alongside = mechanisms.self_continue and worths(latencies, chances, 1, MAX_AUTO, price)[-1] > TRIFLE
     if length:
         after_rejection = best_rejection_policy(
-            times, chances, rate, next_draft_ready, may_go_on=mechanisms.self_continue
+            latencies, chances, rate, next_draft_ready, may_self_continue=mechanisms.self_continue
         )
     else:
         after_rejection = RejectionPolicy(mechanisms.self_continue, NOT_SOON)
     return Prospects(rate, price, length, unhurried[1], alongside, after_rejection, overlap)
 
 
-def worths(times: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
+def worths(latencies: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
     """Value of sending at most 0, 1, 2, … fresh draft tokens, in tokens beyond a pass without any.
 
     Arguments as for `worth_sending`.
     """
-    return list(accumulate(_worths(times, chances, since, most, price), max))
+    return list(accumulate(_worths(latencies, chances, since, most, price), max))
 
 
-def worth_sending(times: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> int:
+def worth_sending(latencies: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> int:
     """How many draft tokens of a path to send.
 
     `chances[k]`: chance that the first k draft tokens of the path are accepted. The first `since` of them will be
     committed by then; those beyond are fresh, and at most `most` of them are judged. `price`: tokens per millisecond of
     the verifier's time.
     """
-    each = _worths(times, chances, since, most, price)
+    each = _worths(latencies, chances, since, most, price)
     return since + each.index(max(each))
 
 
-def _worths(times: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
+def _worths(latencies: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
     """Value of sending exactly 0, 1, 2, … fresh draft tokens. Arguments as for `worth_sending`."""
-    given, plain = price * chances[min(since, len(chances) - 1)], times.cost(0)
+    given, plain = price * chances[min(since, len(chances) - 1)], latencies.cost(0)
     gain, each = 0.0, [0.0]
     for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
         gain += chances[since + drafts]
-        each.append(gain - given * (times.cost(drafts) - plain))
+        each.append(gain - given * (latencies.cost(drafts) - plain))
     return each

@@ -26,7 +26,7 @@ def best_plan(
     known: int,
     cap: int,
     waited_for: bool,
-    times: LatencyModel,
+    latencies: LatencyModel,
     prospects: Prospects,
 ) -> DraftPlan | None:
     """The best plan; None where no draft pays.
@@ -38,7 +38,7 @@ def best_plan(
     # A draft token left out of this request goes into the next one, unless that is full without it.
     loss = 1.0
     if prospects.overlap:
-        loss = min(1.0, times.verify(0) / (times.draft() * max(1, prospects.unhurried)))
+        loss = min(1.0, latencies.verify(0) / (latencies.draft() * max(1, prospects.unhurried)))
     best: DraftPlan | None = None
     best_value, at_once = 0.0, None
     worth: dict[int, list[float]] = {}
@@ -50,7 +50,7 @@ def best_plan(
         if fresh < 0 or (not fresh and not waited_for):
             continue
         if skip not in worth:
-            worth[skip] = worths(times, chances, skip, cap, prospects.price)
+            worth[skip] = worths(latencies, chances, skip, cap, prospects.price)
         gain = worth[skip][min(fresh, cap)]  # draft tokens beyond `cap` are not sent
         at_once = gain if at_once is None else at_once
         waiting = prospects.rate * (start.at - starts[0].at) - (start.position - starts[0].position)

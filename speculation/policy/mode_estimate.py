@@ -109,15 +109,15 @@ def rate(mode: str, machines: PairLatencies, accepted: float) -> float:
 @lru_cache(512)
 def _rate(mode: str, machines: PairLatencies, steps: int) -> float:
     passes = machines.pass_ms or tuple(_ASSUMED_PASS * (1.0 + _ASSUMED_WIDER * more) for more in range(MAX_AUTO + 1))
-    times = LatencyModel(passes)
+    latencies = LatencyModel(passes)
     if mode == TARGET:
-        return 1e3 / times.verify(0)
+        return 1e3 / latencies.verify(0)
     draft = machines.draft_ms if mode == REMOTE else machines.served_draft_ms
-    times.drafted(1, _ASSUMED_STEP * passes[0] if draft is None else draft)
+    latencies.drafted(1, _ASSUMED_STEP * passes[0] if draft is None else draft)
     mechanisms = LOCKSTEP
     if mode == REMOTE:
-        times.exchanged(machines.link_ms, 0.0, 0.0)
+        latencies.exchanged(machines.link_ms, 0.0, 0.0)
         mechanisms = Mechanisms(self_continue=machines.self_continue)
     chances = [(steps / _STEPS) ** drafts for drafts in range(MAX_AUTO + 2)]
-    reached = _REACHED[mode] * prospects(times, chances, mechanisms, _PREPARED).rate
-    return 1e3 * (max(reached, 1.0 / times.verify(0)) if mechanisms.self_continue else reached)
+    reached = _REACHED[mode] * prospects(latencies, chances, mechanisms, _PREPARED).rate
+    return 1e3 * (max(reached, 1.0 / latencies.verify(0)) if mechanisms.self_continue else reached)

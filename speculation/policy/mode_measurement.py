@@ -29,7 +29,7 @@ class ModeMeasurement:
         return self.tokens >= TURN and (self.remembered or self.seconds >= _SPAN)
 
     @property
-    def says_something(self) -> bool:
+    def worth_remembering(self) -> bool:
         """Whether it is worth remembering: it has a rate, or enough compared draft tokens."""
         return (self.tokens >= ENOUGH and self.seconds >= _SPAN) or self.compared >= WARM_UP
 

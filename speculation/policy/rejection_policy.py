@@ -25,40 +25,45 @@ _INSTANT = 1e-3  # ms
 class RejectionPolicy(NamedTuple):
     """What a verify request tells the verifier."""
 
-    goes_on: bool  # whether it may self-continue
+    self_continue: bool  # whether it may self-continue
     next_in: float  # ms from a rejection until the draft that it should wait for; NOT_SOON: it should not wait
 
 
 def best_rejection_policy(
-    times: LatencyModel, chances: Sequence[float], rate: float, next_draft_ready: float, *, may_go_on: bool = True
+    latencies: LatencyModel,
+    chances: Sequence[float],
+    rate: float,
+    next_draft_ready: float,
+    *,
+    may_self_continue: bool = True,
 ) -> RejectionPolicy:
     """The policy of the greatest value.
 
     `chances[k]`: chance that the first k draft tokens are accepted, for k up to one more than the longest draft.
     `rate`: the best tokens per millisecond. `next_draft_ready`: share of rejections after which a draft is ready at
-    once. `may_go_on`: the verifier may self-continue.
+    once. `may_self_continue`: the verifier may self-continue.
     """
     most = len(chances) - 2
-    draft, step = max(_INSTANT, (1.0 - next_draft_ready) * times.draft()), times.cost(0)
-    costs = [rate * times.cost(k) for k in range(most + 1)]
-    arrives = [times.link + k * draft for k in range(most + 1)]
+    draft, step = max(_INSTANT, (1.0 - next_draft_ready) * latencies.draft()), latencies.cost(0)
+    costs = [rate * latencies.cost(k) for k in range(most + 1)]
+    arrives = [latencies.link + k * draft for k in range(most + 1)]
     tokens = [0.0, *accumulate(chances)]
     waiting = ((1.0 + _TRIFLE) * tokens[k + 1] - rate * arrives[k] - costs[k] for k in range(1, most + 1))
     best, drafts = max((value, k) for k, value in enumerate(waiting, 1))
     found = RejectionPolicy(False, arrives[drafts])
-    if not may_go_on:
+    if not may_self_continue:
         return found
-    if times.is_shared:  # the passes of other sessions go on in any case
+    if latencies.is_shared:  # the passes of other sessions go on in any case
         best, found = -inf, RejectionPolicy(True, NOT_SOON)
     self_continued = 0.0
-    for steps in range(0 if times.is_shared else 1, most + 1):
+    for steps in range(0 if latencies.is_shared else 1, most + 1):
         over = steps * step
         if steps:
             self_continued += chances[steps - 1] * (1.0 - costs[0])
             if self_continued > best:
                 best, found = self_continued, RejectionPolicy(True, NOT_SOON)
         for k in range(steps + 1, most + 1):
-            wait = 0.0 if arrives[k] + times.margin <= over else max(_INSTANT, arrives[k] - over)
+            wait = 0.0 if arrives[k] + latencies.margin <= over else max(_INSTANT, arrives[k] - over)
             if wait > _LONGEST * step:
                 break
             value = self_continued - rate * wait + tokens[k + 1] - tokens[steps] - chances[steps] * costs[k - steps]

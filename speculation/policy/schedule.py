@@ -10,11 +10,11 @@ class Mechanisms:
 
     overlap: bool = True  # draft while a response is awaited
     in_flight: int = 6  # verify requests in flight at once
-    corrections: bool = True  # prepare drafts behind likely recovered tokens
+    after_recovered: bool = True  # prepare drafts behind likely recovered tokens
     self_continue: bool = True  # the verifier decodes by itself while it waits for drafts
 
 
-LOCKSTEP = Mechanisms(overlap=False, in_flight=1, corrections=False, self_continue=False)
+LOCKSTEP = Mechanisms(overlap=False, in_flight=1, after_recovered=False, self_continue=False)
 
 
 class Schedule(Enum):

@@ -22,9 +22,11 @@ class InFlightDraft:
     drafts: list[int]  # draft token ids from `position` on
     sent_at: float
     next_in_ms: float  # stated in the request: when the next draft arrives if a token of this one is rejected
-    goes_on: bool | None = None  # stated in the request: whether the verifier self-continues; None where it never does
+    self_continue: bool | None = (
+        None  # stated in the request: whether the verifier self-continues; None where it never does
+    )
     stale: bool = False  # a token committed since differs from the draft
-    found: Sequence[bool] = ()  # for each draft token, whether it was looked up in the text
+    looked_up: Sequence[bool] = ()  # for each draft token, whether it was looked up in the text
     confidence: Sequence[float] = ()  # for each draft token, the drafter's probability of it
     probs: list[Weights] | None = None  # for each draft token, the distribution it was drawn from, where that is sent
 
@@ -47,19 +49,21 @@ class _PassEnd(NamedTuple):
     at: float
     position: int  # length of the text
     draft_due: float  # when it expects a draft: within half a step of that, it starts no self-continuation step
-    goes_on: bool  # whether it self-continues from here
+    self_continue: bool  # whether it self-continues from here
 
 
 class VerifierTimeline:
     """Follows the verifier from its last known state through the drafts in flight."""
 
-    def __init__(self, times: LatencyModel, goes_on: bool, position: int, next_in_ms: float, now: float) -> None:
-        """`goes_on`: the verifier self-continues. `next_in_ms`: as stated in the prefill request."""
-        self.in_flight_drafts: list[InFlightDraft] = []
-        self.goes_on = goes_on  # as of the last response
-        self._times = times
+    def __init__(
+        self, latencies: LatencyModel, self_continue: bool, position: int, next_in_ms: float, now: float
+    ) -> None:
+        """`self_continue`: the verifier self-continues. `next_in_ms`: as stated in the prefill request."""
+        self.drafts_in_flight: list[InFlightDraft] = []
+        self.self_continue = self_continue  # as of the last response
+        self._latencies = latencies
         self._heard_at, self._position = now, position
-        self._draft_due = now - times.link / 2 + next_in_ms  # when the verifier expects a draft
+        self._draft_due = now - latencies.link / 2 + next_in_ms  # when the verifier expects a draft
         # A cache: the moment of the computation, and the end of all drafts in flight.
         self._end_of_all: tuple[float, _PassEnd] | None = None
 
@@ -70,26 +74,26 @@ class VerifierTimeline:
 
     def expects(self, next_in_ms: float | None, now: float) -> None:
         """Set when the verifier expects the next draft, counted from the response that came now; None: no draft."""
-        self._draft_due = _LONG_AGO if next_in_ms is None else now - self._times.link / 2 + next_in_ms
+        self._draft_due = _LONG_AGO if next_in_ms is None else now - self._latencies.link / 2 + next_in_ms
         self._end_of_all = None
 
     def sent(self, in_flight_draft: InFlightDraft) -> None:
         """Take in a draft that was sent."""
-        self.in_flight_drafts.append(in_flight_draft)
+        self.drafts_in_flight.append(in_flight_draft)
         self._end_of_all = None
 
     def arrived(self, in_flight_draft: InFlightDraft) -> None:
         """Take in that the response to a draft has come."""
-        place = self.in_flight_drafts.index(in_flight_draft)
-        for earlier in self.in_flight_drafts[:place]:  # their responses were overtaken on the way back
-            earlier.goes_on = in_flight_draft.goes_on
-        del self.in_flight_drafts[place]
-        self.goes_on = bool(in_flight_draft.goes_on)
+        place = self.drafts_in_flight.index(in_flight_draft)
+        for earlier in self.drafts_in_flight[:place]:  # their responses were overtaken on the way back
+            earlier.self_continue = in_flight_draft.self_continue
+        del self.drafts_in_flight[place]
+        self.self_continue = bool(in_flight_draft.self_continue)
         self._end_of_all = None
 
     def committed(self, position: int, token: int) -> None:
         """Take in a committed token: mark drafts with another token at `position` as stale."""
-        for in_flight_draft in self.in_flight_drafts:
+        for in_flight_draft in self.drafts_in_flight:
             if (
                 in_flight_draft.position <= position < in_flight_draft.end
                 and in_flight_draft.drafts[position - in_flight_draft.position] != token
@@ -99,7 +103,7 @@ class VerifierTimeline:
 
     def starts(self, send_at: Sequence[float], now: float) -> list[PassStart]:
         """The pass start for a draft sent at each of these moments, if all drafts in flight are accepted."""
-        half, end = self._times.link / 2, self._end(now)
+        half, end = self._latencies.link / 2, self._end(now)
         starts = []
         for at in send_at:
             free, position = self._self_continued(end, at + half, now - half)
@@ -108,41 +112,41 @@ class VerifierTimeline:
 
     def is_late(self, now: float) -> bool:
         """Whether a message from the verifier is half a step overdue, so that its next free moment is unknown."""
-        half, step = self._times.link / 2, self._times.verify(0)
+        half, step = self._latencies.link / 2, self._latencies.verify(0)
         end = self._end_of_drafts(half, -inf)
-        due = end.at if self.in_flight_drafts else self._step_starts(end, end.at) + step
+        due = end.at if self.drafts_in_flight else self._step_starts(end, end.at) + step
         return now - half > due + step / 2
 
     def waits(self, now: float) -> bool:
         """Whether a draft sent now would reach a verifier that is idle until one comes."""
-        if self.in_flight_drafts or not self.goes_on:
-            return not self.in_flight_drafts
-        half, end = self._times.link / 2, self._end(now)
+        if self.drafts_in_flight or not self.self_continue:
+            return not self.drafts_in_flight
+        half, end = self._latencies.link / 2, self._end(now)
         free, _ = self._self_continued(end, now + half, now - half)
         return free <= now + half < self._step_starts(end, free)
 
     def _end(self, now: float) -> _PassEnd:
         """The end of all drafts in flight. An end more than half a round trip ago would be known."""
         if self._end_of_all is None or self._end_of_all[0] != now:
-            half = self._times.link / 2
+            half = self._latencies.link / 2
             self._end_of_all = now, self._end_of_drafts(half, now - half)
         return self._end_of_all[1]
 
     def _end_of_drafts(self, half: float, known_until: float) -> _PassEnd:
         """The end of all drafts in flight, none of which ended before `known_until`."""
-        end = _PassEnd(self._heard_at - half, self._position, self._draft_due, self.goes_on)
-        for in_flight_draft in self.in_flight_drafts:
-            goes_on = bool(in_flight_draft.goes_on)
+        end = _PassEnd(self._heard_at - half, self._position, self._draft_due, self.self_continue)
+        for in_flight_draft in self.drafts_in_flight:
+            self_continue = bool(in_flight_draft.self_continue)
             if in_flight_draft.stale:
-                end = end._replace(goes_on=goes_on)
+                end = end._replace(self_continue=self_continue)
                 continue
             arrival = in_flight_draft.sent_at + half
             free, position = self._self_continued(end, arrival, known_until)
             if in_flight_draft.end >= position:
-                free = max(max(free, arrival) + self._times.verify(in_flight_draft.end - position), known_until)
+                free = max(max(free, arrival) + self._latencies.verify(in_flight_draft.end - position), known_until)
                 position = in_flight_draft.end + 1
             end = _PassEnd(
-                free, position, free + (0.0 if in_flight_draft.drafts else in_flight_draft.next_in_ms), goes_on
+                free, position, free + (0.0 if in_flight_draft.drafts else in_flight_draft.next_in_ms), self_continue
             )
         return end
 
@@ -151,8 +155,8 @@ class VerifierTimeline:
 
         A step that has begun ends before anything else begins.
         """
-        free, position, step = end.at, end.position, self._times.verify(0)
-        if not end.goes_on or until <= self._step_starts(end, free):
+        free, position, step = end.at, end.position, self._latencies.verify(0)
+        if not end.self_continue or until <= self._step_starts(end, free):
             return PassStart(free, position)
         free, position = max(self._step_starts(end, free) + step, known_until), position + 1
         for until_then in (min(until, end.draft_due - step / 2), until):  # before it waits for a draft, and after
@@ -167,5 +171,5 @@ class VerifierTimeline:
 
     def _step_starts(self, end: _PassEnd, since: float) -> float:
         """When a verifier that is free since `since` starts a self-continuation step, unless a draft comes."""
-        half_step = self._times.verify(0) / 2
+        half_step = self._latencies.verify(0) / 2
         return end.draft_due + half_step if abs(since - end.draft_due) < half_step else since

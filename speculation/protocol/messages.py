@@ -121,7 +121,7 @@ class BatchRequest(Message):
         list[Annotated[Any, WithJsonSchema(VerifyRequest.model_json_schema())]], Field(min_length=1, max_length=256)
     ]
 
-    def guess(self, number: int) -> VerifyRequest:
+    def request(self, number: int) -> VerifyRequest:
         """The item at index `number`. Raises InvalidRequest where it is invalid or has no `session_id`."""
         message = _read(VerifyRequest.model_validate, self.items[number])
         if message.session_id is None:

@@ -37,8 +37,8 @@ FILTERED = Sampling(seed=21, temperature=1.3, top_k=20, top_p=0.9)
 ALL = Mechanisms()
 WAITING = Mechanisms(self_continue=False)
 WAYS = {
-    "overlap": Mechanisms(in_flight=1, corrections=False, self_continue=False),
-    "several in flight": Mechanisms(corrections=False, self_continue=False),
+    "overlap": Mechanisms(in_flight=1, after_recovered=False, self_continue=False),
+    "several in flight": Mechanisms(after_recovered=False, self_continue=False),
     "recovered tokens": WAITING,
     "all": ALL,
 }

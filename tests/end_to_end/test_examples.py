@@ -53,13 +53,13 @@ def test_sync_client_streams_the_target_s_text(exact: Verifier) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
     text, _, statistics = ran.stdout.rpartition("\n-- ")
     assert text == _target_text(exact, PROMPTS[1], 48, seed=7, temperature=0.8)
-    assert re.fullmatch(r"48 tokens at \d+ tokens/s, \d+ of \d+ drafts accepted\n", statistics)
+    assert re.fullmatch(r"48 tokens at \d+ tokens/s, \d+ of \d+ draft tokens accepted\n", statistics)
 
 
 def test_async_client_writes_several_texts_at_once(exact: Verifier) -> None:
     ran = _example("async_client", exact.url, *PROMPTS[:3])
     assert (ran.returncode, ran.stderr) == (0, "")
-    texts = re.split(r"\n-- \d+ of \d+ drafts accepted\n", ran.stdout)
+    texts = re.split(r"\n-- \d+ of \d+ draft tokens accepted\n", ran.stdout)
     assert texts == [*(f"== {prompt}{_target_text(exact, prompt, 32)}" for prompt in PROMPTS[:3]), ""]
 
 
@@ -68,7 +68,7 @@ def test_custom_drafter_drafts_a_repeated_prompt_correctly(exact: Verifier) -> N
     assert (ran.returncode, ran.stderr) == (0, "")
     first, second, text = ran.stdout.split("\n", 2)
     assert text == PROMPTS[2] + _target_text(exact, PROMPTS[2], 48) + "\n"
-    counts = [re.fullmatch(r"(\d+) rounds, (\d+) of (\d+) drafts accepted", line) for line in (first, second)]
+    counts = [re.fullmatch(r"(\d+) rounds, (\d+) of (\d+) draft tokens accepted", line) for line in (first, second)]
     (rounds, accepted, _), (later_rounds, later_accepted, _) = (map(int, each.groups()) for each in counts if each)
     assert accepted == 0 and later_accepted > 20 and later_rounds < rounds / 2
 

@@ -5,9 +5,9 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from simulation.capacity import FORMS, Client, Form, Replayed, Setting, intrude, measure
 from simulation.capacity_model import (
-    Figures,
     Gaps,
     KnownText,
+    Metrics,
     Target,
     lockstep,
     pass_ms,
@@ -77,9 +77,9 @@ def test_tokens_that_come_together_share_the_gap_before_them() -> None:
 def test_a_rate_is_that_of_whole_gaps() -> None:
     steady = [0.25 * number for number in range(40)]
     for start in (1.0, 1.1, 1.24):
-        figures = Figures.of([steady, steady], start, start + 3.1)
-        assert figures.rate == pytest.approx(8.0) and figures.each == pytest.approx(4.0)
-        assert figures.p50 == figures.worst_p95 == figures.arrivals_p95 == 250.0
+        metrics = Metrics.of([steady, steady], start, start + 3.1)
+        assert metrics.rate == pytest.approx(8.0) and metrics.each == pytest.approx(4.0)
+        assert metrics.p50 == metrics.worst_p95 == metrics.arrivals_p95 == 250.0
 
 
 def test_percentiles_are_values_that_were_seen() -> None:
@@ -92,23 +92,23 @@ def test_percentiles_are_values_that_were_seen() -> None:
 def test_no_form_beats_the_bound(name: str) -> None:
     outcome = measure(FORMS[name], 3, SETTING)
     bound = saturated(TARGET_25, 3, lambda k: tokens_per_round(outcome.parts, k))
-    assert 0 < outcome.figures.rate < 1.05 * bound.rate
+    assert 0 < outcome.metrics.rate < 1.05 * bound.rate
     assert outcome.busy < 1.1
     assert (outcome.sessions == 1.0) or "one by one" not in name
 
 
 def test_the_target_alone_gives_what_its_passes_take() -> None:
     outcome = measure(FORMS["target"], 4, SETTING)
-    assert outcome.figures.rate == pytest.approx(4e3 / pass_ms(TARGET_25, 4, 1))
-    assert outcome.figures.p50 == pytest.approx(pass_ms(TARGET_25, 4, 1))
-    assert outcome.figures.worst_p95 == pytest.approx(pass_ms(TARGET_25, 4, 1))
+    assert outcome.metrics.rate == pytest.approx(4e3 / pass_ms(TARGET_25, 4, 1))
+    assert outcome.metrics.p50 == pytest.approx(pass_ms(TARGET_25, 4, 1))
+    assert outcome.metrics.worst_p95 == pytest.approx(pass_ms(TARGET_25, 4, 1))
 
 
 def test_one_client_in_lockstep_is_bound_by_its_own_round() -> None:
     outcome = measure(FORMS["k=4"], 1, SETTING)
     tokens = tokens_per_round(outcome.parts, 4)
-    assert outcome.figures.rate == pytest.approx(lockstep(TARGET_25, 1, tokens, 4, SETTING.thinking_ms), rel=0.1)
-    assert outcome.figures.arrivals_p95 == pytest.approx(SETTING.thinking_ms + pass_ms(TARGET_25, 1, 5))
+    assert outcome.metrics.rate == pytest.approx(lockstep(TARGET_25, 1, tokens, 4, SETTING.thinking_ms), rel=0.1)
+    assert outcome.metrics.arrivals_p95 == pytest.approx(SETTING.thinking_ms + pass_ms(TARGET_25, 1, 5))
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -147,5 +147,5 @@ def test_a_long_prompt_lengthens_the_rounds_of_others() -> None:
 def test_many_drafters_do_not_slow_each_other_where_drafts_are_dear() -> None:
     """Each alone would send so many that together they were slower than the target by itself."""
     dear = Setting(Cost(25.0, 1.0, 0.2), DRAFTER_8, warm_up=1.0, seconds=1.5)
-    ours, target = (measure(FORMS[name], 24, dear).figures.rate for name in ("ours", "target"))
+    ours, target = (measure(FORMS[name], 24, dear).metrics.rate for name in ("ours", "target"))
     assert ours > target

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulation.static_policies import Policy, Times, Trace, best, policies, replay, upper_bound
+from simulation.static_policies import MeasuredLatencies, Policy, Trace, best, policies, replay, upper_bound
 
 LENGTHS = range(17)
 
@@ -18,8 +18,8 @@ def trace(text: str) -> Trace:
     return Trace([False, *(place == "+" for place in text)])
 
 
-def times(draft_ms: float = 2.0, delay_ms: float = 4.0, per_draft_ms: float = 1.0) -> Times:
-    return Times(draft_ms, lambda k: 10.0 + per_draft_ms * k, 2 * delay_ms)
+def times(draft_ms: float = 2.0, delay_ms: float = 4.0, per_draft_ms: float = 1.0) -> MeasuredLatencies:
+    return MeasuredLatencies(draft_ms, lambda k: 10.0 + per_draft_ms * k, 2 * delay_ms)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_streamed_drafts_start_anew_behind_a_miss_and_what_is_late_is_not_judged
 
 def test_overhead_is_time_on_the_link() -> None:
     for one in policies(3):
-        apart = Times(2.0, lambda k: 10.0 + k, 6.0, overhead_ms=2.0)
+        apart = MeasuredLatencies(2.0, lambda k: 10.0 + k, 6.0, overhead_ms=2.0)
         assert replay(trace("+-+++-+"), apart, one) == replay(trace("+-+++-+"), times(), one)
 
 
@@ -88,7 +88,7 @@ def test_overhead_is_time_on_the_link() -> None:
     ],
 )
 def test_the_bound_equals_that_computed_by_hand(text: str, passes: tuple[float, ...], milliseconds: float) -> None:
-    bound = upper_bound(trace(text), Times(2.0, lambda k: passes[min(k, 2)], 8.0))
+    bound = upper_bound(trace(text), MeasuredLatencies(2.0, lambda k: passes[min(k, 2)], 8.0))
     assert bound == pytest.approx(1e3 * len(text) / milliseconds)
 
 
@@ -123,7 +123,7 @@ curves = st.lists(st.floats(1.0, 50.0), min_size=17, max_size=17)  # of passes, 
 def test_in_order_of_time_up_to_the_end_and_never_above_the_bound(
     text: Trace, k: int, draft_ms: float, rtt_ms: float, passes: list[float]
 ) -> None:
-    costs = Times(draft_ms, lambda count: passes[min(count, 16)], rtt_ms)
+    costs = MeasuredLatencies(draft_ms, lambda count: passes[min(count, 16)], rtt_ms)
     bound = upper_bound(text, costs)
     for one in policies(k):
         history = replay(text, costs, one)

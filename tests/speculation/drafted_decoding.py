@@ -41,7 +41,7 @@ def by_rule(rule: Rule) -> Decide:
 
     def decide(row: Logits, _: Sampling, draft: int, proposal: Weights, position: int) -> tuple[int, bool]:
         (ruling,) = judge([draft], [row], rule, position, set(), [proposal])
-        return ruling.token, ruling.stands
+        return ruling.token, ruling.accepted
 
     return decide
 

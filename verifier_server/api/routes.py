@@ -180,7 +180,7 @@ async def delete_session(request: Request) -> Response:
 
 def _item(batch: messages.BatchRequest, number: int) -> messages.VerifyRequest | SpecPairError:
     try:
-        return batch.guess(number)
+        return batch.request(number)
     except InvalidRequest as error:
         return error
 

@@ -108,13 +108,17 @@ class CommittedStream(Response):
         """Events with the tokens committed since the last call; target-decoded tokens have events of their own."""
         session, total = self._session, len(self._session.tokens)
         while self._sent < total:
-            passed = bisect_right(session.own_from, self._sent)  # boundaries at or before the next token
-            end = min(total, session.own_from[passed]) if passed < len(session.own_from) else total
+            passed = bisect_right(session.target_decoded_bounds, self._sent)  # boundaries at or before the next token
+            end = (
+                min(total, session.target_decoded_bounds[passed])
+                if passed < len(session.target_decoded_bounds)
+                else total
+            )
             tokens = session.tokens[self._sent : end]
-            target_decoded = passed % 2 == 1  # `own_from` alternates between their beginnings and ends
+            target_decoded = passed % 2 == 1  # `target_decoded_bounds` alternates between their beginnings and ends
             body = {"position": self._sent, "tokens": tokens, "own": target_decoded}
             if target_decoded:
-                body["forward_ms"] = round(session.own_ms, 3)
+                body["forward_ms"] = round(session.target_decoded_ms, 3)
             if session.decisions is not None:
                 body["decisions"] = session.decided(self._sent, end)
             yield event("tokens", body)

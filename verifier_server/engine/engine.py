@@ -28,7 +28,7 @@ class Engine:
         *,
         prefill_chunk: int = 128,
         max_queue: int = 256,
-        hold: float = 0.0,
+        batching_window: float = 0.0,
         pass_ms: Sequence[float] = (),
         deliver: Callable[[], None] = lambda: None,
     ) -> None:
@@ -39,7 +39,12 @@ class Engine:
         self.backend = backend
         self.failure: str | None = None  # why there will be no more passes; None while there are
         self._scheduler = Scheduler(
-            backend, max_drafts=max_drafts, prefill_chunk=prefill_chunk, max_queue=max_queue, hold=hold, pass_ms=pass_ms
+            backend,
+            max_drafts=max_drafts,
+            prefill_chunk=prefill_chunk,
+            max_queue=max_queue,
+            batching_window=batching_window,
+            pass_ms=pass_ms,
         )
         self.max_drafts = self._scheduler.max_drafts
         self._clock = clock

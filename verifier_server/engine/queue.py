@@ -209,7 +209,7 @@ class Queue:
                 request.number for request in sequence.requests
             ):
                 yield f"session {session.id}: its requests are out of order"
-            if session.own_from != sorted(set(session.own_from)):
+            if session.target_decoded_bounds != sorted(set(session.target_decoded_bounds)):
                 yield f"session {session.id}: its ranges of target-decoded tokens overlap"
         for sequence in [*self._waiting, *self._recent]:
             if self._sequences.get(sequence.session) is not sequence:

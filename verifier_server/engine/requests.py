@@ -53,7 +53,7 @@ class Request:
     done: OnAnswer
     until_end: bool = False
     next_in: float | None = None  # from the answer to the session's next request, as its client expects
-    goes_on: bool | None = None  # whether the session may self-continue from here on; None: as before
+    self_continue: bool | None = None  # whether the session may self-continue from here on; None: as before
     admitted: bool = False  # of a text that was already admitted: the bound on waiting requests is for others
     proposals: list[Weights] = field(default_factory=list)  # distribution each draft token was drawn from, or empty
     cancelled: bool = False  # the answer is no longer wanted; set from any thread

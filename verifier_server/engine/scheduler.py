@@ -45,15 +45,15 @@ class Scheduler:
         max_drafts: int = 64,
         prefill_chunk: int = 128,
         max_queue: int = 256,
-        hold: float = LONGEST,
+        batching_window: float = LONGEST,
         pass_ms: Sequence[float] = (),
     ) -> None:
-        """`prefill_chunk`: prompt tokens in a pass that other sessions share. `hold`: the batching window, as a share
-        of the pass's time. `pass_ms[n]`: milliseconds of a pass over n + 1 tokens, if known."""
+        """`prefill_chunk`: prompt tokens in a pass that other sessions share. `batching_window`: a share of the
+        time of a pass. `pass_ms[n]`: milliseconds of a pass over n + 1 tokens, if known."""
         self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a draft is judged in one pass
         self.wake_at: float | None = None  # when to plan again at the latest, even if nothing was submitted
         self._backend = backend
-        self._hold = hold
+        self._batching_window = batching_window
         self._pass_time = PassTime(pass_ms)
         self._queue = Queue(self.max_drafts, max_queue)
         self._slots = SlotPool(backend)
@@ -188,7 +188,9 @@ class Scheduler:
         if expected:
             self._window_opened = now if self._window_opened is None else self._window_opened
             step = self._pass_time.at(self._composer.width(ready))
-            self.wake_at = window_until(now, self._window_opened + self._hold * step, step, len(ready), expected)
+            self.wake_at = window_until(
+                now, self._window_opened + self._batching_window * step, step, len(ready), expected
+            )
         return self.wake_at is not None
 
     def _commit(self, part: BatchItem, rows: Rows, began: float, ended: float) -> None:
@@ -199,10 +201,12 @@ class Scheduler:
         if session.decisions is not None:
             decisions = explain(rule, rulings, part.fresh, rows, position, part.proposals)
         tokens = [ruling.token for ruling in rulings]
-        session.commit(tokens, ends, own=part.run is None, forward_ms=1e3 * (ended - began), decisions=decisions)
+        session.commit(
+            tokens, ends, target_decoded=part.run is None, forward_ms=1e3 * (ended - began), decisions=decisions
+        )
         if part.run is not None:
             session.judged_at = ended
-            accepted = sum(ruling.stands for ruling in rulings)
+            accepted = sum(ruling.accepted for ruling in rulings)
             self._queue.judged(part.sequence, len(part.fresh), accepted, self._composer.price(session))
         part.sequence.answers += part.run is not None
         stale = session.held - (len(session.tokens) - 1)  # tokens in the slot that were rejected

@@ -28,8 +28,8 @@ class SequenceState:
         """A request has arrived."""
         self.arrivals.arrived(now)
         self.heard = now
-        if request.goes_on is not None and request.position >= self.acknowledged:
-            self.waits = not request.goes_on
+        if request.self_continue is not None and request.position >= self.acknowledged:
+            self.waits = not request.self_continue
         self.acknowledged = max(self.acknowledged, min(request.position, len(self.session.tokens)))
         self.requests.append(request)
 

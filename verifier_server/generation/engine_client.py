@@ -50,7 +50,7 @@ class EngineClient:
         *,
         proposals: Sequence[Weights] = (),
         next_in: float | None = None,
-        goes_on: bool | None = None,
+        self_continue: bool | None = None,
     ) -> Pending:
         """Hand a request to the engine. The arguments are those of `Request`."""
 
@@ -58,7 +58,9 @@ class EngineClient:
             self._outbox.put(partial(pending.settle, result))
 
         draft = list(drafts), done
-        request = Request(session, position, *draft, next_in=next_in, goes_on=goes_on, proposals=list(proposals))
+        request = Request(
+            session, position, *draft, next_in=next_in, self_continue=self_continue, proposals=list(proposals)
+        )
         pending = Pending(request, asyncio.get_running_loop().create_future())
         engine.submit(request)
         return pending

@@ -85,7 +85,7 @@ class Generator:
 
         request = request.model_copy(update={"session_id": None})
         session = self._sessions.open(session_id, caller, request, make, latest=False)
-        self.call_off(session)
+        self.cancel(session)
         self._sessions.use(session)
         position = session.prompt_len + len(request.committed_ids)
         if request.mode == "fused" and drafting is not None:
@@ -100,7 +100,7 @@ class Generator:
         leave.atexit = False
         return text
 
-    def call_off(self, session: Session, error: SpecPairError | None = None) -> None:
+    def cancel(self, session: Session, error: SpecPairError | None = None) -> None:
         """End the text that `session` is generating, if any; by default because a later request continues it."""
         text = self._latest.pop(session, None)
         if text is not None:

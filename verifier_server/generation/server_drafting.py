@@ -102,9 +102,9 @@ class ServerDrafting:
         `length`: tokens per draft; None: chosen by the controller. `position`: where the first answer begins; None: the
         end of the prompt.
         """
-        began, times = self._clock(), LatencyModel(self._pass_ms)
+        began, latencies = self._clock(), LatencyModel(self._pass_ms)
         position = session.prompt_len if position is None else position
-        text = _FusedText(engine, self.draft, session, length, times, self._clock, counts, began, position)
+        text = _FusedText(engine, self.draft, session, length, latencies, self._clock, counts, began, position)
 
         def generate() -> None:
             for result in text.results():
@@ -128,7 +128,7 @@ class _FusedText:
     draft: DraftModel
     session: Session
     length: int | None
-    times: LatencyModel
+    latencies: LatencyModel
     clock: Callable[[], float]
     counts: DraftCounts
     began: float  # when the text was requested, by `clock`
@@ -191,14 +191,14 @@ class _FusedText:
 
     def _drafted(self, lookup: NgramIndex | None) -> Iterator[Answer]:
         """Rounds of drafting and verifying, to the end of the text."""
-        session, times = self.session, self.times
+        session, latencies = self.session, self.latencies
         ends, most = self.engine.backend.vocabulary.ends, self.engine.max_drafts
-        times.drafted(1, self.draft.step_ms)
+        latencies.drafted(1, self.draft.step_ms)
         controller = SpeculationController(
             session.tokens[: self.position],
             session.limit,
             ends,
-            times,
+            latencies,
             max_drafts=most,
             length=self.length,
             mechanisms=LOCKSTEP,
@@ -209,14 +209,14 @@ class _FusedText:
         with self.draft.drafter(session.sampling, session.strategy) as drafter:
             while not (self._ended or self.cancelled):
                 now = self._now()
-                in_flight_draft = controller.next_guess(now)
+                in_flight_draft = controller.next_draft(now)
                 if in_flight_draft is None:
                     self._draft(controller, drafter, now)
                     continue
                 self._ask(in_flight_draft)
                 answer = self._answer()
                 ended = answer.finish_reason is not None
-                self.counts.round(answer, in_flight_draft.found)
+                self.counts.round(answer, in_flight_draft.looked_up)
                 now = self._now()
                 controller.answered(
                     in_flight_draft, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions

@@ -74,7 +74,7 @@ class Verifying:
             request.draft_tokens,
             proposals=proposals,
             next_in=seconds(request.next_in_ms),
-            goes_on=request.self_continue,
+            self_continue=request.self_continue,
         )
 
 

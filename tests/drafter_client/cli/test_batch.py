@@ -279,7 +279,7 @@ def test_each_text_is_recorded_with_profile(
     ran = drafter(*_flags(verifier, prompts, *TOY, "--concurrency", "3", "--profile", str(tmp_path / "profile")))
     assert ran.status == 0
     runs = sorted((tmp_path / "profile").glob("run-*.json"))
-    texts = [json.loads(run.read_text())["figures"]["generated_tokens"] for run in runs]
+    texts = [json.loads(run.read_text())["metrics"]["generated_tokens"] for run in runs]
     assert texts == [24] * 7
 
 

@@ -13,7 +13,7 @@ from tests.drafter_client.support import Verifier, serving
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(ModeMeasurement, "says_something", property(lambda _: True))  # however quick this machine is
+    monkeypatch.setattr(ModeMeasurement, "worth_remembering", property(lambda _: True))  # however quick this machine is
     return tmp_path / "specpair" / "modes.json"
 
 

@@ -119,7 +119,7 @@ def test_looked_up_drafts_are_counted_where_they_are_judged(
     judged: int, accepted: int, counted: tuple[int, int]
 ) -> None:
     stats = Stats()
-    in_flight_draft = InFlightDraft(10, [0] * 4, 100.0, 0.0, found=[False, False, True, True])
+    in_flight_draft = InFlightDraft(10, [0] * 4, 100.0, 0.0, looked_up=[False, False, True, True])
     stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, 40.0), in_flight_draft, 160.0)
     assert (stats.looked_up, stats.looked_up_accepted) == counted
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from backends.base import Entry, Logits
 from backends.scripted import END, Script, ScriptedBackend
-from drafter_client.generation.executors import Drafted, Event, ThreadedExecutor
+from drafter_client.generation.executors import Completion, Drafted, ThreadedExecutor
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
@@ -184,7 +184,7 @@ def test_statistics_add_up(client: VerifierClient, mechanisms: Mechanisms) -> No
         assert stats.sources == sources, "the provisional sources are final"
     if not mechanisms.self_continue:
         assert stats.accepted > 0 and stats.times.drafting > 0 and stats.times.verify > 0
-        assert stats.next_draft_ready == 0 or mechanisms.corrections
+        assert stats.next_draft_ready == 0 or mechanisms.after_recovered
     assert 0 < stats.ttft_ms < stats.total_ms
 
 
@@ -270,7 +270,7 @@ def test_draft_steps_continue_as_allowed_and_are_reported_in_order(
                 third.set()
             return super().expand(text, tails, runners_up)
 
-    def react(event: Event) -> bool:
+    def react(event: Completion) -> bool:
         assert isinstance(event, Drafted) and third.wait(20)
         reported.append((event.expansion.predictions[0].token, event.onward))
         if not event.onward:

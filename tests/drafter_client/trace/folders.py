@@ -32,7 +32,7 @@ DETAIL = {
     "run": 1,
     "prefills": [{"sent_ms": 0.0, "queue_ms": 0.0, "forward_ms": 30.0, "arrived_ms": 40.0}],
     "steps": [{"began_ms": 40.0, "ended_ms": 60.0}, {"began_ms": 120.0, "ended_ms": 140.0}],
-    "own_passes": [{"forward_ms": 0.0, "arrived_ms": 0.0}],
+    "self_continuation_passes": [{"forward_ms": 0.0, "arrived_ms": 0.0}],
 }
 
 

@@ -18,7 +18,7 @@ from drafter_client.trace.analysis import (
     window,
 )
 from drafter_client.trace.reader import RunTrace, read_run
-from drafter_client.trace.schema import Row
+from drafter_client.trace.schema import Record
 from tests.drafter_client.trace.folders import write
 
 MS = st.floats(0.0, 1e5)
@@ -28,7 +28,7 @@ JUDGED = st.lists(st.integers(0, 9).flatmap(lambda count: st.tuples(st.just(coun
 
 @given(JUDGED, st.integers(0, 3))
 def test_acceptance_by_depth_counts_each_judged_draft_token(pairs: list[tuple[int, int]], unanswered: int) -> None:
-    rows: list[Row] = [{"judged": judged, "accepted": accepted} for judged, accepted in pairs]
+    rows: list[Record] = [{"judged": judged, "accepted": accepted} for judged, accepted in pairs]
     depths = acceptance_by_depth([*rows, *[{"judged": None, "accepted": None}] * unanswered])
     assert sum(each.drafts for each in depths) == sum(judged for judged, _ in pairs)
     assert sum(each.accepted for each in depths) == sum(accepted for _, accepted in pairs)
@@ -63,7 +63,7 @@ def test_self_continuation_pass_ends_when_it_was_reported() -> None:
 
 @given(MS, MS, MS, MS)
 def test_lanes_of_an_exchange_fill_its_time(sent: float, rtt: float, queue: float, forward: float) -> None:
-    row: Row = {"sent_ms": sent, "queue_ms": queue, "forward_ms": forward, "arrived_ms": sent + rtt}
+    row: Record = {"sent_ms": sent, "queue_ms": queue, "forward_ms": forward, "arrived_ms": sent + rtt}
     spans = timeline(RunTrace(1, {}, [row], [], [], [], []))
     ends = [sent, *(span.end for span in spans)]
     assert [span.begin for span in spans] == pytest.approx(ends[:-1])  # one after the other, without a gap

@@ -58,7 +58,7 @@ def test_interrupted_run_leaves_a_trace(
     printed = json.loads(ran.out)
     assert (ran.status, ran.err, printed["finish_reason"]) == (130, "", None)
     run = read_run(tmp_path)
-    assert (run.figures["error"], run.figures["finish_reason"]) == ("KeyboardInterrupt", None)
+    assert (run.metrics["error"], run.metrics["finish_reason"]) == ("KeyboardInterrupt", None)
     assert [row["token"] for row in run.tokens] == printed["token_ids"] != []
 
 
@@ -71,7 +71,7 @@ def test_texts_of_every_mode_leave_a_trace(verifier: Verifier, tmp_path: Path) -
     for number, (mode, text) in enumerate(zip(modes, ended, strict=True), 1):
         run = read_run(tmp_path, number)
         assert [row["token"] for row in run.tokens] == text.token_ids
-        assert run.figures["rounds"] == text.stats.rounds
+        assert run.metrics["rounds"] == text.stats.rounds
         if mode is Mode.REMOTE:
             assert sum(int(row["ran"] or 0) for row in run.rounds) == text.stats.rounds
 

@@ -22,7 +22,7 @@ def _refused(folder: Path) -> str:
 def test_written_run_is_read_back(tmp_path: Path) -> None:
     write(tmp_path)
     run = read_run(tmp_path, 1)
-    assert (run.of, run.figures["model"], run.figures["accepted"], run.figures["seed"]) == (1, "big", 4, None)
+    assert (run.of, run.metrics["model"], run.metrics["accepted"], run.metrics["seed"]) == (1, "big", 4, None)
     assert [(row["k"], row["accepted"], row["arrived_ms"]) for row in run.rounds] == [
         (3, 3, 120.0),
         (3, 1, 200.0),
@@ -30,7 +30,7 @@ def test_written_run_is_read_back(tmp_path: Path) -> None:
     ]
     assert len(run.tokens) == 8
     assert run.prefills == [Exchange(0.0, 0.0, 30.0, 40.0)]
-    assert run.steps == [(40.0, 60.0), (120.0, 140.0)] and run.own_passes == [(0.0, 0.0)]
+    assert run.steps == [(40.0, 60.0), (120.0, 140.0)] and run.self_continuation_passes == [(0.0, 0.0)]
 
 
 def test_records_of_other_runs_are_left_out(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_default_is_the_last_run_with_drafts(tmp_path: Path) -> None:
     write(tmp_path)
     with TraceFolder(tmp_path).run(Stats(mode="target")):  # as --baseline does
         pass
-    assert [read_run(tmp_path, number).figures["run"] for number in (None, 1, 2)] == [1, 1, 2]
+    assert [read_run(tmp_path, number).metrics["run"] for number in (None, 1, 2)] == [1, 1, 2]
 
 
 def test_folder_without_runs_is_refused(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_table_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
             "line 1: steps.2.ended_ms is not a number of at most 2^53 in size",
         ),
         (
-            json.dumps({**DETAIL, "own_passes": [{"forward_ms": float("nan"), "arrived_ms": True}]}),
-            "line 1: own_passes.0.forward_ms is not a number of at most 2^53 in size",
+            json.dumps({**DETAIL, "self_continuation_passes": [{"forward_ms": float("nan"), "arrived_ms": True}]}),
+            "line 1: self_continuation_passes.0.forward_ms is not a number of at most 2^53 in size",
         ),
         (json.dumps({**DETAIL, "prefills": None}), "line 1: prefills is not a list"),
     ],

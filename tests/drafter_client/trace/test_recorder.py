@@ -26,7 +26,7 @@ def rounds(draw: st.DrawFn) -> list[tuple[InFlightDraft, VerifyResponse, float]]
         count = len(found)
         judged, accepted = draw(st.integers(0, count)), draw(st.integers(0, count))
         sent = draw(MS)
-        in_flight_draft = InFlightDraft(10, [7] * count, sent, 0.0, found=found, confidence=[0.5] * count)
+        in_flight_draft = InFlightDraft(10, [7] * count, sent, 0.0, looked_up=found, confidence=[0.5] * count)
         response = VerifyResponse(accepted, judged, [7] * (accepted + 1), None, draw(MS), draw(st.just(0.0) | MS))
         made.append((in_flight_draft, response, sent + draw(MS)))
     return made
@@ -64,7 +64,7 @@ def test_times_count_from_the_begin_of_the_run() -> None:
     recorder.began(1000.0)
     recorder.began(1015.0)  # another stretch of the text
     recorder.drafted(Expansion([Prediction(5, 0.5), Prediction(6, 0.2)], 4), 3.0, 1008.0)
-    in_flight_draft = InFlightDraft(10, [5, 6], 1010.0, 0.0, found=[False, True], confidence=[0.5, 0.25])
+    in_flight_draft = InFlightDraft(10, [5, 6], 1010.0, 0.0, looked_up=[False, True], confidence=[0.5, 0.25])
     recorder.sent(in_flight_draft, Schedule.LOCKSTEP)
     recorder.committed(10, Committed([(5, TokenSource.ACCEPTED), (9, TokenSource.RECOVERED)]), 1030.0)
     recorder.answered(in_flight_draft, VerifyResponse(1, 2, [5, 9], None, 4.0, 6.0), 2, 1030.0)
@@ -95,7 +95,7 @@ def test_times_count_from_the_begin_of_the_run() -> None:
             "committed": 2,
             "drafts": [5, 6],
             "confidence": [0.5, 0.25],
-            "found": [False, True],
+            "from_lookup": [False, True],
         }
     ]
     assert recorder.tokens() == [
@@ -103,4 +103,4 @@ def test_times_count_from_the_begin_of_the_run() -> None:
         {"position": 11, "token": 9, "source": "recovered", "target_decoded": False, "committed_ms": 30.0},
         {"position": 12, "token": 8, "source": "target_decoded", "target_decoded": True, "committed_ms": 44.0},
     ]
-    assert recorder.own_passes() == [{"forward_ms": 5.0, "arrived_ms": 44.0}]
+    assert recorder.self_continuation_passes() == [{"forward_ms": 5.0, "arrived_ms": 44.0}]

@@ -18,7 +18,7 @@ from tests.drafter_client.trace.folders import DETAIL, write
 PNG = b"\x89PNG\r\n\x1a\n"
 REPORT = """\
 run 1, 2026-03-04 12:00:00 UTC, remote: small drafts for big
-8 tokens in 200 ms, 40.0 tokens/s, TTFT 40 ms, 4 of 6 drafts accepted
+8 tokens in 200 ms, 40.0 tokens/s, TTFT 40 ms, 4 of 6 draft tokens accepted
 
 acceptance by depth
 1  100%  ████████████████████████████████████████ 2 of 2
@@ -95,7 +95,7 @@ def test_report_of_an_interrupted_run(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_timeline_shows_the_middle_of_many_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, total_ms=4000.0)
     passes = [{"forward_ms": 50.0, "arrived_ms": 300.0 + 100.0 * at} for at in range(37)]
-    (tmp_path / "run-1.json").write_text(json.dumps({**DETAIL, "own_passes": passes}))
+    (tmp_path / "run-1.json").write_text(json.dumps({**DETAIL, "self_continuation_passes": passes}))
     report(f"{tmp_path}", "--no-png")
     lines = _printed(capsys).splitlines()
     assert "timeline, 1550 to 2350 ms of 4000 ms" in lines

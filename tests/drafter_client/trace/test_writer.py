@@ -122,13 +122,13 @@ def test_json_file_holds_the_whole_run(client: VerifierClient, tmp_path: Path) -
     with TraceFolder(tmp_path).run(stats, {"lookup": True}) as observer:
         generate(client, toy_drafter(), 3, stats=stats, observer=observer, max_tokens=20)
     body = detail(tmp_path)
-    assert (body["schema"], body["run"], body["figures"]["mode"], body["error"]) == (1, 1, "auto", None)
+    assert (body["schema"], body["run"], body["metrics"]["mode"], body["error"]) == (1, 1, "auto", None)
     assert body["settings"] == {"lookup": True}
-    assert body["figures"] == json.loads(json.dumps(stats.metrics()))
+    assert body["metrics"] == json.loads(json.dumps(stats.metrics()))
     assert [row["token"] for row in body["tokens"]] == stats.token_ids
     assert sum(row["k"] for row in body["rounds"]) == sum(len(row["drafts"]) for row in body["rounds"])
     for row in body["rounds"]:
-        assert len(row["drafts"]) == len(row["confidence"]) == len(row["found"])
+        assert len(row["drafts"]) == len(row["confidence"]) == len(row["from_lookup"])
         assert not row["k"] or row["confidence_min"] == min(row["confidence"]) <= row["confidence_mean"]
     took = [step["ended_ms"] - step["began_ms"] for step in body["steps"]]
     assert sum(took) == pytest.approx(stats.times.drafting, abs=0.01 * len(took)) and min(took) > 0
@@ -140,8 +140,8 @@ def test_json_file_holds_the_whole_run(client: VerifierClient, tmp_path: Path) -
 def test_self_continuation_is_recorded(client: VerifierClient, tmp_path: Path) -> None:
     stats = traced(tmp_path, client, Scenario(lambda tokens: 0), mechanisms=ALL, max_tokens=120)
     body = detail(tmp_path)
-    assert stats.sources[TokenSource.TARGET_DECODED] > 0 and body["own_passes"]
-    assert all(each["forward_ms"] >= 0 and each["arrived_ms"] > 0 for each in body["own_passes"])
+    assert stats.sources[TokenSource.TARGET_DECODED] > 0 and body["self_continuation_passes"]
+    assert all(each["forward_ms"] >= 0 and each["arrived_ms"] > 0 for each in body["self_continuation_passes"])
     assert sum(row["target_decoded"] for row in body["tokens"]) == stats.sources[TokenSource.TARGET_DECODED]
 
 
@@ -167,8 +167,8 @@ def test_run_that_ends_early_leaves_a_trace(
     with pytest.raises(error):
         traced(tmp_path, client, Interrupted(error), length=3, mechanisms=mechanisms, max_tokens=900)
     run = read_run(tmp_path)
-    assert (run.figures["error"], run.figures["finish_reason"]) == (error.__name__, None)
-    assert len(run.tokens) == run.figures["generated_tokens"] == len(detail(tmp_path)["tokens"])
+    assert (run.metrics["error"], run.metrics["finish_reason"]) == (error.__name__, None)
+    assert len(run.tokens) == run.metrics["generated_tokens"] == len(detail(tmp_path)["tokens"])
     assert 0 < len(run.tokens) < 900
     if mechanisms is LOCKSTEP:
         assert [(row["k"], row["judged"]) for row in run.rounds] == [(3, 3)]
@@ -194,7 +194,7 @@ def test_run_that_never_began_is_recorded(tmp_path: Path) -> None:
     with pytest.raises(TraceError), TraceFolder(tmp_path).run(Stats()):
         raise TraceError("something")
     run = read_run(tmp_path)
-    assert (run.figures["error"], run.figures["generated_tokens"]) == ("TraceError", 0)
+    assert (run.metrics["error"], run.metrics["generated_tokens"]) == ("TraceError", 0)
     assert (run.rounds, run.tokens, run.steps, run.prefills) == ([], [], [], [])
 
 

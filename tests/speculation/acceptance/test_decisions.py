@@ -21,7 +21,7 @@ def decided(rule: Rule, drafts: list[int] = DRAFTS) -> list[Decision]:
     rulings = judge(drafts, ROWS, rule, 20, set(), proposals)
     decisions = explain(rule, rulings, drafts, ROWS, 20, proposals)
     assert [each.token for each in decisions] == [each.token for each in rulings]
-    assert [each.verdict == "accepted" for each in decisions] == [each.stands for each in rulings]
+    assert [each.verdict == "accepted" for each in decisions] == [each.accepted for each in rulings]
     assert decisions[-1].verdict == ("own" if len(decisions) > len(drafts) else "rejected")
     for at, each in enumerate(decisions):
         reported = Sampling(9, 1.0) if rule.sampling.greedy else rule.sampling

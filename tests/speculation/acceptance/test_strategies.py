@@ -32,7 +32,7 @@ def judge(
     """The tokens under the default rule; all before the last are accepted draft tokens."""
     rulings = judge_by_rule(drafts, rows, Rule(Strategy.COUPLED, sampling), position, ends)
     tokens = [each.token for each in rulings]
-    assert [each.stands for each in rulings] == [token == draft for token, draft in zip_longest(tokens, drafts)][
+    assert [each.accepted for each in rulings] == [token == draft for token, draft in zip_longest(tokens, drafts)][
         : len(tokens)
     ]
     return tokens

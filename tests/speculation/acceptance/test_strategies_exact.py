@@ -160,7 +160,7 @@ def test_probabilistic_judge_matches_the_papers(rows: list[Logits], sampling: Sa
     rule = Rule(Strategy.PROBABILISTIC, sampling)
     rulings = judge(drafts, rows, rule, 40, set(), proposals)
     assert [each.token for each in rulings] == expected
-    assert [each.stands for each in rulings] == [True] * (len(expected) - 1) + [False]
+    assert [each.accepted for each in rulings] == [True] * (len(expected) - 1) + [False]
     tops = [Device(row).top_logits(2, sampling.softmax_temperature) for row in rows]
     assert judge(drafts, tops, rule, 40, set(), proposals) == rulings, "the same from top logits, and when repeated"
 
@@ -174,7 +174,7 @@ def test_draft_token_without_distribution_counts_as_certain() -> None:
     ]
     counts = [sum(ruling.token == each for ruling in outcomes) for each in range(len(p))]
     assert chi_square.fits(counts, p.tolist())
-    assert all((ruling.token == 1) == ruling.stands for ruling in outcomes)
+    assert all((ruling.token == 1) == ruling.accepted for ruling in outcomes)
 
 
 def test_empty_residual_falls_back_to_the_target() -> None:

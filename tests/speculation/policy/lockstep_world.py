@@ -105,7 +105,7 @@ def generate(
     now, unread, made = 0.0, world.prompt, 0
     while len(controller.known) <= TOKENS or len(outcome.made) < rounds:
         place = len(controller.known) - 1
-        in_flight_draft = controller.next_guess(now)
+        in_flight_draft = controller.next_draft(now)
         if in_flight_draft is None:
             step = controller.next_step(now)
             assert step is not None, "neither a draft step nor a request: the run would never end"

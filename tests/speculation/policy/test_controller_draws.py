@@ -54,12 +54,12 @@ class Course:
     """What happened in one text."""
 
     drawn: list[Weights]  # by identity: each was made for one draft token
-    in_flight_drafts: list[InFlightDraft]
+    drafts_in_flight: list[InFlightDraft]
     left_over: list[int]  # for each request, the tokens drawn before it that are not in it
     at_once: int = 0  # times that a request was sent during a draft step
 
     def times_sent(self, weights: Weights) -> int:
-        return sum(each is weights for in_flight_draft in self.in_flight_drafts for each in in_flight_draft.probs or ())
+        return sum(each is weights for in_flight_draft in self.drafts_in_flight for each in in_flight_draft.probs or ())
 
 
 def generate(world: World, always_send: bool = True) -> Course:
@@ -82,12 +82,12 @@ def generate(world: World, always_send: bool = True) -> Course:
     )
     course, now, waiting = Course([], [], []), 0.0, 0
     while not controller.finished:
-        in_flight_drafts, predictions = [], []
+        drafts_in_flight, predictions = [], []
         for _ in range(2):  # the second time after `reflect`, when the draft step has taken its time
-            while (in_flight_draft := controller.next_guess(now)) is not None:
-                in_flight_drafts.append(in_flight_draft)
-                course.in_flight_drafts.append(in_flight_draft)
-                course.left_over.append(waiting - sum(not found for found in in_flight_draft.found))
+            while (in_flight_draft := controller.next_draft(now)) is not None:
+                drafts_in_flight.append(in_flight_draft)
+                course.drafts_in_flight.append(in_flight_draft)
+                course.left_over.append(waiting - sum(not looked_up for looked_up in in_flight_draft.looked_up))
                 waiting = 0
             step = controller.next_step(now)
             if step is not None:
@@ -98,8 +98,8 @@ def generate(world: World, always_send: bool = True) -> Course:
                 now += world.draft_ms
                 waiting += 1
             controller.reflect()
-        course.at_once += bool(in_flight_drafts and predictions)
-        for in_flight_draft in in_flight_drafts:
+        course.at_once += bool(drafts_in_flight and predictions)
+        for in_flight_draft in drafts_in_flight:
             accepted = 0
             while accepted < len(in_flight_draft.drafts) and rng.random() < world.right:
                 accepted += 1
@@ -126,15 +126,15 @@ def test_every_drawn_token_is_sent_in_the_next_request(world: World) -> None:
     assert not course.at_once
     assert not any(course.left_over), "each request holds all tokens drawn before it, and otherwise look-ups only"
     assert all(course.times_sent(weights) == 1 for weights in course.drawn)
-    for in_flight_draft in course.in_flight_drafts:
+    for in_flight_draft in course.drafts_in_flight:
         assert len(in_flight_draft.drafts) <= world.max_drafts
         assert in_flight_draft.end < world.limit, "the last position belongs to the target"
         assert in_flight_draft.probs is not None
-        for token, found, weights in zip(
-            in_flight_draft.drafts, in_flight_draft.found, in_flight_draft.probs, strict=True
+        for token, looked_up, weights in zip(
+            in_flight_draft.drafts, in_flight_draft.looked_up, in_flight_draft.probs, strict=True
         ):
             assert token in weights
-            assert not found or weights == {token: 1.0}, "a looked-up token has probability 1"
+            assert not looked_up or weights == {token: 1.0}, "a looked-up token has probability 1"
 
 
 def test_chosen_tokens_may_be_left_out() -> None:
@@ -144,7 +144,7 @@ def test_chosen_tokens_may_be_left_out() -> None:
     )
     times = 0
     for _ in range(40):
-        in_flight_draft = controller.next_guess(0.0)
+        in_flight_draft = controller.next_draft(0.0)
         if in_flight_draft is None:
             assert controller.next_step(0.0) is not None
             controller.drafted([Prediction(5, 0.0)], 1, 0.0)
@@ -168,11 +168,13 @@ def test_without_always_send_some_drawn_tokens_are_dropped(seed: int) -> None:
 def test_requests_carry_no_distributions_without_always_send() -> None:
     assert all(
         in_flight_draft.probs is None
-        for in_flight_draft in generate(World(0.5, 5.0, 40.0, 0.9, 8, 5), always_send=False).in_flight_drafts
+        for in_flight_draft in generate(World(0.5, 5.0, 40.0, 0.9, 8, 5), always_send=False).drafts_in_flight
     )
 
 
-@pytest.mark.parametrize("mechanisms", [Mechanisms(), Mechanisms(in_flight=1, corrections=False, self_continue=False)])
+@pytest.mark.parametrize(
+    "mechanisms", [Mechanisms(), Mechanisms(in_flight=1, after_recovered=False, self_continue=False)]
+)
 def test_always_send_works_in_lockstep_only(mechanisms: Mechanisms) -> None:
     with pytest.raises(ValueError, match="in lockstep only"):
         SpeculationController(

@@ -61,12 +61,12 @@ def _controller(tokens: list[int], lookup: NgramIndex | None) -> SpeculationCont
 def test_in_flight_draft_marks_looked_up_tokens() -> None:
     for lookup in (NgramIndex(), None):
         controller, now = _controller([*range(10, 30)] * 4, lookup), 0.0
-        while (in_flight_draft := controller.next_guess(now)) is None:
+        while (in_flight_draft := controller.next_draft(now)) is None:
             assert controller.next_step(now) is not None
             now += 1.0
             controller.drafted([Prediction(10 + len(controller.text.tree.main()), 0.95)], 1, now)
         assert in_flight_draft.drafts[:3] == [10, 11, 12]
-        assert list(in_flight_draft.found) == [lookup is not None] * len(in_flight_draft.drafts)
+        assert list(in_flight_draft.looked_up) == [lookup is not None] * len(in_flight_draft.drafts)
 
 
 def test_drafts_are_looked_up_while_the_model_reads_a_prompt() -> None:
@@ -74,9 +74,9 @@ def test_drafts_are_looked_up_while_the_model_reads_a_prompt() -> None:
     controller = _controller(text, NgramIndex())
     step = controller.next_step(0.0)
     assert step is not None and step.tails == [[]]
-    assert controller.next_guess(41.0) is None
-    in_flight_draft = next(filter(None, map(controller.next_guess, range(42, 82))))
-    assert in_flight_draft.drafts == [3, 4, 5] and all(in_flight_draft.found)
+    assert controller.next_draft(41.0) is None
+    in_flight_draft = next(filter(None, map(controller.next_draft, range(42, 82))))
+    assert in_flight_draft.drafts == [3, 4, 5] and all(in_flight_draft.looked_up)
     controller.drafted([Prediction(99, 0.9)], 13, 82.0)
     assert [node.token for node in controller.text.tree.main()[:2]] == [3, 4], "tokens in flight are not replaced"
     assert [child.token for child in controller.text.tree.root.children or ()] == [3, 99]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 ALL = Mechanisms()
 WAITING = replace(ALL, self_continue=False)  # the verifier waits for drafts
-OVERLAP = replace(WAITING, in_flight=1, corrections=False)
+OVERLAP = replace(WAITING, in_flight=1, after_recovered=False)
 
 
 def _rate(right: float, mechanisms: Mechanisms, second: float = 0.4, width: int = 4, **world: float) -> float:
@@ -72,7 +72,7 @@ def test_several_drafts_in_flight_fill_a_long_link(right: float, factor: float) 
 @pytest.mark.parametrize(("second", "share", "factor"), [(0.5, 0.4, 1.1), (0.9, 0.75, 1.18)])
 def test_drafts_behind_recovered_tokens_are_often_ready_and_pay(second: float, share: float, factor: float) -> None:
     world = {"rtt": 1.0, "step": 25.0, "wider": 0.2, "draft": 3.0}
-    without = run(Knowing(0.8, second, 6), replace(WAITING, corrections=False), **world)  # type: ignore[arg-type]
+    without = run(Knowing(0.8, second, 6), replace(WAITING, after_recovered=False), **world)  # type: ignore[arg-type]
     next_draft_ready = run(Knowing(0.8, second, 6), WAITING, **world)  # type: ignore[arg-type]
     assert without.controller is not None and next_draft_ready.controller is not None
     assert (

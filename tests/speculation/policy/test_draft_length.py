@@ -13,7 +13,7 @@ from speculation.policy.draft_length import MAX_AUTO, prospects, worth_sending
 from speculation.policy.rejection_policy import NOT_SOON
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 
-OVERLAPPED = Mechanisms(in_flight=1, corrections=False, self_continue=False)
+OVERLAPPED = Mechanisms(in_flight=1, after_recovered=False, self_continue=False)
 PIPELINED = replace(OVERLAPPED, in_flight=6)
 
 

@@ -37,11 +37,11 @@ def _plan(
     shared: bool = False,
 ) -> RejectionPolicy:
     chances = [1.0, *accumulate([right] * (MOST + 1), mul)]
-    return best_rejection_policy(Costs(link, draft, shared), chances, rate, next_draft_ready, may_go_on=may)  # type: ignore[arg-type]
+    return best_rejection_policy(Costs(link, draft, shared), chances, rate, next_draft_ready, may_self_continue=may)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("right", "link", "draft", "goes_on"),
+    ("right", "link", "draft", "self_continue"),
     [
         (0.9, 2.0, 4.0, False),  # a good draft arrives soon
         (0.9, 50.0, 4.0, True),  # the draft arrives two steps later
@@ -51,17 +51,17 @@ def _plan(
     ],
 )
 def test_verifier_self_continues_where_that_gains_more_than_waiting(
-    right: float, link: float, draft: float, goes_on: bool
+    right: float, link: float, draft: float, self_continue: bool
 ) -> None:
     rate = max(0.04, (1.0 + right) / (STEP + link + draft))
-    assert _plan(right, link, draft, rate).goes_on == goes_on
-    assert not _plan(right, link, draft, rate, may=False).goes_on
+    assert _plan(right, link, draft, rate).self_continue == self_continue
+    assert not _plan(right, link, draft, rate, may=False).self_continue
 
 
 def test_waiting_verifier_is_told_how_long() -> None:
     """A round trip of two milliseconds, and the time of some draft tokens."""
     found = _plan(0.9, 2.0, 4.0, 0.1)
-    assert not found.goes_on and (found.next_in - 2.0) / 4.0 in range(3, 12)
+    assert not found.self_continue and (found.next_in - 2.0) / 4.0 in range(3, 12)
     assert _plan(0.9, 2.0, 4.0, 0.1, next_draft_ready=0.99).next_in < 5.0
 
 
@@ -83,17 +83,17 @@ def test_verifier_waits_between_steps_only_for_a_draft_that_comes_soon() -> None
     """On a link of two steps it may wait after the second step. Where the wait is long, it self-continues at once."""
     for link in (51.0, 58.0, 70.0):
         found = _plan(0.9, link, 2.0, 0.08)
-        assert found.goes_on
+        assert found.self_continue
         assert found.next_in == NOT_SOON or found.next_in % STEP <= 0.4 * STEP
     assert any(_plan(0.9, link, 4.0, 0.08).next_in < NOT_SOON for link in range(30, 60))
 
 
 def test_shared_passes_self_continue_but_announce_the_draft() -> None:
     """Shared passes take place in any case, so leaving them out gains nothing."""
-    assert not _plan(0.9, 2.0, 4.0, 0.1).goes_on
-    assert _plan(0.9, 2.0, 4.0, 0.1, shared=True).goes_on
+    assert not _plan(0.9, 2.0, 4.0, 0.1).self_continue
+    assert _plan(0.9, 2.0, 4.0, 0.1, shared=True).self_continue
     soon = _plan(0.9, 2.0, 4.0, 0.1, next_draft_ready=0.99, shared=True)
-    assert soon.goes_on and soon.next_in < 5.0
+    assert soon.self_continue and soon.next_in < 5.0
 
 
 def test_useless_drafter_is_not_waited_for() -> None:

@@ -131,10 +131,10 @@ def test_draft_probs_are_weights_by_token_id(bad: Any) -> None:
 def test_batch_items_are_validated_one_by_one() -> None:
     items = [{"session_id": "a", "draft_tokens": [1]}, {"session_id": "b"}, {"draft_tokens": []}, 5]
     batch = messages.parse(messages.BatchRequest, json.dumps({"items": items}).encode())
-    assert batch.guess(0) == messages.VerifyRequest(session_id="a", draft_tokens=[1])
+    assert batch.request(0) == messages.VerifyRequest(session_id="a", draft_tokens=[1])
     for number, words in ((1, "draft_tokens: Field required"), (2, "session_id: Field required"), (3, "Input should")):
         with pytest.raises(InvalidRequest, match=f"^{words}"):
-            batch.guess(number)
+            batch.request(number)
 
 
 @pytest.mark.parametrize("bad", [[], [{}] * 257, {}, None])

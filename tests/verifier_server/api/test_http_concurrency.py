@@ -70,7 +70,7 @@ def test_prompts_are_prefilled_in_chunks_of_the_set_size(serve: Serve) -> None:
 
 
 def test_served_engine_has_a_batching_window(serve: Serve) -> None:
-    assert serve().service.engine._scheduler._hold == LONGEST
+    assert serve().service.engine._scheduler._batching_window == LONGEST
 
 
 class Gated(ScriptedBackend):

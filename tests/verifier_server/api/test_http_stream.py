@@ -257,10 +257,10 @@ def test_target_decoded_tokens_have_their_own_events(serve: Serve) -> None:
     live = serve(ScriptedBackend(SCRIPT))
     live.post("/prefill", {"session_id": "s", "prompt_ids": PROMPT_IDS})
     session = live.service.sessions.get("s")
-    session.commit(TEXT[1:4], frozenset(), own=True)
-    session.commit(TEXT[4:6], frozenset(), own=True)
+    session.commit(TEXT[1:4], frozenset(), target_decoded=True)
+    session.commit(TEXT[4:6], frozenset(), target_decoded=True)
     session.commit(TEXT[6:8], frozenset())
-    session.commit(TEXT[8:9], frozenset(), own=True)
+    session.commit(TEXT[8:9], frozenset(), target_decoded=True)
     for start, expected in (
         (3, [(3, 1, False), (4, 5, True), (9, 2, False), (11, 1, True)]),
         (6, [(6, 3, True), (9, 2, False), (11, 1, True)]),

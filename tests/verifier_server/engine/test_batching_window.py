@@ -124,14 +124,16 @@ class Constant(ScriptedBackend):
         return [np.zeros((len(entry.tokens) - entry.logits_from, 258), dtype=np.float32) for entry in batch]
 
 
-def tokens_per_second(clients: int, draft_time: float, hold: float, jitter: float, seconds: float = 6.0) -> float:
+def tokens_per_second(
+    clients: int, draft_time: float, batching_window: float, jitter: float, seconds: float = 6.0
+) -> float:
     """Tokens per second of all clients, which ask for a token each `draft_time` seconds (± `jitter`) after the last.
 
     A pass takes 25 ms and 0.2 ms per token. The clients start within the first 0.2 s; each starts a new text after 50
     to 150 tokens.
     """
     chance = random.Random(1)
-    world = World(Constant(slots=clients, context_length=4096), hold=hold, check=False)
+    world = World(Constant(slots=clients, context_length=4096), batching_window=batching_window, check=False)
     got = 0
 
     def pause() -> float:
@@ -173,19 +175,21 @@ def test_clients_that_draft_fast_share_passes(clients: int, draft_time: float) -
 @pytest.mark.slow
 def test_a_longer_window_joins_clients_that_draft_for_half_a_pass() -> None:
     """Groups half a pass apart cannot be joined by the default window, which changes nothing for them."""
-    at_once, held, longer = (tokens_per_second(32, 0.0125, hold, 0.0005) for hold in (0.0, LONGEST, 0.6))
+    at_once, held, longer = (
+        tokens_per_second(32, 0.0125, batching_window, 0.0005) for batching_window in (0.0, LONGEST, 0.6)
+    )
     assert held == pytest.approx(at_once, rel=0.02)
     assert longer > 1.2 * at_once
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hold", [LONGEST, 0.6])
+@pytest.mark.parametrize("batching_window", [LONGEST, 0.6])
 @pytest.mark.parametrize("clients", [2, 5, 32])
 @pytest.mark.parametrize(
     ("draft_time", "jitter"), [(0.004, 0.004), (0.02, 0.0005), (0.025, 0.004), (0.05, 0.002), (0.1, 0.01)]
 )
 def test_the_window_never_costs_more_than_two_percent(
-    hold: float, clients: int, draft_time: float, jitter: float
+    batching_window: float, clients: int, draft_time: float, jitter: float
 ) -> None:
     at_once = tokens_per_second(clients, draft_time, 0.0, jitter, 3.0)
-    assert tokens_per_second(clients, draft_time, hold, jitter, 3.0) > 0.98 * at_once
+    assert tokens_per_second(clients, draft_time, batching_window, jitter, 3.0) > 0.98 * at_once

@@ -103,8 +103,8 @@ class Client:
                 assert isinstance(result, EngineError | UnknownSession | TooManyDrafts)
 
         next_in = self.chance.choice([None, None, 0.0, 0.01, 0.1])
-        goes_on = self.chance.choice([None, True, False])
-        request = Request(self.session, position, list(drafts), done, next_in=next_in, goes_on=goes_on)
+        self_continue = self.chance.choice([None, True, False])
+        request = Request(self.session, position, list(drafts), done, next_in=next_in, self_continue=self_continue)
         self.waiting.append(request)
         try:
             self.world.scheduler.submit(request, self.world.now)
@@ -141,7 +141,7 @@ def test_any_interleaving_gives_the_texts_of_plain_decoding(seed: int) -> None:
         max_drafts=32,
         prefill_chunk=chance.choice([8, 32, 128]),
         max_queue=chance.choice([6, 256]),
-        hold=chance.choice([0.0, 0.1, 0.6]),
+        batching_window=chance.choice([0.0, 0.1, 0.6]),
     )
     clients: list[Client] = []
 

@@ -58,7 +58,7 @@ def test_it_continues_from_the_first_token_at_once() -> None:
     world.run(world.now + 10.5 * STEP)
     assert continuation_times(world, 0.0)[0] == pytest.approx(world.plans[0][0] + linear(world.plans[0][1]))
     assert session.tokens[3:] == TEXT[:11]
-    assert session.own_from == [4]
+    assert session.target_decoded_bounds == [4]
     assert all(plan.tokens == 1 for _, plan in world.plans[1:])
 
 
@@ -236,7 +236,7 @@ def test_ranges_of_target_decoded_tokens_are_recorded() -> None:
     world.ask(session, 4, TEXT[1:6])
     world.run(world.now + 1.6 * STEP)
     assert session.tokens[3:] == TEXT[:7]
-    assert session.own_from == [4, 7], "three target-decoded, two accepted, one bonus token"
+    assert session.target_decoded_bounds == [4, 7], "three target-decoded, two accepted, one bonus token"
 
 
 class Failing(ScriptedBackend):
