@@ -1,4 +1,4 @@
-"""Composes the next pass: which sessions are part of it, in which order, and which session gives up a slot for it.
+"""Composes the next pass: which sessions are part of it, in which order, and which of them may lose their slots.
 
 Verify requests come first, in order of arrival. Then come prompts (and texts whose slot was taken), the least recently
 served first and together at most one chunk. Then come self-continuation steps. A request that arrived while a chunk was
@@ -141,20 +141,23 @@ class Composer:
         return sequence.draft_credit.drafts(self.price(sequence.session))
 
     def _ensure_slot(self, sequence: SequenceState) -> bool:
-        """Whether `sequence` has a slot or gets one: a free one, or that of a session without a waiting request.
+        """Whether `sequence` has a slot or gets one.
 
         No session that is part of this pass loses its slot, since a request waits for each of them.
         """
         if sequence.session.slot is None:
-            idle = next((owner for owner in self._slots.owners() if not self._queue[owner].requests), None)
-            if self._slots.free:
-                self._slots.give(sequence.session)
-            elif idle is not None:
-                self._slots.take_over(idle, sequence.session)
-            else:
+            if not self._slots.acquire(sequence.session, may_lose=self._is_idle):
                 return False
             sequence.answers = 0
         return True
+
+    def _is_idle(self, owner: Session) -> bool:
+        """Whether no request of this session waits."""
+        return not self._queue[owner].requests
+
+    def _turn_is_over(self, owner: Session) -> bool:
+        sequence = self._queue[owner]
+        return bool(sequence.requests) and sequence.answers >= _TURN
 
     def _after_turns(self, waiting: list[SequenceState]) -> list[SequenceState]:
         """`waiting`, without one session whose turn is over if another waits for a slot and no other slot can be had.
@@ -163,12 +166,7 @@ class Composer:
         straight back.
         """
         lacking = sum(sequence.session.slot is None for sequence in waiting)
-        if lacking > self._slots.free:
-            owners = [self._queue[owner] for owner in self._slots.owners()]
-            if lacking <= self._slots.free + sum(not owner.requests for owner in owners):
-                return waiting
-            for owner in owners:
-                if owner.requests and owner.answers >= _TURN:
-                    self._slots.drop(owner.session)
-                    return [sequence for sequence in waiting if sequence is not owner]
-        return waiting
+        if lacking <= self._slots.available(self._is_idle):
+            return waiting
+        evicted = self._slots.evict(may_lose=self._turn_is_over)
+        return [sequence for sequence in waiting if sequence.session is not evicted]

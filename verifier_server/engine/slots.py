@@ -1,7 +1,7 @@
-"""Which session's KV cache is in which slot, and how a new text reuses the prefix it shares with another one."""
+"""Which session's KV cache is in which slot, which session is evicted for another one, and how texts share a prefix."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from backends.base import Backend
 from verifier_server.sessions import Session
@@ -25,6 +25,34 @@ class SlotPool:
     def owners(self) -> Iterable[Session]:
         """Sessions that have a slot, the least recently used first."""
         return self._owners.values()
+
+    def available(self, may_lose: Callable[[Session], bool]) -> int:
+        """How many slots are free or belong to a session that `may_lose` its slot."""
+        return len(self._free) + sum(map(may_lose, self._owners.values()))
+
+    def acquire(self, session: Session, may_lose: Callable[[Session], bool]) -> bool:
+        """Give `session`, which has none, a free slot, or else that of a session that `may_lose` it.
+
+        Returns False if there is no such slot.
+        """
+        if self._free:
+            self.give(session)
+            return True
+        victim = self._victim(may_lose)
+        if victim is not None:
+            self.take_over(victim, session)
+        return victim is not None
+
+    def evict(self, may_lose: Callable[[Session], bool]) -> Session | None:
+        """Free the slot of a session that `may_lose` it. Returns this session, or None if there is none."""
+        victim = self._victim(may_lose)
+        if victim is not None:
+            self.drop(victim)
+        return victim
+
+    def _victim(self, may_lose: Callable[[Session], bool]) -> Session | None:
+        """The least recently used session that `may_lose` its slot."""
+        return next(filter(may_lose, self._owners.values()), None)
 
     def give(self, session: Session) -> None:
         """Give a free slot to `session`, which has none."""
