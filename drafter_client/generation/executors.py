@@ -181,7 +181,7 @@ class ThreadedExecutor:
     def send(self, in_flight_draft: InFlightDraft) -> None:
         lane = self._idle.get()
         # Sent in this thread: waking the lane's thread takes as long as sending does.
-        response = lane.client.guess(
+        response = lane.client.begin_verify(
             self._session_id,
             in_flight_draft.position,
             in_flight_draft.drafts,

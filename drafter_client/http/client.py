@@ -223,9 +223,9 @@ class VerifierClient:
         self, session_id: str, position: int, drafts: list[int], draft_probs: Sequence[Weights] | None = None
     ) -> VerifyResponse:
         """Have the draft tokens from `position` on judged. The position makes the request safe to repeat."""
-        return self.guess(session_id, position, drafts, draft_probs=draft_probs)()
+        return self.begin_verify(session_id, position, drafts, draft_probs=draft_probs)()
 
-    def guess(
+    def begin_verify(
         self,
         session_id: str,
         position: int,
