@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from backends.vocabulary import Vocabulary, difference, first_difference, refusal
 from drafter_client.errors import (
     BadKey,
     BadReply,
@@ -20,7 +19,6 @@ from drafter_client.errors import (
     ModelChanged,
     VerifierTimeout,
     VerifierUnreachable,
-    VocabularyMismatch,
 )
 from drafter_client.http.fields import Fields
 from drafter_client.http.outages import Health, Outages
@@ -178,22 +176,6 @@ class VerifierClient:
         path = "/model" if below is None else f"/model?below={below}"
         body = self.call_through_outages("GET", path, None, "is it a verifier?")
         return ModelInfo.read(self.fields(path, body), below)
-
-    def check_vocabulary(self, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
-        """The handshake: check that token ids mean the same in the draft model `name`, and measure the round trip.
-
-        `info`: the result of `model`, if it was called before. Raises VocabularyMismatch with the difference.
-        """
-        info = info or self.model()
-        below = min(ours.size, info.vocabulary.size)
-        theirs = info.vocabulary if info.vocabulary.below == below else self.model(below).vocabulary
-        differs = difference(ours.fingerprint_below(below), theirs)
-        if differs is not None:
-            if ours.fingerprint_below(below).ordinary != theirs.ordinary:
-                differs += f": {self._first_difference(ours, below)}"
-            raise VocabularyMismatch(refusal(name, info.name, differs))
-        self.ping()
-        return info
 
     def ping(self) -> None:
         """Measure `round_trip_ms`."""
@@ -369,14 +351,3 @@ class VerifierClient:
             self._sleep(pause)
             pause *= 2
         raise AssertionError("unreachable: the last attempt returns or raises")
-
-    def _first_difference(self, ours: Vocabulary, below: int) -> str:
-        """Describes the first id that differs, found by bisection over prefix fingerprints: about 17 small requests."""
-        same, different = 0, below
-        while different - same > 1:
-            middle = (same + different) // 2
-            if self.model(middle).vocabulary.ordinary == ours.fingerprint_below(middle).ordinary:
-                same = middle
-            else:
-                different = middle
-        return first_difference(ours, same)
