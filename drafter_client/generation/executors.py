@@ -287,7 +287,7 @@ class ThreadedExecutor:
                 with suppress(DrafterError):
                     client.transport.connect()
                 self._opened.wait()
-                while not self._closed and not client.persist(lambda: self._follow(client)):
+                while not self._closed and not client.retry_broken_connection(lambda: self._follow(client)):
                     pass  # the stream broke after it had brought tokens: the retries are counted anew
 
         return work

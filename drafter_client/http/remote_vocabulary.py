@@ -53,7 +53,7 @@ class RemoteVocabulary(Vocabulary):
         """`info`: the result of `client.model`."""
         self._client = client
         self._asking = threading.Lock()  # several texts at once may translate their drafts
-        reply = client.fields("/vocabulary", client.call_through_outages("GET", "/vocabulary", None, _TOO_OLD))
+        reply = client.fields("/vocabulary", client.call_through_outage("GET", "/vocabulary", None, _TOO_OLD))
         pieces, kinds = reply.byte_strings("pieces"), reply.text("kinds")
         if len(kinds) != len(pieces) or not set(kinds) <= _KINDS.keys():
             raise reply.wrong("kinds", "is not one digit for each of the pieces")
@@ -65,5 +65,5 @@ class RemoteVocabulary(Vocabulary):
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         wanted = {"text": text, "add_begin": add_begin, "parse_control": parse_control}
         with self._asking:
-            reply = self._client.call_through_outages("POST", "/tokenize", json.dumps(wanted).encode(), _TOO_OLD)
+            reply = self._client.call_through_outage("POST", "/tokenize", json.dumps(wanted).encode(), _TOO_OLD)
         return self._client.fields("/tokenize", reply).ids("token_ids", self.size)
