@@ -30,6 +30,7 @@ from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.display.comparison_table import Way, shuffled
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.metrics.quantile import quantile
 from drafter_client.sources import Drafting
 from drafters.base import Drafter
@@ -63,7 +64,7 @@ class Loaded:
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
         info = client.model()
-        client.check_vocabulary(self.backend.vocabulary, self.backend.model_name, info)
+        check_vocabulary(client, self.backend.vocabulary, self.backend.model_name, info)
 
         def drafter(sampling: Sampling, strategy: Strategy) -> Drafter:
             for slot in range(self.backend.slots):

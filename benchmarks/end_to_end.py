@@ -20,6 +20,7 @@ from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.serving import verifier
 from benchmarks.harness.texts import Written, alone, connected, paired, table, whole_rate
+from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafters.draft_model import ModelDrafter
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
@@ -50,7 +51,7 @@ def main() -> None:
         for name, temperature in itertools.product(options.drafters, options.temperatures):
             written: dict[str, list[Written]] = {way: [] for way in (*ways, "target")}
             with closing(load_drafter(DRAFTERS[name])) as model:
-                info = client.check_vocabulary(model.vocabulary, model.model_name)
+                info = check_vocabulary(client, model.vocabulary, model.model_name)
                 prompts = held_out_prompts(options.skip + options.prompts)[options.skip :]
                 for repeat, (at, prompt) in itertools.product(range(options.repeats), enumerate(prompts)):
                     sampling, ids = Sampling(1000 * repeat + at, temperature), model.vocabulary.encode(prompt)

@@ -26,6 +26,7 @@ from benchmarks.harness.report import Report, options_of, plot
 from benchmarks.harness.serving import verifier
 from benchmarks.harness.texts import Written, alone, connected, paired, rate, table, timed
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafters.draft_model import ModelDrafter
 from speculation.sampling.sampling import Sampling
 
@@ -74,7 +75,7 @@ def _request(sampling: Sampling, tokens: int) -> dict[str, float]:
 
 
 def _pair(client: VerifierClient, backend: Backend, tokens: int) -> Run:
-    info = client.check_vocabulary(backend.vocabulary, backend.model_name)
+    info = check_vocabulary(client, backend.vocabulary, backend.model_name)
 
     def run(prompt: list[int], sampling: Sampling) -> Written:
         drafter = ModelDrafter(backend, sampling, info.vocabulary.size)

@@ -11,8 +11,9 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from drafter_client.generation.generation import Event, Finished, Generation
-from drafter_client.http.outages import PATIENCE, Outage
+from drafter_client.http.outages import Outage
 from drafter_client.http.responses import ModelInfo
+from drafter_client.http.retries import PATIENCE
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
 from drafter_client.pair import BRANCHES, VERIFIER, Pair

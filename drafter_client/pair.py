@@ -20,8 +20,9 @@ from drafter_client.generation.server_written import served
 from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.outages import PATIENCE, Outage, Outages
+from drafter_client.http.outages import Outage, Outages
 from drafter_client.http.responses import ModelInfo, ResponseBounds
+from drafter_client.http.retries import PATIENCE
 from drafter_client.http.stop import Stop
 from drafter_client.metrics.statistics import Stats
 from drafter_client.modes.auto import Begin, automatic

@@ -14,7 +14,7 @@ from backends.vocabulary import Vocabulary
 from drafter_client.display.progress import ProgressReport, silent
 from drafter_client.errors import BadOption, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.remote_vocabulary import RemoteVocabulary
+from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
 from drafter_client.http.responses import ModelInfo
 from drafters.base import Drafter
 from drafters.custom import CheckedDrafter
@@ -69,7 +69,7 @@ class DraftModel:
             engines = stack.enter_context(_lent(backend, texts))
             info = client.model()
             try:
-                client.check_vocabulary(backend.vocabulary, backend.model_name, info)
+                check_vocabulary(client, backend.vocabulary, backend.model_name, info)
             except VocabularyMismatch as error:
                 if not self.translate:
                     raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None

@@ -9,7 +9,7 @@ from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped import DEFAULT_DRAFT
 from command_line.parser import OneOf
-from drafter_client.http.outages import PATIENCE
+from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Mode
 from drafter_client.pair import BRANCHES, VERIFIER
 from speculation.acceptance.strategies import Strategy

@@ -181,7 +181,7 @@ class ThreadedExecutor:
     def send(self, in_flight_draft: InFlightDraft) -> None:
         lane = self._idle.get()
         # Sent in this thread: waking the lane's thread takes as long as sending does.
-        response = lane.client.guess(
+        response = lane.client.begin_verify(
             self._session_id,
             in_flight_draft.position,
             in_flight_draft.drafts,
@@ -287,7 +287,7 @@ class ThreadedExecutor:
                 with suppress(DrafterError):
                     client.transport.connect()
                 self._opened.wait()
-                while not self._closed and not client.persist(lambda: self._follow(client)):
+                while not self._closed and not client.retry_broken_connection(lambda: self._follow(client)):
                     pass  # the stream broke after it had brought tokens: the retries are counted anew
 
         return work

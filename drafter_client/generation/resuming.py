@@ -4,14 +4,15 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 
-from drafter_client.errors import ConnectionLost, DrafterError
+from drafter_client.errors import DrafterError
 from drafter_client.generation.observer import Committed
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.outages import Outages, is_outage
+from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ModelInfo, ResponseBounds
+from drafter_client.http.retries import is_outage, may_be_idle_close
 from drafter_client.metrics.statistics import Stats
-from speculation.errors import Overloaded, SpecPairError
+from speculation.errors import SpecPairError
 
 Run = Generator[Committed, None, None]
 
@@ -56,11 +57,11 @@ def resuming(
         stats.finish_reason = stats.finish_reason or (bounds.finish_reason(text.known) if text.tokens else None)
         if stats.finish_reason is not None:  # the text is complete: only the end of the response was lost
             return
-        if isinstance(failure, ConnectionLost) and outage is None and not (got_tokens or reconnected):
-            reconnected = True  # the verifier may have closed an idle connection: that is no outage
+        if may_be_idle_close(failure, outage is None and not (got_tokens or reconnected)):
+            reconnected = True
             continue
         lost, text.opened = clock(), False  # a lost verifier cannot release the session
-        outage = outage or outages.begin(text.stop, unbegun=isinstance(failure, Overloaded) and not text.tokens)
+        outage = outage or outages.begin(text.stop, failure, begun=bool(text.tokens))
         try:
             with closing(client.another()) as health_client, text.stop.breaking(health_client.abort):
                 ready = outage.until_ready(failure, partial(health_client.health, target))

@@ -1,1 +1,1 @@
-"""HTTP to the verifier: connections, the REST interface as methods, responses as types, outages."""
+"""HTTP to the verifier: connections, the REST interface as methods, responses as types, retries, outages."""

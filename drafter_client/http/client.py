@@ -1,7 +1,6 @@
-"""The verifier's REST interface as methods: typed responses, typed errors, retries of requests that are safe to repeat.
+"""The verifier's REST interface as methods: typed requests, typed responses, typed errors.
 
-`VerifierClient.persist` retries after a broken connection, `call` also while the verifier is overloaded, and
-`call_through_outages` also while the verifier is away (see `outages`).
+A request that may be repeated is repeated by the rules in `retries`.
 """
 
 import json
@@ -11,19 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from backends.vocabulary import Vocabulary, difference, first_difference, refusal
-from drafter_client.errors import (
-    BadKey,
-    BadReply,
-    ConnectionLost,
-    DrafterError,
-    ModelChanged,
-    VerifierTimeout,
-    VerifierUnreachable,
-    VocabularyMismatch,
-)
+from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError
+from drafter_client.http import retries
 from drafter_client.http.fields import Fields
-from drafter_client.http.outages import Health, Outages
+from drafter_client.http.health import Health, check_health, wait_until_ready
+from drafter_client.http.outages import Outages
 from drafter_client.http.responses import STREAM, ModelInfo, PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
 from drafter_client.http.transport import HttpTransport, Reply, Transport
 from speculation.acceptance.draft_probs import Weights
@@ -31,7 +22,6 @@ from speculation.errors import (
     NotFound,
     Overloaded,
     RequestError,
-    ServerError,
     SpecPairError,
     Unauthorized,
     UnknownSession,
@@ -42,10 +32,6 @@ from speculation.errors import (
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
 _RELEASE_TIMEOUT = 2.0
 _SILENCE = 10.0  # seconds until a silent stream counts as lost; the verifier sends a comment every 3 s
-_ATTEMPTS = 7  # over a broken connection: about 6 s of outage are bridged
-_FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # and at most so many seconds, where `outages` waits afterwards
-_OVERLOAD_PATIENCE = 60.0  # seconds of retrying with an overloaded verifier, after the pauses that it asks for
-_FIRST_PAUSE = 0.1  # seconds, doubled with every attempt
 
 T = TypeVar("T")
 _compact = json.JSONEncoder(separators=(",", ":")).encode
@@ -116,89 +102,26 @@ class VerifierClient:
     def _wait(self, seconds: float) -> None:
         self._aborted.wait(seconds)
 
-    def wait_until_ready(self, patience: float = 900.0, on_wait: Callable[[float | None], None] | None = None) -> None:
-        """Return when the verifier has loaded its model.
-
-        `on_wait` is called with the progress of loading, 0 to 1, or None where it is unknown. Raises DrafterError when
-        loading fails or takes longer than `patience` seconds, and the verifier's refusal.
-        """
-        deadline = self._clock() + patience
-        while True:
-            reply = self._exchange("GET", "/health", None)
-            if reply.status == 200:
-                return
-            status = reply.body.get("status") if isinstance(reply.body, dict) else None
-            if status == "failed":
-                raise DrafterError(f"the verifier at {self.url} could not load its model: {reply.body.get('reason')}")
-            if status != "loading":
-                raise self._refusal(reply)
-            if "access" in reply.body:  # the client will be refused: say so now, not after minutes of loading
-                raise self._refusal(self._exchange("GET", "/model", None))
-            if self._clock() > deadline:
-                raise DrafterError(f"the verifier at {self.url} is still loading its model after {patience:.0f} s")
-            if on_wait is not None:
-                on_wait(self.fields("/health", reply.body).share_if_any("progress"))
-            self._sleep(0.25)
+    def wait_until_ready(
+        self, patience: float = retries.LOADING_PATIENCE, on_wait: Callable[[float | None], None] | None = None
+    ) -> None:
+        """Return when the verifier has loaded its model: see `health.wait_until_ready`."""
+        wait_until_ready(self, patience, on_wait, self._sleep, self._clock)
 
     def health(self, target: ModelInfo | None = None) -> Health:
-        """The verifier's health, asked once. A connection that fails counts as not ready.
-
-        Raises an error for what waiting does not mend: a failed load, a refusal, and ModelChanged where the verifier
-        serves something else than `target`.
-        """
-        try:
-            reply = self.transport.exchange("GET", "/health", None, self._headers, _TIMEOUTS["/health"])
-            if reply.status == 200 and target is not None:
-                reply = self.transport.exchange("GET", "/model", None, self._headers, _TIMEOUTS["/model"])
-                if reply.status == 200:
-                    self._check_serves(target, ModelInfo.read(self.fields("/model", reply.body), None))
-        except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
-            return Health(False, "nothing answers")
-        if reply.status == 200:
-            return Health(True)
-        body = reply.body if isinstance(reply.body, dict) else {}
-        if body.get("status") == "failed":
-            raise DrafterError(f"the verifier at {self.url} has failed: {body.get('reason')}")
-        if body.get("status") == "loading":
-            return Health(False, "loading its model", self.fields("/health", body).share_if_any("progress"))
-        error = self._refusal(reply)
-        if isinstance(error, ServerError):  # from a verifier that is shutting down, or from a proxy before it
-            return Health(False, error.message)
-        raise error
-
-    def _check_serves(self, target: ModelInfo, found: ModelInfo) -> None:
-        if (found.name, found.vocabulary) != (target.name, target.vocabulary):
-            raise ModelChanged(
-                f"the verifier at {self.url} serves {found.name} now, and the text was begun by {target.name}"
-                f"{', with another vocabulary' if found.name == target.name else ''}: the rest would be another model's"
-            )
+        """The verifier's health, asked once: see `health.check_health`."""
+        return check_health(self, target)
 
     def model(self, below: int | None = None) -> ModelInfo:
         """What the verifier serves, with fingerprints of its vocabulary over the ids below `below` (None: over all)."""
         path = "/model" if below is None else f"/model?below={below}"
-        body = self.call_through_outages("GET", path, None, "is it a verifier?")
+        body = self.call_through_outage("GET", path, None, "is it a verifier?")
         return ModelInfo.read(self.fields(path, body), below)
-
-    def check_vocabulary(self, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
-        """The handshake: check that token ids mean the same in the draft model `name`, and measure the round trip.
-
-        `info`: the result of `model`, if it was called before. Raises VocabularyMismatch with the difference.
-        """
-        info = info or self.model()
-        below = min(ours.size, info.vocabulary.size)
-        theirs = info.vocabulary if info.vocabulary.below == below else self.model(below).vocabulary
-        differs = difference(ours.fingerprint_below(below), theirs)
-        if differs is not None:
-            if ours.fingerprint_below(below).ordinary != theirs.ordinary:
-                differs += f": {self._first_difference(ours, below)}"
-            raise VocabularyMismatch(refusal(name, info.name, differs))
-        self.ping()
-        return info
 
     def ping(self) -> None:
         """Measure `round_trip_ms`."""
         began = self._clock()
-        self._exchange("GET", "/health", None)
+        self.exchange("GET", "/health")
         self.round_trip_ms = 1e3 * (self._clock() - began)
 
     def least_round_trip_ms(self, times: int) -> float:
@@ -223,9 +146,9 @@ class VerifierClient:
         self, session_id: str, position: int, drafts: list[int], draft_probs: Sequence[Weights] | None = None
     ) -> VerifyResponse:
         """Have the draft tokens from `position` on judged. The position makes the request safe to repeat."""
-        return self.guess(session_id, position, drafts, draft_probs=draft_probs)()
+        return self.begin_verify(session_id, position, drafts, draft_probs=draft_probs)()
 
-    def guess(
+    def begin_verify(
         self,
         session_id: str,
         position: int,
@@ -276,7 +199,7 @@ class VerifierClient:
     def _events(self, path: str, body: bytes | None, headers: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, data in self.transport.stream(path, body, headers, _SILENCE):
             if name == "reply":
-                raise self._refusal(data)
+                raise self.refusal(data)
             if name == "error":
                 raise from_body(500, data)
             yield name, data
@@ -293,7 +216,7 @@ class VerifierClient:
         """The body of the response from `path`, to be read by field. Raises BadReply where it is not an object."""
         return Fields(self.url + path, body)
 
-    def call_through_outages(self, method: str, path: str, body: bytes | None, if_missing: str) -> Any:
+    def call_through_outage(self, method: str, path: str, body: bytes | None, if_missing: str) -> Any:
         """`call`, for a request without a session: a verifier that goes away is waited for.
 
         Raises BadReply with the advice `if_missing` where the server has no such path.
@@ -301,7 +224,7 @@ class VerifierClient:
         try:
             if self._outages is None:
                 return self.call(method, path, body)
-            return self._outages.retry(lambda: self.call(method, path, body), self.health)
+            return self._outages.retry_through_outage(lambda: self.call(method, path, body), self.health)
         except RequestError as error:
             if type(error) not in (RequestError, NotFound):
                 raise
@@ -309,28 +232,22 @@ class VerifierClient:
             raise BadReply(f"what answers at {self.url} has no {name} ({error}): {if_missing}") from None
 
     def call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
-        """The body of the response to a request that is safe to repeat. Raises the error that the verifier reports.
+        """The body of the response to a request that is safe to repeat, also with an overloaded verifier.
 
-        With an overloaded verifier it retries for a minute, after the pauses that the verifier asks for.
+        Raises the error that the verifier reports.
         """
-        deadline = self._clock() + _OVERLOAD_PATIENCE
-        while True:
-            try:
-                return self._answered(method, path, body, session_id)
-            except Overloaded as error:
-                wait = error.details.get("retry_after")
-                if wait is None or self._clock() + wait > deadline:
-                    raise
-                self._sleep(wait)
+        return retries.repeat(
+            lambda: self._answered(method, path, body, session_id), retries.after_overload, self._sleep, self._clock
+        )
 
     def _answered(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
         """`call` without the retries for an overloaded verifier."""
-        reply = self._exchange(method, path, body, session_id)
+        reply = self.exchange(method, path, body, session_id)
         if reply.status == 200:
             return reply.body
-        raise self._refusal(reply)
+        raise self.refusal(reply)
 
-    def _refusal(self, reply: Reply) -> SpecPairError | DrafterError:
+    def refusal(self, reply: Reply) -> SpecPairError | DrafterError:
         """The error that a response with another status than 200 reports."""
         error = from_body(reply.status, reply.body)
         if isinstance(error, Overloaded) and reply.retry_after is not None:
@@ -340,43 +257,40 @@ class VerifierClient:
             return BadKey(f"the verifier at {self.url} {what}: give it with --api-key, or DRAFTER_API_KEY")
         return error
 
-    def _exchange(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Reply:
+    def exchange(self, method: str, path: str, body: bytes | None = None, session_id: str | None = None) -> Reply:
+        """The response to a request that is safe to repeat. Repeated while connections break."""
+        return self.retry_broken_connection(lambda: self.exchange_once(method, path, body, session_id))
+
+    def exchange_once(self, method: str, path: str, body: bytes | None = None, session_id: str | None = None) -> Reply:
+        """The response to a request that is not repeated."""
         headers = self._headers if session_id is None else self._headers_of(session_id)
         timeout = _RELEASE_TIMEOUT if method == "DELETE" else _TIMEOUTS.get(path.partition("?")[0], 30.0)
-        return self.persist(lambda: self.transport.exchange(method, path, body, headers, timeout))
+        return self.transport.exchange(method, path, body, headers, timeout)
 
     def _headers_of(self, session_id: str) -> dict[str, str]:
         return {**self._headers, "X-Session-Id": session_id}
 
-    def persist(self, exchange: Callable[[], T]) -> T:
-        """Run `exchange`, again while connections break: for about six seconds, or for one where `outages` waits then.
+    def retry_broken_connection(self, exchange: Callable[[], T]) -> T:
+        """The result of `exchange`, which is repeated while connections break; it must be safe to repeat.
 
-        `exchange` must be safe to repeat. Raises the last error. A verifier that was never reached is not retried.
+        Raises the last error.
         """
-        pause, attempts, began = _FIRST_PAUSE, _ATTEMPTS if self._outages is None else _FEW_ATTEMPTS, self._clock()
-        for attempt in range(attempts):
-            if self._aborted.is_set():
-                raise ConnectionLost(f"the exchange with {self.url} was aborted")
-            try:
-                result = exchange()
-                self._reached = True
-                return result
-            except (ConnectionLost, VerifierUnreachable) as error:
-                self._reached = self._reached or isinstance(error, ConnectionLost)
-                too_long = self._outages is not None and self._clock() - began > _BRIDGED  # a silent link fails slowly
-                if attempt + 1 == attempts or too_long or not self._reached:
-                    raise
-            self._sleep(pause)
-            pause *= 2
-        raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _first_difference(self, ours: Vocabulary, below: int) -> str:
-        """Describes the first id that differs, found by bisection over prefix fingerprints: about 17 small requests."""
-        same, different = 0, below
-        while different - same > 1:
-            middle = (same + different) // 2
-            if self.model(middle).vocabulary.ordinary == ours.fingerprint_below(middle).ordinary:
-                same = middle
-            else:
-                different = middle
-        return first_difference(ours, same)
+        def pause_after(error: Exception, attempts: int, seconds: float) -> retries.Pause:
+            self._reached = self._reached or isinstance(error, ConnectionLost)
+            return retries.after_broken_connection(
+                error, attempts, seconds, reached=self._reached, outage_follows=self._outages is not None
+            )
+
+        def pause(seconds: float) -> None:
+            self._sleep(seconds)
+            self._raise_if_aborted()
+
+        self._raise_if_aborted()
+        result = retries.repeat(exchange, pause_after, pause, self._clock)
+        self._reached = True
+        return result
+
+    def _raise_if_aborted(self) -> None:
+        if self._aborted.is_set():
+            raise ConnectionLost(f"the exchange with {self.url} was aborted")

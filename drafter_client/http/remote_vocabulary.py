@@ -1,10 +1,10 @@
-"""The verifier's vocabulary, for drafters without a vocabulary of their own."""
+"""The verifier's vocabulary: compared to that of a draft model, or loaded for drafters that have none of their own."""
 
 import json
 import threading
 
-from backends.vocabulary import Kind, Vocabulary
-from drafter_client.errors import BadReply
+from backends.vocabulary import Kind, Vocabulary, difference, first_difference, refusal
+from drafter_client.errors import BadReply, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ModelInfo
 
@@ -12,6 +12,35 @@ _KINDS = {str(int(kind)): kind for kind in Kind}
 _TOO_OLD = (
     "this verifier is too old for --backend ngram and --translate: update it, or draft with a model of its family"
 )
+
+
+def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
+    """The handshake: check that token ids mean the same in the draft model `name`, and measure the round trip.
+
+    `info`: the result of `client.model`, if it was called before. Raises VocabularyMismatch with the difference.
+    """
+    info = info or client.model()
+    below = min(ours.size, info.vocabulary.size)
+    theirs = info.vocabulary if info.vocabulary.below == below else client.model(below).vocabulary
+    differs = difference(ours.fingerprint_below(below), theirs)
+    if differs is not None:
+        if ours.fingerprint_below(below).ordinary != theirs.ordinary:
+            differs += f": {_first_difference(client, ours, below)}"
+        raise VocabularyMismatch(refusal(name, info.name, differs))
+    client.ping()
+    return info
+
+
+def _first_difference(client: VerifierClient, ours: Vocabulary, below: int) -> str:
+    """Describes the first id that differs, found by bisection over prefix fingerprints: about 17 small requests."""
+    same, different = 0, below
+    while different - same > 1:
+        middle = (same + different) // 2
+        if client.model(middle).vocabulary.ordinary == ours.fingerprint_below(middle).ordinary:
+            same = middle
+        else:
+            different = middle
+    return first_difference(ours, same)
 
 
 class RemoteVocabulary(Vocabulary):
@@ -24,7 +53,7 @@ class RemoteVocabulary(Vocabulary):
         """`info`: the result of `client.model`."""
         self._client = client
         self._asking = threading.Lock()  # several texts at once may translate their drafts
-        reply = client.fields("/vocabulary", client.call_through_outages("GET", "/vocabulary", None, _TOO_OLD))
+        reply = client.fields("/vocabulary", client.call_through_outage("GET", "/vocabulary", None, _TOO_OLD))
         pieces, kinds = reply.byte_strings("pieces"), reply.text("kinds")
         if len(kinds) != len(pieces) or not set(kinds) <= _KINDS.keys():
             raise reply.wrong("kinds", "is not one digit for each of the pieces")
@@ -36,5 +65,5 @@ class RemoteVocabulary(Vocabulary):
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
         wanted = {"text": text, "add_begin": add_begin, "parse_control": parse_control}
         with self._asking:
-            reply = self._client.call_through_outages("POST", "/tokenize", json.dumps(wanted).encode(), _TOO_OLD)
+            reply = self._client.call_through_outage("POST", "/tokenize", json.dumps(wanted).encode(), _TOO_OLD)
         return self._client.fields("/tokenize", reply).ids("token_ids", self.size)

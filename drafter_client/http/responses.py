@@ -83,8 +83,7 @@ def decisions_on(reply: Fields, tokens: list[int]) -> list[Decision] | None:
 
 @dataclass(frozen=True, slots=True)
 class PrefillResponse:
-    """A session after its prefill: the prompt's ids, and the tokens after the known ones, at least one unless the text
-    has ended."""
+    """A session after its prefill. `tokens`: those after the known ones, at least one unless the text has ended."""
 
     session_id: str
     prompt_ids: list[int]
@@ -123,10 +122,7 @@ class PrefillResponse:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResponse:
-    """Response to a verify request: committed tokens from its position on, and the times on the server.
-
-    At least one token, until the text has ended.
-    """
+    """Response to a verify request: committed tokens from its position on, at least one until the text has ended."""
 
     accepted: int
     judged: int
@@ -231,8 +227,7 @@ class GenerateResponse:
     @property
     def milliseconds(self) -> float:
         """All the time that the verifier reports."""
-        drafting = 0.0 if self.speculation is None else self.speculation.drafting_ms
-        return self.queue_ms + self.forward_ms + drafting
+        return self.queue_ms + self.forward_ms + (self.speculation.drafting_ms if self.speculation else 0.0)
 
     @classmethod
     def read(cls, event: Fields, streamed: list[int]) -> "GenerateResponse":
@@ -297,6 +292,6 @@ class ResponseBounds:
         """Raise BadReply where `tokens`, from `position` on, exceed the bounds."""
         if tokens and max(tokens) >= self.ids:
             raise broken_promise(self.url + path, f"a token is {max(tokens)}, and the vocabulary has {self.ids} ids")
-        if position + len(tokens) > self.tokens:
-            end = position + len(tokens)
+        end = position + len(tokens)
+        if end > self.tokens:
             raise broken_promise(self.url + path, f"the text has {end} tokens, at most {self.tokens} were asked for")

@@ -7,23 +7,14 @@ loopback, httpx's client took 1.8 times as long, and its bare transport 1.5 time
 import http.client
 import json
 import socket
-import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
-from urllib.parse import urlsplit
 
-from drafter_client.errors import (
-    BadReply,
-    BadUrl,
-    ConnectionLost,
-    DrafterError,
-    VerifierTimeout,
-    VerifierUnreachable,
-)
-from drafter_client.http.address import authority_of, is_loopback, proxy_for
+from drafter_client.errors import BadReply, ConnectionLost, DrafterError, VerifierTimeout
+from drafter_client.http.address import Address
 from drafter_client.http.read_limit import ReadLimit
 from drafter_client.http.traffic import CountedSocket, Traffic, keep_alive
 
@@ -91,20 +82,8 @@ class HttpTransport:
 
     def __init__(self, url: str, *, checks_health: bool = True) -> None:
         self._checks_health = checks_health
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:  # as for an unfinished IPv6 address, or a port that is no number below 65536
-            raise BadUrl(f"{url!r} is not the address of a verifier ({error}): write http://host:port") from None
-        invalid = not parts.path.isascii() or any(each.isspace() or not each.isprintable() for each in url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or invalid:
-            raise BadUrl(f"{url!r} is not the address of a verifier: write http://host:port")
-        self._url = url.rstrip("/")
-        self._authority = authority_of(parts.hostname, port)
-        self._secure = parts.scheme == "https"
-        self._host, self._port = parts.hostname, port or (443 if self._secure else 80)
-        self._prefix = parts.path.rstrip("/")
-        self._proxy = None if is_loopback(self._host) else proxy_for(parts.scheme, self._host)
+        self._address = Address.read(url)
+        self._url = self._address.url
         self._connection: http.client.HTTPConnection | None = None
         self._response: http.client.HTTPResponse | None = None
         self._socket: CountedSocket | None = None  # kept here, as the connection drops it when its last response begins
@@ -273,10 +252,8 @@ class HttpTransport:
             prober.close()
 
     def _head(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> bytes:
-        target = self._prefix + path
-        if self._proxy is not None and not self._secure:
-            target = f"http://{self._authority}{target}"
-        lines = [f"{method} {target} HTTP/1.1", f"Host: {self._authority}", "Accept-Encoding: identity"]
+        target = self._address.request_target(path)
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self._address.authority}", "Accept-Encoding: identity"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}")
@@ -286,24 +263,7 @@ class HttpTransport:
         if self._connection is not None and self._is_stale(self._connection):
             self.close()
         if self._connection is None:
-            host, port = self._proxy or (self._host, self._port)
-            if self._secure:
-                context = ssl.create_default_context()
-                connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                    host, port, timeout=CONNECT_TIMEOUT, context=context
-                )
-                if self._proxy is not None:
-                    connection.set_tunnel(self._host, self._port)
-            else:
-                connection = http.client.HTTPConnection(host, port, timeout=CONNECT_TIMEOUT)
-            try:
-                connection.connect()
-            except (OSError, UnicodeError, http.client.HTTPException) as error:  # UnicodeError: an invalid host name
-                connection.close()
-                through = f" through the proxy {host}:{port}" if self._proxy is not None else ""
-                raise VerifierUnreachable(
-                    f"no verifier answers at {self._url}{through} ({error}): is it running, and is the port right?"
-                ) from error
+            connection = self._address.connect(CONNECT_TIMEOUT)
             keep_alive(connection.sock)
             self._socket = CountedSocket(connection.sock, self._traffic, self._limit)
             connection.sock = cast(socket.socket, self._socket)

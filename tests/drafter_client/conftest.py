@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from drafter_client.http import client as client_module
+from drafter_client.http import retries
 from drafter_client.http.client import VerifierClient
 from tests.drafter_client.cli.command_line import Command, runner
 from tests.drafter_client.support import Verifier, serving
@@ -45,4 +45,4 @@ def no_thread_is_left(verifier: Verifier) -> Iterator[None]:
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries after a broken connection follow each other without a pause."""
-    monkeypatch.setattr(client_module, "_FIRST_PAUSE", 0.0005)
+    monkeypatch.setattr(retries, "_FIRST_PAUSE", 0.0005)

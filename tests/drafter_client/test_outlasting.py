@@ -71,8 +71,8 @@ def _no_thread_is_left(verifier: Verifier) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.outages._PAUSE", 0.01)
-    monkeypatch.setattr("drafter_client.http.client._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("drafter_client.http.retries._CHECK_PAUSE", 0.01)
+    monkeypatch.setattr("drafter_client.http.retries._FIRST_PAUSE", 0.001)
 
 
 class Cable:

@@ -10,7 +10,7 @@ from backends.base import Backend, LoadOptions
 from backends.registry import load
 from backends.vocabulary import Vocabulary
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.remote_vocabulary import RemoteVocabulary
+from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
 from drafters.lookup import NgramDrafter
@@ -78,7 +78,7 @@ def test_text_equals_plain_decoding_of_the_verifier_s_engine(
             if drafting != "ngram":
                 backend = opened(drafting, DEFAULT_DRAFT)
                 vocabulary, drafter = backend.vocabulary, ModelDrafter(backend, sampling)
-                client.check_vocabulary(vocabulary, backend.model_name, info)
+                check_vocabulary(client, vocabulary, backend.model_name, info)
             prompt = vocabulary.encode(text)
             assert prompt == reference.encode(text), "both engines encode the prompt equally"
             run = generate(

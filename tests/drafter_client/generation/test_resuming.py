@@ -14,7 +14,8 @@ from drafter_client.generation.resuming import Run, released, resuming
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.fields import Fields
-from drafter_client.http.outages import Health, Outages
+from drafter_client.http.health import Health
+from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ModelInfo, PrefillResponse, ResponseBounds
 from drafter_client.http.transport import Reply
 from drafter_client.metrics.statistics import Stats
@@ -79,7 +80,7 @@ def _tokens(run: Run) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_client.http.outages._PAUSE", 0.0)
+    monkeypatch.setattr("drafter_client.http.retries._CHECK_PAUSE", 0.0)
 
 
 def test_text_without_an_outage_is_one_attempt() -> None:

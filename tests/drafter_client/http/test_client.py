@@ -227,9 +227,9 @@ def test_the_client_makes_a_long_session_id_and_sends_it_from_the_first_request(
 def test_a_verify_request_has_next_in_ms_and_self_continue_where_given() -> None:
     client, transport, _ = _client(*[Reply(200, VERIFIED)] * 4)
     client.verify("s", 3, [5, 7])
-    client.guess("s", 4, [], 12.345)()
-    client.guess("s", 4, [6], 12.345, False)()
-    client.guess("s", 4, [6], self_continue=True)()
+    client.begin_verify("s", 4, [], 12.345)()
+    client.begin_verify("s", 4, [6], 12.345, False)()
+    client.begin_verify("s", 4, [6], self_continue=True)()
     first, second, third, last = (json.loads(body or b"") for body in transport.bodies)
     assert first == {"position": 3, "draft_tokens": [5, 7]}
     assert second == {"position": 4, "draft_tokens": [], "next_in_ms": 12.3}

@@ -12,6 +12,7 @@ from backends.vocabulary import Kind, Vocabulary
 from drafter_client.errors import VocabularyMismatch
 from drafter_client.generation.detokenize import TextStream
 from drafter_client.http.client import VerifierClient
+from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafters.draft_model import ModelDrafter
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.http.fake_transports import Faulty
@@ -34,17 +35,17 @@ def _pieces_with(token: int, piece: bytes) -> list[bytes]:
 @pytest.mark.parametrize("size", [258, 300, 4096])
 def test_the_same_vocabulary_is_accepted_with_any_padding(verifier: Verifier, size: int) -> None:
     with closing(VerifierClient(verifier.url)) as client:
-        assert client.check_vocabulary(ByteVocabulary(size), "draft").name == "scripted-1"
+        assert check_vocabulary(client, ByteVocabulary(size), "draft").name == "scripted-1"
     padded = ScriptedBackend(Script(vocabulary_size=size))
     with serving(padded) as larger, closing(VerifierClient(larger.url)) as client:
-        assert client.check_vocabulary(ByteVocabulary(), "draft").vocabulary.size == size
+        assert check_vocabulary(client, ByteVocabulary(), "draft").vocabulary.size == size
 
 
 @pytest.mark.parametrize("token", [0, 65, 254, 255])
 def test_a_foreign_vocabulary_is_refused_with_the_first_different_id(verifier: Verifier, token: int) -> None:
     foreign = _bytes_but(pieces=_pieces_with(token, b"foreign"))
     with closing(VerifierClient(verifier.url)) as client, pytest.raises(VocabularyMismatch) as caught:
-        client.check_vocabulary(foreign, "llama-draft")
+        check_vocabulary(client, foreign, "llama-draft")
     assert str(caught.value) == (
         "llama-draft cannot draft for scripted-1: token ids below 258 stand for different bytes (sizes 258 and 258): "
         f"the first is id {token}, b'foreign' in the draft model. Choose a draft model of the target's own family"
@@ -55,7 +56,7 @@ def test_the_first_different_id_is_found_with_few_requests(verifier: Verifier) -
     transport = Faulty(verifier.url)
     foreign = _bytes_but(pieces=_pieces_with(100, b"foreign"))
     with closing(VerifierClient(verifier.url, transport=transport)) as client, pytest.raises(VocabularyMismatch):
-        client.check_vocabulary(foreign, "draft")
+        check_vocabulary(client, foreign, "draft")
     assert len(transport.asked) <= 1 + 9  # 258 ids by bisection
 
 
@@ -72,16 +73,16 @@ def test_different_begin_and_end_ids_are_refused_by_name(
     verifier: Verifier, changes: dict[str, object], words: str
 ) -> None:
     with closing(VerifierClient(verifier.url)) as client, pytest.raises(VocabularyMismatch, match=words):
-        client.check_vocabulary(_bytes_but(**changes), "draft")
+        check_vocabulary(client, _bytes_but(**changes), "draft")
 
 
 def test_different_control_tokens_are_accepted(verifier: Verifier) -> None:
     kinds = [Kind.CONTROL if token == 5 else kind for token, kind in enumerate(ByteVocabulary().kinds)]
     pieces = _pieces_with(256, b"<start>")
     with closing(VerifierClient(verifier.url)) as client:
-        client.check_vocabulary(_bytes_but(pieces=pieces), "draft")
+        check_vocabulary(client, _bytes_but(pieces=pieces), "draft")
         with pytest.raises(VocabularyMismatch):  # ordinary in the target, a control token here
-            client.check_vocabulary(_bytes_but(kinds=kinds), "draft")
+            check_vocabulary(client, _bytes_but(kinds=kinds), "draft")
 
 
 class _Eager(ScriptedBackend):
@@ -120,7 +121,7 @@ class _Wide(ScriptedBackend):
 def test_ids_that_only_the_target_has_do_not_stop_the_drafter() -> None:
     with serving(_Wide()) as verifier, closing(VerifierClient(verifier.url)) as client:
         drafter_backend = ScriptedBackend(Script(seed=1))
-        info = client.check_vocabulary(drafter_backend.vocabulary, "draft")
+        info = check_vocabulary(client, drafter_backend.vocabulary, "draft")
         drafter = ModelDrafter(drafter_backend, Sampling(), info.vocabulary.size)
         run = generate(client, drafter, 3, info=info, max_tokens=20)
     assert run.tokens == plain(_Wide(), PROMPT, 20)

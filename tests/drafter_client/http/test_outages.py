@@ -11,7 +11,9 @@ import pytest
 
 from drafter_client.errors import BadKey, ConnectionLost, DrafterError, VerifierTimeout, VerifierUnreachable
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.outages import Health, Outage, Outages, is_outage
+from drafter_client.http.health import Health
+from drafter_client.http.outages import Outage, Outages
+from drafter_client.http.retries import is_outage
 from drafter_client.http.stop import Stop
 from drafter_client.http.transport import Reply
 from speculation.errors import (
@@ -53,7 +55,7 @@ def _wait(
     told: list[Outage] = []
     stop, left = stop or FakeWaits(), list(checks)
     outages = Outages(patience, told.append, lambda: stop.now)
-    ready = outages.begin(stop).until_ready(failure, lambda: left.pop(0) if len(left) > 1 else left[0])
+    ready = outages.begin(stop, failure).until_ready(failure, lambda: left.pop(0) if len(left) > 1 else left[0])
     return ready, told, stop
 
 
@@ -96,7 +98,7 @@ def test_a_ready_verifier_that_keeps_failing_is_retried_less_and_less(
     failure: Exception, patience: float, gaps: list[float], seconds: float
 ) -> None:
     stop = FakeWaits()
-    outage = Outages(patience, None, lambda: stop.now).begin(stop)
+    outage = Outages(patience, None, lambda: stop.now).begin(stop, failure)
     attempts = []
     with suppress(type(failure)):
         while len(attempts) < 100:
@@ -108,7 +110,7 @@ def test_a_ready_verifier_that_keeps_failing_is_retried_less_and_less(
 
 def test_a_verifier_that_keeps_going_away_does_not_count_as_ready_and_failing() -> None:
     stop = FakeWaits()
-    outage = Outages(300.0, None, lambda: stop.now).begin(stop)
+    outage = Outages(300.0, None, lambda: stop.now).begin(stop, LOST)
     for _ in range(20):
         checks = [AWAY, READY]
         assert outage.until_ready(LOST, lambda checks=checks: checks.pop(0))  # type: ignore[misc]
@@ -132,7 +134,7 @@ def test_stopping_ends_the_wait_at_once() -> None:
             return AWAY
 
         with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(Outages(300.0).begin(stops[1]).until_ready, LOST, check)
+            pending = pool.submit(Outages(300.0).begin(stops[1], LOST).until_ready, LOST, check)
             assert checked.wait(10)
             stops[which].set()
             assert pending.result(10) is False

@@ -13,7 +13,7 @@ from backends.scripted import ByteVocabulary
 from drafter_client.errors import BadReply, ConnectionLost
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.remote_vocabulary import RemoteVocabulary
+from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
 from drafter_client.http.responses import StreamedTokens, StreamEnd
 from drafter_client.http.transport import Reply
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -232,7 +232,7 @@ def test_fingerprints_must_cover_the_ids_that_were_requested() -> None:
     """Else fingerprints over different numbers of ids would be compared."""
     padded = _altered("/model", "vocabulary.size", 300)
     with pytest.raises(BadReply, match=r"/model\?below=200: vocabulary\.below is 258 where 200 was asked for"):
-        _client(padded).check_vocabulary(_Small(), "draft")
+        check_vocabulary(_client(padded), _Small(), "draft")
 
 
 def test_progress_that_is_no_share_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from drafter_client.errors import BadUrl, ConnectionLost
 from drafter_client.http import transport
-from drafter_client.http.address import authority_of
+from drafter_client.http.address import Address, authority_of
 from drafter_client.http.traffic import CountedSocket
 from drafter_client.http.transport import HttpTransport
 from tests.drafter_client.http.raw_server import CHUNKED, Peer, answering, chunk, echo
@@ -245,8 +245,8 @@ def test_other_hosts_go_through_the_proxy_of_the_environment(monkeypatch: pytest
 def test_no_proxy_variables_exclude_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "verifier.invalid")
-    assert HttpTransport("http://verifier.invalid:8000")._proxy is None
-    assert HttpTransport("http://other.invalid:8000")._proxy == ("127.0.0.1", 9)
+    assert Address.read("http://verifier.invalid:8000").proxy is None
+    assert Address.read("http://other.invalid:8000").proxy == ("127.0.0.1", 9)
 
 
 def test_a_path_in_the_address_precedes_every_path() -> None:

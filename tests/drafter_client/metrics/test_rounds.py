@@ -155,8 +155,8 @@ def test_lost_last_response_does_not_fail_a_complete_text(verifier: Verifier) ->
         def another(self) -> "LosingClient":
             return LosingClient(self.url)
 
-        def guess(self, *given: Any, **more: Any) -> Callable[[], VerifyResponse]:
-            read_response = super().guess(*given, **more)
+        def begin_verify(self, *given: Any, **more: Any) -> Callable[[], VerifyResponse]:
+            read_response = super().begin_verify(*given, **more)
 
             def lost() -> VerifyResponse:
                 response = read_response()

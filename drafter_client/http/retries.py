@@ -1,0 +1,167 @@
+"""Every rule by which a request to the verifier is repeated: after which error, after which pause, for how long.
+
+    error                                   pause before the next attempt        limit
+    --------------------------------------  -----------------------------------  --------------------------------------
+    broken connection, no connection        0.1 s, doubled every time            7 attempts; where an outage is waited
+                                                                                 for next, 4 attempts or 1 s
+    no connection ever made                 -                                    not repeated
+    overloaded                              what the verifier asks for           60 s; not repeated if it asks for none
+    outage (`is_outage`): verifier away     0.25 s between health checks         `PATIENCE`, 300 s, or the user's
+      verifier ready, and it fails again    1 s, doubled every time, at most 5   6 failures in a row, or the patience
+      verifier overloaded                   what it asks for, or 1 s             the patience; 60 s for a text not begun
+      engine error, and verifier ready      -                                    not repeated
+    broken connection before a text's       none                                 once, then it is an outage
+      first token
+    verifier loading, before any text       0.25 s between health checks         900 s
+    anything else, a timeout included       -                                    not repeated
+
+At its limit the last error is raised; after the wait for a model that loads, an error that says so. The rules of each
+request, one within the other:
+
+    `/verify`                                  broken connection, overloaded
+    `/prefill`, release, session event stream  broken connection
+    `/model`, `/vocabulary`, `/tokenize`       broken connection, overloaded, outage
+    `/health`                                  broken connection; in an outage none
+    `/generate`                                none of its own
+    a text as a whole (`resuming`)             broken connection before its first token, outage
+
+All these requests are safe to repeat: the client makes the session's id, and a request names the position that it is
+for. The functions here only decide: `repeat` runs the first two rules, `outages` waits through an outage.
+"""
+
+from collections.abc import Callable
+from itertools import count
+from typing import TypeVar
+
+from drafter_client.errors import ConnectionLost, VerifierTimeout, VerifierUnreachable
+from speculation.errors import (
+    EngineError,
+    ModelLoading,
+    Overloaded,
+    ServerError,
+    SessionConflict,
+    ShuttingDown,
+    UnknownSession,
+)
+
+PATIENCE = 300.0  # seconds to wait through an outage
+LOADING_PATIENCE = 900.0  # seconds to wait for a model that loads
+_ATTEMPTS, _FIRST_PAUSE = 7, 0.1  # over a broken connection: about 6 s are bridged
+_FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # attempts, and seconds: a silent link fails slowly
+_OVERLOAD_PATIENCE = 60.0  # seconds that a verifier may be overloaded
+_CHECK_PAUSE = 0.25  # seconds between health checks
+_LONGEST_PAUSE = 5.0  # seconds between attempts with a verifier that is ready and fails again and again
+_MOST_FAILURES = 6  # in a row of a verifier that is ready: about 20 s
+# A session conflict in the middle of a text means that an old request arrived late, as after a broken link.
+_AWAY = (
+    ConnectionLost,
+    VerifierUnreachable,
+    VerifierTimeout,
+    ModelLoading,
+    ShuttingDown,
+    UnknownSession,
+    SessionConflict,
+    Overloaded,
+)
+
+Pause = float | None  # seconds until the next attempt; None: give up
+T = TypeVar("T")
+
+
+def repeat(
+    request: Callable[[], T],
+    pause_after: Callable[[Exception, int, float], Pause],
+    sleep: Callable[[float], None],
+    clock: Callable[[], float],
+) -> T:
+    """The result of `request`, repeated as `pause_after(error, attempts, seconds)` decides. Raises the last error.
+
+    `attempts`: how many were made. `seconds`: since the first began.
+    """
+    began = clock()
+    for attempts in count(1):
+        try:
+            return request()
+        except Exception as error:
+            pause = pause_after(error, attempts, clock() - began)
+            if pause is None:
+                raise
+        sleep(pause)
+    raise AssertionError("unreachable: an attempt returns or raises in the end")
+
+
+def after_broken_connection(
+    error: Exception, attempts: int, seconds: float, *, reached: bool, outage_follows: bool
+) -> Pause:
+    """`reached`: whether a connection was ever made. `outage_follows`: whether an outage is waited for afterwards."""
+    if not isinstance(error, (ConnectionLost, VerifierUnreachable)) or not reached:
+        return None
+    if attempts >= (_FEW_ATTEMPTS if outage_follows else _ATTEMPTS) or (outage_follows and seconds > _BRIDGED):
+        return None
+    return _FIRST_PAUSE * 2.0 ** (attempts - 1)
+
+
+def after_overload(error: Exception, attempts: int, seconds: float) -> Pause:
+    """The same pause after every attempt: the verifier knows best when it has room."""
+    pause: Pause = error.details.get("retry_after") if isinstance(error, Overloaded) else None
+    return None if pause is None or seconds + pause > _OVERLOAD_PATIENCE else pause
+
+
+def is_outage(error: Exception) -> bool:
+    """Whether the verifier may be back soon after this error, so that the text can continue.
+
+    A server error that the protocol does not know comes from a proxy whose verifier is gone. A verifier reports
+    `EngineError` also while it shuts down; its health tells whether it does.
+    """
+    return isinstance(error, (*_AWAY, EngineError)) or type(error) is ServerError
+
+
+def outage_patience(patience: float, error: Exception, begun: bool) -> float:
+    """Seconds at most that an outage is waited for: `patience`, but less while a text that is not begun is refused."""
+    return min(patience, _OVERLOAD_PATIENCE) if isinstance(error, Overloaded) and not begun else patience
+
+
+def may_be_idle_close(error: Exception, first: bool) -> bool:
+    """Whether a text is attempted again at once: the verifier may have closed an idle connection.
+
+    `first`: whether no attempt brought a token or was made again for this reason before.
+    """
+    return first and isinstance(error, ConnectionLost)
+
+
+def is_checked_at_once(error: Exception, failures: int) -> bool:
+    """Whether the verifier's health is asked right after `error`, without a pause: the first time that it went away.
+
+    `failures`: in a row, of a verifier that was ready.
+    """
+    return not failures and not isinstance(error, Overloaded)
+
+
+def before_health_check(error: Exception, failures: int, seconds: float, patience: float) -> Pause:
+    """The pause after `error` in an outage, unless `is_checked_at_once`."""
+    if isinstance(error, Overloaded):  # the verifier is there, and says when to retry
+        pause = float(error.details.get("retry_after", 1))
+        return None if seconds + pause > patience else _at_most(pause, seconds, patience)
+    if failures > _MOST_FAILURES:
+        return None
+    return _at_most(min(_CHECK_PAUSE * 2.0 ** (failures + 1), _LONGEST_PAUSE), seconds, patience)
+
+
+def between_health_checks(seconds: float, patience: float) -> Pause:
+    """The pause after a health check that found the verifier away, in an outage."""
+    return _at_most(_CHECK_PAUSE, seconds, patience)
+
+
+def is_engine_fault(error: Exception, failures: int, away: bool) -> bool:
+    """Whether the engine failed and the verifier did not go away. `away`: whether any health check found it so."""
+    return isinstance(error, EngineError) and not away and not failures
+
+
+def while_loading(seconds: float, patience: float) -> Pause:
+    """The pause after a health check that found the verifier loading its model, before any text."""
+    return None if seconds > patience else _CHECK_PAUSE
+
+
+def _at_most(pause: float, seconds: float, patience: float) -> Pause:
+    left = patience - seconds
+    return min(pause, left) if left > 0.0 else None
