@@ -21,7 +21,7 @@ from speculation.drafts.committed_text import CommittedText
 from speculation.drafts.ngram import NgramIndex
 from speculation.drafts.node_selection import FLOOR, DraftStep, select_nodes
 from speculation.drafts.tree import Prediction, TreeNode
-from speculation.policy.draft_length import MAX_AUTO, prospects, worth_sending
+from speculation.policy.draft_length import MAX_AUTO, DraftLength, Prospects
 from speculation.policy.draft_plan import DraftPlan, best_plan, fixed_plan
 from speculation.policy.rejection_policy import NOT_SOON
 from speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
@@ -29,12 +29,10 @@ from speculation.policy.timing import LatencyModel
 from speculation.policy.verifier_timeline import InFlightDraft, VerifierTimeline
 
 _AHEAD = 6  # further draft tokens that a plan considers
-_LONGEST = 96  # greatest length of the draft path
 _WORTH = 0.01  # expected tokens that sending before the last response must gain
 _TICK_MS = 0.05  # resolution of timers: a moment this close has come
 _REPORT_MS, _REPORT_TOKENS = 500.0, 16  # after either, an empty verify request acknowledges what is known
 _SHADOW = 8  # committed tokens after which one token is drafted although no draft pays, to measure agreement
-_FIRST_CAP = 6  # draft tokens in a request at first; the cap doubles when as many pay
 
 
 class SpeculationController:
@@ -71,7 +69,7 @@ class SpeculationController:
         self.finished = False
         self.mechanisms = mechanisms
         self._always_send = always_send
-        self._limit, self._max_drafts, self._width, self._length = limit, max_drafts, width, length
+        self._limit, self._width, self._length = limit, width, DraftLength(length, max_drafts)
         self._latencies = latencies
         self._tree = self.text.tree
         self._timeline = VerifierTimeline(latencies, mechanisms.self_continue, len(self.known), next_in_ms, now)
@@ -79,7 +77,6 @@ class SpeculationController:
         self._step: DraftStep | None = None
         self._answered: tuple[InFlightDraft, bool] | None = None  # the answered draft, and whether the model ran
         self._sent_at, self._reported = now, len(self.known)
-        self._auto_cap = _FIRST_CAP
         self._unlearnt = False  # whether anything was committed since the last `reflect`
         self._cached_plan: tuple[float, DraftPlan | None] | None = None
         self._update_prospects()
@@ -87,7 +84,7 @@ class SpeculationController:
     @property
     def schedule(self) -> Schedule:
         """The schedule that pays at present."""
-        if self.mechanisms.self_continue and not self._best_length:
+        if self.mechanisms.self_continue and not self._length.best:
             return Schedule.SELF_CONTINUED
         return Schedule.OVERLAPPED if self._prospects.overlap else Schedule.LOCKSTEP
 
@@ -226,42 +223,29 @@ class SpeculationController:
         """When to ask again if no event comes first; None: only after an event."""
         if self.finished:
             return None
-        latencies = []
+        moments = []
         if self._timeline.self_continue and not self._drafts_in_flight:
-            latencies.append(self._sent_at + _REPORT_MS)
+            moments.append(self._sent_at + _REPORT_MS)
         elif self._step is not None and self.mechanisms.self_continue and not self._drafts_in_flight:
-            latencies.append(self._step_late_at())
+            moments.append(self._step_late_at())
         if not self._timeline.is_late(now):  # of a late verifier the soonest moment moves along with `now`
-            latencies.append(self._send_from(now))
-        return min((at for at in latencies if at > now + _TICK_MS), default=None)
+            moments.append(self._send_from(now))
+        return min((at for at in moments if at > now + _TICK_MS), default=None)
 
     # Decisions.
 
     @property
-    def _best_length(self) -> int:
-        """The draft length that pays best, by the present estimates."""
-        return self._prospects.length if self._length is None else self._length
-
-    @property
-    def _drafting_ahead_pays(self) -> bool:
-        """Whether to draft while the verifier is at work."""
-        return self._best_length > 0 or (self._length is None and self._prospects.alongside)
-
-    @property
-    def _cap(self) -> int:
-        """Most draft tokens of a request that the verifier judges."""
-        return min(self._auto_cap if self._length is None else self._length, self._max_drafts)
+    def _prospects(self) -> Prospects:
+        return self._length.prospects
 
     @property
     def _room(self) -> int:
-        """Draft tokens that may be sent: the last token before the limit always comes from the target model."""
-        return min(self._limit - len(self.known) - 1, self._max_drafts, _LONGEST)
+        """Draft tokens that may be sent."""
+        return self._length.room(self._limit - len(self.known))
 
     def _update_prospects(self) -> None:
         chances = self.text.chances(ahead=MAX_AUTO + 1)
-        self._prospects = prospects(self._latencies, chances, self.mechanisms, self.text.ready)
-        if self._prospects.length >= self._auto_cap:
-            self._auto_cap = min(2 * self._auto_cap, MAX_AUTO)
+        self._length.update(self._latencies, chances, self.mechanisms, self.text.ready)
 
     def _expect_next(self, in_flight_draft: InFlightDraft, judged: bool, now: float) -> None:
         """Tell the timeline when the verifier expects the next draft.
@@ -303,13 +287,13 @@ class SpeculationController:
         moments = [now, *(first + slack + number * draft for number in range(ahead))]
         starts = self._timeline.starts(moments, now)
         known = len(self.known)
-        if self._length is not None:
-            return fixed_plan(starts[0].position - known, made, ahead, self._cap, self._room, waited_for)
-        return best_plan(starts, chances, made, known, self._cap, waited_for, self._latencies, self._prospects)
+        if self._length.fixed is not None:
+            return fixed_plan(starts[0].position - known, made, ahead, self._length.cap, self._room, waited_for)
+        return best_plan(starts, chances, made, known, self._length.cap, waited_for, self._latencies, self._prospects)
 
     def _deepest(self, now: float) -> int:
         """Draft tokens behind the committed text that the next request could hold."""
-        return min(self._timeline.starts([now], now)[0].position - len(self.known) + self._cap, self._room)
+        return min(self._timeline.starts([now], now)[0].position - len(self.known) + self._length.cap, self._room)
 
     def _look_up(self, now: float) -> None:
         """Draft by lookup, which takes no time, where the draft model does not pay or is less likely to be right."""
@@ -317,7 +301,7 @@ class SpeculationController:
             return
         busy = now >= self._step_late_at()
         asked = self._step.nodes if self._step is not None and not busy else ()
-        if self.text.look_up(self._deepest(now), asked, always=busy or not self._best_length):
+        if self.text.look_up(self._deepest(now), asked, always=busy or not self._length.best):
             self._cached_plan = None  # it was made for the shorter path
 
     def _step_late_at(self) -> float:
@@ -338,18 +322,13 @@ class SpeculationController:
         if plan is None or plan.more or (self._timeline.waits(now) and self._shadow_is_due(now)):
             return None
         path = self._tree.main()[: max(0, self._room)]
-        if self._length is None:
-            chances = self.text.chances(path)
-            count = worth_sending(self._latencies, chances, plan.skip, self._cap, self._prospects.price)
-            if self._always_send:
-                count = max(count, *(at for at, node in enumerate(path, 1) if node.probs), 0)
-            if (
-                self._drafts_in_flight
-                and chances[min(plan.skip, len(path))] * self._latencies.link * self._prospects.rate < _WORTH
-            ):
+        chances = self.text.chances(path)
+        drawn = [bool(node.probs) for node in path] if self._always_send else None
+        count = self._length.to_send(self._latencies, chances, plan.skip, drawn)
+        if self._length.fixed is None and self._drafts_in_flight:
+            likely = chances[min(plan.skip, len(path))]
+            if likely * self._latencies.link * self._prospects.rate < _WORTH:
                 return None  # waiting for the response loses hardly anything, and shows whether the draft is of use
-        else:
-            count = min(len(path), plan.skip + self._cap)
         if count <= plan.skip and not self._timeline.waits(now):
             return None
         if any(
@@ -366,7 +345,7 @@ class SpeculationController:
             plan = self._plan(now)
             if plan is not None and plan.more:
                 return [self.text.tip(self._tree.main())]
-        elif self._drafting_ahead_pays:
+        elif self._length.ahead_pays:
             ranked = self._ranked(self._deepest(now))
             if ranked:
                 return select_nodes(ranked, self._latencies.draft, self._width)
@@ -385,7 +364,7 @@ class SpeculationController:
             plan = self._plan(now)
             return plan is not None and plan.more > 1
         deepest = self._deepest(now)
-        if not self._drafting_ahead_pays or len(main) + 1 >= deepest:
+        if not self._length.ahead_pays or len(main) + 1 >= deepest:
             return False
         ranked = self._ranked(deepest)
         chance = next((chance for chance, each in ranked if each is node), 0.0) * self.text.typical
@@ -394,7 +373,7 @@ class SpeculationController:
 
     def _shadow_is_due(self, now: float) -> bool:
         """Whether to draft one token although no draft pays, to see whether it would be accepted."""
-        if self._length is not None or self._room <= 0 or self._step is not None:
+        if self._length.fixed is not None or self._room <= 0 or self._step is not None:
             return False
         if not self._tree.is_open(self._tree.root):
             return False
@@ -405,5 +384,5 @@ class SpeculationController:
 
     def _ranked(self, deepest: int) -> list[tuple[float, TreeNode]]:
         """Nodes to expand, each with the chance that the text passes through it, less than `deepest` tokens deep."""
-        beyond_fork = self._cap if self.mechanisms.after_recovered else 0
+        beyond_fork = self._length.cap if self.mechanisms.after_recovered else 0
         return self.text.places(deepest, beyond_fork)

@@ -1,4 +1,4 @@
-"""Choose the draft length that maximises tokens per second.
+"""Choose the draft length: the one that maximises tokens per second, or the one that the user fixed.
 
 A round with k draft tokens yields 1 + s_1 + … + s_k tokens on average, where s_i is the chance that the first i draft
 tokens are accepted. Tokens per second over all rounds are greatest when every round maximises (tokens - rate x time),
@@ -22,6 +22,8 @@ from speculation.policy.timing import LatencyModel
 # machine, the time that it takes from the verifier.
 TRIFLE = 0.08
 MAX_AUTO = 16  # draft tokens; a longer draft is hardly ever fully accepted, and delays other sessions
+_LONGEST = 96  # greatest length of the draft path
+_FIRST_CAP = 6  # draft tokens in a request at first; the cap doubles when as many pay
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,53 @@ class Prospects:
     alongside: bool  # whether drafts sent while the verifier self-continues gain more than a trifle
     rejection_policy: RejectionPolicy  # what the verifier should do after a rejection
     overlap: bool  # whether drafting while the verifier works gains more than a trifle
+
+
+class DraftLength:
+    """The draft length of one text, as the estimates change."""
+
+    def __init__(self, fixed: int | None, max_drafts: int) -> None:
+        """`fixed`: the user's draft length; None: automatic. `max_drafts`: most that the verifier judges at once."""
+        self.fixed, self._max_drafts, self._auto_cap = fixed, max_drafts, _FIRST_CAP
+
+    def update(
+        self, latencies: LatencyModel, chances: Sequence[float], mechanisms: Mechanisms, next_draft_ready: float
+    ) -> None:
+        """Choose by new estimates. Arguments as for `prospects`."""
+        self.prospects = prospects(latencies, chances, mechanisms, next_draft_ready)
+        if self.prospects.length >= self._auto_cap:
+            self._auto_cap = min(2 * self._auto_cap, MAX_AUTO)
+
+    @property
+    def best(self) -> int:
+        """The fixed length, or the one that pays best at present."""
+        return self.prospects.length if self.fixed is None else self.fixed
+
+    @property
+    def ahead_pays(self) -> bool:
+        """Whether to draft while the verifier is at work."""
+        return self.best > 0 or (self.fixed is None and self.prospects.alongside)
+
+    @property
+    def cap(self) -> int:
+        """Most draft tokens of a request that the verifier judges."""
+        return min(self._auto_cap if self.fixed is None else self.fixed, self._max_drafts)
+
+    def room(self, left: int) -> int:
+        """Draft tokens that may be sent with `left` tokens to the limit; the last one comes from the target."""
+        return min(left - 1, self._max_drafts, _LONGEST)
+
+    def to_send(
+        self, latencies: LatencyModel, chances: Sequence[float], since: int, drawn: Sequence[bool] | None = None
+    ) -> int:
+        """How many draft tokens of a path to send. `chances` and `since` as for `worth_sending`.
+
+        `drawn`: for each token of the path, whether it must be sent because it was drawn; None: none must.
+        """
+        if self.fixed is not None:
+            return min(len(chances) - 1, since + self.cap)
+        count = worth_sending(latencies, chances, since, self.cap, self.prospects.price)
+        return max(count, *(at for at, must in enumerate(drawn or (), 1) if must), 0)
 
 
 def prospects(
@@ -53,9 +102,7 @@ def prospects(
         busy = latencies.cost(k) + latencies.queue
         in_turn, unbroken = max(in_turn, tokens / (busy + link + k * draft)), max(unbroken, tokens / busy)
         if mechanisms.overlap:
-            predicted = chances[
-                k + 1
-            ]  # the draft is accepted and its bonus token was predicted: the next draft is there
+            predicted = chances[k + 1]  # the bonus token was predicted, too: the next draft is there
             busy += (1.0 - predicted) * (link + (1.0 - next_draft_ready) * k * draft)
             waiting = (k + 1) * draft - latencies.verify(k)  # for a drafter slower than the verifier
             if mechanisms.in_flight == 1:
