@@ -29,10 +29,10 @@ from benchmarks.harness.texts import Written, rate
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.display.comparison_table import Way, shuffled
+from drafter_client.draft_sources import Drafting
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.metrics.quantile import quantile
-from drafter_client.sources import Drafting
 from drafters.base import Drafter
 from drafters.draft_model import model_drafter
 from models import DEFAULT_TARGET

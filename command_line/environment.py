@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from command_line.nearest import nearest
+from command_line.suggestion import nearest
 
 # For a service called "verifier", Kubernetes gives every container of its namespace VERIFIER_SERVICE_HOST,
 # VERIFIER_PORT=tcp://10.0.0.1:8000, VERIFIER_PORT_8000_TCP_ADDR and more; for one called "verifier-big",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from command_line import version
-from command_line.nearest import nearest
+from command_line.suggestion import nearest
 
 _EXAMPLES = "examples:"
 _NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # argparse's rule for a negative number, which is a value and not a flag

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from backends.base import BackendError, LoadOptions
     from backends.vocabulary import Vocabulary
     from drafter_client.async_pair import AsyncGeneration, AsyncPair
+    from drafter_client.draft_sources import Custom, DraftModel, Lookup, Source
     from drafter_client.errors import DrafterError
     from drafter_client.generation.generation import Event, Finished, Generation, Token, Tokens
     from drafter_client.http.outages import Outage
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from drafter_client.modes.memory import memory_file
     from drafter_client.options import Mode, Options
     from drafter_client.pair import Pair
-    from drafter_client.sources import Custom, DraftModel, Lookup, Source
     from drafters.base import Drafter, Expansion
     from speculation.acceptance.strategies import Strategy
     from speculation.drafts.tree import Prediction
@@ -74,8 +74,8 @@ _HOMES = {
     "AsyncGeneration": "drafter_client.async_pair",
     "AsyncPair": "drafter_client.async_pair",
     "BackendError": "backends.base",
-    "Custom": "drafter_client.sources",
-    "DraftModel": "drafter_client.sources",
+    "Custom": "drafter_client.draft_sources",
+    "DraftModel": "drafter_client.draft_sources",
     "Drafter": "drafters.base",
     "DrafterError": "drafter_client.errors",
     "Event": "drafter_client.generation.generation",
@@ -83,7 +83,7 @@ _HOMES = {
     "Finished": "drafter_client.generation.generation",
     "Generation": "drafter_client.generation.generation",
     "LoadOptions": "backends.base",
-    "Lookup": "drafter_client.sources",
+    "Lookup": "drafter_client.draft_sources",
     "Mode": "drafter_client.options",
     "ModelInfo": "drafter_client.http.responses",
     "Options": "drafter_client.options",
@@ -92,7 +92,7 @@ _HOMES = {
     "Pair": "drafter_client.pair",
     "Prediction": "speculation.drafts.tree",
     "Sampling": "speculation.sampling.sampling",
-    "Source": "drafter_client.sources",
+    "Source": "drafter_client.draft_sources",
     "SpecPairError": "speculation.errors",
     "Stats": "drafter_client.metrics.statistics",
     "Strategy": "speculation.acceptance.strategies",

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TypeVar
 from weakref import WeakSet
 
+from drafter_client.draft_sources import DraftModel, Source
 from drafter_client.generation.generation import Event, Finished, Generation
 from drafter_client.http.outages import Outage
 from drafter_client.http.responses import ModelInfo
@@ -17,7 +18,6 @@ from drafter_client.http.retries import PATIENCE
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
 from drafter_client.pair import BRANCHES, VERIFIER, Pair
-from drafter_client.sources import DraftModel, Source
 
 T = TypeVar("T")
 

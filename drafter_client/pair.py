@@ -12,6 +12,7 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from drafter_client.chat.prompt import chat_ids
+from drafter_client.draft_sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.errors import BadOption, BadPrompt, PairBusy
 from drafter_client.generation.generation import Generation
 from drafter_client.generation.observer import Observer
@@ -30,7 +31,6 @@ from drafter_client.modes.latency_probe import LatencyProbe
 from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import ModeSelection
 from drafter_client.options import Mode, Options
-from drafter_client.sources import Drafting, DraftModel, Source, Undrafted
 from drafter_client.trace.writer import TraceFolder
 from drafters.base import Drafter
 from drafters.fallback import FallbackDrafter

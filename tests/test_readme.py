@@ -2,7 +2,7 @@
 
 import re
 
-from drafter_client.cli.arguments import drafter_parser
+from drafter_client.cli.commands import drafter_parser
 from speculation import errors
 from tests.paths import ROOT
 from verifier_server.settings import PREFIX, Settings

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from speculation.acceptance.decisions import Decision
-from speculation.acceptance.strategies import DRAFTER_INVARIANT, Rule, Strategy, effective_sampling
+from speculation.acceptance.judge import Rule
+from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
 from speculation.errors import SessionConflict, UnknownSession
 from speculation.sampling.sampling import Sampling
 from verifier_server.access import Caller
-from verifier_server.session_places import SessionPlaces
+from verifier_server.session_admission import SessionAdmission
 
 CALLERS = 4  # per session that remember it as their latest: callers choose their names, so memory needs a bound
 
@@ -151,7 +152,7 @@ class SessionTable:
         """
         self.clock, self.ttl = clock, ttl
         self._on_removed, self._on_replaced = on_removed, on_replaced
-        self._places = SessionPlaces(capacity, capacity if quota is None else quota)
+        self._places = SessionAdmission(capacity, capacity if quota is None else quota)
         self._sessions: dict[tuple[str, str], Session] = {}
         self._latest: dict[str, tuple[str, str]] = {}  # by caller
         self._callers: dict[tuple[str, str], dict[str, None]] = {}  # those whose latest it is, oldest first

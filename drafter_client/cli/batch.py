@@ -20,7 +20,14 @@ from drafter_client.batch.prompts import Prompt
 from drafter_client.batch.results import Models, Result, failed, finished
 from drafter_client.batch.results_file import ResultsFile
 from drafter_client.batch.totals import Totals, show_totals
-from drafter_client.cli.common import INTERRUPTED, check_draft_n, check_system, pair_of, read_prompts, text_options
+from drafter_client.cli.shared_steps import (
+    INTERRUPTED,
+    check_draft_n,
+    check_system,
+    pair_of,
+    read_prompts,
+    text_options,
+)
 from drafter_client.display.progress import WritingProgress, writing
 from drafter_client.errors import BadPrompt, DrafterError, NoChatTemplate
 from drafter_client.generation.generation import Finished

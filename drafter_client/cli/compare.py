@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Grid
 
 from drafter_client.batch.prompts import Prompt, parse_prompts
-from drafter_client.cli.common import drawing_options, pair_of, read_prompts
+from drafter_client.cli.shared_steps import drawing_options, pair_of, read_prompts
 from drafter_client.display.comparison_plot import draw
 from drafter_client.display.comparison_table import (
     AUTO,

@@ -3,7 +3,7 @@
 import argparse
 from dataclasses import replace
 
-from drafter_client.cli.common import check_draft_n, check_system, pair_of, read_prompt, show, text_options
+from drafter_client.cli.shared_steps import check_draft_n, check_system, pair_of, read_prompt, show, text_options
 from drafter_client.display.readout import Readout
 from drafter_client.metrics.statistics import Baseline
 from drafter_client.options import Mode

@@ -1,19 +1,17 @@
-"""Flags that several commands of the drafter share, and the types of their values."""
+"""Flags of the drafter that several commands share. `commands` says which command has which."""
 
 import argparse
-from collections.abc import Callable
-from pathlib import Path
 
 from backends.base import DTYPES
 from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped import DEFAULT_DRAFT
 from command_line.parser import OneOf
+from drafter_client.cli.flag_values import at_least, between, draft_n, from_to, path, seed
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Mode
 from drafter_client.pair import BRANCHES, VERIFIER
 from speculation.acceptance.strategies import Strategy
-from speculation.sampling import gumbel
 
 PREFIX = "DRAFTER_"  # of environment variables
 NGRAM = "ngram"  # a backend of the drafter only
@@ -176,71 +174,3 @@ def output_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def profile_flag(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--profile", type=path, metavar="DIR", help="record the run in this folder; see 'report'")
-
-
-def path(text: str) -> Path:
-    """A path. An empty one is refused: it would be the current folder."""
-    if not text:
-        raise argparse.ArgumentTypeError("is empty: name a file or a folder")
-    return Path(text)
-
-
-def draft_n(text: str) -> str | int:
-    return text if text == "auto" else at_least(0)(text)
-
-
-def lengths(text: str) -> list[int]:
-    """Whole numbers from a list of numbers and ranges, as 1,2,4-8, in order."""
-    found: set[int] = set()
-    for part in text.split(","):
-        low, to, high = part.partition("-")
-        first = from_to(0, 64)(low)
-        last = from_to(0, 64)(high) if to else first
-        if last < first:
-            raise argparse.ArgumentTypeError(f"{part!r} ends before it begins")
-        found.update(range(first, last + 1))
-    return sorted(found)
-
-
-def seed(text: str) -> int:
-    value = at_least(0)(text)
-    if value >= gumbel.SEED_LIMIT:
-        raise argparse.ArgumentTypeError("must be below 2**53")
-    return value
-
-
-def at_least(low: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-        if value < low:
-            raise argparse.ArgumentTypeError(f"must be at least {low}, got {value}")
-        return value
-
-    return parse
-
-
-def from_to(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = at_least(low)(text)
-        if value > high:
-            raise argparse.ArgumentTypeError(f"must be at most {high}, got {value}")
-        return value
-
-    return parse
-
-
-def between(low: float, high: float, *, open_low: bool = False, open_high: bool = False) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-        if not low <= value <= high or (open_low and value == low) or (open_high and value == high):
-            lower, upper = "above" if open_low else "at least", "below" if open_high else "at most"
-            raise argparse.ArgumentTypeError(f"must be {lower} {low} and {upper} {high}")
-        return value
-
-    return parse

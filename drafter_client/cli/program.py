@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 from backends.base import BackendError
 from command_line import start
-from drafter_client.cli.arguments import compare_options, drafter_options, report_options, solo_options
 from drafter_client.cli.batch import run_many
-from drafter_client.cli.common import INTERRUPTED
+from drafter_client.cli.commands import compare_options, drafter_options, report_options, solo_options
 from drafter_client.cli.compare import run_compare
 from drafter_client.cli.draft import run_draft
 from drafter_client.cli.report import run_report
+from drafter_client.cli.shared_steps import INTERRUPTED
 from drafter_client.cli.solo import run_solo_command
 from drafter_client.errors import DrafterError
 from speculation.errors import SpecPairError

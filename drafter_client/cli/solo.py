@@ -6,17 +6,17 @@ from contextlib import closing
 from dataclasses import replace
 
 from backends.shipped import DEFAULT_DRAFT, DEFAULT_TARGET
-from drafter_client.cli.common import drawing_options, engine_of, read_prompt, say_outage, show, wait_for
+from drafter_client.cli.shared_steps import drawing_options, engine_of, read_prompt, say_outage, show, wait_for
 from drafter_client.display.panel_rows import SOLO
 from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
+from drafter_client.draft_sources import load_model
 from drafter_client.errors import BadPrompt
 from drafter_client.generation.generation import Generation
 from drafter_client.generation.solo import run_solo
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Mode
 from drafter_client.pair import Pair
-from drafter_client.sources import load_model
 
 _SHIPPED = {"target": DEFAULT_TARGET, "draft": DEFAULT_DRAFT}
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from speculation.acceptance import rejection_sampling
+from speculation.acceptance import probabilistic
 from speculation.acceptance.draft_probs import Weights, normalised
-from speculation.acceptance.strategies import Odds, Rule, Ruling, Strategy
+from speculation.acceptance.judge import Odds, Rule, Ruling
+from speculation.acceptance.strategies import Strategy
 from speculation.sampling import gumbel
 from speculation.sampling.distribution import probabilities, reported_sampling
 from speculation.sampling.sampling import Logits, Row
@@ -44,7 +45,7 @@ def explain(
     position: int,
     proposals: Sequence[Weights] = (),
 ) -> list[Decision]:
-    """The decisions behind `rulings`, which `strategies.judge` made from the other arguments, the same ones."""
+    """The decisions behind `rulings`, which `judge` made from the other arguments, the same ones."""
     decisions = []
     for at, (token, accepted, odds) in enumerate(rulings):
         if at >= len(drafts):
@@ -66,7 +67,7 @@ def _odds(rule: Rule, row: Row, token: int, draft: int) -> Odds:
 def _drawn(rule: Rule, draft: int, position: int) -> float | None:
     seed = rule.sampling.seed
     if rule.strategy is Strategy.PROBABILISTIC:
-        return rejection_sampling.coin(seed, position)
+        return probabilistic.coin(seed, position)
     if rule.strategy is Strategy.COUPLED and not rule.sampling.greedy:
         return gumbel.uniform(gumbel.row_key(seed, position), draft)
     return None

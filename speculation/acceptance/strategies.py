@@ -1,15 +1,10 @@
-"""The acceptance strategies, and the one loop that judges a draft by any of them."""
+"""The acceptance strategies: by which rule a draft token is accepted, and what each rule promises of the text."""
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
-from typing import NamedTuple
 
-from speculation.acceptance import rejection_sampling
-from speculation.acceptance.draft_probs import Weights
-from speculation.sampling.distribution import probabilities, reported_sampling
-from speculation.sampling.sampling import Logits, Row, Sampling, choose
+from speculation.sampling.sampling import Sampling
 
 
 class Strategy(StrEnum):
@@ -53,76 +48,6 @@ def effective_sampling(strategy: Strategy, sampling: Sampling) -> Sampling:
     """The target's sampling settings under `strategy`."""
     argmax = strategy in (Strategy.DETERMINISTIC, Strategy.GREEDY)
     return replace(sampling, temperature=0.0) if argmax else sampling
-
-
-class Odds(NamedTuple):
-    """The target's probabilities of the committed token and of the draft token that was judged at its position."""
-
-    token: float
-    draft: float
-
-
-class Ruling(NamedTuple):
-    """The ruling at one position. After an accepted draft token the next one is judged."""
-
-    token: int
-    accepted: bool  # whether `token` is the draft token, accepted
-    odds: Odds | None = None  # for decisions, where the rule computed them
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A strategy with its settings. `sampling`: the target's settings, from `effective_sampling`."""
-
-    strategy: Strategy
-    sampling: Sampling
-    threshold: float = 0.0  # for that strategy; a likelier draft token is accepted
-
-    def weigh(self, row: Row, position: int, draft: int, proposal: Weights | None) -> tuple[int, Odds | None]:
-        """The token at `position` by a strategy that uses probabilities, given the row of logits there; and the odds.
-
-        `proposal`: the distribution that `draft` was drawn from; None: it was chosen, which is q = 1 for `draft`.
-        """
-        if self.strategy is Strategy.PROBABILISTIC:
-            p = probabilities(row, self.sampling)
-            token = rejection_sampling.decide(p, draft, proposal or {draft: 1.0}, self.sampling.seed, position)
-            if self.sampling.greedy:  # the probabilities are 0 and 1, which explain nothing
-                return token, None
-        else:
-            p = probabilities(row, reported_sampling(self.sampling))
-            token = draft if p[draft] > self.threshold else choose(row, self.sampling, position)
-        return token, Odds(float(p[token]), float(p[draft]))
-
-
-def judge(
-    drafts: Sequence[int],
-    rows: Sequence[Row] | Logits,
-    rule: Rule,
-    position: int,
-    ends: AbstractSet[int],
-    proposals: Sequence[Weights] = (),
-) -> list[Ruling]:
-    """The rulings from `position` on: the accepted draft tokens, then a recovered or bonus token from the target.
-
-    `rows`: len(drafts) + 1 rows of logits, each of shape (vocab,) or a TopLogits; row i follows drafts[:i]. Rows behind
-    the first rejected draft token are ignored, because they continue a text that does not exist. Stops after an end
-    token. `proposals`: the distribution that each draft token was drawn from, or empty.
-    """
-    sampling = rule.sampling
-    weighs, accepts = rule.strategy not in DRAFTER_INVARIANT, rule.strategy is not Strategy.GREEDY
-    rulings: list[Ruling] = []
-    for at, row in enumerate(rows):
-        draft, odds = drafts[at] if at < len(drafts) else None, None
-        if weighs and draft is not None:
-            token, odds = rule.weigh(row, position + at, draft, proposals[at] if at < len(proposals) else None)
-        else:
-            token = choose(row, sampling, position + at)
-        # Under any rule: if the token equals the draft token, the rest of the draft continues the text.
-        accepted = accepts and token == draft
-        rulings.append(Ruling(token, accepted, odds))
-        if token in ends or not accepted:
-            break
-    return rulings
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

@@ -36,7 +36,7 @@ def _installed(name: str) -> list[str]:
     return ["-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
 
 
-DRAFTER = ("numpy", "drafter_client.cli.arguments")
+DRAFTER = ("numpy", "drafter_client.cli.commands")
 VERIFIER = ("pydantic", "verifier_server.service")
 DEMO = ("benchmarks.harness", "numpy")
 COMMANDS = [

@@ -38,7 +38,7 @@ def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
                 raise error
             return forward(self, batch)
 
-    monkeypatch.setattr("drafter_client.sources.load", lambda *_: Failing(Script(seed=1, agreement=0.8), slots=6))
+    monkeypatch.setattr("drafter_client.draft_sources.load", lambda *_: Failing(Script(seed=1, agreement=0.8), slots=6))
     return message
 
 

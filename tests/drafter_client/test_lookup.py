@@ -7,11 +7,11 @@ from contextlib import closing
 import pytest
 
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
+from drafter_client.draft_sources import Lookup
 from drafter_client.errors import BadReply
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
-from drafter_client.sources import Lookup
 from drafters.lookup import NgramDrafter
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling

@@ -34,6 +34,7 @@ from drafter_client import (
     TokenSource,
     Vocabulary,
 )
+from drafter_client.draft_sources import Drafting
 from drafter_client.errors import (
     BadKey,
     BadOption,
@@ -45,7 +46,6 @@ from drafter_client.errors import (
     VerifierUnreachable,
 )
 from drafter_client.http.client import VerifierClient
-from drafter_client.sources import Drafting
 from drafters.lookup import NAME
 from speculation.errors import PromptTooLong
 from tests.drafter_client.support import Scenario, Verifier, plain, serving

@@ -33,7 +33,7 @@ from drafter_client import (
     Tokens,
     Vocabulary,
 )
-from drafter_client.cli.common import say_outage
+from drafter_client.cli.shared_steps import say_outage
 from drafter_client.display.status_line import StatusLine
 from drafter_client.errors import BadOption, ConnectionLost
 from drafter_client.generation.generation import Generation

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from backends.base import Backend, Entry, LoadOptions, Logits, OutOfRoom
 from backends.registry import load
-from drafter_client import sources
+from drafter_client import draft_sources
+from drafter_client.draft_sources import DraftModel
 from drafter_client.http.client import VerifierClient
-from drafter_client.sources import DraftModel
 from drafters.draft_model import BRANCH_CELLS, ModelDrafter
 from models import DEFAULT_DRAFT
 from speculation.acceptance.strategies import Strategy
@@ -145,7 +145,7 @@ def test_concurrent_texts_that_fill_their_contexts_have_room(
         opened.append(_Refusals(backend, monkeypatch))
         return backend
 
-    monkeypatch.setattr(sources, "load", load_counted)
+    monkeypatch.setattr(draft_sources, "load", load_counted)
     source = DraftModel(engine=LoadOptions(context_length=CONTEXT, threads=1))
     ids = np.random.default_rng(0).integers(0, 4096, (2, texts, CONTEXT + 40)).tolist()
     with source.open(client, SLOTS, texts) as drafting:

@@ -11,7 +11,8 @@ from itertools import product
 import numpy as np
 
 from speculation.acceptance.draft_probs import Weights, drawn_from, propose
-from speculation.acceptance.strategies import Rule, Strategy, judge
+from speculation.acceptance.judge import Rule, judge
+from speculation.acceptance.strategies import Strategy
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Logits, Sampling, choose
 from tests.speculation import chi_square

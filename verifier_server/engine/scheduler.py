@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from backends.base import Backend, BackendError, Rows
 from speculation.acceptance.decisions import Decision, explain
-from speculation.acceptance.strategies import judge
+from speculation.acceptance.judge import judge
 from speculation.errors import EngineError, Overloaded, SpecPairError
 from verifier_server.engine.batch_plan import BatchItem, BatchPlan
 from verifier_server.engine.batching_window import LONGEST, window_until

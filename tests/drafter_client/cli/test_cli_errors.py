@@ -14,7 +14,7 @@ import pytest
 
 from backends.base import BackendError
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
-from drafter_client import pair, sources
+from drafter_client import draft_sources, pair
 from drafter_client.cli import program
 from drafter_client.errors import ConnectionLost
 from drafters.base import Expansion
@@ -135,7 +135,7 @@ def test_a_prompt_without_tokens_is_empty(
     else:
         blind = ScriptedBackend()
         blind.vocabulary = _NoSpaces()
-        monkeypatch.setattr(sources, "load", lambda name, options, progress: blind)
+        monkeypatch.setattr(draft_sources, "load", lambda name, options, progress: blind)
         flags = ["solo", *flags] if command == "solo" else [*flags, "--verifier", verifier.url, *TOY]
     ran = drafter(*flags)
     complaint = "the prompt is empty, as the model reads it: give at least one character that is no space"
@@ -200,7 +200,7 @@ def test_a_foreign_vocabulary_is_reported_before_any_text(
 ) -> None:
     foreign = ScriptedBackend(Script(seed=9))
     foreign.vocabulary.pieces[70] = b"other"
-    monkeypatch.setattr(sources, "load", lambda name, options, progress: foreign)
+    monkeypatch.setattr(draft_sources, "load", lambda name, options, progress: foreign)
     ran = drafter(*_flags(verifier))
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from command_line.parser import Parser
-from drafter_client.cli.arguments import (
+from drafter_client.cli.commands import (
     compare_options,
     compare_parser,
     drafter_options,

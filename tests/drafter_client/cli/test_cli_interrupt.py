@@ -13,7 +13,7 @@ from backends.base import LoadOptions
 from backends.llama_cpp import library
 from backends.registry import load
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import pair, sources
+from drafter_client import draft_sources, pair
 from drafter_client.display.readout import Readout
 from drafter_client.http.client import VerifierClient
 from models import DEFAULT_DRAFT
@@ -106,7 +106,7 @@ def test_an_interrupted_solo_run_reports_its_json(drafter: Command, monkeypatch:
     backend = ScriptedBackend(Script(seed=1))
     extend = backend.extend
     monkeypatch.setattr(backend, "extend", lambda batch: extend(batch) if backend.passes < 5 else _ctrl_c())
-    monkeypatch.setattr(sources, "load", lambda name, options, progress: backend)
+    monkeypatch.setattr(draft_sources, "load", lambda name, options, progress: backend)
     ran = drafter("solo", "--prompt", "def f(x):", "--json")
     report = json.loads(ran.out)
     assert (ran.status, report["token_ids"], report["finish_reason"]) == (130, _expected(5), None)

@@ -7,7 +7,7 @@ import pytest
 
 from backends.base import LoadOptions
 from backends.scripted import Script, ScriptedBackend
-from drafter_client import sources
+from drafter_client import draft_sources
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import Verifier, plain, serving
@@ -69,7 +69,7 @@ def test_the_shipped_models_have_names(drafter: Command, monkeypatch: pytest.Mon
         asked.append(options.model)
         return ScriptedBackend(Script(seed=1))
 
-    monkeypatch.setattr(sources, "load", load)
+    monkeypatch.setattr(draft_sources, "load", load)
     for which in (["solo"], ["solo", "target"], ["solo", "draft"], ["solo", "--model", "x.gguf"]):
         assert drafter(*which, *TEXT).status == 0
     assert asked == [DEFAULT_TARGET, DEFAULT_TARGET, DEFAULT_DRAFT, Path("x.gguf")]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drafter_client.cli.arguments import report_parser
+from drafter_client.cli.commands import report_parser
 from drafter_client.cli.report import run_report
 from drafter_client.errors import TraceError
 from drafter_client.metrics.statistics import Stats

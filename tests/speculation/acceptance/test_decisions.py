@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from speculation.acceptance.decisions import Decision, explain
-from speculation.acceptance.strategies import Rule, Strategy, effective_sampling, judge
+from speculation.acceptance.judge import Rule, judge
+from speculation.acceptance.strategies import Strategy, effective_sampling
 from speculation.sampling import gumbel
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.gumbel import Purpose

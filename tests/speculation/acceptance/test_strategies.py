@@ -8,15 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.acceptance.strategies import (
-    DRAFTER_INVARIANT,
-    Rule,
-    Ruling,
-    Strategy,
-    common_prefix,
-    effective_sampling,
-)
-from speculation.acceptance.strategies import judge as judge_by_rule
+from speculation.acceptance.judge import Rule, Ruling
+from speculation.acceptance.judge import judge as judge_by_rule
+from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, common_prefix, effective_sampling
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Logits, Row, Sampling, choose
 from speculation.sampling.top_logits import top_logits_of

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speculation.acceptance.draft_probs import Weights, drawn_from, normalised, propose
-from speculation.acceptance.rejection_sampling import coin, decide
-from speculation.acceptance.strategies import Rule, Strategy, effective_sampling, judge
+from speculation.acceptance.judge import Rule, judge
+from speculation.acceptance.probabilistic import coin, decide
+from speculation.acceptance.strategies import Strategy, effective_sampling
 from speculation.sampling import gumbel
 from speculation.sampling.distribution import draw, probabilities
 from speculation.sampling.gumbel import Purpose

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculation.acceptance.strategies import Rule, Strategy, judge
+from speculation.acceptance.judge import Rule, judge
+from speculation.acceptance.strategies import Strategy
 from speculation.errors import PositionBeyondCommitted, PositionInsidePrompt
 from speculation.protocol.positions import check_position, fresh_drafts
 from speculation.sampling.sampling import Logits, Sampling

@@ -12,7 +12,8 @@ from backends.base import Entry
 from backends.scripted import Script, ScriptedBackend
 from speculation.acceptance.decisions import explain
 from speculation.acceptance.draft_probs import Weights, drawn_from, propose
-from speculation.acceptance.strategies import DRAFTER_INVARIANT, Rule, Strategy, effective_sampling, judge
+from speculation.acceptance.judge import Rule, judge
+from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
 from speculation.errors import OverlapRefused, PositionBeyondCommitted
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Logits, Row, Sampling
@@ -259,7 +260,7 @@ def test_each_distribution_is_computed_once_for_rule_and_decision(
         return probabilities(row, sampling)
 
     monkeypatch.setattr("speculation.acceptance.decisions.probabilities", counted)
-    monkeypatch.setattr("speculation.acceptance.strategies.probabilities", counted)
+    monkeypatch.setattr("speculation.acceptance.judge.probabilities", counted)
     bench = Bench(SCRIPT)
     session = opened(bench, strategy, explain=True)
     for _ in range(5):
@@ -275,7 +276,7 @@ def test_decisions_are_computed_only_if_asked_for(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("not asked for")
 
     monkeypatch.setattr("verifier_server.engine.scheduler.explain", fail)
-    monkeypatch.setattr("speculation.acceptance.strategies.probabilities", fail)
+    monkeypatch.setattr("speculation.acceptance.judge.probabilities", fail)
     bench = Bench(SCRIPT)
     session = opened(bench, Strategy.COUPLED)
     assert bench.verify(session, 5, [1, 2, 3]).decisions is None

@@ -67,7 +67,7 @@ class Client:
     lingering: Sessions = field(default_factory=OrderedDict)  # in use without a request, the oldest first
 
 
-class SessionPlaces:
+class SessionAdmission:
     """Every session of a table in one of four states: in use, lingering, finished, idle. Times in seconds."""
 
     def __init__(self, capacity: int, quota: int) -> None:

@@ -18,7 +18,7 @@ from speculation.errors import Overloaded
 from speculation.sampling.sampling import Sampling
 from verifier_server.access import Caller
 from verifier_server.engine.sequence_state import SILENCE
-from verifier_server.session_places import LINGER
+from verifier_server.session_admission import LINGER
 from verifier_server.sessions import Session, SessionTable
 
 CAPACITY, QUOTA, TTL = 6, 3, 30.0

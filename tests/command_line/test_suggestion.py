@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from command_line.nearest import nearest
-from drafter_client.cli.arguments import drafter_parser
+from command_line.suggestion import nearest
+from drafter_client.cli.commands import drafter_parser
 from verifier_server.settings import Settings
 
 FLAGS = [flag for flag in drafter_parser()._option_string_actions if flag.startswith("--")]

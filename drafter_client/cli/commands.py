@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from backends.registry import SHOWN
 from command_line.environment import UnknownVariable, variables
 from command_line.parser import OneOf, Parser
-from drafter_client.cli import flags
+from drafter_client.cli import flag_values, flags
 from drafter_client.options import Mode
 from speculation.acceptance.strategies import Strategy
 
@@ -169,7 +169,7 @@ def solo_parser() -> Parser:
         default=SOLO[0],
         help="target, draft: the shipped model, on this machine; server: the verifier's target (default: %(default)s)",
     )
-    model.add_argument("--model", type=flags.path, metavar="PATH", help="another model, on this machine")
+    model.add_argument("--model", type=flag_values.path, metavar="PATH", help="another model, on this machine")
     flags.text_flags(parser)
     flags.verifier_flags(parser)
     flags.engine_flags(parser.add_argument_group("engine"), SHOWN, "engine (default: %(default)s)")
@@ -193,7 +193,7 @@ def compare_parser() -> Parser:
     texts = parser.add_argument_group("texts")
     texts.add_argument(
         "--prompt-file",
-        type=flags.path,
+        type=flag_values.path,
         metavar="FILE",
         action="append",
         help="prompts, one a line or JSON Lines; a kind of its own each time it is given (default: the two that ship)",
@@ -201,27 +201,31 @@ def compare_parser() -> Parser:
     texts.add_argument(
         "--runs",
         metavar="N",
-        type=flags.from_to(1, 1000),
+        type=flag_values.from_to(1, 1000),
         default=3,
         help="times that each text is written (default: 3)",
     )
     texts.add_argument(
-        "--max-tokens", type=flags.at_least(1), default=96, metavar="N", help="tokens at most (default: %(default)s)"
+        "--max-tokens",
+        type=flag_values.at_least(1),
+        default=96,
+        metavar="N",
+        help="tokens at most (default: %(default)s)",
     )
     flags.verifier_flags(parser)
     drafting = flags.draft_flags(parser)
     flags.memory_flag(drafting)
     drafting.add_argument(
         "--lengths",
-        type=flags.lengths,
-        default=flags.lengths("1-8"),
+        type=flag_values.lengths,
+        default=flag_values.lengths("1-8"),
         metavar="LIST",
         help="fixed numbers of draft tokens a round to try, beside automatic ones, as 1,2,4 or 1-8 (default: 1-8)",
     )
     flags.sampling_flags(parser)
     output = parser.add_argument_group("output")
     output.add_argument("--json", action="store_true", help="one JSON object on standard output, nothing else there")
-    output.add_argument("--png", type=flags.path, metavar="FILE", help="the picture (default: compare.png)")
+    output.add_argument("--png", type=flag_values.path, metavar="FILE", help="the picture (default: compare.png)")
     output.add_argument("--no-png", action="store_true", help="no picture")
     flags.profile_flag(output)
     return parser
@@ -240,9 +244,11 @@ def report_parser() -> Parser:
         ),
     )
     runs = parser.add_argument_group("run")
-    runs.add_argument("folder", type=flags.path, metavar="DIR", help="the folder that --profile named")
-    runs.add_argument("--run", type=flags.at_least(1), metavar="N", help="which run (default: the last with drafts)")
+    runs.add_argument("folder", type=flag_values.path, metavar="DIR", help="the folder that --profile named")
+    runs.add_argument(
+        "--run", type=flag_values.at_least(1), metavar="N", help="which run (default: the last with drafts)"
+    )
     picture = parser.add_argument_group("picture").add_mutually_exclusive_group()
-    picture.add_argument("--png", type=flags.path, metavar="FILE", help="(default: report-N.png in the folder)")
+    picture.add_argument("--png", type=flag_values.path, metavar="FILE", help="(default: report-N.png in the folder)")
     picture.add_argument("--no-png", action="store_true", help="in the terminal only")
     return parser

@@ -14,13 +14,13 @@ from drafter_client.display.progress import loading
 from drafter_client.display.readout import Readout
 from drafter_client.display.status_line import draw
 from drafter_client.display.status_line import say as say_line
+from drafter_client.draft_sources import DraftModel, Lookup, Source
 from drafter_client.errors import BadOption, BadPrompt, BadPromptFile, DrafterError
 from drafter_client.generation.generation import Generation, Tokens
 from drafter_client.http.outages import Outage
 from drafter_client.modes.memory import memory_file
 from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
-from drafter_client.sources import DraftModel, Lookup, Source
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
 from speculation.errors import SpecPairError
 

@@ -1,0 +1,75 @@
+"""Types of the flags' values: each reads the text of a flag, and refuses a bad one with the reason."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from speculation.sampling import gumbel
+
+
+def path(text: str) -> Path:
+    """A path. An empty one is refused: it would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty: name a file or a folder")
+    return Path(text)
+
+
+def draft_n(text: str) -> str | int:
+    return text if text == "auto" else at_least(0)(text)
+
+
+def lengths(text: str) -> list[int]:
+    """Whole numbers from a list of numbers and ranges, as 1,2,4-8, in order."""
+    found: set[int] = set()
+    for part in text.split(","):
+        low, to, high = part.partition("-")
+        first = from_to(0, 64)(low)
+        last = from_to(0, 64)(high) if to else first
+        if last < first:
+            raise argparse.ArgumentTypeError(f"{part!r} ends before it begins")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def seed(text: str) -> int:
+    value = at_least(0)(text)
+    if value >= gumbel.SEED_LIMIT:
+        raise argparse.ArgumentTypeError("must be below 2**53")
+    return value
+
+
+def at_least(low: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < low:
+            raise argparse.ArgumentTypeError(f"must be at least {low}, got {value}")
+        return value
+
+    return parse
+
+
+def from_to(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = at_least(low)(text)
+        if value > high:
+            raise argparse.ArgumentTypeError(f"must be at most {high}, got {value}")
+        return value
+
+    return parse
+
+
+def between(low: float, high: float, *, open_low: bool = False, open_high: bool = False) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        if not low <= value <= high or (open_low and value == low) or (open_high and value == high):
+            lower, upper = "above" if open_low else "at least", "below" if open_high else "at most"
+            raise argparse.ArgumentTypeError(f"must be {lower} {low} and {upper} {high}")
+        return value
+
+    return parse
