@@ -17,18 +17,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from backends.base import Backend
-from benchmarks.harness.models import BRANCHES, CONTEXT, DRAFTERS, held_out_prompts, load_drafter, padded_target
+from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter, padded_target
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.serving import Server, verifier
-from benchmarks.harness.texts import Written, rate
+from benchmarks.harness.texts import Written, by_library, by_turns, rate
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.display.comparison_table import Way, shuffled
 from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.quantile import quantile
 from drafter_client.sources import Drafting
@@ -41,7 +41,7 @@ from speculation.sampling.sampling import Sampling
 
 COLD, WARM = "auto cold", "auto warm"
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
-WAYS = [*(Way(str(mode), mode) for mode in MODES), Way(COLD, Mode.AUTO), Way(WARM, Mode.AUTO)]
+WAYS = {**{str(mode): mode for mode in MODES}, COLD: Mode.AUTO, WARM: Mode.AUTO}
 _WIDER, _WIDER_DRAFT = 0.02, 0.15  # of a step: a further token in its pass (`simulation.paced` names the sources)
 FLAGS = {
     **{"rtt-ms": [0.4, 20.0, 60.0], "texts": 6, "tokens": 128},
@@ -100,26 +100,17 @@ def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:
 
 def _write_all(url: str, draft: Loaded, folder: Path, options: argparse.Namespace) -> dict[str, list[Written]]:
     """Every prompt in every way."""
+
+    def write(way: str, prompt: str, seed: int) -> Written:
+        temperature = options.temperatures[seed % len(options.temperatures)]
+        chosen = Options(max_tokens=options.tokens, temperature=temperature, seed=seed, mode=WAYS[way])
+        with Pair(url, draft, memory=folder / (f"cold-{seed}.json" if way == COLD else "warm.json")) as pair:
+            return by_library(pair, prompt, chosen)
+
     first, *prompts = held_out_prompts(options.texts + 1)
-    remembered = folder / "warm.json"
-    for mode in (*MODES, Mode.AUTO):  # the first of each is not counted: engines make ready what they need
-        _write(url, draft, remembered, mode, first, 999, options)
-    written: dict[str, list[Written]] = {way.name: [] for way in WAYS}
-    for number, prompt in enumerate(prompts):
-        for way in shuffled(WAYS, 0, number):
-            memory = folder / f"cold-{number}.json" if way.name == COLD else remembered
-            written[way.name].append(_write(url, draft, memory, way.mode, prompt, number, options))
-    return written
-
-
-def _write(
-    url: str, draft: Loaded, memory: Path, mode: Mode, prompt: str, seed: int, options: argparse.Namespace
-) -> Written:
-    temperature = options.temperatures[seed % len(options.temperatures)]
-    chosen = Options(max_tokens=options.tokens, temperature=temperature, seed=seed, mode=mode)
-    with Pair(url, draft, branches=BRANCHES, memory=memory) as pair:
-        stats = pair.generate(prompt, chosen).read().stats
-    return Written(stats.token_ids, stats.ttft_ms, (stats.total_ms - stats.ttft_ms) / 1e3, stats)
+    for way in (*MODES, WARM):  # the first of each is not counted: engines make ready what they need
+        write(way, first, 999)
+    return by_turns({way: partial(write, way) for way in WAYS}, prompts)
 
 
 def tell(report: Report, rtt: float, written: dict[str, list[Written]], options: argparse.Namespace) -> None:

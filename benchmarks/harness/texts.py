@@ -1,12 +1,14 @@
 """Texts written through a verifier: by its target alone, or by the pair. Both are timed in the same way."""
 
+import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from drafter_client import Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
@@ -16,6 +18,8 @@ from drafter_client.http.responses import ModelInfo
 from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.statistics import Stats
 from drafters.base import Drafter
+
+Prompt = TypeVar("Prompt")
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,28 @@ def paired(
         run = speculate(client, drafter, text, request, info, stats, time.perf_counter, **how)
         arrived = [(time.perf_counter(), [token for token, _ in committed.tokens]) for committed in run]
     return timed(began, arrived, stats)
+
+
+def by_library(pair: Pair, prompt: str | Sequence[int], options: Options) -> Written:
+    """The text that a program gets from the library, in any mode."""
+    stats = pair.generate(prompt, options).read().stats
+    return Written(stats.token_ids, stats.ttft_ms, (stats.total_ms - stats.ttft_ms) / 1e3, stats)
+
+
+def by_turns(
+    ways: Mapping[str, Callable[[Prompt, int], Written]], prompts: Iterable[Prompt], repeats: int = 1
+) -> dict[str, list[Written]]:
+    """Write each prompt in each way, in another order for each: a slow moment of the machine falls on all ways alike.
+
+    A way gets the prompt and the text's seed: the prompt's number, and 1000 more with each repeat.
+    """
+    written: dict[str, list[Written]] = {way: [] for way in ways}
+    numbered = list(enumerate(prompts))
+    for repeat in range(repeats):
+        for number, prompt in numbered:
+            for way in random.Random(f"{repeat} {number}").sample(list(ways), len(ways)):
+                written[way].append(ways[way](prompt, 1000 * repeat + number))
+    return written
 
 
 @contextmanager
