@@ -87,10 +87,10 @@ class Report:
         self.line(f"# python -m benchmarks.{name} {' '.join(_typed(key, value) for key, value in chosen.items())}")
         self.line(f"# {today}, {processor()}, {cores()} cores, Python {platform.python_version()}")
 
-    def line(self, text: str) -> None:
-        """Print a line and keep it."""
-        print(text, flush=True)
-        self._lines.append(text)
+    def line(self, *lines: str) -> None:
+        """Print lines and keep them."""
+        print(*lines, sep="\n", flush=True)
+        self._lines += lines
 
     def save(self) -> None:
         """Write all lines to the results folder, and say where."""
