@@ -8,15 +8,13 @@ before, they fail at once. Nothing is read out of a log.
 
 import http.client
 import os
-import random
-import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +25,6 @@ from benchmarks.harness.children import child, end
 _PATIENCE = 60.0  # seconds until a server answers
 _KEEP_ALIVE, _GRACE = 75, 5  # seconds; the same as in the command `python -m verifier_server`
 _LAST_LINES = 30
-_PORTS = range(20_000, 30_000)  # the system gives none of these to outgoing connections
 VERIFIER = "verifier_server.app:app"
 
 
@@ -102,44 +99,6 @@ def _wait_for_answer(port: int, patience: float) -> None:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=patience)) as connection:
         connection.request("GET", "/health")
         connection.getresponse().read()
-
-
-class RestartedVerifier:
-    """A verifier at one address that can be ended by a signal and started again. Runs within a `with` block."""
-
-    def __init__(self, application: str = VERIFIER, **settings: object) -> None:
-        """`application` as for uvicorn; `settings` as for `verifier`."""
-        self._application, self._environment = application, _variables(settings)
-        self._port = _free_port()
-        self._running = ExitStack()
-        self._server: Server | None = None
-        self.url = f"http://127.0.0.1:{self._port}"
-
-    def __enter__(self) -> "RestartedVerifier":
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._running.close()
-
-    def start(self) -> None:
-        """Start the verifier; returns when it answers `/health`. Raises NotUp."""
-        self._server = self._running.enter_context(serve(self._application, self._environment, port=self._port))
-
-    def end(self, how: signal.Signals) -> None:
-        """Send the signal and return when the process is gone."""
-        assert self._server is not None
-        self._server.process.send_signal(how)
-        self._server.process.wait(30)
-        self._running.close()
-
-
-def _free_port() -> int:
-    """A port that is free now and stays free while the verifier is away."""
-    for port in random.sample(_PORTS, 100):
-        with suppress(OSError), closing(socket.create_server(("127.0.0.1", port))):
-            return port
-    raise RuntimeError(f"no free port from {_PORTS.start} to {_PORTS.stop - 1}")
 
 
 def main() -> None:
