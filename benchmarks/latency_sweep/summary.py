@@ -75,14 +75,13 @@ def _sound(cell: Cell) -> dict[str, float]:
     return {name: ratio for name, ratio in cell["ratios"].items() if cell["lost"].get(name, 0.0) <= VOID}
 
 
-def _place(cell: Cell) -> tuple[float, float, str, float, int]:
+def _place(cell: Cell) -> tuple[float, float, str, float]:
     drafter = f"{1 - cell['agreement']:.1f}{cell['drafter']}"
-    return -cell["target_ms"], -cell["draft_ms"], drafter, cell["rtt_ms"], cell["prompt"]
+    return -cell["target_ms"], -cell["draft_ms"], drafter, cell["rtt_ms"]
 
 
 def _name(cell: Cell) -> str:
-    times = f"{cell['target_ms']}/{cell['draft_ms']} ms, RTT {cell['rtt_ms']:g}"
-    return f"{times}, {cell['drafter']}, prompt {cell['prompt']}"
+    return f"{cell['target_ms']}/{cell['draft_ms']} ms, RTT {cell['rtt_ms']:g}, {cell['drafter']}"
 
 
 def _figure(cells: Sequence[Cell], path: Path) -> None:
@@ -91,12 +90,10 @@ def _figure(cells: Sequence[Cell], path: Path) -> None:
     with plot(path, len(pairs), len(drafters)) as axes:
         for row, (target, draft) in enumerate(pairs):
             for column, drafter in enumerate(drafters):
-                place = (target, draft, drafter, 0)
-                keys = ("target_ms", "draft_ms", "drafter", "prompt")
-                chosen = [cell for cell in cells if tuple(cell[key] for key in keys) == place]
+                keys = ("target_ms", "draft_ms", "drafter")
+                chosen = [cell for cell in cells if tuple(cell[key] for key in keys) == (target, draft, drafter)]
                 chosen.sort(key=lambda cell: cell["rtt_ms"])
-                first = row == column == 0
-                _panel(axes[row][column], chosen, f"{target} ms target, {draft} ms {drafter}", first)
+                _panel(axes[row][column], chosen, f"{target} ms target, {draft} ms {drafter}", row == column == 0)
 
 
 def _panel(axis: Any, cells: Sequence[Cell], title: str, legend: bool) -> None:
