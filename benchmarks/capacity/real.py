@@ -27,7 +27,7 @@ from benchmarks.harness.texts import connected
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from simulation.capacity import Setting
-from simulation.capacity_model import Figures, KnownText, Part, Target
+from simulation.capacity_model import Figures, KnownText, Target
 from simulation.paced import Cost, Paced
 from verifier_server.app import create_app
 from verifier_server.settings import from_environment
@@ -42,7 +42,6 @@ class Real:
     """What was measured, divided by the dilation, and whether it holds."""
 
     figures: Figures
-    parts: list[Part]  # of the texts, that were written meanwhile
     used: float  # share of the machine that clients and server used
     worst_pass: float  # time taken as a multiple of the time due
     worst_thinking: float
@@ -69,11 +68,6 @@ class Client:
         for name, data in self._client.generate(session, {}):
             if name == "tokens" and data["position"] > len(self.text.prompt):
                 self.times += [time.perf_counter()] * len(data["tokens"])
-
-    def part(self, known: int) -> Part:
-        """What has come of the text behind the first `known` tokens."""
-        first = len(self.text.prompt) + 1
-        return self.text, first + known, first + len(self.times)
 
     def _lockstep(self, session: TextSession) -> None:
         self._client.prefill(session, {})
@@ -103,10 +97,9 @@ def measure(form: str, clients: int, setting: Setting, dilation: float) -> Real:
             try:
                 running = [pool.submit(client.run, form) for client in crowd]
                 _watch(dilation * setting.warm_up, running)
-                start, used, known = time.perf_counter(), _cpu_seconds(server), [len(each.times) for each in crowd]
+                start, used = time.perf_counter(), _cpu_seconds(server)
                 _watch(dilation * setting.seconds, running)
                 end, used = time.perf_counter(), _cpu_seconds(server) - used
-                parts = [each.part(count) for each, count in zip(crowd, known, strict=True)]
             finally:
                 for each in connections:
                     each.abort()
@@ -114,7 +107,7 @@ def measure(form: str, clients: int, setting: Setting, dilation: float) -> Real:
     times = [[moment / dilation for moment in client.times] for client in crowd]
     thinking = max((thought for client in crowd for thought in client.thinking), default=1.0)
     figures = Figures.of(times, start / dilation, end / dilation)
-    return Real(figures, parts, used / (end - start) / cores(), max(late), thinking)
+    return Real(figures, used / (end - start) / cores(), max(late), thinking)
 
 
 def _watch(seconds: float, running: list["Future[None]"]) -> None:
