@@ -25,7 +25,6 @@ from benchmarks.harness.children import child, end
 _PATIENCE = 60.0  # seconds until a server answers
 _KEEP_ALIVE, _GRACE = 75, 5  # seconds; the same as in the command `python -m verifier_server`
 _LAST_LINES = 30
-VERIFIER = "verifier_server.app:app"
 
 
 class NotUp(RuntimeError):
@@ -40,13 +39,10 @@ class Server:
     url: str
 
 
-def verifier(application: str = VERIFIER, **settings: object) -> AbstractContextManager[Server]:
+def verifier(application: str = "verifier_server.app:app", **settings: object) -> AbstractContextManager[Server]:
     """Serve a verifier. `settings`: the verifier's by their lower-case names, other variables in capitals."""
-    return serve(application, _variables(settings))
-
-
-def _variables(settings: dict[str, object]) -> dict[str, str]:
-    return {key if key.isupper() else f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()}
+    named = {key if key.isupper() else f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()}
+    return serve(application, named)
 
 
 @contextmanager
