@@ -22,10 +22,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from backends.base import Backend
-from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter, padded_target
+from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
-from benchmarks.harness.serving import Server, verifier
 from benchmarks.harness.texts import Written, by_library, by_turns, rate
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
@@ -35,6 +34,8 @@ from drafter_client.sources import Drafting
 from drafters.base import Drafter
 from drafters.draft_model import model_drafter
 from models import DEFAULT_TARGET
+from models.padded_target import padded_target
+from processes.serving import Server, verifier
 from simulation.paced import Cost, Paced
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling

@@ -15,10 +15,11 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter, padded_target, step_ms
+from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.report import Report, options_of
-from benchmarks.harness.serving import verifier
 from benchmarks.harness.texts import Writer, by_turns, connected, table, whole_rate
+from models.padded_target import padded_target, step_ms
+from processes.serving import verifier
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 
 FLAGS = {

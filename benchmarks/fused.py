@@ -14,11 +14,12 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
-from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, padded_target
+from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts
 from benchmarks.harness.report import Report, options_of
-from benchmarks.harness.serving import verifier
 from benchmarks.harness.texts import Written, by_library
 from drafter_client import Mode, Options, Pair
+from models.padded_target import padded_target
+from processes.serving import verifier
 
 MODES = (Mode.TARGET, Mode.FUSED)
 AT_ONCE = (1, 4)

@@ -20,10 +20,11 @@ from pathlib import Path
 from llama_cpp import Llama
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter, padded_target
+from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.report import Report, options_of, plot
-from benchmarks.harness.serving import verifier
 from benchmarks.harness.texts import Way, Writer, Written, by_turns, connected, rate, table, timed
+from models.padded_target import padded_target
+from processes.serving import verifier
 
 LOOKUPS = (2, 5, 10)  # 10 is the library's default, 2 what it recommends for a CPU
 FLAGS = {"tokens": 128, "prompts": 4, "step-ms": 30.0, "temperatures": [0.0, 0.8]}

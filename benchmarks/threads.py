@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 
 from backends.machine import cores
-from benchmarks.harness.children import child, output
-from benchmarks.harness.models import padded_target
 from benchmarks.harness.report import Report, options_of
 from models import DEFAULT_TARGET
+from models.padded_target import padded_target
+from processes.children import child, output
 
 WAITING = {
     "sleeping at once": {"OMP_WAIT_POLICY": "passive"},
@@ -26,7 +26,7 @@ WAITING = {
 }
 WIDTHS = (1, 4)
 CODE = (
-    "import sys; from pathlib import Path; from benchmarks.harness.models import step_ms; "
+    "import sys; from pathlib import Path; from models.padded_target import step_ms; "
     f"print(*step_ms(Path(sys.argv[1]), widths={WIDTHS}, threads=int(sys.argv[2]), repeats=15).values())"
 )
 

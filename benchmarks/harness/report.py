@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 UNSAVED = ROOT / ".cache" / "results"
 _LISTS = {  # where the packages are named that one experiment or another needs
-    "httpx": "requirements-benchmarks.txt",
     "matplotlib": "requirements-benchmarks.txt",
     "torch": "requirements-torch.txt",
     "transformers": "requirements-torch.txt",

@@ -33,12 +33,12 @@ from benchmarks.harness.models import CONTEXT, held_out_prompts
 from benchmarks.harness.quiet import Watch, watch
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import options_of, results
-from benchmarks.harness.serving import verifier
 from benchmarks.harness.texts import Written, alone, connected, paired
 from benchmarks.latency_sweep import summary
 from benchmarks.latency_sweep.drafters import NAMES, Loaded, loaded
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ModelInfo
+from processes.serving import verifier
 from simulation import paced
 from simulation.static_policies import Times, Trace, best, upper_bound
 from speculation.policy.schedule import LOCKSTEP, Mechanisms

@@ -16,11 +16,12 @@ import numpy as np
 from gguf import quants
 
 from backends.base import Backend, Entry
-from benchmarks.harness.models import BRANCHES, CACHE, DRAFTERS, load_drafter
+from benchmarks.harness.models import BRANCHES, DRAFTERS, load_drafter
 from drafters.base import Drafter, Expansion
 from drafters.draft_model import ModelDrafter
 from models import DEFAULT_TARGET
 from models.gguf_file import Tensor, read_gguf, write_gguf
+from models.padded_target import CACHE
 from simulation.paced import Cost, Paced
 from speculation.drafts.tree import Prediction
 from speculation.sampling.sampling import Sampling

@@ -18,11 +18,11 @@ from typing import Any
 
 from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.report import Report, options_of, plot
-from benchmarks.harness.serving import verifier
 from benchmarks.harness.texts import connected, paired
 from benchmarks.round_profile.stamps import STAMPS, Stamps, watched
 from drafter_client.metrics.quantile import quantile
 from drafters.draft_model import ModelDrafter
+from processes.serving import verifier
 from simulation.paced import DRAFTER_8, TARGET_25, Paced
 from speculation.sampling.sampling import Sampling
 

@@ -23,13 +23,13 @@ from urllib.parse import urlsplit
 
 from backends.scripted import Script
 from benchmarks.harness.report import Report, options_of, plot
-from benchmarks.harness.serving import verifier
 from benchmarks.soak.drafters import MAX_DRAFTS, Sample, Soak, drafter, together
 from benchmarks.soak.verifier import CONTEXT, SCRIPT, WholeContext
 from benchmarks.soak.wire import Wire, request
+from processes.serving import verifier
 
 GROWTH = 2.0  # MiB
-SETTLED = 75.0  # seconds; the keep-alive time of `benchmarks.harness.serving`
+SETTLED = 75.0  # seconds; the keep-alive time of `processes.serving`
 _AT_REST = 30.0  # seconds that may pass until nothing is left, beyond the sessions' time to live
 
 
