@@ -14,30 +14,26 @@ models as they are.
 
 import argparse
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from backends.base import Backend
+from backends.vocabulary import Vocabulary
 from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, by_turns, rate
-from drafter_client import Mode, Options, Pair
+from drafter_client import Custom, Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.http.client import VerifierClient
 from drafter_client.metrics.quantile import quantile
-from drafter_client.sources import Drafting
 from drafters.base import Drafter
-from drafters.draft_model import model_drafter
+from drafters.draft_model import ModelDrafter
 from models import DEFAULT_TARGET
 from models.padded_target import padded_target
 from processes.serving import Server, verifier
 from simulation.paced import Cost, Paced
-from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling
 
 COLD, WARM = "auto cold", "auto warm"
@@ -55,23 +51,15 @@ FLAGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+def _drafts(backend: Backend) -> Custom:
     """A source of drafts whose engine is loaded already, for pair after pair."""
 
-    backend: Backend
+    def drafter(vocabulary: Vocabulary, sampling: Sampling) -> Drafter:
+        for slot in range(backend.rows):
+            backend.release(slot)
+        return ModelDrafter(backend, sampling, vocabulary.size)
 
-    @contextmanager
-    def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info = client.model()
-        client.check_vocabulary(self.backend.vocabulary, self.backend.model_name, info)
-
-        def drafter(sampling: Sampling, strategy: Strategy) -> Drafter:
-            for slot in range(self.backend.rows):
-                self.backend.release(slot)
-            return model_drafter(self.backend, sampling, strategy, info.vocabulary.size)
-
-        yield Drafting(self.backend.model_name, info, self.backend.vocabulary, [drafter])
+    return Custom(drafter, backend.model_name)
 
 
 def main() -> None:
@@ -84,7 +72,7 @@ def main() -> None:
     with closing(backend), _server(options) as server:
         for rtt in options.rtt_ms:
             with relay(server.url, rtt) as url, TemporaryDirectory() as folder:
-                tell(report, rtt, _write_all(url, Loaded(backend), Path(folder), options), options)
+                tell(report, rtt, _write_all(url, _drafts(backend), Path(folder), options), options)
     report.save()
 
 
@@ -99,7 +87,7 @@ def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:
     return verifier("simulation.paced:app", model=DEFAULT_TARGET, draft_rows=2, **settings, **paced)
 
 
-def _write_all(url: str, draft: Loaded, folder: Path, options: argparse.Namespace) -> dict[str, list[Written]]:
+def _write_all(url: str, draft: Custom, folder: Path, options: argparse.Namespace) -> dict[str, list[Written]]:
     """Every prompt in every way."""
 
     def write(way: str, prompt: str, seed: int) -> Written:

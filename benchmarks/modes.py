@@ -72,8 +72,8 @@ def _check(url: str, options: argparse.Namespace) -> dict[str, float]:
     with Pair(url, _draft(options)) as pair:
 
         def write(mode: Mode, prompt: str, number: int) -> Written:
-            temperature, seed = float(number % 2), 1000 + number
-            return by_library(pair, prompt, Options(options.check_tokens, temperature, seed=seed, mode=mode))
+            chosen = Options(max_tokens=options.check_tokens, temperature=number % 2, seed=1000 + number, mode=mode)
+            return by_library(pair, prompt, chosen)
 
         ways = {str(mode): partial(write, mode) for mode in pair.modes}
         return {mode: whole_rate(texts) for mode, texts in by_turns(ways, held_out_prompts(options.checks)).items()}

@@ -18,6 +18,7 @@ ms, draft 8 ms) with an RTT of 5 ms; texts (agreement 0.8), bounds and gaps are 
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,13 @@ FLAGS = {
     "clients": [1, 2, 4, 8, 16, 32, 64],
     "seconds": {"default": SETTING.seconds, "help": "watched, before dilation"},
     **{"real-clients": [1, 8, 32], "real-seconds": 2.0, "dilation": 8.0},
-    "file": {"default": "capacity", "help": "name of the results"},
 }
 Row = dict[str, Any]
 
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "matplotlib")
-    report = Report("capacity", options, options.file)
+    report = Report("capacity", options, "capacity_real" if options.forms == ["real"] else "capacity")
     setting = Setting(SETTING.target, SETTING.drafter, seconds=options.seconds)
     rows = _virtual(options.clients, setting, report) if "virtual" in options.forms else []
     if "real" in options.forms:
@@ -78,7 +78,7 @@ def _virtual(clients: Sequence[int], setting: Setting, report: Report) -> list[R
         for name, form in FORMS.items():
             if count <= _SLOW.get(name, count):
                 outcome = capacity.measure(form, count, setting)
-                bound = saturated(setting.target, count, lambda k, parts=outcome.parts: tokens_per_round(parts, k))
+                bound = saturated(setting.target, count, partial(tokens_per_round, outcome.parts))
                 row = {"name": name, **asdict(outcome.figures), "saturated": bound.rate}
                 share = f"{row['rate'] / bound.rate:.3f} (best k {bound.k:2})"
                 if name == "k=4":

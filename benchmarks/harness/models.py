@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backends.base import Backend, Entry, LoadOptions
-from backends.registry import load
-from drafters.draft_model import BRANCH_CELLS
+from drafter_client.sources import load_model
 from models import DEFAULT_DRAFT, DEFAULT_TWIN
 from models.training.corpus import HELD_OUT
 from speculation.sampling.sampling import Sampling, choose
@@ -19,10 +18,7 @@ HELD_OUT_FILES = ("configparser.py", "fractions.py", "_osx_support.py")
 
 def load_drafter(path: Path) -> Backend:
     """A draft model as users get it, on one thread."""
-    shared = BRANCH_CELLS * (BRANCHES - 1)
-    return load(
-        "llama_cpp", LoadOptions(model=path, rows=BRANCHES, shared_cells=shared, context_length=CONTEXT, threads=1)
-    )
+    return load_model("llama_cpp", LoadOptions(context_length=CONTEXT, threads=1), path, BRANCHES)
 
 
 def held_out_prompts(count: int) -> list[str]:
