@@ -68,7 +68,7 @@ def main() -> None:
     report = Report("auto", options, f"auto_{'real' if options.real else 'paced'}_{options.here}_{options.there}")
     backend = load_drafter(DRAFTERS[options.here])
     if not options.real:
-        backend = Paced(backend, Cost(options.draft_ms, _WIDER_DRAFT * options.draft_ms, 0.0))
+        backend = Paced(backend, _draft_cost(options))
     with closing(backend), _server(options) as server:
         for rtt in options.rtt_ms:
             with relay(server.url, rtt) as url, TemporaryDirectory() as folder:
@@ -76,14 +76,16 @@ def main() -> None:
     report.save()
 
 
+def _draft_cost(options: argparse.Namespace) -> Cost:
+    return Cost(options.draft_ms, _WIDER_DRAFT * options.draft_ms, 0.0)
+
+
 def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:
     settings = {"threads": 1, "rows": 4, "context": CONTEXT, "draft_model": DRAFTERS[options.there], "draft_threads": 1}
     if options.real:
         return verifier(model=padded_target(options.step_ms), **settings)
-    target, draft = (
-        Cost(ms, share * ms, 0.0) for ms, share in ((options.step_ms, _WIDER), (options.draft_ms, _WIDER_DRAFT))
-    )
-    paced = {"PACED_TARGET": target, "PACED_DRAFT": draft}
+    target = Cost(options.step_ms, _WIDER * options.step_ms, 0.0)
+    paced = {"PACED_TARGET": target, "PACED_DRAFT": _draft_cost(options)}
     return verifier("simulation.paced:app", model=DEFAULT_TARGET, draft_rows=2, **settings, **paced)
 
 

@@ -55,15 +55,14 @@ def _compared(url: str, at_once: int, options: argparse.Namespace) -> str:
                 texts = list(clients.map(by_library, [pair] * len(prompts), prompts, wanted))
                 rates[mode].append(sum(len(text.tokens) for text in texts) / (time.perf_counter() - began))
                 written[mode] += texts
-    drafted, accepted = (
-        sum(getattr(text.stats, name) for text in written[Mode.FUSED]) for name in ("drafted", "accepted")
-    )
+    fused = [text.stats for text in written[Mode.FUSED]]
+    acceptance = sum(each.accepted for each in fused) / max(1, sum(each.drafted for each in fused))
     differing = sum(a.tokens != b.tokens for a, b in zip(*written.values(), strict=True))
     spreads = (f"{mode} {median(rates[mode]):.1f} ({min(rates[mode]):.1f} … {max(rates[mode]):.1f})" for mode in MODES)
     return (
         f"{', '.join(f'{spread} tokens/s' for spread in spreads)}; "
         f"{median(rates[Mode.FUSED]) / median(rates[Mode.TARGET]):.2f} times; "
-        f"acceptance {accepted / max(1, drafted):.2f}; texts that differ (near-ties): {differing}"
+        f"acceptance {acceptance:.2f}; texts that differ (near-ties): {differing}"
     )
 
 

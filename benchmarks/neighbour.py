@@ -29,6 +29,7 @@ from simulation.neighbour import BESIDE, DRAFTS, rate
 from simulation.paced import DRAFTER_8, TARGET_25, Cost
 
 TARGETS = {"25 ms": TARGET_25, "25 ms, dear drafts": Cost(25.0, 8.0, 2.0)}
+KINDS = {"plain": 0, "junk": DRAFTS}  # random drafts in a request
 _TEXT = 400  # tokens of each text of the one beside
 _BESIDE = "import sys; from benchmarks.neighbour import send; send(sys.argv[1], *map(int, sys.argv[2:]))"
 FLAGS = {
@@ -64,12 +65,9 @@ def _real(report: Report, options: argparse.Namespace) -> None:
         for form, draft in (("target", None), ("drafter", DraftModel(engine=LoadOptions(threads=1)))):
             with Pair(server.url, draft) as pair:
                 wanted = Options(max_tokens=128, mode=Mode.TARGET if draft is None else Mode.REMOTE)
-                ways = {
-                    kind: partial(_beside, server.url, pair, wanted, n) for kind, n in (("plain", 0), ("junk", DRAFTS))
-                }
-                rates = {
-                    kind: whole_rate(texts) for kind, texts in by_turns(ways, held_out_prompts(options.texts)).items()
-                }
+                ways = {kind: partial(_beside, server.url, pair, wanted, drafts) for kind, drafts in KINDS.items()}
+                texts = by_turns(ways, held_out_prompts(options.texts))
+            rates = {kind: whole_rate(each) for kind, each in texts.items()}
             _tell(report, f"real, {options.target}, {form}, beside junk", rates["junk"], rates["plain"])
 
 

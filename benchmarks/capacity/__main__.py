@@ -60,10 +60,9 @@ def main() -> None:
     rows = _virtual(options.clients, setting, report) if "virtual" in options.forms else []
     if "real" in options.forms:
         _real(options, report)
-    if "carried" in options.forms:
-        _carried(setting, report)
-    if "prompt" in options.forms:
-        _prompt(setting, report)
+    for name, tell in (("carried", _carried), ("prompt", _prompt)):
+        if name in options.forms:
+            tell(setting, report)
     report.save()
     if rows:
         _figure(rows, report.beside(".png"))

@@ -25,19 +25,19 @@ With `--dilate N` all times are N times as long: what the policy is worth, apart
 
 import argparse
 import itertools
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from benchmarks.harness.models import CONTEXT, held_out_prompts
-from benchmarks.harness.quiet import Watch, watch
+from benchmarks.harness.quiet import watch
 from benchmarks.harness.relay import relay
-from benchmarks.harness.report import options_of, results
+from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, alone, connected, paired
 from benchmarks.latency_sweep import summary
 from benchmarks.latency_sweep.drafters import NAMES, Loaded, loaded
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ModelInfo
 from processes.serving import verifier
 from simulation import paced
 from simulation.static_policies import Times, Trace, best, upper_bound
@@ -75,9 +75,10 @@ FLAGS = {
 def main() -> None:
     options = options_of(__doc__, FLAGS, "matplotlib")
     name = "latency_sweep" if options.dilate == 1.0 else f"latency_sweep_x{options.dilate:g}"
-    file = results(options) / f"{name}.jsonl"
+    report = Report("latency_sweep", options, name)
+    file = report.beside(".jsonl")
     measured = {tuple(cell[key] for key in KEYS) for cell in summary.read(file)}
-    with loaded(options.drafters) as models, watch() as quiet:
+    with loaded(options.drafters) as models, watch() as lost:
         for target, rtt in itertools.product(options.targets, options.rtt):
             places = itertools.product([target], options.drafts, [rtt], options.drafters)
             if todo := [place for place in places if place not in measured]:
@@ -88,19 +89,20 @@ def main() -> None:
                     connected(url) as client,
                 ):
                     client.ping()
-                    runs = Runs(client, client.model(), models, quiet, options)
+                    runs = Runs(client, models, lost, options)
                     for place in todo:
                         summary.keep(dict(zip(KEYS, place, strict=True)) | runs.cell(*place[1:]), file)
-    summary.write(summary.read(file), file)
+    summary.write(summary.read(file), report)
 
 
 class Runs:
     """All runs at one target and round-trip time."""
 
     def __init__(
-        self, client: VerifierClient, info: ModelInfo, models: Loaded, quiet: Watch, options: argparse.Namespace
+        self, client: VerifierClient, models: Loaded, lost: Callable[[], float], options: argparse.Namespace
     ) -> None:
-        self._client, self._info, self._models, self._quiet, self._options = client, info, models, quiet, options
+        self._client, self._info, self._models = client, client.model(), models
+        self._lost, self._options = lost, options
         self._prompt = models.encode(held_out_prompts(1)[0])
         self._target = self._undisturbed("target", lambda: alone(client, self._prompt, REQUEST))
 
@@ -142,8 +144,9 @@ class Runs:
         """The first run in which the machine did not stand still, or the least disturbed of the tries."""
         tries: list[Written] = []
         while len(tries) < _TRIES:
-            self._quiet.start()
-            tries.append(replace(run(), lost=self._quiet.share))
+            began, before = time.perf_counter(), self._lost()
+            text = run()
+            tries.append(replace(text, lost=(self._lost() - before) / (time.perf_counter() - began)))
             if tries[-1].lost <= _LOST.get(column, summary.VOID):
                 break
         return min(tries, key=lambda text: text.lost)

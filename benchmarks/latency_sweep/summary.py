@@ -1,12 +1,11 @@
 """Reports a latency sweep: a table of all cells, the ratios that were wanted, and a plot."""
 
-import datetime
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.report import plot
+from benchmarks.harness.report import Report, plot
 
 _FAINT = ("-overlap", "-in flight", "-corrections", "-self-continue", "-adaptive")
 VOID = 0.1  # share of a run's time lost by the machine, above which the run says nothing
@@ -15,14 +14,12 @@ _CLOSE = 5  # ms of round trip up to which prepared recovered tokens can pay
 Cell = dict[str, Any]
 
 
-def write(cells: Sequence[Cell], file: Path) -> None:
-    """Write the file's `.txt` and `.png`, without the columns in whose run the machine stood still for too long."""
+def write(cells: Sequence[Cell], report: Report) -> None:
+    """Save the report and its `.png`, without the columns in whose run the machine stood still for too long."""
     cells = [{**cell, "ratios": _sound(cell)} for cell in cells]
-    lines = [f"# python -m benchmarks.latency_sweep ({file.stem}), {datetime.datetime.now(tz=datetime.UTC).date()}"]
-    lines += [*table(cells), "", *bars(cells)]
-    print("\n".join(lines))
-    file.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    _figure(cells, file.with_suffix(".png"))
+    report.line(*table(cells), "", *bars(cells))
+    report.save()
+    _figure(cells, report.beside(".png"))
 
 
 def table(cells: Iterable[Cell]) -> list[str]:
@@ -55,12 +52,10 @@ def bars(cells: Sequence[Cell]) -> list[str]:
         shares = {_name(cell): cell["ratios"]["ours"] / cell["ratios"].get(against, 1.0) for cell in both}
         if not shares:
             continue
-        short = [
-            f"{key} {share:.3f}" for key, share in sorted(shares.items(), key=lambda pair: pair[1]) if share < least
-        ]
+        short = sorted((share, key) for key, share in shares.items() if share < least)
         mean = sum(shares.values()) / len(shares)
         lines.append(f"at least {name}: {len(shares) - len(short)} of {len(shares)} cells, mean {mean:.3f}")
-        lines += [f"    short: {each}" for each in short]
+        lines += [f"    short: {key} {share:.3f}" for share, key in short]
     for name in _FAINT:
         both = [cell["ratios"] for cell in cells if name in cell["ratios"] and cell["agreement"] > 0.0]
         if both:

@@ -38,9 +38,9 @@ def soak(seconds: float, drafters: int, seed: int, *, rows: int = 12, ttl: float
     limits = {"batch_tokens": 256, "prefill_chunk": 64, "max_drafts": MAX_DRAFTS, "session_ttl": ttl}
     how = {"backend": "scripted", "rows": rows, "context": CONTEXT, **limits}
     with verifier("benchmarks.soak.verifier:application()", **how) as server:
-        parts = urlsplit(server.url)
+        host, _, port = urlsplit(server.url).netloc.partition(":")
         toy = WholeContext(Script(seed=model, end_bias=SCRIPT.end_bias), rows=1, context_length=CONTEXT)
-        run = Soak((str(parts.hostname), int(parts.port or 0)), seed, ttl, toy)
+        run = Soak((host, int(port)), seed, ttl, toy)
         asyncio.run(_run(run, server.process.pid, seconds, drafters))
     return run
 

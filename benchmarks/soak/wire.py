@@ -49,19 +49,16 @@ class Wire:
         return Reply(int(head.split()[1]), body)
 
     async def events(self) -> AsyncIterator[tuple[str, Any]]:
-        """Server-sent events, by name and JSON data; comments are left out."""
-        kept = b""
-        while data := await self._chunk():
-            *whole, kept = (kept + data).split(b"\n\n")
-            for lines in whole:
-                if not lines.startswith(b":"):
-                    name, _, body = lines.partition(b"\ndata: ")
-                    yield name.removeprefix(b"event: ").decode(), json.loads(body)
-
-    async def _chunk(self) -> bytes:
-        async with asyncio.timeout(PATIENCE):
-            size = int(await self._reader.readuntil(b"\r\n"), 16)
-            return (await self._reader.readexactly(size + 2))[:-2]
+        """Server-sent events, by name and JSON data; comments and the sizes of chunks, lines as well, are left out."""
+        name, line = "", b"any"
+        while line:
+            async with asyncio.timeout(PATIENCE):
+                line = await self._reader.readline()
+            field, _, value = line.decode().rstrip().partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                yield name, json.loads(value)
 
     def reset(self) -> None:
         """End the connection as the crash of a machine does: with a reset."""

@@ -89,8 +89,7 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
     for key, value in (facts | {"rounds": str(len(samples[cells[0]]))}).items():
         report.line(f"# {key}: {value}")
     for title, show in TABLES.items():
-        for line in table(title, timings(samples), show):
-            report.line(line)
+        report.line(*table(title, timings(samples), show))
     report.save()
 
 
