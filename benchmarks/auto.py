@@ -17,18 +17,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from backends.base import Backend
-from benchmarks.harness.models import BRANCHES, CONTEXT, DRAFTERS, held_out_prompts, load_drafter, padded_target
+from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
-from benchmarks.harness.serving import Server, verifier
-from benchmarks.harness.texts import Written, rate
+from benchmarks.harness.texts import Written, by_library, by_turns, rate
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
-from drafter_client.display.comparison_table import Way, shuffled
 from drafter_client.draft_sources import Drafting
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import check_vocabulary
@@ -36,13 +35,15 @@ from drafter_client.metrics.quantile import quantile
 from drafters.base import Drafter
 from drafters.draft_model import model_drafter
 from models import DEFAULT_TARGET
+from models.padded_target import padded_target
+from processes.serving import Server, verifier
 from simulation.paced import Cost, Paced
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling
 
 COLD, WARM = "auto cold", "auto warm"
 MODES = (Mode.TARGET, Mode.FUSED, Mode.REMOTE)
-WAYS = [*(Way(str(mode), mode) for mode in MODES), Way(COLD, Mode.AUTO), Way(WARM, Mode.AUTO)]
+WAYS = {**{str(mode): mode for mode in MODES}, COLD: Mode.AUTO, WARM: Mode.AUTO}
 _WIDER, _WIDER_DRAFT = 0.02, 0.15  # of a step: a further token in its pass (`simulation.paced` names the sources)
 FLAGS = {
     **{"rtt-ms": [0.4, 20.0, 60.0], "texts": 6, "tokens": 128},
@@ -63,8 +64,7 @@ class Loaded:
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
-        info = client.model()
-        check_vocabulary(client, self.backend.vocabulary, self.backend.model_name, info)
+        info = check_vocabulary(client, self.backend.vocabulary, self.backend.model_name)
 
         def drafter(sampling: Sampling, strategy: Strategy) -> Drafter:
             for slot in range(self.backend.slots):
@@ -80,7 +80,7 @@ def main() -> None:
     report = Report("auto", options, f"auto_{'real' if options.real else 'paced'}_{options.here}_{options.there}")
     backend = load_drafter(DRAFTERS[options.here])
     if not options.real:
-        backend = Paced(backend, Cost(options.draft_ms, _WIDER_DRAFT * options.draft_ms, 0.0))
+        backend = Paced(backend, _draft_cost(options))
     with closing(backend), _server(options) as server:
         for rtt in options.rtt_ms:
             with relay(server.url, rtt) as url, TemporaryDirectory() as folder:
@@ -88,39 +88,32 @@ def main() -> None:
     report.save()
 
 
+def _draft_cost(options: argparse.Namespace) -> Cost:
+    return Cost(options.draft_ms, _WIDER_DRAFT * options.draft_ms, 0.0)
+
+
 def _server(options: argparse.Namespace) -> AbstractContextManager[Server]:
     settings = {"threads": 1, "rows": 4, "context": CONTEXT, "draft_model": DRAFTERS[options.there], "draft_threads": 1}
     if options.real:
         return verifier(model=padded_target(options.step_ms), **settings)
-    target, draft = (
-        Cost(ms, share * ms, 0.0) for ms, share in ((options.step_ms, _WIDER), (options.draft_ms, _WIDER_DRAFT))
-    )
-    paced = {"PACED_TARGET": target, "PACED_DRAFT": draft}
+    target = Cost(options.step_ms, _WIDER * options.step_ms, 0.0)
+    paced = {"PACED_TARGET": target, "PACED_DRAFT": _draft_cost(options)}
     return verifier("simulation.paced:app", model=DEFAULT_TARGET, draft_rows=2, **settings, **paced)
 
 
 def _write_all(url: str, draft: Loaded, folder: Path, options: argparse.Namespace) -> dict[str, list[Written]]:
     """Every prompt in every way."""
+
+    def write(way: str, prompt: str, seed: int) -> Written:
+        temperature = options.temperatures[seed % len(options.temperatures)]
+        chosen = Options(max_tokens=options.tokens, temperature=temperature, seed=seed, mode=WAYS[way])
+        with Pair(url, draft, memory=folder / (f"cold-{seed}.json" if way == COLD else "warm.json")) as pair:
+            return by_library(pair, prompt, chosen)
+
     first, *prompts = held_out_prompts(options.texts + 1)
-    remembered = folder / "warm.json"
-    for mode in (*MODES, Mode.AUTO):  # the first of each is not counted: engines make ready what they need
-        _write(url, draft, remembered, mode, first, 999, options)
-    written: dict[str, list[Written]] = {way.name: [] for way in WAYS}
-    for number, prompt in enumerate(prompts):
-        for way in shuffled(WAYS, 0, number):
-            memory = folder / f"cold-{number}.json" if way.name == COLD else remembered
-            written[way.name].append(_write(url, draft, memory, way.mode, prompt, number, options))
-    return written
-
-
-def _write(
-    url: str, draft: Loaded, memory: Path, mode: Mode, prompt: str, seed: int, options: argparse.Namespace
-) -> Written:
-    temperature = options.temperatures[seed % len(options.temperatures)]
-    chosen = Options(max_tokens=options.tokens, temperature=temperature, seed=seed, mode=mode)
-    with Pair(url, draft, branches=BRANCHES, memory=memory) as pair:
-        stats = pair.generate(prompt, chosen).read().stats
-    return Written(stats.token_ids, stats.ttft_ms, (stats.total_ms - stats.ttft_ms) / 1e3, stats)
+    for way in (*MODES, WARM):  # the first of each is not counted: engines make ready what they need
+        write(way, first, 999)
+    return by_turns({way: partial(write, way) for way in WAYS}, prompts)
 
 
 def tell(report: Report, rtt: float, written: dict[str, list[Written]], options: argparse.Namespace) -> None:

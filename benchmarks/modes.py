@@ -11,21 +11,22 @@ and, from its middle on, the second. Rates count prompts.
 
 import argparse
 import json
-from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.harness.children import output
-from benchmarks.harness.models import DRAFTERS, held_out_prompts, padded_target
+from benchmarks.harness.models import DRAFTERS, held_out_prompts
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
-from benchmarks.harness.serving import verifier
+from benchmarks.harness.texts import Written, by_library, by_turns, whole_rate
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair, Tokens
-from drafter_client.display.comparison_table import Way, shuffled
 from models import DEFAULT_TARGET
+from models.padded_target import padded_target
+from processes.children import output
+from processes.serving import verifier
 from speculation.acceptance.strategies import common_prefix
 
 FLAGS = {
@@ -68,17 +69,14 @@ def _compare(url: str, options: argparse.Namespace, picture: Path) -> Any:
 
 def _check(url: str, options: argparse.Namespace) -> dict[str, float]:
     """Tokens per second in each mode, over texts that `compare` has not seen."""
-    seconds: dict[str, float] = defaultdict(float)
-    tokens: dict[str, int] = defaultdict(int)
     with Pair(url, _draft(options)) as pair:
-        ways = [Way(str(mode), mode) for mode in pair.modes]
-        for number, prompt in enumerate(held_out_prompts(options.checks)):
-            for way in shuffled(ways, 0, number):
-                how = {"max_tokens": options.check_tokens, "temperature": float(number % 2), "seed": 1000 + number}
-                stats = pair.generate(prompt, Options(mode=way.mode, **how)).read().stats
-                seconds[way.name] += stats.total_ms / 1e3
-                tokens[way.name] += stats.generated_tokens
-    return {name: tokens[name] / seconds[name] for name in seconds}
+
+        def write(mode: Mode, prompt: str, number: int) -> Written:
+            chosen = Options(max_tokens=options.check_tokens, temperature=number % 2, seed=1000 + number, mode=mode)
+            return by_library(pair, prompt, chosen)
+
+        ways = {str(mode): partial(write, mode) for mode in pair.modes}
+        return {mode: whole_rate(texts) for mode, texts in by_turns(ways, held_out_prompts(options.checks)).items()}
 
 
 def _change(report: Report, url: str, options: argparse.Namespace) -> None:

@@ -4,7 +4,8 @@ virtual   the real scheduler in virtual time (`simulation.neighbour`), by target
           further token, and one whose further tokens are dear (a third of a pass each)
 real      the real server with the model that ships, or one padded until a step takes `--step-ms`; one thread each.
           The drafter is `Pair` with the small draft model (*drafter*) or without (*target*). Beside it a process
-          sends requests as fast as it can. Each of `--texts` prompts is written beside both kinds, in turns.
+          sends requests as fast as it can. Each of `--texts` prompts is written beside both kinds, in turns. Rates
+          count prompts.
 
 python -m benchmarks.neighbour [--forms virtual real] [--target default|padded] [--save]
 """
@@ -12,24 +13,25 @@ python -m benchmarks.neighbour [--forms virtual real] [--target default|padded] 
 import argparse
 import random
 import subprocess
-import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 
-from benchmarks.harness.children import child
-from benchmarks.harness.models import held_out_prompts, padded_target
+from benchmarks.harness.models import held_out_prompts
 from benchmarks.harness.report import Report, options_of
-from benchmarks.harness.serving import verifier
+from benchmarks.harness.texts import Written, by_library, by_turns, connected, whole_rate
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
+from drafter_client.generation.text_session import TextSession
 from models import DEFAULT_TARGET
+from models.padded_target import padded_target
+from processes.children import child
+from processes.serving import verifier
 from simulation.capacity import Setting
 from simulation.neighbour import BESIDE, DRAFTS, rate
 from simulation.paced import DRAFTER_8, TARGET_25, Cost
 
 TARGETS = {"25 ms": TARGET_25, "25 ms, dear drafts": Cost(25.0, 8.0, 2.0)}
+KINDS = {"plain": 0, "junk": DRAFTS}  # random drafts in a request
 _TEXT = 400  # tokens of each text of the one beside
-_BESIDE = "import sys; from benchmarks.neighbour import send; send(sys.argv[1], int(sys.argv[2]))"
+_BESIDE = "import sys; from benchmarks.neighbour import send; send(sys.argv[1], *map(int, sys.argv[2:]))"
 FLAGS = {
     "forms": {"default": ["virtual", "real"], "choices": ("virtual", "real")},
     "target": {"default": "default", "choices": ("default", "padded")},
@@ -38,7 +40,7 @@ FLAGS = {
 
 
 def main() -> None:
-    options = options_of(__doc__, FLAGS, "httpx")
+    options = options_of(__doc__, FLAGS)
     report = Report("neighbour", options)
     if "virtual" in options.forms:
         _virtual(report)
@@ -63,46 +65,35 @@ def _real(report: Report, options: argparse.Namespace) -> None:
         for form, draft in (("target", None), ("drafter", DraftModel(engine=LoadOptions(threads=1)))):
             with Pair(server.url, draft) as pair:
                 wanted = Options(max_tokens=128, mode=Mode.TARGET if draft is None else Mode.REMOTE)
-                rates = _by_turns(pair, wanted, server.url, options.texts)
+                ways = {kind: partial(_beside, server.url, pair, wanted, drafts) for kind, drafts in KINDS.items()}
+                texts = by_turns(ways, held_out_prompts(options.texts))
+            rates = {kind: whole_rate(each) for kind, each in texts.items()}
             _tell(report, f"real, {options.target}, {form}, beside junk", rates["junk"], rates["plain"])
 
 
-def _by_turns(pair: Pair, wanted: Options, url: str, texts: int) -> dict[str, float]:
-    """Tokens per second beside each kind, over the same texts."""
-    tokens, seconds = {"plain": 0, "junk": 0}, {"plain": 0.0, "junk": 0.0}
-    for number, prompt in enumerate(held_out_prompts(texts)):
-        for beside in sorted(tokens, reverse=number % 2 == 0):  # a machine that becomes slower is fair to both
-            with _beside(url, 0 if beside == "plain" else DRAFTS):
-                started = time.perf_counter()
-                tokens[beside] += len(pair.generate(prompt, wanted).read().token_ids)
-                seconds[beside] += time.perf_counter() - started
-    return {beside: tokens[beside] / seconds[beside] for beside in tokens}
-
-
-@contextmanager
-def _beside(url: str, drafts: int) -> Iterator[None]:
-    """Run `send` in a process of its own while the block lasts."""
-    with child("-c", _BESIDE, url, str(drafts), stdout=subprocess.PIPE) as process:
+def _beside(url: str, pair: Pair, wanted: Options, drafts: int, prompt: str, _seed: int) -> Written:
+    """A text that is written while `send` runs in a process of its own."""
+    with child(
+        "-c", _BESIDE, url, str(drafts), *map(str, pair.encode("def main():")), stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()  # it has a session
-        yield
+        return by_library(pair, prompt, wanted)
 
 
-def send(url: str, drafts: int) -> None:
+def send(url: str, drafts: int, *prompt: int) -> None:
     """Send so many random drafts, and again as soon as the response is there, until the process is ended."""
-    import httpx
-
     rng = random.Random(0)
-    with httpx.Client(base_url=url, timeout=60.0, trust_env=False) as client:
+    with connected(url) as client:
         while True:
-            opened = {"session_id": uuid.uuid4().hex, "prompt": "def main():", "max_tokens": _TEXT}
-            reply = client.post("/prefill", json=opened).raise_for_status().json()
+            text = TextSession(list(prompt))
+            opened = client.prefill(text, {"max_tokens": _TEXT})
             print("session opened", flush=True)
-            while reply["finish_reason"] is None:
-                draft = [rng.randrange(100, 1000) for _ in range(drafts)]
-                verify = {"session_id": opened["session_id"], "position": reply["total_tokens"], "draft_tokens": draft}
-                reply = client.post("/verify", json=verify).raise_for_status().json()
-            client.delete(f"/sessions/{opened['session_id']}")
+            position, ended = len(prompt) + len(opened.tokens), opened.finish_reason
+            while ended is None:
+                reply = client.verify(text.session_id, position, [rng.randrange(100, 1000) for _ in range(drafts)])
+                position, ended = position + len(reply.tokens), reply.finish_reason
+            client.release(text.session_id)
 
 
 def _tell(report: Report, what: str, junk: float, plain: float) -> None:

@@ -2,7 +2,7 @@
 
 Method. Nothing is paced. The target is the default one padded until a step takes `--step-ms` here on one thread. Ours
 is a verifier process and the default of `python -m drafter_client` in this one, one thread each, over loopback, with
-each of the two drafters that ship. On the same held-out prompts in turn, so that a slow moment falls on all alike:
+each of the two drafters that ship. On the same held-out prompts by turns, so that a slow moment falls on all alike:
 
     target       the same verifier alone, streamed (`/generate`)
     library      llama-cpp-python's `Llama.generate` in this process, one thread, the same target
@@ -14,94 +14,63 @@ The library samples with its own noise, so its texts at temperatures above 0 are
 """
 
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from llama_cpp import Llama
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from backends.base import Backend
-from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter, padded_target
+from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.report import Report, options_of, plot
-from benchmarks.harness.serving import verifier
-from benchmarks.harness.texts import Written, alone, connected, paired, rate, table, timed
-from drafter_client.http.client import VerifierClient
+from benchmarks.harness.texts import Way, Writer, Written, by_turns, connected, rate, table, timed
 from drafter_client.http.remote_vocabulary import check_vocabulary
-from drafters.draft_model import ModelDrafter
-from speculation.sampling.sampling import Sampling
+from models.padded_target import padded_target
+from processes.serving import verifier
 
 LOOKUPS = (2, 5, 10)  # 10 is the library's default, 2 what it recommends for a CPU
 FLAGS = {"tokens": 128, "prompts": 4, "step-ms": 30.0, "temperatures": [0.0, 0.8]}
-
-Run = Callable[[list[int], Sampling], Written]  # of a prompt
 
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "matplotlib")
     report = Report("real_compute", options)
     target = padded_target(options.step_ms)
-    with (
-        verifier(model=target, threads=1, rows=2, context=CONTEXT) as server,
-        connected(server.url) as client,
-    ):
-        drafts = {f"ours, {name}": load_drafter(DRAFTERS[name]) for name in ("twin", "small")}
-        runs: dict[str, Run] = {
-            "target": lambda prompt, sampling: alone(client, prompt, _request(sampling, options.tokens)),
-            **{name: _pair(client, backend, options.tokens) for name, backend in drafts.items()},
-            "library": _library(target, options.tokens, None),
-            **{f"lookup {count}": _library(target, options.tokens, count) for count in LOOKUPS},
-        }
-        encode = next(iter(drafts.values())).vocabulary.encode
+    multiples = {}
+    with verifier(model=target, threads=1, rows=2, context=CONTEXT) as server, connected(server.url) as client:
+        models = {f"ours, {name}": load_drafter(DRAFTERS[name]) for name in ("twin", "small")}
+        infos = {name: check_vocabulary(client, each.vocabulary, each.model_name) for name, each in models.items()}
+        libraries = {"library": _library(target, None)} | {f"lookup {n}": _library(target, n) for n in LOOKUPS}
+        encode = next(iter(models.values())).vocabulary.encode
         prompts = [encode(prompt) for prompt in held_out_prompts(options.prompts)]
-        multiples = {t: _compare(report, runs, prompts, t) for t in options.temperatures}
+        for temperature in options.temperatures:
+            writer = Writer(client, options.tokens, temperature)
+            ways: dict[str, Way[list[int]]] = {"target": writer.alone}
+            ways |= {name: partial(writer.paired, each, infos[name], lookup=True) for name, each in models.items()}
+            ways |= {name: partial(_continue, each, options.tokens, temperature) for name, each in libraries.items()}
+            texts = by_turns(ways, prompts)
+            report.line(f"\ntemperature {temperature:g}", *table(texts))
+            multiples[temperature] = {name: rate(written) / rate(texts["target"]) for name, written in texts.items()}
     report.save()
     _figure(multiples, report.beside(".png"))
 
 
-def _compare(report: Report, runs: dict[str, Run], prompts: list[list[int]], temperature: float) -> dict[str, float]:
-    """All ways at one temperature: tokens per second as multiples of the target's."""
-    texts: dict[str, list[Written]] = {name: [] for name in runs}
-    for seed, prompt in enumerate(prompts):
-        for name, run in runs.items():
-            texts[name].append(run(prompt, Sampling(seed, temperature)))
-    report.line(f"\ntemperature {temperature:g}")
-    for line in table(texts):
-        report.line(line)
-    return {name: rate(written) / rate(texts["target"]) for name, written in texts.items()}
-
-
-def _request(sampling: Sampling, tokens: int) -> dict[str, float]:
-    return {"max_tokens": tokens, "temperature": sampling.temperature, "seed": sampling.seed}
-
-
-def _pair(client: VerifierClient, backend: Backend, tokens: int) -> Run:
-    info = check_vocabulary(client, backend.vocabulary, backend.model_name)
-
-    def run(prompt: list[int], sampling: Sampling) -> Written:
-        drafter = ModelDrafter(backend, sampling, info.vocabulary.size)
-        return paired(client, drafter, prompt, _request(sampling, tokens), info, lookup=True)
-
-    return run
-
-
-def _library(target: Path, tokens: int, lookup: int | None) -> Run:
+def _library(target: Path, lookup: int | None) -> Llama:
     draft = None if lookup is None else LlamaPromptLookupDecoding(num_pred_tokens=lookup)
     judges = draft is not None  # by the logits of all drafts
     both = {"n_threads": 1, "n_threads_batch": 1}
-    model = Llama(str(target), n_ctx=CONTEXT, draft_model=draft, logits_all=judges, verbose=False, **both)
+    return Llama(str(target), n_ctx=CONTEXT, draft_model=draft, logits_all=judges, verbose=False, **both)
 
-    def run(prompt: list[int], sampling: Sampling) -> Written:
-        model.set_seed(sampling.seed)
-        model.reset()
-        plain = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
-        began, arrived = time.perf_counter(), []
-        for number, token in enumerate(model.generate(prompt, temp=sampling.temperature, **plain), 1):
-            arrived.append((time.perf_counter(), [token]))
-            if number == tokens or token == model.token_eos():
-                break
-        return timed(began, arrived)
 
-    return run
+def _continue(model: Llama, tokens: int, temperature: float, prompt: list[int], seed: int) -> Written:
+    model.set_seed(seed)
+    model.reset()
+    plain = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_penalty": 1.0}
+    began, arrived = time.perf_counter(), []
+    for number, token in enumerate(model.generate(prompt, temp=temperature, **plain), 1):
+        arrived.append((time.perf_counter(), [token]))
+        if number == tokens or token == model.token_eos():
+            break
+    return timed(began, arrived)
 
 
 def _figure(multiples: dict[float, dict[str, float]], path: Path) -> None:

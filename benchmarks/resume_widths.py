@@ -9,6 +9,7 @@ token behind the cut.
     python -m benchmarks.resume_widths [--texts 6] [--tokens 400] [--temperature 0.8] [--last 64 256] [--widths 8 63]
 """
 
+import itertools
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -28,7 +29,6 @@ FLAGS = {
     **{"texts": 6, "tokens": 400, "temperature": 0.8},
     "last": {"default": [64, 256, ALL], "help": "tokens that are read in passes of a fixed width"},
     "widths": {"default": [1, 8, 32, 63, 64], "help": "of the passes that read them"},
-    "threads": 1,
     "deterministic": {"default": False, "help": "as with VERIFIER_DETERMINISTIC=1"},
 }
 
@@ -36,10 +36,10 @@ FLAGS = {
 def main() -> None:
     options = options_of(__doc__, FLAGS)
     report = Report("resume_widths", options)
-    engine = {"threads": options.threads, "deterministic": options.deterministic}
-    with closing(
-        load("llama_cpp", LoadOptions(model=DEFAULT_TARGET, slots=2, context_length=CONTEXT, **engine))
-    ) as backend:
+    engine = LoadOptions(
+        model=DEFAULT_TARGET, slots=2, context_length=CONTEXT, threads=1, deterministic=options.deterministic
+    )
+    with closing(load("llama_cpp", engine)) as backend:
         texts = []
         for number, text in enumerate(held_out_prompts(options.texts)):
             prompt, sampling = backend.vocabulary.encode(text)[:100], Sampling(number, options.temperature)
@@ -52,25 +52,22 @@ def main() -> None:
 
 
 def _line(backend: Backend, texts: Sequence[tuple[list[int], Sampling, list[int]]], tail: int, width: int) -> str:
-    same, count = 0, 0
     first, took = [], []
-    for prompt, sampling, text in texts:
-        for share in CUTS:
-            cut = int(share * len(text))
-            before = [*prompt, *text[:cut]]
-            began = time.process_time()
-            held = _read(backend, prompt, text[:cut], tail, width)
-            continued = decoded(backend, 1, before, held, sampling, 1)
-            took.append(1e3 * (time.process_time() - began))
-            continued += decoded(backend, 1, before + continued, len(before), sampling, len(text) - cut - 1)
-            backend.release(1)
-            count += 1
-            same += continued == text[cut:]
-            if continued != text[cut:]:
-                first.append(common_prefix(continued, text[cut:]))
+    for (prompt, sampling, text), share in itertools.product(texts, CUTS):
+        cut = int(share * len(text))
+        before, after = [*prompt, *text[:cut]], text[cut:]
+        began = time.process_time()
+        held = _read(backend, prompt, text[:cut], tail, width)
+        continued = decoded(backend, 1, before, held, sampling, 1)
+        took.append(1e3 * (time.process_time() - began))
+        continued += decoded(backend, 1, before + continued, len(before), sampling, len(after) - 1)
+        backend.release(1)
+        if continued != after:
+            first.append(common_prefix(continued, after))
     how = "all in wide passes" if not tail else f"the last {tail if tail < ALL else 'of all'} in passes of {width}"
     differs = f"differs behind {median(first):3.0f}" if first else ""
-    return f"{how:32} same {same:3} of {count:3}   to the first token {median(took):6.1f} ms   {differs}"
+    same = f"same {len(took) - len(first):3} of {len(took):3}"
+    return f"{how:32} {same}   to the first token {median(took):6.1f} ms   {differs}"
 
 
 def _read(backend: Backend, prompt: list[int], committed: list[int], tail: int, width: int) -> int:

@@ -14,19 +14,15 @@ from pathlib import Path
 from statistics import median
 
 from backends.machine import cores
-from benchmarks.harness.children import child, output
-from benchmarks.harness.models import padded_target
 from benchmarks.harness.report import Report, options_of
 from models import DEFAULT_TARGET
+from models.padded_target import padded_target
+from processes.children import child, output
 
-WAITING = {
-    "sleeping at once": {"OMP_WAIT_POLICY": "passive"},
-    "ours": {},
-    "spinning": {"OMP_WAIT_POLICY": "active"},
-}
+WAITING = {"sleeping at once": {"OMP_WAIT_POLICY": "passive"}, "ours": {}, "spinning": {"OMP_WAIT_POLICY": "active"}}
 WIDTHS = (1, 4)
 CODE = (
-    "import sys; from pathlib import Path; from benchmarks.harness.models import step_ms; "
+    "import sys; from pathlib import Path; from models.padded_target import step_ms; "
     f"print(*step_ms(Path(sys.argv[1]), widths={WIDTHS}, threads=int(sys.argv[2]), repeats=15).values())"
 )
 
@@ -37,12 +33,9 @@ def main() -> None:
     for name, model in (("shipped target", DEFAULT_TARGET), ("padded target", padded_target(30.0))):
         for busy in (False, True):
             beside = "beside a busy process" if busy else "alone"
-            ways = [
-                ("1 thread", 1, "ours"),
-                *((f"{cores()} threads, {waiting}", cores(), waiting) for waiting in WAITING),
-            ]
+            several = [(f"{cores()} threads, {waiting}", cores(), waiting) for waiting in WAITING]
             with child("-c", "while True: pass") if busy else nullcontext():
-                for what, threads, waiting in ways:
+                for what, threads, waiting in [("1 thread", 1, "ours"), *several]:
                     runs = [_measured(model, threads, WAITING[waiting]) for _ in range(options.repeats)]
                     times = (f"{width}: {median(run[at] for run in runs):6.1f}" for at, width in enumerate(WIDTHS))
                     report.line(f"{f'{name}, {beside}, {what}':64} ms by tokens in the pass  {'  '.join(times)}")

@@ -10,8 +10,7 @@ Printed: agreement, passes of the draft model a token, milliseconds a token, on 
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -34,7 +33,7 @@ Text = tuple[int, list[int], Sampling]  # length of the prompt, all tokens
 def main() -> None:
     options = options_of(__doc__, {"tokens": {"default": 128, "help": "of each text (default: %(default)s)"}})
     report = Report("translation", options)
-    with TemporaryDirectory() as folder, _model(DEFAULT_TARGET) as target:
+    with TemporaryDirectory() as folder, closing(_load(DEFAULT_TARGET)) as target:
         variants: list[tuple[str, Path]] = []
         for name, source in (("small draft", DEFAULT_DRAFT), ("twin", DEFAULT_TWIN)):
             other, fewer = Path(folder, f"{name}-ids.gguf"), Path(folder, f"{name}-fewer.gguf")
@@ -51,15 +50,13 @@ def main() -> None:
                 end = next((at + 1 for at, token in enumerate(written) if token in target.vocabulary.ends), None)
                 texts.append((len(prompt), prompt + written[:end], sampling))
             for name, path in variants:
-                with _model(path) as backend:
+                with closing(_load(path)) as backend:
                     report.line(_line(name, backend, target, texts))
     report.save()
 
 
-@contextmanager
-def _model(path: Path) -> Iterator[Backend]:
-    with closing(load("llama_cpp", LoadOptions(model=path, context_length=512, threads=1))) as backend:
-        yield backend
+def _load(path: Path) -> Backend:
+    return load("llama_cpp", LoadOptions(model=path, context_length=512, threads=1))
 
 
 def _line(name: str, backend: Backend, target: Backend, texts: list[Text]) -> str:

@@ -6,10 +6,10 @@ import sys
 import textwrap
 
 from backends.shipped import DEFAULT_TWIN
-from benchmarks.harness.children import child
-from benchmarks.harness.models import padded_target, step_ms
-from benchmarks.harness.serving import NotUp, verifier
 from command_line import start
+from models.padded_target import padded_target, step_ms
+from processes.children import child
+from processes.serving import NotUp, verifier
 
 STEP_MS = 40.0
 INTERRUPTED = 130

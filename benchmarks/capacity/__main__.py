@@ -18,6 +18,7 @@ ms, draft 8 ms) with an RTT of 5 ms; texts (agreement 0.8), bounds and gaps are 
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from simulation.capacity import FORMS, Setting
 from simulation.capacity_model import (
     KnownText,
     Metrics,
-    TextRange,
     lockstep,
     pass_ms,
     saturated,
@@ -49,26 +49,22 @@ FLAGS = {
     "clients": [1, 2, 4, 8, 16, 32, 64],
     "seconds": {"default": SETTING.seconds, "help": "watched, before dilation"},
     **{"real-clients": [1, 8, 32], "real-seconds": 2.0, "dilation": 8.0},
-    "file": {"default": "capacity", "help": "name of the results"},
 }
 Row = dict[str, Any]
 
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "matplotlib")
-    report = Report("capacity", options, options.file)
+    report = Report("capacity", options, "capacity_real" if options.forms == ["real"] else "capacity")
     setting = Setting(SETTING.target, SETTING.drafter, seconds=options.seconds)
-    rows: list[Row] = []
-    if "virtual" in options.forms:
-        rows += _virtual(options.clients, setting, report)
+    rows = _virtual(options.clients, setting, report) if "virtual" in options.forms else []
     if "real" in options.forms:
-        rows += _real(options, report)
-    if "carried" in options.forms:
-        _carried(setting, report)
-    if "prompt" in options.forms:
-        _prompt(setting, report)
+        _real(options, report)
+    for name, tell in (("carried", _carried), ("prompt", _prompt)):
+        if name in options.forms:
+            tell(setting, report)
     report.save()
-    if "virtual" in options.forms:
+    if rows:
         _figure(rows, report.beside(".png"))
 
 
@@ -81,17 +77,21 @@ def _virtual(clients: Sequence[int], setting: Setting, report: Report) -> list[R
         for name, form in FORMS.items():
             if count <= _SLOW.get(name, count):
                 outcome = capacity.measure(form, count, setting)
-                row = _row("virtual", name, outcome.metrics, outcome.parts, setting)
+                bound = saturated(setting.target, count, partial(tokens_per_round, outcome.parts))
+                row = {"name": name, **asdict(outcome.metrics), "saturated": bound.rate}
+                share = f"{row['rate'] / bound.rate:.3f} (best k {bound.k:2})"
+                if name == "k=4":
+                    tokens = tokens_per_round(outcome.parts, setting.k)
+                    row["lockstep"] = lockstep(setting.target, count, tokens, setting.k, setting.thinking_ms)
+                    share += f"  {row['rate'] / row['lockstep']:.3f}"
                 rows.append(row)
-                share = f"{row['rate'] / row['saturated']:.3f} (best k {row['best_k']:2})"
-                share += f"  {row['rate'] / row['lockstep']:.3f}" if "lockstep" in row else ""
-                report.line(f"{_line(row)}  {outcome.sessions:13.1f}  {outcome.busy:4.2f}  {share}")
+                report.line(f"{_line(name, outcome.metrics)}  {outcome.sessions:13.1f}  {outcome.busy:4.2f}  {share}")
     return rows
 
 
-def _real(options: argparse.Namespace, report: Report) -> list[Row]:
+def _real(options: argparse.Namespace, report: Report) -> None:
     """The table of the real form, each row beside its virtual twin."""
-    setting, rows = Setting(SETTING.target, SETTING.drafter, warm_up=1.0, seconds=options.real_seconds), []
+    setting = Setting(SETTING.target, SETTING.drafter, warm_up=1.0, seconds=options.real_seconds)
     report.line(f"\nReal server, times divided by {options.dilation:g}: {setting.seconds:g} s behind a warm-up")
     report.line(_HEAD + "  virtual  machine used  worst pass  worst thinking  tries")
     for clients in options.real_clients:
@@ -99,14 +99,11 @@ def _real(options: argparse.Namespace, report: Report) -> list[Row]:
             tries = 1
             while (run := real.measure(name, clients, setting, options.dilation)).void and tries < _TRIES:
                 tries += 1
-            row = _row("real", name, run.metrics, run.parts, setting) | {"void": run.void}
-            rows.append(row)
             of_virtual = run.metrics.rate / capacity.measure(FORMS[name], clients, setting).metrics.rate
             report.line(
-                f"{_line(row)}  {of_virtual:7.3f}  {run.used:12.3f}  {run.worst_pass:10.3f}  "
+                f"{_line(name, run.metrics)}  {of_virtual:7.3f}  {run.used:12.3f}  {run.worst_pass:10.3f}  "
                 f"{run.worst_thinking:14.3f}  {tries:5}{'  VOID' if run.void else ''}"
             )
-    return rows
 
 
 def _carried(setting: Setting, report: Report) -> None:
@@ -145,39 +142,28 @@ def _prompt(setting: Setting, report: Report) -> None:
         )
 
 
-def _row(kind: str, name: str, metrics: Metrics, parts: list[TextRange], setting: Setting) -> Row:
-    bound = saturated(setting.target, metrics.clients, lambda k: tokens_per_round(parts, k))
-    row = {"form": kind, "name": name, **asdict(metrics), "saturated": bound.rate, "best_k": bound.k}
-    if name == "k=4":
-        tokens = tokens_per_round(parts, setting.k)
-        row["lockstep"] = lockstep(setting.target, metrics.clients, tokens, setting.k, setting.thinking_ms)
-    return row
-
-
-def _line(row: Row) -> str:
+def _line(name: str, found: Metrics) -> str:
     return (
-        f"{row['clients']:7}  {row['name']:16}  {row['rate']:8.1f}  {row['rate'] / row['clients']:5.1f}  "
-        f"{row['p50']:6.1f}  {row['p95']:6.1f}  {row['worst_p95']:6.1f}  {row['arrivals_p95']:12.1f}"
+        f"{found.clients:7}  {name:16}  {found.rate:8.1f}  {found.each:5.1f}  "
+        f"{found.p50:6.1f}  {found.p95:6.1f}  {found.worst_p95:6.1f}  {found.arrivals_p95:12.1f}"
     )
 
 
 def _figure(rows: Sequence[Row], file: Path) -> None:
     """Draw rates over clients with their bounds, and times between tokens."""
 
-    def curve(axes: Any, form: str, name: str, key: str, style: str, **how: Any) -> None:
-        found = [row for row in rows if (row["form"], row["name"]) == (form, name) and not row.get("void")]
+    def curve(axes: Any, name: str, key: str, style: str, **how: Any) -> None:
+        found = [row for row in rows if row["name"] == name]
         axes.plot([row["clients"] for row in found], [row[key] for row in found], style, markersize=4, **how)
 
     with plot(file, columns=2) as [[rates, times]]:
         for number, name in enumerate(FORMS):
-            colour = {"color": f"C{number}"}
-            curve(rates, "virtual", name, "rate", "o-", label=name, **colour)
-            curve(times, "virtual", name, "p50", "o-", label=name, **colour)
-            curve(times, "virtual", name, "p95", "o--", **colour)
-            curve(rates, "real", name, "rate", "kx", zorder=3)
-        curve(rates, "virtual", "ours", "saturated", "k:", label="bound of any scheduling")
-        curve(rates, "virtual", "k=4", "lockstep", "k--", label="bound of lockstep, k=4")
-        rates.set_title("tokens/s, all clients (x: real server)", fontsize=9)
+            curve(rates, name, "rate", "o-", label=name, color=f"C{number}")
+            curve(times, name, "p50", "o-", label=name, color=f"C{number}")
+            curve(times, name, "p95", "o--", color=f"C{number}")
+        curve(rates, "ours", "saturated", "k:", label="bound of any scheduling")
+        curve(rates, "k=4", "lockstep", "k--", label="bound of lockstep, k=4")
+        rates.set_title("tokens/s, all clients", fontsize=9)
         times.set_title("ms between tokens, p50 and (dashed) p95", fontsize=9)
         ticks = sorted({row["clients"] for row in rows})
         for axes in (rates, times):

@@ -6,37 +6,22 @@ does so for that process as for the measurement, at least where both are on the 
 
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
 
 _MOMENT, _USUAL = 2e-3, 1e-3  # seconds: of a sleep, and by which it usually lasts longer
 
 
-class Watch:
-    """The share of the time since `start` that was lost."""
-
-    def __init__(self, lost: "Synchronized[float]") -> None:
-        self._lost = lost
-        self.start()
-
-    def start(self) -> None:
-        self._began, self._before = time.perf_counter(), self._lost.value
-
-    @property
-    def share(self) -> float:
-        return (self._lost.value - self._before) / (time.perf_counter() - self._began)
-
-
 @contextmanager
-def watch() -> Iterator[Watch]:
-    """Watch the machine for as long as the block lasts."""
+def watch() -> Iterator[Callable[[], float]]:
+    """Watch the machine for as long as the block lasts; yields what says how many seconds were lost so far."""
     context = multiprocessing.get_context("spawn")
     lost: Synchronized[float] = context.Value("d", 0.0)
     process = context.Process(target=_beat, args=(lost,), daemon=True)
     process.start()
     try:
-        yield Watch(lost)
+        yield lambda: lost.value
     finally:
         process.terminate()
         process.join()

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
-from benchmarks.harness.children import child
+from processes.children import child
 
 _BLOCK = 64 * 1024  # bytes
 _MOST_BLOCKS = 64  # under way in one direction of a connection, after which no more is read
@@ -85,15 +85,13 @@ async def _join(client: socket.socket, target: tuple[str, int], rtt: float) -> N
 
 
 async def _serve(target: tuple[str, int], rtt: float, port: int) -> None:
-    connections: set[asyncio.Task[None]] = set()
     with socket.create_server(("127.0.0.1", port)) as listener:
         listener.setblocking(False)
         print(listener.getsockname()[1], flush=True)
-        while True:
-            client, _ = await asyncio.get_running_loop().sock_accept(listener)
-            connection = asyncio.create_task(_join(client, target, rtt))
-            connections.add(connection)
-            connection.add_done_callback(connections.discard)
+        async with asyncio.TaskGroup() as connections:
+            while True:
+                client, _ = await asyncio.get_running_loop().sock_accept(listener)
+                connections.create_task(_join(client, target, rtt))
 
 
 @contextmanager

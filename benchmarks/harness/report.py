@@ -10,7 +10,7 @@ import importlib.util
 import platform
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 UNSAVED = ROOT / ".cache" / "results"
 _LISTS = {  # where the packages are named that one experiment or another needs
-    "httpx": "requirements-benchmarks.txt",
     "matplotlib": "requirements-benchmarks.txt",
     "torch": "requirements-torch.txt",
     "transformers": "requirements-torch.txt",
@@ -66,20 +65,13 @@ def options_of(description: str | None, flags: Mapping[str, Any], *needs: str) -
     return options
 
 
-def results(options: argparse.Namespace) -> Path:
-    """The folder for results; made if it is missing."""
-    folder = RESULTS if options.save else UNSAVED
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 class Report:
     """The lines of one experiment, below a head that says when, where and with which options it ran."""
 
     def __init__(
         self, name: str, options: argparse.Namespace, file: str | None = None, folder: Path | None = None
     ) -> None:
-        self._path = (folder or results(options)) / f"{file or name}.txt"
+        self._path = (folder or (RESULTS if options.save else UNSAVED)) / f"{file or name}.txt"
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._lines: list[str] = []
         today = datetime.datetime.now(tz=datetime.UTC).date()
@@ -87,10 +79,10 @@ class Report:
         self.line(f"# python -m benchmarks.{name} {' '.join(_typed(key, value) for key, value in chosen.items())}")
         self.line(f"# {today}, {processor()}, {cores()} cores, Python {platform.python_version()}")
 
-    def line(self, text: str) -> None:
-        """Print a line and keep it."""
-        print(text, flush=True)
-        self._lines.append(text)
+    def line(self, *lines: str) -> None:
+        """Print lines and keep them."""
+        print(*lines, sep="\n", flush=True)
+        self._lines += lines
 
     def save(self) -> None:
         """Write all lines to the results folder, and say where."""
@@ -123,11 +115,8 @@ def _typed(key: str, value: Any) -> str:
 
 def processor() -> str:
     """The processor's name, where the system tells it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass  # no procfs here
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:  # there may be no procfs
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

@@ -1,12 +1,15 @@
 """Texts written through a verifier: by its target alone, or by the pair. Both are timed in the same way."""
 
+import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from backends.base import Backend
+from drafter_client import Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.generation.resuming import released
 from drafter_client.generation.start import speculate
@@ -16,6 +19,10 @@ from drafter_client.http.responses import ModelInfo
 from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.statistics import Stats
 from drafters.base import Drafter
+from drafters.draft_model import ModelDrafter
+from speculation.sampling.sampling import Sampling
+
+Prompt = TypeVar("Prompt")
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,9 @@ class Written:
     def rate(self) -> float:
         """Tokens per second behind the first token."""
         return rate([self])
+
+
+Way = Callable[[Prompt, int], Written]  # writes what follows a prompt; the number is the seed
 
 
 def rate(texts: Iterable[Written]) -> float:
@@ -71,6 +81,47 @@ def paired(
         run = speculate(client, drafter, text, request, info, stats, time.perf_counter, **how)
         arrived = [(time.perf_counter(), [token for token, _ in committed.tokens]) for committed in run]
     return timed(began, arrived, stats)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes texts of one length at one temperature. Its methods are ways for `by_turns`."""
+
+    client: VerifierClient
+    tokens: int
+    temperature: float
+
+    def alone(self, prompt: list[int], seed: int) -> Written:
+        """By the target alone."""
+        return alone(self.client, prompt, self._request(seed))
+
+    def paired(self, model: Backend, info: ModelInfo, prompt: list[int], seed: int, **how: Any) -> Written:
+        """By the pair with this draft model. `how` as for `paired`."""
+        drafter = ModelDrafter(model, Sampling(seed, self.temperature), info.vocabulary.size)
+        return paired(self.client, drafter, prompt, self._request(seed), info, **how)
+
+    def _request(self, seed: int) -> dict[str, Any]:
+        return {"max_tokens": self.tokens, "temperature": self.temperature, "seed": seed}
+
+
+def by_library(pair: Pair, prompt: str | Sequence[int], options: Options) -> Written:
+    """The text that a program gets from the library, in any mode."""
+    stats = pair.generate(prompt, options).read().stats
+    return Written(stats.token_ids, stats.ttft_ms, (stats.total_ms - stats.ttft_ms) / 1e3, stats)
+
+
+def by_turns(ways: Mapping[str, Way[Prompt]], prompts: Iterable[Prompt], repeats: int = 1) -> dict[str, list[Written]]:
+    """Write each prompt in each way, in another order for each: a slow moment of the machine falls on all ways alike.
+
+    A way gets the prompt and the text's seed: the prompt's number, and 1000 more with each repeat.
+    """
+    written: dict[str, list[Written]] = {way: [] for way in ways}
+    numbered = list(enumerate(prompts))
+    for repeat in range(repeats):
+        for number, prompt in numbered:
+            for way in random.Random(f"{repeat} {number}").sample(list(ways), len(ways)):
+                written[way].append(ways[way](prompt, 1000 * repeat + number))
+    return written
 
 
 @contextmanager

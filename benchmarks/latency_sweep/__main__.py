@@ -2,8 +2,8 @@
 
 Method. A verifier process serves the default target stretched to 80 or 25 ms a step (`simulation.paced`); this process
 drafts with a model stretched to 8 or 4 ms a token; a relay adds the round-trip time. Tokens and agreement are those of
-the real models. Texts of 257 tokens at temperature 1 behind held-out prompts, one seed a prompt. Rates count from the
-first token known here to the last. Columns, all but the first as multiples of what the target streams:
+the real models. A text of 257 tokens at temperature 1 behind a held-out prompt. Rates count from the first token known
+here to the last. Columns, all but the first as multiples of what the target streams:
 
     target       the target alone (`/generate`), streamed over the same link
     k=4          four drafts, send, wait: what public REST pairs do
@@ -16,29 +16,29 @@ first token known here to the last. Columns, all but the first as multiples of w
 
 A run is repeated, at most twice, where the machine lost more than 10 % of the time (2 % in the first two columns); the
 report leaves out what is over 10 % all the same. Each cell is written to `latency_sweep.jsonl` as it ends and not
-measured again, so that a sweep can be resumed; `.txt` and `.png` are made of that file (`--report`: without measuring).
+measured again, so that a sweep can be resumed; `.txt` and `.png` are made of that file.
 With `--dilate N` all times are N times as long: what the policy is worth, apart from how fast it is carried out here
 (`latency_sweep_xN.*`).
 
-    python -m benchmarks.latency_sweep [--targets 80 25] [--drafts 8 4] [--rtt 0.2 5 20 50 100] [--prompts 1]
+    python -m benchmarks.latency_sweep [--targets 80 25] [--drafts 8 4] [--rtt 0.2 5 20 50 100]
 """
 
 import argparse
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.harness.models import CONTEXT, held_out_prompts
-from benchmarks.harness.quiet import Watch, watch
+from benchmarks.harness.quiet import watch
 from benchmarks.harness.relay import relay
-from benchmarks.harness.report import options_of, results
-from benchmarks.harness.serving import verifier
+from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, alone, connected, paired
 from benchmarks.latency_sweep import summary
 from benchmarks.latency_sweep.drafters import NAMES, Loaded, loaded
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ModelInfo
+from processes.serving import verifier
 from simulation import paced
 from simulation.static_policies import MeasuredLatencies, Trace, best, upper_bound
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
@@ -46,8 +46,9 @@ from speculation.sampling.sampling import Sampling
 
 TARGETS = {80: paced.TARGET_80, 25: paced.TARGET_25}
 DRAFTS = {8: paced.DRAFTER_8, 4: paced.DRAFTER_4}
-TOKENS = 257
-TEMPERATURE = 1.0
+KEYS = ("target_ms", "draft_ms", "rtt_ms", "drafter")  # what tells cells apart
+SAMPLING = Sampling(0, 1.0)
+REQUEST = {"max_tokens": 257, "temperature": SAMPLING.temperature, "seed": SAMPLING.seed}
 ALL = Mechanisms()
 _LOST = {"target": 0.02, "k=4": 0.02}  # share of a run's time that may be lost
 _TRIES = 3  # runs at most until it is less
@@ -67,80 +68,62 @@ FLAGS = {
     "rtt": [0.2, 5.0, 20.0, 50.0, 100.0],
     "drafters": {"default": list(NAMES), "choices": NAMES},
     "columns": {"default": list(COLUMNS), "choices": COLUMNS, "help": "`k=4` is always measured"},
-    "prompts": 1,
     "dilate": {"default": 1.0, "metavar": "N", "help": "make all times N times as long"},
-    "report": {"default": False, "help": "measure nothing, report what was measured"},
 }
 
 
 def main() -> None:
     options = options_of(__doc__, FLAGS, "matplotlib")
     name = "latency_sweep" if options.dilate == 1.0 else f"latency_sweep_x{options.dilate:g}"
-    file = results(options) / f"{name}.jsonl"
-    if not options.report:
-        _measure(options, file)
-    summary.write(summary.read(file), file)
+    report = Report("latency_sweep", options, name)
+    file = report.beside(".jsonl")
+    measured = {tuple(cell[key] for key in KEYS) for cell in summary.read(file)}
+    with loaded(options.drafters) as models, watch() as lost:
+        for target, rtt in itertools.product(options.targets, options.rtt):
+            places = itertools.product([target], options.drafts, [rtt], options.drafters)
+            if todo := [place for place in places if place not in measured]:
+                settings = {"PACED_TARGET": TARGETS[target].dilated(options.dilate), "threads": 1, "context": CONTEXT}
+                with (
+                    verifier("simulation.paced:app", rows=4, **settings) as server,
+                    relay(server.url, options.dilate * rtt) as url,
+                    connected(url) as client,
+                ):
+                    client.ping()
+                    runs = Runs(client, models, lost, options)
+                    for place in todo:
+                        summary.keep(dict(zip(KEYS, place, strict=True)) | runs.cell(*place[1:]), file)
+    summary.write(summary.read(file), report)
 
 
-def _measure(options: argparse.Namespace, file: Path) -> None:
-    keys = ("target_ms", "draft_ms", "rtt_ms", "drafter", "prompt")  # what tells cells apart
-    measured = {tuple(cell[key] for key in keys) for cell in summary.read(file)}
-    with loaded(options.drafters) as models, watch() as quiet:
-        for target in options.targets:
-            settings = {"PACED_TARGET": TARGETS[target].dilated(options.dilate), "threads": 1, "context": CONTEXT}
-            with verifier("simulation.paced:app", rows=4, **settings) as server:
-                for rtt in options.rtt:
-                    with relay(server.url, options.dilate * rtt) as url, connected(url) as client:
-                        info = client.model()
-                        client.ping()
-                        for number, prompt in enumerate(held_out_prompts(options.prompts)):
-                            places = ((draft, name) for draft in options.drafts for name in options.drafters)
-                            todo = [at for at in places if (target, at[0], rtt, at[1], number) not in measured]
-                            runs = Runs(client, info, models, quiet, models.encode(prompt), number, options)
-                            for draft, name, cell in runs.cells(todo, rtt):
-                                key = {"target_ms": target, "draft_ms": draft, "rtt_ms": rtt, "prompt": number}
-                                summary.keep(key | {"drafter": name} | cell, file)
-
-
-@dataclass(frozen=True)
 class Runs:
-    """All runs of one prompt at one target and round-trip time."""
+    """All runs at one target and round-trip time."""
 
-    client: VerifierClient
-    info: ModelInfo
-    models: Loaded
-    quiet: Watch
-    prompt: list[int]
-    seed: int
-    options: argparse.Namespace
+    def __init__(
+        self, client: VerifierClient, models: Loaded, lost: Callable[[], float], options: argparse.Namespace
+    ) -> None:
+        self._client, self._info, self._models = client, client.model(), models
+        self._lost, self._options = lost, options
+        self._prompt = models.encode(held_out_prompts(1)[0])
+        self._target = self._undisturbed("target", lambda: alone(client, self._prompt, REQUEST))
 
-    def cells(self, todo: list[tuple[int, str]], rtt: float) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """Each (draft_ms, drafter) to do, with its cell."""
-        request = {"max_tokens": TOKENS, "temperature": TEMPERATURE, "seed": self.seed}
-        if todo:
-            target = self._undisturbed("target", lambda: alone(self.client, self.prompt, request))
-            for draft, name in todo:
-                yield draft, name, self._cell(DRAFTS[draft].dilated(self.options.dilate), name, rtt, target, request)
-
-    def _cell(
-        self, cost: paced.Cost, name: str, rtt: float, target: Written, request: dict[str, Any]
-    ) -> dict[str, Any]:
-        sampling = Sampling(self.seed, TEMPERATURE)
+    def cell(self, draft_ms: int, rtt: float, name: str) -> dict[str, Any]:
+        """All columns with one drafter."""
+        cost, target = DRAFTS[draft_ms].dilated(self._options.dilate), self._target
         runs: dict[str, list[Written]] = {}
-        for column in ["k=4", *(column for column in self.options.columns if column != "k=4")]:
+        for column in dict.fromkeys(["k=4", *self._options.columns]):
 
             def run(how: dict[str, Any] = COLUMNS[column]) -> Written:
-                drafter = self.models.drafter(name, cost, sampling)
-                return paired(self.client, drafter, self.prompt, request, self.info, **how)
+                drafter = self._models.drafter(name, cost, SAMPLING)
+                return paired(self._client, drafter, self._prompt, REQUEST, self._info, **how)
 
             made = [self._undisturbed(column, run) for _ in range(_RUNS.get(column, 1))]
             runs[column] = sorted(made, key=lambda text: text.rate)
         middle = {column: made[len(made) // 2] for column, made in runs.items()}
-        agrees = self.models.agrees(name, [*self.prompt, *target.tokens], len(self.prompt), sampling)
-        lockstep, delay = middle["k=4"].stats, self.options.dilate * rtt
+        agrees = self._models.agrees(name, [*self._prompt, *target.tokens], len(self._prompt), SAMPLING)
+        lockstep, delay = middle["k=4"].stats, self._options.dilate * rtt
         link_ms = lockstep.times.network / (lockstep.drafts_sent + 1)  # the prompt's is among them
-        step_ms, overhead = self.models.step_ms(name, cost, sampling), max(0.0, link_ms - delay)
-        times = MeasuredLatencies(step_ms, lambda drafts: _pass_ms(self.info.pass_ms, drafts), delay, overhead)
+        step_ms, overhead = self._models.step_ms(name, cost, SAMPLING), max(0.0, link_ms - delay)
+        times = MeasuredLatencies(step_ms, lambda drafts: _pass_ms(self._info.pass_ms, drafts), delay, overhead)
         reference = best(Trace(agrees), times)
         rates = {column: text.rate for column, text in middle.items()}
         rates |= {"reference": reference.tokens_per_second, "U": upper_bound(Trace(agrees), times)}
@@ -154,15 +137,16 @@ class Runs:
             "same_text": {column: all(text.tokens == target.tokens for text in made) for column, made in runs.items()},
             "spread": {column: [text.rate / target.rate for text in made] for column, made in runs.items()},
             "policy": f"{reference.policy}, k={reference.k}",
-            "measured": {"draft_ms": step_ms, "verify_ms": self.info.pass_ms[:9], "link_ms": link_ms},
+            "measured": {"draft_ms": step_ms, "verify_ms": self._info.pass_ms[:9], "link_ms": link_ms},
         }
 
     def _undisturbed(self, column: str, run: Callable[[], Written]) -> Written:
         """The first run in which the machine did not stand still, or the least disturbed of the tries."""
         tries: list[Written] = []
         while len(tries) < _TRIES:
-            self.quiet.start()
-            tries.append(replace(run(), lost=self.quiet.share))
+            began, before = time.perf_counter(), self._lost()
+            text = run()
+            tries.append(replace(text, lost=(self._lost() - before) / (time.perf_counter() - began)))
             if tries[-1].lost <= _LOST.get(column, summary.VOID):
                 break
         return min(tries, key=lambda text: text.lost)

@@ -1,12 +1,11 @@
 """Reports a latency sweep: a table of all cells, the ratios that were wanted, and a plot."""
 
-import datetime
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.report import plot
+from benchmarks.harness.report import Report, plot
 
 _FAINT = ("-overlap", "-in flight", "-corrections", "-self-continue", "-adaptive")
 VOID = 0.1  # share of a run's time lost by the machine, above which the run says nothing
@@ -15,14 +14,12 @@ _CLOSE = 5  # ms of round trip up to which prepared recovered tokens can pay
 Cell = dict[str, Any]
 
 
-def write(cells: Sequence[Cell], file: Path) -> None:
-    """Write the file's `.txt` and `.png`, without the columns in whose run the machine stood still for too long."""
+def write(cells: Sequence[Cell], report: Report) -> None:
+    """Save the report and its `.png`, without the columns in whose run the machine stood still for too long."""
     cells = [{**cell, "ratios": _sound(cell)} for cell in cells]
-    lines = [f"# python -m benchmarks.latency_sweep ({file.stem}), {datetime.datetime.now(tz=datetime.UTC).date()}"]
-    lines += [*table(cells), "", *bars(cells)]
-    print("\n".join(lines))
-    file.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    _figure(cells, file.with_suffix(".png"))
+    report.line(*table(cells), "", *bars(cells))
+    report.save()
+    _figure(cells, report.beside(".png"))
 
 
 def table(cells: Iterable[Cell]) -> list[str]:
@@ -55,12 +52,10 @@ def bars(cells: Sequence[Cell]) -> list[str]:
         shares = {_name(cell): cell["ratios"]["ours"] / cell["ratios"].get(against, 1.0) for cell in both}
         if not shares:
             continue
-        short = [
-            f"{key} {share:.3f}" for key, share in sorted(shares.items(), key=lambda pair: pair[1]) if share < least
-        ]
+        short = sorted((share, key) for key, share in shares.items() if share < least)
         mean = sum(shares.values()) / len(shares)
         lines.append(f"at least {name}: {len(shares) - len(short)} of {len(shares)} cells, mean {mean:.3f}")
-        lines += [f"    short: {each}" for each in short]
+        lines += [f"    short: {key} {share:.3f}" for share, key in short]
     for name in _FAINT:
         both = [cell["ratios"] for cell in cells if name in cell["ratios"] and cell["agreement"] > 0.0]
         if both:
@@ -75,14 +70,13 @@ def _sound(cell: Cell) -> dict[str, float]:
     return {name: ratio for name, ratio in cell["ratios"].items() if cell["lost"].get(name, 0.0) <= VOID}
 
 
-def _place(cell: Cell) -> tuple[float, float, str, float, int]:
+def _place(cell: Cell) -> tuple[float, float, str, float]:
     drafter = f"{1 - cell['agreement']:.1f}{cell['drafter']}"
-    return -cell["target_ms"], -cell["draft_ms"], drafter, cell["rtt_ms"], cell["prompt"]
+    return -cell["target_ms"], -cell["draft_ms"], drafter, cell["rtt_ms"]
 
 
 def _name(cell: Cell) -> str:
-    times = f"{cell['target_ms']}/{cell['draft_ms']} ms, RTT {cell['rtt_ms']:g}"
-    return f"{times}, {cell['drafter']}, prompt {cell['prompt']}"
+    return f"{cell['target_ms']}/{cell['draft_ms']} ms, RTT {cell['rtt_ms']:g}, {cell['drafter']}"
 
 
 def _figure(cells: Sequence[Cell], path: Path) -> None:
@@ -91,12 +85,10 @@ def _figure(cells: Sequence[Cell], path: Path) -> None:
     with plot(path, len(pairs), len(drafters)) as axes:
         for row, (target, draft) in enumerate(pairs):
             for column, drafter in enumerate(drafters):
-                place = (target, draft, drafter, 0)
-                keys = ("target_ms", "draft_ms", "drafter", "prompt")
-                chosen = [cell for cell in cells if tuple(cell[key] for key in keys) == place]
+                keys = ("target_ms", "draft_ms", "drafter")
+                chosen = [cell for cell in cells if tuple(cell[key] for key in keys) == (target, draft, drafter)]
                 chosen.sort(key=lambda cell: cell["rtt_ms"])
-                first = row == column == 0
-                _panel(axes[row][column], chosen, f"{target} ms target, {draft} ms {drafter}", first)
+                _panel(axes[row][column], chosen, f"{target} ms target, {draft} ms {drafter}", row == column == 0)
 
 
 def _panel(axis: Any, cells: Sequence[Cell], title: str, legend: bool) -> None:

@@ -9,20 +9,20 @@ adds the round trip. Rates count from the first token known here to the last.
 """
 
 import json
-from collections import defaultdict
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.harness.models import BRANCHES, CONTEXT, load_drafter
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
-from benchmarks.harness.serving import verifier
-from benchmarks.harness.texts import Written, alone, connected, paired, table
-from benchmarks.lookup.tasks import tasks
+from benchmarks.harness.texts import Written, alone, by_turns, connected, paired, table
+from benchmarks.lookup.tasks import Task, tasks
 from drafters.draft_model import ModelDrafter
 from drafters.lookup import NgramDrafter
 from models import DEFAULT_DRAFT
+from processes.serving import verifier
 from simulation.paced import DRAFTER_8, TARGET_25, Cost, Paced
 from speculation.sampling.sampling import Sampling
 
@@ -43,7 +43,6 @@ FLAGS = {
 def main() -> None:
     options = options_of(__doc__, FLAGS)
     report = Report("lookup", options)
-    written: dict[str, dict[str, list[Written]]] = defaultdict(lambda: defaultdict(list))  # by kind, then by way
     with closing(load_drafter(DEFAULT_DRAFT)) as model, TemporaryDirectory() as folder:
         todo = tasks(model.vocabulary, options.tokens)
         texts = Path(folder, "texts.json")
@@ -56,22 +55,27 @@ def main() -> None:
         ):
             client.ping()
             info = client.model()
-            for task in todo:
-                request = {"max_tokens": len(task.answer), "temperature": 0.0, "seed": 0}
-                by_way = {"target": alone(client, task.prompt, request)}
-                if by_way["target"].tokens != task.answer:
-                    raise RuntimeError(f"the target did not write the text to write ({task.kind})")
-                for way, (cost, lookup) in WAYS.items():
-                    model.release(0)
-                    drafter = ModelDrafter(Paced(model, cost), Sampling()) if cost else NgramDrafter(BRANCHES)
-                    by_way[way] = paired(client, drafter, task.prompt, request, info, lookup=lookup)
-                for way, text in by_way.items():
-                    written[task.kind][way].append(text)
-    for kind, ways in written.items():
-        report.line(f"\n{kind}")
-        for line in table(ways):
-            report.line(line)
+
+            def target(task: Task, _seed: int) -> Written:
+                return alone(client, task.prompt, _request(task))
+
+            def pair(cost: Cost | None, lookup: bool, task: Task, _seed: int) -> Written:
+                model.release(0)
+                drafter = ModelDrafter(Paced(model, cost), Sampling()) if cost else NgramDrafter(BRANCHES)
+                return paired(client, drafter, task.prompt, _request(task), info, lookup=lookup)
+
+            ways = {"target": target} | {way: partial(pair, *how) for way, how in WAYS.items()}
+            for kind in dict.fromkeys(task.kind for task in todo):
+                chosen = [task for task in todo if task.kind == kind]
+                written = by_turns(ways, chosen)
+                if [text.tokens for text in written["target"]] != [task.answer for task in chosen]:
+                    raise RuntimeError(f"the target did not write the texts to write ({kind})")
+                report.line(f"\n{kind}", *table(written))
     report.save()
+
+
+def _request(task: Task) -> dict[str, float]:
+    return {"max_tokens": len(task.answer), "temperature": 0.0, "seed": 0}
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 from fastapi import FastAPI
 
-from backends.base import Backend, Entry, Logits
+from backends.base import Logits
 from backends.llama_cpp.vocabulary import read_gguf_vocabulary
+from backends.scripted import ScriptedBackend
 from backends.vocabulary import Vocabulary
 from benchmarks.harness.models import CONTEXT
 from models import DEFAULT_TARGET
@@ -24,38 +25,21 @@ from verifier_server.settings import from_environment
 _CERTAIN = 50.0  # above all other logits
 
 
-class Reciting(Backend):
-    """See the module. Slots hold plain token lists."""
+class Reciting(ScriptedBackend):
+    """See the module."""
 
-    name, model_name = "reciting", "reciting"
+    name = "reciting"
 
     def __init__(self, texts: Sequence[Sequence[int]], vocabulary: Vocabulary, slots: int, context_length: int) -> None:
-        self.vocabulary, self.slots, self.context_length = vocabulary, slots, context_length
-        self.max_batch_tokens = 512
+        super().__init__(slots=slots, context_length=context_length)
+        self.model_name, self.vocabulary = self.name, vocabulary
         self._end = min(vocabulary.ends)
         self._next = {tuple(text[:end]): text[end] for text in texts for end in range(len(text))}
-        self._held: list[list[int]] = [[] for _ in range(slots)]
-        super().__init__()
 
-    def close(self) -> None:
-        self._held = [[] for _ in range(self.slots)]
-
-    def _forward(self, batch: Sequence[Entry]) -> list[Logits]:
-        results = []
-        for slot, start, tokens, logits_from in batch:
-            held = self._held[slot]
-            held[start:] = tokens
-            logits = np.zeros((len(tokens) - logits_from, self.vocabulary.size), np.float32)
-            for at in range(logits_from, len(tokens)):
-                logits[at - logits_from, self._next.get(tuple(held[: start + at + 1]), self._end)] = _CERTAIN
-            results.append(logits)
-        return results
-
-    def _copy(self, source: int, destination: int, length: int) -> None:
-        self._held[destination] = self._held[source][:length]
-
-    def _release(self, slot: int) -> None:
-        self._held[slot] = []
+    def logits_after(self, tokens: Sequence[int]) -> Logits:
+        logits = np.zeros(self.vocabulary.size, np.float32)
+        logits[self._next.get(tuple(tokens), self._end)] = _CERTAIN
+        return logits
 
 
 def application() -> FastAPI:

@@ -18,13 +18,12 @@ from typing import Any
 
 from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.report import Report, options_of, plot
-from benchmarks.harness.serving import verifier
-from benchmarks.harness.texts import connected, paired
+from benchmarks.harness.texts import Writer, connected
 from benchmarks.round_profile.stamps import STAMPS, Stamps, watched
+from drafter_client.http.remote_vocabulary import check_vocabulary
 from drafter_client.metrics.quantile import quantile
-from drafters.draft_model import ModelDrafter
+from processes.serving import verifier
 from simulation.paced import DRAFTER_8, TARGET_25, Paced
-from speculation.sampling.sampling import Sampling
 
 _AT_ONCE = 5e-3  # seconds; a step that begins later than that was not wanted before
 
@@ -40,13 +39,11 @@ def main() -> None:
             verifier("benchmarks.round_profile.stamps:application()", **settings) as server,
             connected(server.url) as client,
         ):
-            info = client.model()
-            client.ping()
+            info = check_vocabulary(client, model.vocabulary, model.model_name)
+            writer = Writer(client, options.tokens, 1.0)
             for seed, prompt in enumerate(held_out_prompts(options.prompts)):
-                drafter = ModelDrafter(Paced(model, DRAFTER_8), Sampling(seed, 1.0))
-                request = {"max_tokens": options.tokens, "temperature": 1.0, "seed": seed}
                 with watched() as ours:
-                    paired(client, drafter, model.vocabulary.encode(prompt), request, info)
+                    writer.paired(Paced(model, DRAFTER_8), info, model.vocabulary.encode(prompt), seed)
                 theirs = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
                 file.write_text("", encoding="utf-8")
                 _add(ways, ours, theirs)
@@ -55,10 +52,9 @@ def main() -> None:
         report.line(f"{name:44} {len(ways[name]):5} times  p50 {p50:6.2f}  p90 {p90:6.2f}")
     report.save()
     with plot(report.beside(".png")) as [[axes]]:
-        for place, label in enumerate(("p50", "p90")):
-            heights = [number + 0.4 * place for number in range(len(percentiles))]
-            axes.barh(heights, [each[place] for each in percentiles.values()], height=0.4, label=label)
-        axes.set_yticks([number + 0.2 for number in range(len(percentiles))], list(percentiles), fontsize=6)
+        for place, label in ((1, "p90"), (0, "p50")):  # the shorter bars over the longer ones
+            axes.barh(list(percentiles), [each[place] for each in percentiles.values()], label=label)
+        axes.tick_params(axis="y", labelsize=6)
         axes.invert_yaxis()
         axes.set(xlabel="ms")
         axes.legend(fontsize=6)

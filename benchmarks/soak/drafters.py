@@ -12,19 +12,30 @@ from collections import Counter
 from collections.abc import Coroutine
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
-from benchmarks.harness.wire import Wire, request
 from benchmarks.soak.verifier import Fault, Truth, WholeContext
+from benchmarks.soak.wire import Wire, request
 from speculation.acceptance.strategies import common_prefix
 from speculation.sampling.sampling import Sampling
 
 MAX_DRAFTS = 16  # of the verifier
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The verifier at one moment."""
+
+    at: float  # seconds since the start
+    memory: float  # MiB, resident
+    files: int  # open ones, sockets among them
+    held: dict[str, Any]  # as `/soak` says
+
+
 @dataclass
 class Soak:
-    """What all drafters of a soak share, and what happened to them."""
+    """What all drafters of a soak share, and what happened to them and to the verifier."""
 
     address: tuple[str, int]
     seed: int
@@ -36,6 +47,19 @@ class Soak:
     happened: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     slowest: float = 0.0  # seconds that a response took
+    samples: list[Sample] = field(default_factory=list)  # while drafters live
+    rest: Sample | None = None  # afterwards
+
+    def quarters(self) -> tuple[list[Sample], list[Sample]]:
+        """The second and the last quarter of the samples."""
+        quarter = len(self.samples) // 4
+        return self.samples[quarter : 2 * quarter], self.samples[-quarter:]
+
+    @property
+    def growth(self) -> float:
+        """MiB by which the last quarter's median memory exceeds the second's."""
+        second, last = (median(sample.memory for sample in part) for part in self.quarters())
+        return last - second
 
     def rng(self, *names: object) -> random.Random:
         return random.Random("/".join(map(str, (self.seed, *names))))
@@ -90,7 +114,7 @@ class Life:
             await self._soak.pause(rng.uniform(0.0, 0.05))
         rng = self._rng("death")
         if not self._over and rng.random() < 0.7:
-            await _together(self._draft(rng), self._delete())
+            await together(self._draft(rng), self._delete())
 
     def _rng(self, *names: object) -> random.Random:
         return self._soak.rng(*self._names, *names)
@@ -156,12 +180,12 @@ class Life:
         self._soak.happened["flights"] += 1
         position, path = self._known, self._drafts(rng, MAX_DRAFTS)
         cuts = rng.choices(range(MAX_DRAFTS + 1), k=rng.choice([1, 1, rng.randint(2, 6)]))
-        await _together(*(self._verify(position, path[:cut]) for cut in (cuts if cuts[0] % 3 == 0 else sorted(cuts))))
+        await together(*(self._verify(position, path[:cut]) for cut in (cuts if cuts[0] % 3 == 0 else sorted(cuts))))
 
     async def _follow(self, rng: random.Random) -> None:
         """Read the stream of tokens while drafting, for some seconds or events, and then reset the connection."""
         self._soak.happened["streams"] += 1
-        await _together(
+        await together(
             self._read_stream(rng.choice([5, 1000]), rng.uniform(0.5, 4.0)), self._draft(rng), self._draft(rng)
         )
 
@@ -170,9 +194,9 @@ class Life:
         self._soak.requests += 1
         with closing(await Wire.open(self._soak.address)) as wire, suppress(TimeoutError):  # it may wait for drafts
             path = f"/sessions/{self._id}/stream?from={position}"
-            refusal = await wire.begin(request("GET", path, None, self._headers))
-            if refusal is not None:
-                return self._refused(refusal.code, heard)
+            opened = await wire.ask(request("GET", path, None, self._headers))
+            if opened.status != 200:
+                return self._refused(opened.code, heard)
             async with asyncio.timeout(seconds):
                 async for name, data in wire.events():
                     if name == "error":
@@ -221,7 +245,7 @@ class Life:
         await self._ask("DELETE", f"/sessions/{self._id}")
 
 
-async def _together(*doing: Coroutine[Any, Any, None]) -> None:
+async def together(*doing: Coroutine[Any, Any, None]) -> None:
     """Do all at once; what fails ends the others."""
     async with asyncio.TaskGroup() as group:
         for each in doing:

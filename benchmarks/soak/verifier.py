@@ -3,7 +3,7 @@
     VERIFIER_BACKEND=scripted .venv/bin/uvicorn --factory benchmarks.soak.verifier:application
 
 takes the usual VERIFIER_… variables, and has one page more: `/soak` says what is held, and is a 500 with the reason
-once the bookkeeping was inconsistent or something was logged as an error.
+once the bookkeeping was inconsistent or something was logged as an error. The checks begin when it is first asked.
 """
 
 import asyncio
@@ -11,8 +11,7 @@ import hashlib
 import logging
 import struct
 from array import array
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 import numpy as np
 from fastapi import FastAPI
@@ -89,6 +88,7 @@ class Books(logging.Handler):
         self._service = service
         self._checks = 0
         self._fault: str | None = None
+        self._keeping: asyncio.Task[None] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """What is logged as an error is a fault: an exception in a request or a callback, a pass that failed."""
@@ -109,7 +109,8 @@ class Books(logging.Handler):
             await asyncio.sleep(CHECK_EVERY)
 
     async def show(self) -> JSONResponse:
-        """The counts of what is held."""
+        """The counts of what is held; the first time, begins to check."""
+        self._keeping = self._keeping or asyncio.create_task(self.keep())
         service, engine = self._service, self._service.engine
         backend, queue = engine.backend, engine._scheduler._queue
         held = {
@@ -134,16 +135,4 @@ def application() -> FastAPI:
     app.add_api_route("/soak", books.show)
     for name in ("", "uvicorn"):  # whose records do not reach the root
         logging.getLogger(name).addHandler(books)
-    serving = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def checked(app: FastAPI) -> AsyncIterator[None]:
-        async with serving(app):
-            keeping = asyncio.create_task(books.keep())
-            try:
-                yield
-            finally:
-                keeping.cancel()
-
-    app.router.lifespan_context = checked
     return app

@@ -20,8 +20,8 @@ a pass is compiled first, which takes minutes for a large model; few `--rows` an
 import argparse
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = options_from(arguments)
     need(*ENGINES[options.backend])
     try:
-        with _loaded(options) as backend:
+        with closing(_load(options)) as backend:
             _measure(backend, options)
     except BackendError as error:
         raise SystemExit(f"verify_curve: {error}") from error
@@ -89,8 +89,7 @@ def _measure(backend: Backend, options: argparse.Namespace) -> None:
     for key, value in (facts | {"rounds": str(len(samples[cells[0]]))}).items():
         report.line(f"# {key}: {value}")
     for title, show in TABLES.items():
-        for line in table(title, timings(samples), show):
-            report.line(line)
+        report.line(*table(title, timings(samples), show))
     report.save()
 
 
@@ -109,22 +108,17 @@ def _of_torch(options: argparse.Namespace) -> dict[str, str]:
     }
 
 
-@contextmanager
-def _loaded(options: argparse.Namespace) -> Iterator[Backend]:
+def _load(options: argparse.Namespace) -> Backend:
     """The engine with its model. Raises ModelLoadError."""
     same = {name: getattr(options, name) for name in ("model", "batch_tokens", "threads", "device", "dtype", "compile")}
     length = options.context_held + max(options.drafts) + 1
     settings = LoadOptions(slots=max(options.rows), context_length=length, **same)
-    backend = load(options.backend, settings) if options.model else _random(options.shape, settings)
-    with closing(backend):
-        yield backend
-
-
-def _random(shape: str, settings: LoadOptions) -> Backend:
+    if options.model:
+        return load(options.backend, settings)
     from backends.torch.load import load as load_torch
     from benchmarks.verify_curve.random_llama import model_folder, read_random
 
-    with model_folder(shape, SHAPES[shape]) as folder:
+    with model_folder(options.shape, SHAPES[options.shape]) as folder:
         return load_torch(replace(settings, model=folder), read=read_random)
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from benchmarks.chaos import Asked, Chaos, write
-from benchmarks.harness.serving import RestartedVerifier
-from drafter_client import Lookup, Mode, Options, Outage, Pair
+from drafter_client import Lookup, Mode, Options, Outage, Pair, Tokens
+from tests.benchmarks.chaos import Chaos, RestartedVerifier
 from tests.drafter_client.support import plain
 
 pytestmark = pytest.mark.slow
@@ -25,8 +24,8 @@ ENDS = {  # tokens at which the verifier is ended; the seed by which Chaos draws
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[RestartedVerifier]:
-    settings = {"backend": "scripted", "draft_backend": "ngram", "PACED_TARGET": PACE}
-    with RestartedVerifier("tests.benchmarks.hasty_verifier:app", **settings) as running:
+    settings = {"VERIFIER_BACKEND": "scripted", "VERIFIER_DRAFT_BACKEND": "ngram", "PACED_TARGET": PACE}
+    with RestartedVerifier("tests.benchmarks.hasty_verifier:app", settings) as running:
         yield running
 
 
@@ -36,9 +35,12 @@ def test_a_text_is_resumed_after_its_verifier_was_killed(verifier: RestartedVeri
     chaos = Chaos(verifier, ENDS[mode], seed=2)
     options = Options(max_tokens=TOKENS, temperature=0.8, seed=7, mode=mode)
     with Pair(verifier.url, Lookup(), on_outage=told.append) as pair, chaos.running():
-        asked = Asked(pair.encode("def f(x):"), options)
-        stats = write(pair, asked, chaos.arrived)
-    assert stats.token_ids == plain(ScriptedBackend(Script(seed=1)), asked.prompt, TOKENS, options.sampling)
+        generation = pair.generate("def f(x):", options)
+        for event in generation:
+            if isinstance(event, Tokens):
+                chaos.arrived(len(event.tokens))
+        stats = generation.stats
+    assert stats.token_ids == plain(ScriptedBackend(Script(seed=1)), generation.prompt_ids, TOKENS, options.sampling)
     assert {how for _, how in chaos.ended} == {signal.SIGKILL.name, signal.SIGTERM.name}
     assert len(stats.resumed) >= 2 and stats.finish_reason == "length" and told
     assert stats.resumed[0] >= chaos.ended[0][0] and stats.resumed[-1] >= chaos.ended[-1][0]

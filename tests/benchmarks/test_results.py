@@ -63,8 +63,6 @@ def test_options_have_the_types_of_their_defaults() -> None:
 @pytest.mark.parametrize(
     ("module", "package"),
     [
-        ("fused", "httpx"),
-        ("neighbour", "httpx"),
         ("soak", "matplotlib"),
         ("capacity", "matplotlib"),
         ("modes", "matplotlib"),

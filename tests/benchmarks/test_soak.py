@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from benchmarks.soak.drafters import Life, Soak
-from benchmarks.soak.run import Outcome, Sample, soak
+from benchmarks.soak.__main__ import soak
+from benchmarks.soak.drafters import Life, Sample, Soak
 from benchmarks.soak.verifier import Books, Fault, Truth, WholeContext
 from speculation.sampling.sampling import Sampling
 from verifier_server.service import Service
@@ -18,18 +18,18 @@ PROMPT = [1, 2, 3]
 
 
 def test_a_short_soak_is_clean_and_leaves_nothing() -> None:
-    outcome = soak(8.0, 24, seed=7, rows=6, ttl=2.0)
-    soaked, rest = outcome.drafters, outcome.rest
+    soaked = soak(8.0, 24, seed=7, rows=6, ttl=2.0)
+    rest = soaked.rest
     assert soaked.faults == []
     assert rest is not None and rest.held["fault"] is None and rest.held["sessions"] == rest.held["slots"] == 0
     assert rest.held["checks"] > 50
-    assert max(sample.held["slots"] for sample in outcome.samples) == 6
+    assert max(sample.held["slots"] for sample in soaked.samples) == 6
     for what in ("flights", "streams", "crashes", "stalls", "returns", "deleted in flight"):
         assert soaked.happened[what], what
 
 
 def test_a_soak_notices_tokens_of_another_text() -> None:
-    faults = soak(5.0, 4, seed=7, ttl=1.0, model=2).drafters.faults
+    faults = soak(5.0, 4, seed=7, ttl=1.0, model=2).faults
     assert faults and all("it is [" in fault for fault in faults)
 
 
@@ -110,6 +110,5 @@ def test_inconsistent_bookkeeping_is_reported() -> None:
 
 def test_growth_is_that_of_the_last_quarter_over_the_second() -> None:
     levels = [10.0, 40.0, 50.0, 51.0, 49.0, 60.0, 55.0, 53.0]
-    soaked = Soak(("127.0.0.1", 1), 0, 1.0, WholeContext())
-    outcome = Outcome(soaked, samples=[Sample(float(at), level, 0, {}, 0) for at, level in enumerate(levels)])
-    assert outcome.growth == 54.0 - 50.5
+    samples = [Sample(float(at), level, 0, {}) for at, level in enumerate(levels)]
+    assert Soak(("127.0.0.1", 1), 0, 1.0, WholeContext(), samples=samples).growth == 54.0 - 50.5

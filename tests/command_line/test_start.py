@@ -38,17 +38,14 @@ def _installed(name: str) -> list[str]:
 
 DRAFTER = ("numpy", "drafter_client.cli.commands")
 VERIFIER = ("pydantic", "verifier_server.service")
-DEMO = ("benchmarks.harness", "numpy")
+DEMO = ("processes", "numpy")
 COMMANDS = [
     *((["-m", "drafter_client"], module) for module in ("drafter_client.cli.program", *DRAFTER)),
     *((_installed("drafter"), module) for module in DRAFTER),
     *((["-m", "verifier_server"], module) for module in ("verifier_server.program", *VERIFIER)),
     *((_installed("verifier"), module) for module in VERIFIER),
     *((["-m", "examples.demo"], module) for module in ("examples.demo_program", *DEMO)),
-    *(
-        (["-m", "benchmarks.harness.child", "0", "-m", "drafter_client"], module)
-        for module in ("drafter_client", *DRAFTER)
-    ),
+    *((["-m", "processes.child", "0", "-m", "drafter_client"], module) for module in ("drafter_client", *DRAFTER)),
 ]
 
 

@@ -3,32 +3,28 @@
 So the parent knows the port, and requests wait in the socket until the server answers. If the server's process ends
 before, they fail at once. Nothing is read out of a log.
 
-    python -m benchmarks.harness.serving FD MODULE:APPLICATION    # what `serve` starts
+    python -m processes.serving FD MODULE:APPLICATION    # what `serve` starts
 """
 
 import http.client
 import os
-import random
-import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
 
-from benchmarks.harness.children import child, end
+from processes.children import child, end
 
 _PATIENCE = 60.0  # seconds until a server answers
 _KEEP_ALIVE, _GRACE = 75, 5  # seconds; the same as in the command `python -m verifier_server`
 _LAST_LINES = 30
-_PORTS = range(20_000, 30_000)  # the system gives none of these to outgoing connections
-VERIFIER = "verifier_server.app:app"
 
 
 class NotUp(RuntimeError):
@@ -43,13 +39,10 @@ class Server:
     url: str
 
 
-def verifier(application: str = VERIFIER, **settings: object) -> AbstractContextManager[Server]:
+def verifier(application: str = "verifier_server.app:app", **settings: object) -> AbstractContextManager[Server]:
     """Serve a verifier. `settings`: the verifier's by their lower-case names, other variables in capitals."""
-    return serve(application, _variables(settings))
-
-
-def _variables(settings: dict[str, object]) -> dict[str, str]:
-    return {key if key.isupper() else f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()}
+    named = {key if key.isupper() else f"VERIFIER_{key.upper()}": str(value) for key, value in settings.items()}
+    return serve(application, named)
 
 
 @contextmanager
@@ -66,7 +59,7 @@ def serve(
     with socket.create_server(("127.0.0.1", port)) as listener:
         port, number = listener.getsockname()[1], listener.fileno()
         with child(
-            *("-m", "benchmarks.harness.serving", str(number), application),
+            *("-m", "processes.serving", str(number), application),
             environment=inherited | (environment or {}),
             descriptors=[number],
             stdout=subprocess.PIPE,
@@ -102,44 +95,6 @@ def _wait_for_answer(port: int, patience: float) -> None:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=patience)) as connection:
         connection.request("GET", "/health")
         connection.getresponse().read()
-
-
-class RestartedVerifier:
-    """A verifier at one address that can be ended by a signal and started again. Runs within a `with` block."""
-
-    def __init__(self, application: str = VERIFIER, **settings: object) -> None:
-        """`application` as for uvicorn; `settings` as for `verifier`."""
-        self._application, self._environment = application, _variables(settings)
-        self._port = _free_port()
-        self._running = ExitStack()
-        self._server: Server | None = None
-        self.url = f"http://127.0.0.1:{self._port}"
-
-    def __enter__(self) -> "RestartedVerifier":
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._running.close()
-
-    def start(self) -> None:
-        """Start the verifier; returns when it answers `/health`. Raises NotUp."""
-        self._server = self._running.enter_context(serve(self._application, self._environment, port=self._port))
-
-    def end(self, how: signal.Signals) -> None:
-        """Send the signal and return when the process is gone."""
-        assert self._server is not None
-        self._server.process.send_signal(how)
-        self._server.process.wait(30)
-        self._running.close()
-
-
-def _free_port() -> int:
-    """A port that is free now and stays free while the verifier is away."""
-    for port in random.sample(_PORTS, 100):
-        with suppress(OSError), closing(socket.create_server(("127.0.0.1", port))):
-            return port
-    raise RuntimeError(f"no free port from {_PORTS.start} to {_PORTS.stop - 1}")
 
 
 def main() -> None:

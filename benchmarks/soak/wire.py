@@ -1,7 +1,8 @@
-"""HTTP by hand over asyncio: for many clients in one process, and for clients that break connections anywhere."""
+"""HTTP by hand over asyncio, for clients that break connections anywhere."""
 
 import asyncio
 import json
+import re
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ PATIENCE = 60.0  # seconds without a byte after which a server counts as hung
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response: its status and its JSON."""
+    """A response: its status and its JSON, None for a stream."""
 
     status: int
     body: Any
@@ -39,40 +40,25 @@ class Wire:
         await self._writer.drain()
 
     async def ask(self, request: bytes) -> Reply:
-        """Send a request and read its whole response."""
+        """Send a request and read its response, but for the body of a stream: `events` reads that."""
         await self.send(request)
         async with asyncio.timeout(PATIENCE):
-            return await self._rest(*await self._head())
-
-    async def begin(self, request: bytes) -> Reply | None:
-        """Send a request for a stream: None where it begins, to be read by `events`, else the whole response."""
-        await self.send(request)
-        async with asyncio.timeout(PATIENCE):
-            status, headers = await self._head()
-            return None if status == 200 else await self._rest(status, headers)
-
-    async def _head(self) -> tuple[int, dict[str, str]]:
-        first, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("ascii").splitlines()
-        return int(first.split()[1]), dict(line.lower().split(": ", 1) for line in lines if line)
-
-    async def _rest(self, status: int, headers: dict[str, str]) -> Reply:
-        body = await self._reader.readexactly(int(headers["content-length"]))
-        return Reply(status, json.loads(body))
+            head = (await self._reader.readuntil(b"\r\n\r\n")).decode("ascii").lower()
+            length = re.search(r"content-length: (\d+)", head)
+            body = None if length is None else json.loads(await self._reader.readexactly(int(length[1])))
+        return Reply(int(head.split()[1]), body)
 
     async def events(self) -> AsyncIterator[tuple[str, Any]]:
-        """Server-sent events, by name and JSON data; comments are left out."""
-        kept = b""
-        while data := await self._chunk():
-            *whole, kept = (kept + data).split(b"\n\n")
-            for lines in whole:
-                if not lines.startswith(b":"):
-                    name, _, body = lines.partition(b"\ndata: ")
-                    yield name.removeprefix(b"event: ").decode(), json.loads(body)
-
-    async def _chunk(self) -> bytes:
-        async with asyncio.timeout(PATIENCE):
-            size = int(await self._reader.readuntil(b"\r\n"), 16)
-            return (await self._reader.readexactly(size + 2))[:-2]
+        """Server-sent events, by name and JSON data; comments and the sizes of chunks, lines as well, are left out."""
+        name, line = "", b"any"
+        while line:
+            async with asyncio.timeout(PATIENCE):
+                line = await self._reader.readline()
+            field, _, value = line.decode().rstrip().partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                yield name, json.loads(value)
 
     def reset(self) -> None:
         """End the connection as the crash of a machine does: with a reset."""

@@ -1,4 +1,4 @@
-"""Starts child processes of measurements through `benchmarks.harness.child`, so that none outlives this one."""
+"""Starts child processes of measurements through `processes.child`, so that none outlives this one."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[1]
 _PATIENCE = 15.0  # seconds between SIGTERM and SIGKILL
 
 
@@ -29,7 +29,7 @@ def child(
     try:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.harness.child", str(watched), *arguments],
+                [sys.executable, "-m", "processes.child", str(watched), *arguments],
                 cwd=_ROOT,
                 env=environment,
                 pass_fds=(watched, *descriptors),

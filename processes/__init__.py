@@ -1,0 +1,1 @@
+"""Programs and servers as child processes that end with their parent: for the demo, measurements and tests."""
