@@ -1,4 +1,4 @@
-"""Access control: identifies the caller of a request, by the API key or else by the address.
+"""Access control: identifies the caller of a request by the API key, or without a key by the address.
 
 Without a key, the verifier serves loopback and private networks. The headers X-Forwarded-For and Forwarded can only
 restrict access: they can show that a request comes from further away than its connection, never from nearer. (With
@@ -25,16 +25,16 @@ _LOCAL = tuple(
     )
 )
 _LINK_LOCAL = IPv6Network("fe80::/10")
-_SUBNET_BITS = 64  # of an IPv6 address; one machine can use every address of its subnet
+_SUBNET_BITS = 64  # prefix length of an IPv6 subnet; one machine can use every address of its subnet
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The identity of a request's sender."""
 
-    owner: str = ""  # owner of the sessions it can use: a hash of the key; "" (no key): all sessions whose id it knows
-    client: str = ""  # whose quota counts: the owner, or without a key the address
-    name: str = ""  # identifies "the caller's latest session": owner or hashed header, and address
+    owner: str = ""  # owner of the sessions it can use: a hash of the key; "" (no key): those whose id it knows
+    client: str = ""  # the client whose quota counts: the owner, or without a key the address
+    name: str = ""  # the key under which the caller's latest session is found: owner or hashed header, and address
 
 
 ANYONE = Caller()
@@ -55,10 +55,10 @@ class Access:
         return self._key is not None
 
     def admit(self, address: str | None, authorization: str, forwarded: Iterable[str] = ()) -> Caller:
-        """The caller of a request.
+        """The caller of a request, if it may use the verifier.
 
-        `address`: of the connection; None on a UNIX socket. `authorization`: that header; "" for none. `forwarded`: the
-        values of X-Forwarded-For and Forwarded headers.
+        `address`: the other end of the connection; None on a UNIX socket. `authorization`: the value of this header; ""
+        if it is missing. `forwarded`: the values of X-Forwarded-For and Forwarded headers.
 
         Raises Unauthorized for a missing or wrong key. Without a key, raises Forbidden for a public address.
         """
@@ -87,12 +87,12 @@ class Access:
 
 
 def owner_of(key: str) -> str:
-    """A stable name for a key, from which the key cannot be recovered."""
+    """A stable name for the owner of an API key, from which the key cannot be recovered."""
     return hashlib.blake2b(key.encode(), digest_size=16, person=b"specpair-owner").hexdigest()
 
 
 def _digest(header: str) -> str:
-    """A name of fixed size for a header: names are stored, and a header can have 64 kB."""
+    """A hash of a header, of fixed size: callers' names are stored, and a header can have 64 kB."""
     return hashlib.blake2b(header.encode(), digest_size=16, person=b"specpair-caller").hexdigest()
 
 
@@ -118,6 +118,7 @@ def is_local(address: str) -> bool:
 
 
 def _parsed(address: str) -> IPv4Address | IPv6Address | None:
+    """The address; IPv4 where IPv6 only wraps it; None for text that is not an address."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -126,6 +127,7 @@ def _parsed(address: str) -> IPv4Address | IPv6Address | None:
 
 
 def _check_local(address: str | None, forwarded: Iterable[str]) -> None:
+    """Raise Forbidden if the connection, or an address in a `forwarded` header, is not local."""
     hops = [hop for header in forwarded for hop in _hops(header)]
     for each in hops if address is None else [address, *hops]:
         if not is_local(each):

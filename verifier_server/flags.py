@@ -20,7 +20,7 @@ _DRAFT, _OTHERS = "server-side drafting (mode fused)", "sessions and limits"
 
 
 def flags_parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
-    """The parser of `verifier`. A flag of a setting that is not given is None."""
+    """The parser of the command `verifier`. Flags that are not given parse to None."""
     parser = Parser(
         "verifier",
         usage="[FLAGS]",
@@ -45,18 +45,19 @@ def flags_parser(settings: Sequence[tuple[str, FieldInfo]]) -> Parser:
 
 
 def flag(field: str) -> str:
-    """The flag of a setting."""
+    """The flag of the setting `field`."""
     return "--" + field.replace("_", "-")
 
 
 def port(text: str) -> int:
-    """The port to listen on that `text` says; 0: any free one. Raises ArgumentTypeError."""
+    """The port number in `text`, 0 (any free port) to 65535. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port, which is a number from 0 to 65535")
     return int(text)
 
 
 def _group(name: str) -> str:
+    """The group of the help text in which a setting is listed."""
     if name.startswith("draft_"):
         return _DRAFT
     return next((title for title, names in _GROUPS.items() if name in names), _OTHERS)

@@ -39,7 +39,7 @@ from verifier_server.settings import Settings
 _log = logging.getLogger("specpair.verifier")
 _LOG_EVERY = 2.0  # seconds between two log lines on the progress of loading
 GRACE = 2.0  # seconds that requests have to finish when the process is told to stop
-_DRAFT_SHARE = 0.1  # the draft model's part of the loading progress; it is a small model
+_DRAFT_SHARE = 0.1  # the draft model's fraction of the loading progress; it is a small model
 
 
 class Service:
@@ -52,7 +52,7 @@ class Service:
         clock: Callable[[], float] = time.perf_counter,
         draft: Backend | None = None,
     ) -> None:
-        """`clock`: the engine's, in seconds. `backend`, `draft`: target and draft model, if loaded already."""
+        """`clock`: the engine's clock, in seconds. `backend`, `draft`: target and draft model, if loaded already."""
         self.settings = settings
         self.access = Access(settings.api_key, settings.insecure)
         self.outbox = Outbox()
@@ -65,15 +65,15 @@ class Service:
             self._replaced,
             quota=settings.quota,
         )
-        self.progress = 0.0
+        self.progress = 0.0  # of loading, 0 to 1
         self._began = self._logged = time.monotonic()  # when loading began, and when its progress was last logged
-        self.failure: str | None = None
+        self.failure: str | None = None  # why the model could not be loaded
         self.verifying = Verifying(self._engine_client, self.sessions)
         self.texts = Generator(self.outbox, self.sessions)
         self._backend, self._draft, self._clock = backend, draft, clock
         self._engine: Engine | None = None
         self._server_drafting: ServerDrafting | None = None
-        self._pass_ms: list[float] = []
+        self._pass_ms: list[float] = []  # milliseconds of the target's passes over 1, 2, … tokens
         self._vocabulary_body: bytes | None = None
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._on_failure: Callable[[], None] | None = None
@@ -88,7 +88,7 @@ class Service:
         self._loader.start()
 
     def begin_stop(self) -> None:
-        """The process was told to stop. Open requests have `GRACE` seconds to finish; then they get an error."""
+        """Begin to stop: open requests have `GRACE` seconds to finish; then they get an error."""
         if not self.stopping:
             self.stopping = True
             asyncio.get_running_loop().call_later(GRACE, self._shut_down)
@@ -98,7 +98,7 @@ class Service:
             self._engine.shut_down()
 
     def loaded_within(self, seconds: float) -> bool:
-        """Wait up to `seconds` for the loader; whether it has finished."""
+        """Wait up to `seconds` for the loader. Returns whether it has finished."""
         self._loader.join(seconds)
         return not self._loader.is_alive()
 
@@ -127,7 +127,7 @@ class Service:
         return self._engine
 
     def health(self) -> dict[str, Any]:
-        """Body of `/health`."""
+        """The body of the reply to `GET /health`."""
         if self.failure is not None:
             return {"status": "failed", "reason": self.failure}
         if self._engine is None:
@@ -146,7 +146,7 @@ class Service:
         return body
 
     def model(self, below: int | None = None) -> dict[str, Any]:
-        """Body of `/model`, with fingerprints of the first `below` ids, or of all."""
+        """The body of the reply to `GET /model`. `below`: as for `vocabulary`."""
         backend, draft = self.engine.backend, None if self._server_drafting is None else self._server_drafting.draft
         return {
             "model": backend.model_name,
@@ -167,12 +167,12 @@ class Service:
         }
 
     def vocabulary(self, below: int | None = None) -> dict[str, Any]:
-        """Fingerprints of the first `below` ids, or of all."""
+        """Fingerprints of the vocabulary's first `below` ids; None: of all ids."""
         vocabulary = self.engine.backend.vocabulary
         return asdict(vocabulary.fingerprint_below(vocabulary.size if below is None else below))
 
     def whole_vocabulary(self) -> bytes:
-        """Body of `/vocabulary`."""
+        """The body of the reply to `GET /vocabulary`."""
         vocabulary = self.engine.backend.vocabulary
         if self._vocabulary_body is None:  # costly to build, and asked for by every drafter without a model
             body = {
@@ -186,7 +186,7 @@ class Service:
         return self._vocabulary_body
 
     def tokenize(self, request: messages.TokenizeRequest) -> list[int]:
-        """Token ids of a text. Raises PromptTooLong and InvalidRequest."""
+        """Token ids of the text in `request`. Raises PromptTooLong and InvalidRequest."""
         return encode_text(
             self.engine.backend,
             "text",
@@ -218,7 +218,7 @@ class Service:
         return self.sessions.get(session_id, caller.owner)
 
     def latest(self, caller: Caller) -> Session:
-        """The caller's most recent session. Raises UnknownSession, and SelfContinueRefused if it has self_continue."""
+        """The caller's latest session. Raises UnknownSession, and SelfContinueRefused if it has self_continue."""
         _ = self.engine
         session = self.sessions.latest(caller)
         if session.self_continue:
@@ -257,7 +257,7 @@ class Service:
             self._on_failure()
 
     def _loaded(self, on_failure: ExitStack) -> Engine:
-        """Load and measure the models; the running engine."""
+        """Load the models and time their passes. Returns the running engine; on an error `on_failure` frees them."""
         settings = self.settings
         share = 1.0 - _DRAFT_SHARE * settings.drafts
         backend = self._backend or load(
@@ -307,9 +307,9 @@ class Service:
 
 
 def loading_wait(seconds: float, progress: float) -> int:
-    """Retry-After while the model loads: the expected rest of the load in whole seconds, 1 to 60.
+    """Retry-After while the model loads: the whole seconds that loading is expected to take on, 1 to 60.
 
-    `seconds`: how long it has been loading. `progress`: 0 to 1.
+    `seconds`: how long loading has taken so far. `progress`: 0 to 1.
     """
     left = seconds * (1.0 - progress) / progress if progress > 0.0 else seconds
     return math.ceil(min(max(left, 1.0), 60.0))

@@ -23,38 +23,38 @@ if TYPE_CHECKING:
     from verifier_server.sessions import Session
 
 LINGER = 2.0  # seconds for which the scheduler continues a session without requests
-_WEIGHT = 0.2  # of the latest interval in the moving average of the intervals between freed places
+_WEIGHT = 0.2  # weight (0 to 1) of the latest interval in the moving average of the intervals between freed places
 
 
 class Turnover:
-    """How many sessions are in use, and how often one of them comes to rest. Times in seconds."""
+    """Measures how many sessions are in use, and how often one of them comes to rest. Times are in seconds."""
 
     def __init__(self) -> None:
-        self.busy = 0
-        self._since = 0.0  # when the last one came to rest, or the first came into use
-        self._ends = 0  # how many have come to rest
-        self._every = 0.0  # moving average of the interval between two of them
+        self.busy = 0  # sessions in use
+        self._since = 0.0  # when the last session came to rest, or the first came into use
+        self._rests = 0  # how often a session has come to rest
+        self._every = 0.0  # moving average of the interval between two such times
 
     def taken(self, now: float) -> None:
-        """One more session is in use."""
+        """Note that one more session is in use."""
         if not self.busy:
             self._since = now
         self.busy += 1
 
     def freed(self, now: float) -> None:
-        """One session has come to rest."""
+        """Note that a session has come to rest."""
         self.busy -= 1
-        if self._ends:
-            self._every += (_WEIGHT if self._ends > 1 else 1.0) * (now - self._since - self._every)
-        self._ends += 1
+        if self._rests:
+            self._every += (_WEIGHT if self._rests > 1 else 1.0) * (now - self._since - self._every)
+        self._rests += 1
         self._since = now
 
     def expected(self, now: float) -> float:
-        """Seconds until the next one comes to rest: the average interval, or the present one if that is longer."""
+        """Estimated seconds until a session comes to rest: the average interval, or the present one if it is longer."""
         return max(self._every, now - self._since)
 
 
-Sessions = OrderedDict["Session", None]
+Sessions = OrderedDict["Session", None]  # an ordered set
 
 
 @dataclass(eq=False, slots=True)
@@ -68,19 +68,20 @@ class Client:
 
 
 class SessionAdmission:
-    """Every session of a table in one of four states: in use, lingering, finished, idle. Times in seconds."""
+    """Keeps every session of a table in one of four states: in use, lingering, finished, idle. Times are in seconds."""
 
     def __init__(self, capacity: int, quota: int) -> None:
+        """`capacity`: sessions in the table, at most. `quota`: sessions that one client may have in use at once."""
         self._capacity, self._quota = capacity, quota
         self._held = 0
         self._use = Turnover()
         self._clients: dict[str, Client] = {}
         self._over: dict[Client, None] = {}  # clients with idle sessions and more sessions than their quota
-        # In the order in which they came to rest.
+        # Each in the order in which the sessions came to rest, or began to linger.
         self._lingering: Sessions = OrderedDict()
         self._finished: Sessions = OrderedDict()
         self._idle: Sessions = OrderedDict()
-        self._graced: Sessions = OrderedDict()  # finished or idle ones with a grace, which is the same for all
+        self._graced: Sessions = OrderedDict()  # finished or idle sessions with a grace, which is the same for all
 
     def choose(self, name: str, now: float) -> "Session | None":
         """Which session a new one of the client `name` displaces; None: a place is free.
@@ -106,7 +107,7 @@ class SessionAdmission:
         )
 
     def add(self, session: "Session", now: float) -> None:
-        """Add a new session, at rest."""
+        """Add a new session, which is at rest."""
         client = self._client(session.client)
         client.held += 1
         self._held += 1
@@ -114,7 +115,7 @@ class SessionAdmission:
         self._add_at_rest(session, client)
 
     def drop(self, session: "Session", now: float) -> None:
-        """Remove a session, in whatever state."""
+        """Remove a session, in whatever state it is."""
         self.settle(now)
         client = self._clients[session.client]
         if session in self._lingering or not self._remove_from_rest(session, client):
@@ -127,7 +128,7 @@ class SessionAdmission:
         self._update_over(client)
 
     def use(self, session: "Session", now: float) -> None:
-        """The first request on a session begins. Raises Overloaded if its client has its quota in use."""
+        """Mark a session as in use: its first request begins. Raises Overloaded if its client has its quota in use."""
         self.settle(now)
         client = self._clients[session.client]
         if session in self._lingering:
@@ -139,7 +140,7 @@ class SessionAdmission:
         self._use.taken(now)
 
     def rest(self, session: "Session", now: float) -> None:
-        """The last request on a session is over."""
+        """Let a session linger or come to rest: its last request is over."""
         self.settle(now)
         session.last_used = now
         client = self._clients[session.client]
@@ -149,7 +150,7 @@ class SessionAdmission:
             self._come_to_rest(session, client, now)
 
     def touch(self, session: "Session", now: float) -> None:
-        """A session was looked up: if it is at rest, it counts as used now."""
+        """Count a session that is at rest as used now: it was looked up."""
         if session in self._finished or session in self._idle:
             session.last_used = now
             client = self._clients[session.client]
@@ -169,7 +170,7 @@ class SessionAdmission:
             self._come_to_rest(session, client, until)
 
     def unused(self, now: float, ttl: float) -> "Session | None":
-        """A session that has been at rest for longer than `ttl`, or than its grace; None: there is none."""
+        """A session that has been at rest for longer than `ttl` seconds, or than its grace; None: there is none."""
         for resting in (self._finished, self._idle, self._graced):
             if resting:
                 session = next(iter(resting))
@@ -193,7 +194,7 @@ class SessionAdmission:
         self._update_over(client)
 
     def _remove_from_rest(self, session: "Session", client: Client) -> bool:
-        """Take a session out of those at rest; False if it was not at rest."""
+        """Take a session out of those at rest. Returns False if it was not at rest."""
         if session in self._finished:
             del self._finished[session]
         elif session in self._idle:
@@ -205,6 +206,7 @@ class SessionAdmission:
         return True
 
     def _update_over(self, client: Client) -> None:
+        """Note whether `client` has more sessions than its quota, one of them idle."""
         if client.held > self._quota and client.idle:
             self._over[client] = None
         else:
@@ -228,7 +230,7 @@ class SessionAdmission:
 
 
 def _expected(use: Turnover, lingering: Sessions, now: float) -> float:
-    """Seconds until one of these sessions comes to rest; exact if all of them linger."""
+    """Estimated seconds until a session that is in use comes to rest; exact if all of them linger."""
     expected = [next(iter(lingering)).last_used + LINGER - now] if lingering else []
     if use.busy > len(lingering):
         expected.append(use.expected(now))

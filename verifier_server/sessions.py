@@ -24,34 +24,34 @@ CALLERS = 4  # per session that remember it as their latest: callers choose thei
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """One text being generated. Only the engine's thread changes `tokens`, by appending: a committed token stays."""
+    """A text being generated. Only the engine's thread changes `tokens`, by appending: a committed token stays."""
 
     id: str
-    tokens: list[int]
+    tokens: list[int]  # the prompt and the committed tokens after it
     prompt_len: int
-    sampling: Sampling  # as reported
+    sampling: Sampling  # as requested; `rule` holds what applies
     strategy: Strategy
-    limit: int  # tokens, prompt included, at which the text ends
-    threshold: float | None = None  # of the strategy of that name
-    decisions: list[Decision] | None = None  # on each token from `decided_from` on; None: not asked for
-    rule: Rule = field(init=False)  # from strategy, sampling and threshold
+    limit: int  # greatest number of tokens, prompt included: there the text ends
+    threshold: float | None = None  # target probability above which the strategy threshold accepts
+    decisions: list[Decision] | None = None  # one for each token from `decided_from` on; None: not asked for
+    rule: Rule = field(init=False)  # how tokens are judged, from strategy, sampling and threshold
     judged_at: float = 0.0  # when the last pass for a request ended, on the engine's clock; set by the engine
     request: Any = None  # the prefill that opened it: a repeated one must be equal
     owner: str = ""  # the key that owns it; "": every caller that knows its id
     client: str = ""  # the client for whose quota it counts
-    last_used: float = 0.0  # when it was looked up, or came to rest; set by the table
-    requests: int = 0  # being served
-    cursor: int = field(init=False)  # position for clients that send none
+    last_used: float = 0.0  # when it was looked up, or came to rest, in seconds; set by the table
+    requests: int = 0  # how many requests on it are being served
+    cursor: int = field(init=False)  # position of the next draft, for clients that send none
     finish_reason: str | None = None
     slot: int | None = None  # slot of its KV cache; set by the engine
-    held: int = 0  # how many of `tokens` the slot holds; set by the engine
-    self_continue: bool = False  # whether the verifier continues it while it waits for drafts
-    # Where ranges of target-decoded tokens begin, end, begin, …
+    held: int = 0  # how many of `tokens` the slot holds, from the first on; set by the engine
+    self_continue: bool = False  # whether the verifier decodes it further while it waits for drafts
+    # Positions at which ranges of target-decoded tokens begin, end, begin, …
     target_decoded_bounds: list[int] = field(default_factory=list)
-    target_decoded_ms: float = 0.0  # milliseconds of the pass that brought the last target-decoded token
+    target_decoded_ms: float = 0.0  # milliseconds of the pass that decoded the last target-decoded token
     gone: bool = False  # deleted, expired or replaced; set by the engine
-    grace: float | None = None  # seconds it is kept after its last request, if less than the table's ttl
-    decided_from: int = field(init=False)  # the first token whose decision can be known
+    grace: float | None = None  # seconds that it is kept at rest, if less than the table's `ttl`
+    decided_from: int = field(init=False)  # position of the first token committed here, and so of the first decision
     watchers: tuple[Callable[[], None], ...] = ()  # called from the engine's thread after each change
 
     def __post_init__(self) -> None:
@@ -59,13 +59,13 @@ class Session:
         self.decided_from = self.cursor = len(self.tokens)
 
     def resume(self, tokens: Sequence[int], ends: AbstractSet[int]) -> None:
-        """Start with `tokens` after the prompt, which another session has generated for the same text."""
+        """Begin with `tokens` after the prompt, which another session committed. `ends`: the end tokens."""
         self.tokens.extend(tokens)
         self.decided_from = self.cursor = len(self.tokens)
         self._end(ends)
 
     def can_replace(self, other: "Session") -> bool:
-        """Whether this session holds what `other`, a new one of the same text, starts with, and can take its place."""
+        """Whether this session holds all tokens of `other`, a new one of the same text, and can serve in its place."""
         if self.requests and self.strategy not in DRAFTER_INVARIANT:
             return False  # an earlier client's request may be queued, and the text would depend on it
         if (self.decisions is None) != (other.decisions is None) or self.decided_from > len(other.tokens):
@@ -83,7 +83,7 @@ class Session:
 
     @property
     def empty(self) -> bool:
-        """Whether it has only the tokens it started with, and is not finished."""
+        """Whether no token was committed here, and the text is not finished."""
         return len(self.tokens) == self.decided_from and self.finish_reason is None
 
     def commit(
@@ -94,26 +94,25 @@ class Session:
         forward_ms: float = 0.0,
         decisions: Sequence[Decision] = (),
     ) -> None:
-        """Append the target's tokens, and end the text at an end token or at the limit.
+        """Append `tokens`, up to the limit; the text ends there, or with one of the end tokens `ends`.
 
-        `target_decoded`: they come from a self-continuation step. `forward_ms`: of the pass that brought them.
-        `decisions`: one for each token, if the session keeps them.
+        `target_decoded`: whether they come from a self-continuation step. `forward_ms`: milliseconds of the pass that
+        they come from. `decisions`: one for each token, if the session keeps them.
         """
         room = self.limit - len(self.tokens)
         if self.decisions is not None:
-            self.decisions.extend(decisions[:room])  # also before the tokens
+            self.decisions.extend(decisions[:room])  # before the tokens, since other threads read meanwhile
         if target_decoded:
             self.target_decoded_ms = forward_ms
         if target_decoded != (len(self.target_decoded_bounds) % 2 == 1):
-            # Before the tokens, since other threads read while this one writes.
-            self.target_decoded_bounds.append(len(self.tokens))
+            self.target_decoded_bounds.append(len(self.tokens))  # also before the tokens
         self.tokens.extend(tokens[:room])
         self._end(ends)
 
     def decided(self, position: int, end: int) -> list[dict[str, Any] | None] | None:
-        """The decisions on the tokens from `position` up to `end`, as in replies; None: not asked for.
+        """The decisions on the tokens from `position` to before `end`, as in replies; None: not asked for.
 
-        An entry is None for a token that the session started with.
+        An entry is None for a token that the session began with.
         """
         if self.decisions is None:
             return None
@@ -123,6 +122,7 @@ class Session:
         return unknown + [each.body() for each in known]
 
     def _end(self, ends: AbstractSet[int]) -> None:
+        """Set `finish_reason` if the last token is one of the end tokens `ends`, or the limit is reached."""
         if self.tokens[-1] in ends:
             self.finish_reason = "stop"
         elif len(self.tokens) >= self.limit:
@@ -132,7 +132,7 @@ class Session:
 class SessionTable:
     """All sessions by owner and id, with the latest one of each caller. Used by the event loop's thread only.
 
-    A session whose requests all ended before it had a token is removed: a refused prefill leaves nothing behind.
+    A session whose requests all ended before a token was committed is removed: a refused prefill leaves nothing behind.
     """
 
     def __init__(
@@ -145,27 +145,27 @@ class SessionTable:
         *,
         quota: int | None = None,
     ) -> None:
-        """`clock` and `ttl` in seconds. `capacity`: sessions in the table.
-
-        `quota`: sessions that one client may have in use at once, and keep when other clients need places (default:
-        `capacity`). `on_removed(session)` and `on_replaced(old, new)` are called after a session left the table.
+        """`clock`: in seconds. `ttl`: seconds for which a session at rest is kept. `capacity`: the most sessions in the
+        table. `quota`: sessions that one client may have in use at once, and keep when other clients need places
+        (default: `capacity`). `on_removed(session)` and `on_replaced(old, new)` are called after a session left.
         """
         self.clock, self.ttl = clock, ttl
         self._on_removed, self._on_replaced = on_removed, on_replaced
         self._places = SessionAdmission(capacity, capacity if quota is None else quota)
         self._sessions: dict[tuple[str, str], Session] = {}
-        self._latest: dict[str, tuple[str, str]] = {}  # by caller
-        self._callers: dict[tuple[str, str], dict[str, None]] = {}  # those whose latest it is, oldest first
+        self._latest: dict[str, tuple[str, str]] = {}  # owner and id of each caller's latest session
+        self._callers: dict[tuple[str, str], dict[str, None]] = {}  # callers whose latest session it is, oldest first
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def all(self) -> list[Session]:
+        """All sessions that have not expired."""
         self.expire()
         return list(self._sessions.values())
 
     def get(self, session_id: str, owner: str = "") -> Session:
-        """Raises UnknownSession, also for a session of another owner."""
+        """The session of this id. Raises UnknownSession, also for a session of another owner."""
         self.expire()
         session = self._sessions.get((owner, session_id))
         if session is None:
@@ -194,11 +194,11 @@ class SessionTable:
         *,
         latest: bool = True,
     ) -> Session:
-        """The session of `request`: the one it has opened before, else one made by `make`.
+        """The session of `request`: the one that it opened before, else one made by `make`.
 
         If an earlier request has opened a session of this id for the same text, the result is that session, or the
-        made one in its place. A new session may displace one at rest. `latest`: it becomes the latest of `caller`.
-        Raises SessionConflict, and Overloaded with `retry_after`.
+        made one in its place. A new session may displace one at rest. `latest`: whether it becomes the latest
+        of `caller`. Raises SessionConflict, and Overloaded with `retry_after`.
         """
         self.expire()
         session_id = session_id or secrets.token_hex(16)
@@ -248,13 +248,13 @@ class SessionTable:
             self.leave(session)
 
     def use(self, session: Session) -> None:
-        """A request on `session` begins. Raises Overloaded if its client has too many other sessions in use."""
+        """Begin a request on `session`. Raises Overloaded if its client has too many other sessions in use."""
         if not session.requests and self._holds(session):
             self._places.use(session, self.clock())
         session.requests += 1
 
     def leave(self, session: Session) -> None:
-        """A request on `session`, which may have been removed, is over."""
+        """End a request on `session`, which may have been removed."""
         session.requests -= 1
         if session.requests or not self._holds(session):
             return
@@ -270,12 +270,12 @@ class SessionTable:
         return session
 
     def discard(self, session: Session) -> None:
-        """Remove `session` unless it was replaced, deleted or expired."""
+        """Remove `session` unless it has left the table already."""
         if self._holds(session):
             self._drop(session)
 
     def expire(self) -> None:
-        """Remove sessions that were at rest for longer than `ttl`, or than their own grace."""
+        """Remove sessions that were at rest for longer than `ttl` seconds, or than their own grace."""
         now = self.clock()
         self._places.settle(now)
         while (session := self._places.unused(now, self.ttl)) is not None:

@@ -22,8 +22,8 @@ _log = logging.getLogger("specpair.verifier")
 PREFIX = "VERIFIER_"
 _ADDRESS = ("HOST", "PORT")  # variables (without the prefix) that only the command `verifier` reads
 NGRAM = "ngram"  # the draft engine without a model: n-gram lookup
-_DRAFT_ROWS = 8  # greatest number of texts drafted for at once, unless it is set
-_USUAL_CONTEXT = 4096  # engines take a model's trained context length up to this one
+_DRAFT_ROWS = 8  # texts drafted for at once, at most, if `draft_rows` is auto
+_USUAL_CONTEXT = 4096  # tokens; by default, engines take a model's trained context length up to this one
 _NEITHER = {"literal_error", "int_parsing"}  # pydantic's error types for a setting that is "auto" or a number
 Positive = Annotated[int, Field(ge=1)]
 
@@ -139,6 +139,7 @@ class Settings(BaseModel):
 
     @property
     def model_path(self) -> Path:
+        """The target model's file or folder."""
         return self.model or DEFAULT_TARGET
 
     @property
@@ -164,6 +165,7 @@ class Settings(BaseModel):
 
     @property
     def draft_engine(self) -> str:
+        """The draft model's engine, or `NGRAM`."""
         return self.draft_backend or self.backend
 
     @property
@@ -173,7 +175,7 @@ class Settings(BaseModel):
 
     @property
     def mapped_files(self) -> list[Path]:
-        """Model files that engines map into memory, and read from as long as they run."""
+        """Model files that engines map into memory, and read as long as they run."""
         target = self.backend == "llama_cpp" and self.mmap
         draft = self.draft_model is not None and self.draft_engine == "llama_cpp"
         draft = draft and (self.mmap or self.draft_engine != self.backend)
@@ -181,7 +183,7 @@ class Settings(BaseModel):
         return [*found, self.draft_model] if draft and self.draft_model is not None else found
 
     def draft_slots_beside(self, slots: int) -> int:
-        """How many texts are drafted for at once beside a target with `slots` slots."""
+        """How many texts the server drafts for at once beside a target with `slots` slots."""
         return min(slots, _DRAFT_ROWS) if self.draft_rows == "auto" else self.draft_rows
 
     def draft_options(self, slots: int, context_length: int) -> LoadOptions:
@@ -264,7 +266,7 @@ def from_flags(
 
 
 def _read(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are set, by field name, `host` and `port` included."""
+    """The values of the variables that are set, by field name, `host` and `port` included."""
     try:
         found = variables(PREFIX, [*map(str.upper, Settings.model_fields), *_ADDRESS], environment)
     except UnknownVariable as error:
@@ -275,6 +277,7 @@ def _read(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _build(values: Mapping[str, str], key_of: Any) -> Settings:
+    """Settings with these `values`. `key_of(field)`: the variable or flag that a SettingsError names."""
     try:
         return Settings.model_validate(values)
     except ValidationError as error:

@@ -171,5 +171,5 @@ class VerifierTimeline:
 
     def _step_starts(self, end: _PassEnd, since: float) -> float:
         """When a verifier that is free since `since` starts a self-continuation step, unless a draft comes."""
-        half_step = self._latencies.verify(0) / 2
-        return end.draft_due + half_step if abs(since - end.draft_due) < half_step else since
+        half_pass = self._latencies.verify(0) / 2
+        return end.draft_due + half_pass if abs(since - end.draft_due) < half_pass else since

@@ -1,4 +1,4 @@
-"""`/docs`: the OpenAPI document as an interactive page, without files from other hosts."""
+"""`GET /docs`: the OpenAPI document as an interactive page, without files from other hosts."""
 
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -29,7 +29,7 @@ def add_to(app: FastAPI) -> None:
 
 
 async def page(request: Request) -> Response:
-    """Swagger UI with our OpenAPI document."""
+    """The page: Swagger UI with the verifier's OpenAPI document."""
     # Relative addresses, so that the page works behind a proxy that adds a path prefix.
     html = get_swagger_ui_html(
         openapi_url="openapi.json",

@@ -1,4 +1,4 @@
-"""Bodies of `/generate`: the whole text in one reply, or server-sent events with its parts."""
+"""The bodies of replies to `/generate`: the whole text at once, or server-sent events with its parts."""
 
 import codecs
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -14,7 +14,7 @@ from verifier_server.sessions import Session
 
 
 def summary(text: GeneratedText, last: Answer) -> dict[str, Any]:
-    """The body of the reply, and of a stream's `end` event. `last`: the engine's last answer."""
+    """The body of the whole reply, and of a stream's `end` event. `last`: the engine's last answer."""
     session, backend, counts = text.session, text.engine.backend, text.counts
     generated = session.tokens[session.prompt_len :]
     body = {
@@ -36,7 +36,7 @@ def summary(text: GeneratedText, last: Answer) -> dict[str, Any]:
 
 
 async def text_events(text: GeneratedText, answers: AsyncGenerator[Answer | None]) -> AsyncIterator[bytes]:
-    """The events of a stream: `open` (the session), `tokens` (with text), then `end` (the summary) or `error`.
+    """The events of a stream: `open` (the session), `tokens` (with their text), then `end` (the summary) or `error`.
 
     A None among `answers` becomes a comment, which keeps proxies from closing the connection. Closes `answers`.
     """

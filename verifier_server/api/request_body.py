@@ -6,14 +6,14 @@ from starlette.requests import Request
 
 from speculation.errors import BodyTooLarge, InvalidRequest, RequestTimeout
 
-SLOWEST = 32 * 1024  # bytes a second; a body that takes longer than the patience must be at least this fast
+SLOWEST = 32 * 1024  # bytes per second, at least, of a body that takes longer than `patience`
 
 
 async def read_body(request: Request, limit: int, patience: float, slowest: float = SLOWEST) -> bytes:
-    """The body of a request.
+    """Read the body of a request.
 
-    It may have `limit` bytes, and take `patience` seconds plus one for each `slowest` bytes read. Raises BodyTooLarge,
-    RequestTimeout, and InvalidRequest if the connection was closed before the body was complete.
+    It may have up to `limit` bytes, and take up to `patience` seconds plus one for each `slowest` bytes read. Raises
+    BodyTooLarge, RequestTimeout, and InvalidRequest if the connection was closed before the body was complete.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:

@@ -122,7 +122,7 @@ async def stream(request: Request) -> Response:
 async def health(request: Request) -> Response:
     """Whether the model is ready; 503 while it loads, with its progress.
 
-    Needs no key. A caller that other endpoints would refuse gets only this, and the reason for the refusal in `access`.
+    It needs no key. A caller that other endpoints would refuse gets only this, and the reason in `access`.
     """
     try:
         body = _service(request).health()
@@ -179,6 +179,7 @@ async def delete_session(request: Request) -> Response:
 
 
 def _item(batch: messages.BatchRequest, number: int) -> messages.VerifyRequest | SpecPairError:
+    """The request at index `number` of a batch, or the error that it gets."""
     try:
         return batch.request(number)
     except InvalidRequest as error:
@@ -200,7 +201,7 @@ def _verify_body(answer: Answer) -> str:
 
 
 def _number(request: Request, field: str, what: str) -> int | None:
-    """A whole number from the query, or None if it is missing. Raises InvalidRequest; `what`: what the number is."""
+    """The whole number `field` of the query, or None if it is missing. Raises InvalidRequest, which calls it `what`."""
     given = request.query_params.get(field)
     if given is not None and not (given.isascii() and given.isdigit() and len(given) < 10):
         raise InvalidRequest(f"{field}: {given[:20]!r} is not a {what}", param=field)
@@ -208,7 +209,7 @@ def _number(request: Request, field: str, what: str) -> int | None:
 
 
 def _service(request: Request) -> Service:
-    """The service. Raises Unauthorized and Forbidden for a caller who may not use it."""
+    """The application's service. Raises Unauthorized and Forbidden for a caller that may not use it."""
     _caller(request)
     service: Service = request.app.state.service
     return service
@@ -220,6 +221,7 @@ async def _body(request: Request) -> bytes:
 
 
 def _session_id(request: Request, in_body: str | None) -> str | None:
+    """The session id from the body or the header, if given. Raises SessionMismatch if the two differ."""
     in_header = request.headers.get(SESSION_HEADER)
     if in_header is not None:
         messages.check_session_id(in_header, SESSION_HEADER)

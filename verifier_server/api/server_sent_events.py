@@ -22,7 +22,7 @@ encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def event(name: str, body: dict[str, Any]) -> bytes:
-    """The encoding of one event."""
+    """The bytes of an event called `name` with the data `body`."""
     return f"event: {name}\ndata: {encode(body)}\n\n".encode()
 
 
@@ -68,7 +68,7 @@ class CommittedStream(Response):
 
     @contextmanager
     def _watching(self, news: asyncio.Event) -> Iterator[None]:
-        """Set `news` after commits. At most one wake-up is pending, however many passes end before the loop runs it."""
+        """Set `news` after each commit while the block runs. Commits until the loop wakes up cause one wake-up only."""
         outbox, pending = self._service.outbox, False
 
         def wake() -> None:
@@ -126,7 +126,7 @@ class CommittedStream(Response):
 
 
 async def _set_within(news: asyncio.Event, seconds: float) -> bool:
-    """Whether `news` is set within `seconds`."""
+    """Wait up to `seconds` for `news`. Returns whether it was set."""
     try:
         async with asyncio.timeout(seconds):
             await news.wait()

@@ -1,47 +1,48 @@
-"""When a session's next verify request is due: as its client states, else measured from the last gaps."""
+"""Estimates when a session's next verify request is due: as its client stated, else from gaps measured before."""
 
 from collections import deque
 
-_REMEMBERED = 8  # gaps
+_REMEMBERED = 8  # how many of the latest gaps are kept
 
 
 class ArrivalEstimator:
-    """Estimates the next arrival of one session from its answers and arrivals. Times and gaps in seconds.
+    """Estimates when the next verify request of one session arrives. All times are in seconds.
 
-    Of the last gaps the second shortest gives the earliest arrival and the second longest the latest, so that a single
-    outlier (a network delay, a pause of the user) changes nothing.
+    A gap is the time from an answer to the next request. The second shortest of the latest gaps gives the earliest
+    arrival and the second longest the latest one, so that a single outlier (a network delay, a pause of the user)
+    changes nothing.
     """
 
     def __init__(self) -> None:
         self._answered: float | None = None  # time of the last answer; None while a request is waiting
-        self._stated: float | None = None  # the gap after that answer, as the client stated it
-        self._before: float | None = None  # `_answered` before the request that is waiting now arrived
+        self._stated: float | None = None  # the gap after the last answer, as the client stated it
+        self._before: float | None = None  # what `_answered` was until the waiting request arrived
         self._gaps: deque[float] = deque(maxlen=_REMEMBERED)  # measured gap minus the stated one
         self._sorted: list[float] = []
 
     def answered(self, now: float, next_in: float | None) -> None:
-        """A request was answered. The client expects to send the next after `next_in`; None: it states nothing."""
+        """Note an answer. `next_in`: seconds until the next request, as the client stated; None: it did not."""
         if (next_in is None) != (self._stated is None):
             self._gaps.clear()
             self._sorted = []
         self._answered, self._stated, self._before = now, next_in, None
 
     def arrived(self, now: float) -> None:
-        """A request has arrived."""
+        """Note that a request has arrived."""
         if self._answered is not None:
             self._gaps.append(max(0.0, now - self._answered) - (self._stated or 0.0))
             self._sorted = sorted(self._gaps)
         self._before, self._answered = self._answered, None
 
     def overtaken(self) -> None:
-        """The last request was sent before its client knew the last answer, so the next one is still due."""
+        """Undo `arrived`: the client sent that request before it knew the last answer, so the next one is still due."""
         if self._before is not None:
             self._gaps.pop()
             self._sorted = sorted(self._gaps)
             self._answered, self._before = self._before, None
 
     def over(self) -> None:
-        """No further request is expected: the text has ended, or the answer was an error."""
+        """Expect no further request: the text has ended, or the answer was an error."""
         self._answered = self._before = None
 
     @property
@@ -65,5 +66,5 @@ class ArrivalEstimator:
 
     @property
     def _inner(self) -> int:
-        """Index of the second shortest gap, or of the shortest among fewer than five."""
+        """Index of the second shortest gap in `_sorted`, or of the shortest among fewer than five."""
         return (len(self._sorted) - 1) // 4

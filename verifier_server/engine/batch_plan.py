@@ -1,4 +1,4 @@
-"""One forward pass: what it feeds, and which requests it answers."""
+"""One forward pass of the target: which tokens it feeds, and which requests it answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,29 +12,29 @@ from verifier_server.sessions import Session
 
 @dataclass(slots=True)
 class BatchItem:
-    """What a pass does for one session. Without a `run` it is a self-continuation step."""
+    """What a pass does for one session. If `run` is None, that is a self-continuation step."""
 
     sequence: SequenceState
     run: Request | None  # the request whose draft tokens are judged
-    requests: list[Request]  # all that are answered with it
-    fresh: list[int]  # draft tokens to judge: those of `run` beyond the committed tokens, as far as the credit goes
-    proposals: Sequence[Weights] = ()  # the distribution each was drawn from, or empty
+    requests: list[Request]  # all requests that the pass answers, `run` included
+    fresh: list[int]  # new draft tokens of `run` to judge, as many as the draft credit allows
+    proposals: Sequence[Weights] = ()  # the distribution that each of `fresh` was drawn from; empty if not sent
 
 
 @dataclass(slots=True)
 class BatchPlan:
     """The next pass: `parts[i]` says what `batch[i]` is for. `room`: tokens that may still be added.
 
-    `even_width`: as the backend states it, or None. Generated tokens that a slot lacks are then fed in pieces no wider
-    than this, and apart from the prompt. So the slot holds the same KV entries as when these tokens were decoded, and
-    the text continues as it would have.
+    `even_width`: the backend's, in tokens, or None. If given, generated tokens that a slot lacks are fed in pieces no
+    wider than this, and apart from the prompt. So the slot holds the same KV entries as when these tokens were decoded,
+    and the text continues as it would have.
     """
 
     room: int
     even_width: int | None = None
     batch: list[Entry] = field(default_factory=list)
     parts: list[BatchItem] = field(default_factory=list)
-    holds_chunk: bool = False  # whether it prefills part of a prompt
+    holds_chunk: bool = False  # whether the pass prefills part of a prompt
 
     @property
     def tokens(self) -> int:
@@ -42,16 +42,16 @@ class BatchPlan:
         return sum(len(entry.tokens) for entry in self.batch)
 
     def top_logits_specs(self, vocabulary_size: int) -> list[TopLogitsSpec]:
-        """Which top logits of each entry's rows suffice to sample the target's token.
+        """For each entry: which top logits of its rows suffice to sample the target's token.
 
-        Weighing drafts (probabilistic, threshold) and explaining decisions take whole rows. These are fetched when
-        needed, one for each draft token looked at. Top logits as large as the vocabulary would make the device sort
-        every row.
+        The strategies probabilistic and threshold, and explained decisions, need whole rows. These are fetched later,
+        one for each draft token that is judged. Top logits as large as the vocabulary would make the device sort every
+        row.
         """
         return [top_logits_spec(part.sequence.session.rule.sampling, vocabulary_size) for part in self.parts]
 
     def add(self, part: BatchItem, most: int) -> int:
-        """Feed the session's uncached tokens, then the draft tokens; returns how many were added, at most `most`.
+        """Feed the session's uncached tokens, then the draft tokens, at most `most` in all. Returns how many it fed.
 
         What is judged (the last committed token and the draft tokens) goes into one pass as a whole. If there is no
         room for it, as many of the other tokens as fit are fed, and it is judged in a later pass.
@@ -71,7 +71,7 @@ class BatchPlan:
         return len(feed)
 
     def _piece(self, session: Session, unjudged: int) -> int | None:
-        """How many tokens may be fed at once under `even_width`; None: any number.
+        """How many tokens of a session may be fed at once under `even_width`; None: any number.
 
         `unjudged`: uncached tokens before the one that is judged.
         """

@@ -17,12 +17,12 @@ from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.engine.slots import SlotPool
 from verifier_server.sessions import Session
 
-_TURN = 16  # answers that a session gets before a waiting one may take its slot: recomputing the KV cache is expensive
+_TURN = 16  # answers that a session gets before a waiting one may take its slot: recomputing the KV cache is slow
 _PATIENCE = 8  # passes without prefill after which waiting prompts go first
 
 
 class Composer:
-    """Fills passes. `chunk`: prompt tokens in a pass while other sessions are active."""
+    """Chooses what each pass feeds."""
 
     def __init__(
         self,
@@ -33,17 +33,18 @@ class Composer:
         max_drafts: int,
         price: float,
     ) -> None:
-        """`price`: what a judged draft token costs, from `draft_credit.price`."""
+        """`chunk`: prompt tokens in a pass, at most, while other sessions are active. `max_drafts`: draft tokens of a
+        session in a pass, at most. `price`: draft credit that a judged draft token costs, from `draft_credit.price`."""
         self._backend, self._slots, self._queue, self._price = backend, slots, queue, price
         self._chunk, self._max_drafts = min(chunk, backend.max_batch_tokens), max_drafts
-        self._left_out = 0  # passes since a waiting prompt was fed
-        self.chunk_over = -inf  # when the last pass ended that fed a chunk of a prompt beside other sessions
+        self._left_out = 0  # passes in a row that fed none of the waiting prompts
+        self.chunk_over = -inf  # when the last pass ended that prefilled part of a prompt, in seconds
 
     def compose(self, waiting: list[SequenceState], continuing: list[SequenceState]) -> BatchPlan:
         """The next pass for the sessions `waiting` (by arrival) and those `continuing`, which may self-continue.
 
-        It is never empty if a session waits: a slot belongs to a waiting session, or to one that does not wait and
-        from which it can be taken.
+        It is never empty if a session waits: each slot belongs to a waiting session, or can be taken from a session
+        that does not wait.
         """
         plan = BatchPlan(self._backend.max_batch_tokens, self._backend.even_width)
         verifies: list[BatchItem] = []
@@ -69,16 +70,16 @@ class Composer:
         return plan
 
     def price(self, session: Session) -> float:
-        """What a judged draft token costs a session.
+        """Draft credit that a judged draft token of `session` costs, 0 to 1.
 
-        With a strategy under which the text depends on which draft tokens are judged, that must depend neither on
-        other sessions nor on what passes take. Such a session pays the full price, and its credit also applies while
-        it is alone.
+        With some strategies the text depends on how many draft tokens are judged, so this number must depend neither
+        on other sessions nor on the time of passes. Such a session pays the full price, 1, and its credit also limits
+        it while no other session is active.
         """
         return self._price if session.strategy in DRAFTER_INVARIANT else 1.0
 
     def width(self, sequences: list[SequenceState]) -> int:
-        """Tokens that a pass over these sessions feeds, roughly."""
+        """Roughly how many tokens a pass over these sessions feeds."""
         prefill = min(sum(sequence.uncached - 1 for sequence in sequences), self._chunk)
         return min(
             prefill + sum(sequence.width - sequence.uncached + 1 for sequence in sequences),
@@ -98,10 +99,10 @@ class Composer:
         at_once = self._queue.in_turns(sequences, lambda sequence: sequence.served)[:slots]
         chunk = self._backend.max_batch_tokens if len(self._active()) == 1 else self._chunk
         turns = [min(sequence.uncached, chunk) for sequence in at_once]
-        ends = accumulate(turns)
+        fed_until = accumulate(turns)
         passes = min(
-            math.ceil(end / chunk) + (math.ceil(sequence.uncached / chunk) - 1) * math.ceil(sum(turns) / chunk)
-            for sequence, end in zip(at_once, ends, strict=True)
+            math.ceil(fed / chunk) + (math.ceil(sequence.uncached / chunk) - 1) * math.ceil(sum(turns) / chunk)
+            for sequence, fed in zip(at_once, fed_until, strict=True)
         )
         return passes, min(sum(turns), chunk)
 
@@ -125,7 +126,7 @@ class Composer:
         plan.holds_chunk = fed > 0
 
     def _alone(self, parts: list[BatchItem]) -> bool:
-        """Whether these are of a single session, and no other one is active."""
+        """Whether `parts` belong to a single session, and no other session is active."""
         return len(parts) == 1 and len(self._active()) == 1
 
     def _active(self) -> set[SequenceState]:

@@ -1,9 +1,9 @@
-"""Draft credit: how many draft tokens of a session a pass judges, by how many of its earlier ones were accepted.
+"""Draft credit: limits how many draft tokens of a session a pass judges, by how many earlier ones were accepted.
 
-In a shared pass each draft token delays all sessions. So a judged draft token costs its session credit and an accepted
-one earns more. A drafter with one draft token in four accepted is never limited; one that sends random ids soon has one
-draft token judged in eight passes. Draft tokens beyond the credit are left out of the pass. Their number does not
-depend on which tokens were drafted, so every strategy stays as exact as it is.
+In a pass that sessions share, each draft token delays all of them. So a judged draft token costs its session credit,
+and an accepted one earns more. A drafter with an acceptance rate of 1/4 is never limited; one that sends random ids
+soon has one draft token judged in eight passes. Draft tokens beyond the credit are left out of the pass. Their number
+does not depend on which tokens were drafted, so every strategy stays as exact as it is.
 
 A new session starts with the credit that the client's latest judged session had left, so that sending each draft in a
 new session gains nothing.
@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 INITIAL = 16.0  # credit of a new session: what the longest automatic draft costs
-MAXIMUM = 64.0  # credit that a session can save, and so the most it can waste once its drafts become worse
-PER_ACCEPTED = 4.0  # earned by an accepted draft token
-PER_PASS = 0.125  # earned by every pass, so that a drafter that has improved is noticed
+MAXIMUM = 64.0  # credit that a session can save up: the most it can waste once its drafts become worse
+PER_ACCEPTED = 4.0  # credit earned by an accepted draft token
+PER_PASS = 0.125  # credit earned by every pass, so that a drafter that has improved is noticed
 FULL_PRICE_SHARE = 0.02  # a draft token costs 1 if it lengthens a one-token pass by at least this share
 
 
@@ -26,7 +26,7 @@ class DraftCredit:
         self.credit = credit
 
     def drafts(self, price: float) -> int | None:
-        """How many draft tokens the next pass may judge; None: any number, as they cost nothing."""
+        """How many draft tokens the next pass may judge at `price` each; None: any number, as they cost nothing."""
         return int(self.credit / price) if price > 0.0 else None
 
     def judged(self, drafts: int, accepted: int, price: float) -> None:
@@ -36,9 +36,10 @@ class DraftCredit:
 
 
 class ClientCredit:
-    """The credit that the latest judged session of each client had left, for the `clients` judged most recently."""
+    """Remembers how much credit the latest judged session of each client had left."""
 
     def __init__(self, clients: int = 1024) -> None:
+        """`clients`: how many clients are remembered, those judged most recently."""
         self._most = clients
         self._left: OrderedDict[str, float] = OrderedDict()
 
@@ -47,7 +48,7 @@ class ClientCredit:
         return DraftCredit(min(INITIAL, self._left.get(client, INITIAL)))
 
     def judged(self, client: str, draft_credit: DraftCredit) -> None:
-        """A pass has judged draft tokens of a session of this client."""
+        """Note that a pass has judged draft tokens of a session of `client`, which leaves `draft_credit`."""
         if client:
             self._left[client] = draft_credit.credit
             self._left.move_to_end(client)
@@ -56,10 +57,10 @@ class ClientCredit:
 
 
 def price(pass_ms: Sequence[float]) -> float:
-    """What a judged draft token costs if passes over 1, 2, … tokens take `pass_ms` milliseconds; 1 if unknown.
+    """Draft credit that a judged draft token costs, 0 to 1; 1 if `pass_ms` is too short to tell.
 
-    From the times tried out while the machine was idle: passes under load differ too little in width, and are disturbed
-    too much by other work, to show what one more token adds.
+    `pass_ms`: milliseconds of passes over 1, 2, … tokens, measured while the machine was idle. Passes under load differ
+    too little in width, and are disturbed too much by other work, to show what one more token adds.
     """
     if len(pass_ms) < 2 or pass_ms[0] <= 0.0:
         return 1.0

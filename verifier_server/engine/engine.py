@@ -18,7 +18,7 @@ _SHUTTING_DOWN = "the verifier is shutting down: ask again when it is back"
 
 
 class Engine:
-    """Owns the backend and, with its thread, every session's committed tokens."""
+    """Owns the backend. Only its thread runs passes and commits tokens to sessions."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class Engine:
         pass_ms: Sequence[float] = (),
         deliver: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clock` in seconds. `deliver` is called from the engine's thread after answers were given, once per pass.
+        """`clock`: in seconds. `deliver` is called from the engine's thread after answers were given, once per pass.
 
         The other arguments are those of `Scheduler`, except that by default there is no batching window.
         """
         self.backend = backend
-        self.failure: str | None = None  # why there will be no more passes; None while there are
+        self.failure: str | None = None  # why no more passes will run; None while they do
         self._scheduler = Scheduler(
             backend,
             max_drafts=max_drafts,
@@ -59,13 +59,13 @@ class Engine:
 
     @property
     def ended(self) -> SpecPairError | None:
-        """The error that answers requests once there are no more passes; None while there are."""
+        """The error that answers requests once no more passes run; None while they do."""
         if self.failure is not None:
             return EngineError(self.failure)
         return ShuttingDown(_SHUTTING_DOWN) if self._shutting_down else None
 
     def shut_down(self) -> None:
-        """Run no pass after the present one, and answer waiting requests with ShuttingDown. From any thread."""
+        """Run no pass after the present one, and answer waiting requests with ShuttingDown. Thread-safe."""
         with self._wake:
             self._stopping = self._shutting_down = True
             self._wake.notify()
@@ -77,22 +77,22 @@ class Engine:
         self.backend.close()
 
     def submit(self, request: Request) -> None:
-        """Queue a request. From any thread. Errors, Overloaded included, are given to `request.done`."""
+        """Queue a request. Thread-safe. Errors, Overloaded included, are given to `request.done`."""
         now = self._clock()
         if not self._between_passes(lambda: self._take_in(request, now)):
             request.done(self.ended or EngineError("the engine has stopped: restart the verifier"))
             self._deliver()
 
     def forget(self, session: Session) -> None:
-        """Free the slot of a removed session and fail its waiting requests. From any thread."""
+        """Free the slot of a removed session and fail its waiting requests. Thread-safe."""
         self._between_passes(lambda: self._scheduler.forget(session, self._clock()))
 
     def replace(self, old: Session, new: Session) -> None:
-        """Remove `old`; `new` gets its slot, with the prefix that both share. From any thread."""
+        """Remove `old`; `new` gets its slot, with the prefix of tokens that both share. Thread-safe."""
         self._between_passes(lambda: self._scheduler.replace(old, new, self._clock()))
 
     def check_integrity(self) -> None:
-        """Raises Inconsistent if sessions, slots and requests do not fit together. From any thread."""
+        """Raise Inconsistent if sessions, slots and requests do not fit together. Thread-safe."""
         checked: Future[None] = Future()
 
         def check() -> None:
@@ -111,7 +111,7 @@ class Engine:
         checked.result()
 
     def step(self) -> bool:
-        """Make the calls that are due, and run one forward pass; False if there was none to run."""
+        """Make the calls of the inbox, then run one forward pass. Returns False if there was no pass to run."""
         with self._wake:
             inbox, self._inbox = self._inbox, []
         for call in inbox:
@@ -133,7 +133,7 @@ class Engine:
         return True
 
     def _between_passes(self, call: Callable[[], None]) -> bool:
-        """Have the engine's thread make `call` before its next pass; False if the thread is stopping."""
+        """Have the engine's thread make `call` before its next pass. Returns False if the thread is stopping."""
         with self._wake:
             if not self._stopping:
                 self._inbox.append(call)
@@ -162,7 +162,7 @@ class Engine:
         self._deliver()
 
     def _sleep(self) -> None:
-        """Wait for a call, or until the scheduler is to plan again (`wake_at`)."""
+        """Wait for a call in the inbox, or until the scheduler wants to plan again (`wake_at`)."""
         with self._wake:
             while not (self._inbox or self._stopping):
                 wake_at = self._scheduler.wake_at

@@ -1,7 +1,7 @@
-"""What a forward pass takes by the tokens in it: tried out at load, learnt from passes.
+"""How long a forward pass of the target takes, by its number of tokens: measured at load, then learnt from passes.
 
-Drafters ask for the times tried out (`GET /model`): from their first draft on they know what a longer draft costs.
-What their own verify requests take they measure themselves.
+Drafters get the times measured at load from `GET /model`, so they know from the first draft on what a longer one costs.
+They measure for themselves how long their own verify requests take.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,18 +12,18 @@ from speculation.policy.draft_length import MAX_AUTO
 from speculation.policy.estimates import Line
 
 WIDEST = MAX_AUTO + 1  # tokens: the longest automatic draft and the pending token before it
-_TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)  # tokens of the passes tried
-_ROUNDS = 3
-_TIME_LIMIT = 2.0  # seconds after which no further pass is tried, once two widths are measured
-_OUTLIER = 3.0  # times the expected time: in a longer pass something else ran (another process, a compilation)
+_TRIED = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17)  # numbers of tokens whose passes are timed
+_ROUNDS = 3  # how many times each width is timed
+_TIME_LIMIT = 2.0  # seconds after which no further pass is timed, once two widths are
+_OUTLIER = 3.0  # multiple of the expected time: in a longer pass something else ran (another process, a compilation)
 
 
 def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
-    """Milliseconds of a pass over 1, 2, … `WIDEST` tokens, measured in slot 0, which is released afterwards.
+    """Milliseconds of passes over 1, 2, … `WIDEST` tokens, measured in slot 0, which is released afterwards.
 
-    The minimum of several passes per width, since the first one may also prepare what later ones use; linear
-    interpolation between the widths tried. Takes about two seconds, or two passes of a very slow engine. Empty for an
-    engine that takes only one token per pass.
+    The minimum of several passes per width counts, since the first one may also prepare what later ones use. Widths
+    that were not timed are interpolated. Takes about two seconds, or two passes of a very slow engine. The result is
+    empty for an engine that takes only one token per pass.
     """
     token = backend.vocabulary.begin or 0
     widths = [width for width in _TRIED if width <= min(backend.max_batch_tokens, backend.context_length)]
@@ -40,6 +40,7 @@ def pass_cost(backend: Backend, clock: Callable[[], float]) -> list[float]:
 
 
 def _interpolate(points: list[tuple[int, float]]) -> list[float]:
+    """Milliseconds for 1, 2, … `WIDEST` tokens. `points`: the measured (tokens, milliseconds)."""
     if len(points) < 2:
         return []
     segments = list(pairwise(points))
@@ -51,22 +52,22 @@ def _interpolate(points: list[tuple[int, float]]) -> list[float]:
 
 
 class PassTime:
-    """Fits a line to the times of the passes run, with exponential forgetting. In seconds.
+    """Estimates how long a pass takes: a line over its number of tokens, fitted with exponential forgetting.
 
-    The line is constant until passes of different widths were seen, and 0.0 before the first pass.
+    The line is constant until passes of different widths were seen, and 0 before the first pass.
     """
 
     def __init__(self, pass_ms: Sequence[float] = ()) -> None:
-        """`pass_ms[n]`: milliseconds of a pass over n + 1 tokens, from `pass_cost`."""
+        """`pass_ms`: milliseconds of passes over 1, 2, … tokens, from `pass_cost`."""
         self._line = Line(0.98, 0.0)
         for tokens, milliseconds in enumerate(pass_ms, 1):
             self.learn(tokens, milliseconds / 1e3)
 
     def at(self, tokens: int) -> float:
-        """The estimate for a pass over `tokens` tokens."""
+        """Seconds that a pass over `tokens` tokens is estimated to take."""
         return self._line.at(tokens)
 
     def learn(self, tokens: int, seconds: float) -> None:
-        """Learn from one pass."""
+        """Learn from a pass over `tokens` tokens that took `seconds`."""
         known = self.at(tokens)
         self._line.learn(tokens, min(seconds, _OUTLIER * known) if known else seconds)

@@ -11,12 +11,12 @@ from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.sequence_state import SILENCE, SequenceState
 from verifier_server.sessions import Session
 
-PER_SESSION = 16  # requests of one session that may wait
-CLIENTS = 4096  # whose last turn is remembered
+PER_SESSION = 16  # requests of one session that may wait at once
+CLIENTS = 4096  # clients whose last pass is remembered
 
 
 class Overload(NamedTuple):
-    """A full queue, for one session: one of `blocking` must be answered before another request of it may wait."""
+    """Why no more requests of a session may wait: first a request of one of `blocking` must be answered."""
 
     blocking: list[SequenceState]
     why: str  # for the error text
@@ -28,12 +28,12 @@ class Queue:
     def __init__(self, max_drafts: int, max_queue: int) -> None:
         self._max_drafts, self._max_queue = max_drafts, max_queue
         self._sequences: dict[Session, SequenceState] = {}
-        self._waiting: dict[SequenceState, None] = {}  # those with a request
+        self._waiting: dict[SequenceState, None] = {}  # sessions with a waiting request
         self._recent: OrderedDict[SequenceState, None] = OrderedDict()  # heard of lately, the longest silent first
         self._remembered = ClientCredit()
-        self._arrivals = 0
-        self._count = 0
-        self._counts: Counter[str] = Counter()  # by client
+        self._arrivals = 0  # numbers given out so far, to requests and to passes
+        self._count = 0  # waiting requests
+        self._counts: Counter[str] = Counter()  # waiting requests of each client
         self._served: OrderedDict[str, int] = OrderedDict()  # each client's last pass, as a number among `_arrivals`
 
     def __getitem__(self, session: Session) -> SequenceState:
@@ -50,7 +50,7 @@ class Queue:
 
     @property
     def waiting(self) -> list[SequenceState]:
-        """Sessions with a request, those first that have waited the longest for a pass.
+        """Sessions with a waiting request, those first that have waited the longest for a pass.
 
         The arrival of single requests does not count: a session with many of them would always be first. Clients take
         turns, so that one client with many sessions displaces no other.
@@ -65,10 +65,10 @@ class Queue:
     def in_turns(
         self, sequences: Iterable[SequenceState], order: Callable[[SequenceState], int]
     ) -> list[SequenceState]:
-        """The first session of each client by `order`, then the second of each, and so on.
+        """Sort `sequences` so that clients take turns: the first of each client by `order`, then the second of each, ….
 
-        Among clients, the one comes first whose last pass is the longest ago; for a client without a pass the arrival
-        of its first session counts.
+        The client whose last pass is the longest ago comes first; for a client without a pass the arrival of its first
+        session counts.
         """
         before: Counter[str] = Counter()
         came: dict[str, int] = {}
@@ -83,7 +83,7 @@ class Queue:
         return [sequence for _, sequence in places]
 
     def served(self, sequence: SequenceState) -> None:
-        """A pass feeds tokens for this session."""
+        """Note that a pass feeds tokens for a session: its client had its turn."""
         self._arrivals += 1
         self._served[sequence.session.client] = self._arrivals
         self._served.move_to_end(sequence.session.client)
@@ -91,7 +91,7 @@ class Queue:
             self._served.popitem(last=False)
 
     def overload(self, session: Session) -> Overload | None:
-        """Why no more requests of `session` may wait; None: one more may. Drops cancelled requests to make room."""
+        """Why no more requests of `session` may wait; None: another one may. Drops cancelled requests to make room."""
         overload, before = self._overload(session), self._count
         if overload is not None:
             for each in list(self._waiting):
@@ -114,7 +114,7 @@ class Queue:
 
     @property
     def _share(self) -> int:
-        """How many requests of one client may wait: three quarters of all. The rest is for other clients."""
+        """How many requests of one client may wait: three quarters of the queue. The rest is for other clients."""
         return self._max_queue - self._max_queue // 4
 
     def add(self, request: Request, now: float) -> SequenceState:
@@ -141,7 +141,7 @@ class Queue:
         return sequence
 
     def judged(self, sequence: SequenceState, drafts: int, accepted: int, price: float) -> None:
-        """A pass has judged `drafts` draft tokens of a session, at `price` each, and accepted `accepted` of them."""
+        """Note that a pass judged `drafts` draft tokens of a session, at `price` each, and accepted `accepted`."""
         sequence.draft_credit.judged(drafts, accepted, price)
         self._remembered.judged(sequence.session.client, sequence.draft_credit)
 
@@ -160,8 +160,8 @@ class Queue:
     def settle(self, sequence: SequenceState, now: float, ran: Request | None = None, judged: int = 0) -> None:
         """Answer, in order of arrival, the requests that the committed tokens answer.
 
-        `ran`: the request that a pass has just run, judging `judged` draft tokens of it; it is answered, too, and its
-        session goes to the end of the order.
+        `ran`: the request that a pass has just run, which judged `judged` of its draft tokens; it is answered, too, and
+        its session goes to the end of the order.
         """
         if ran is not None:
             self._arrivals += 1
@@ -193,7 +193,7 @@ class Queue:
             self._recent.pop(sequence, None)
 
     def check(self) -> Iterable[str]:
-        """Describe each inconsistency."""
+        """Describe each inconsistency of the queue, for `Scheduler.check_integrity`."""
         if self._count != sum(len(sequence.requests) for sequence in self._sequences.values()):
             waiting = sum(len(sequence.requests) for sequence in self._sequences.values())
             yield f"{self._count} requests are counted, {waiting} wait"
@@ -224,7 +224,7 @@ class Queue:
         return sequence
 
     def _check_overlap(self, sequence: SequenceState, request: Request) -> None:
-        """Allow one draft at a time. A duplicate may wait as well, and so may what the committed tokens answer."""
+        """Raise OverlapRefused for a second draft at once, unless it is a duplicate, or committed tokens answer it."""
         others = [other for other in sequence.requests if not other.cancelled and not other.same_as(request)]
         # One submitted before the last pass ended overlaps, too: by chance it is handled before or after that pass.
         overlaps = others or request.submitted < request.session.judged_at
@@ -235,6 +235,7 @@ class Queue:
             )
 
     def _number(self, request: Request, now: float) -> None:
+        """Put the request at the end of the order of arrival."""
         self._arrivals += 1
         request.number, request.since = self._arrivals, now
 

@@ -18,14 +18,14 @@ class Answer:
     position: int
     tokens: list[int]  # committed from `position` on
     accepted: int  # leading draft tokens equal to committed tokens; 0 with a strategy that accepts none
-    judged: int  # draft tokens the model ran for this answer
+    judged: int  # draft tokens that the target judged for this answer
     total_tokens: int
     finish_reason: str | None
-    queue_ms: float  # the whole wait, if the pass of another request brought the answer
-    forward_ms: float  # in passes that ran this very request; 0 if there was none
-    sessions: int = 0  # that shared the last of these passes
-    decisions: list[dict[str, Any] | None] | None = None  # on each of `tokens`, as in replies; None: not asked for
-    unjudged: int = 0  # draft tokens at the end of the new ones that the session's credit did not cover
+    queue_ms: float  # milliseconds until its first pass; until the answer if another request's pass brought it
+    forward_ms: float  # milliseconds of the passes that ran this request itself; 0 if there was none
+    sessions: int = 0  # how many sessions shared the last of these passes
+    decisions: list[dict[str, Any] | None] | None = None  # one for each of `tokens`, as in replies; None: not asked for
+    unjudged: int = 0  # new draft tokens at the end of the draft that the draft credit did not cover
 
     @property
     def timing(self) -> dict[str, float]:
@@ -42,9 +42,10 @@ OnAnswer = Callable[[Answer | SpecPairError], None]  # called with each answer, 
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A verify request that waits for its answer. `done` is called once, from the engine's thread.
+    """A verify request that waits for its answer. `done` is called once with it, from the engine's thread.
 
-    With `until_end` the session is decoded to its end, and `done` is called after every pass. Times in seconds.
+    With `until_end`, the target decodes the session to its end, and `done` is called after every pass. All times are in
+    seconds.
     """
 
     session: Session
@@ -52,27 +53,27 @@ class Request:
     drafts: list[int]
     done: OnAnswer
     until_end: bool = False
-    next_in: float | None = None  # from the answer to the session's next request, as its client expects
+    next_in: float | None = None  # time from the answer to the next request of the session, as its client states
     self_continue: bool | None = None  # whether the session may self-continue from here on; None: as before
-    admitted: bool = False  # of a text that was already admitted: the bound on waiting requests is for others
-    proposals: list[Weights] = field(default_factory=list)  # distribution each draft token was drawn from, or empty
+    admitted: bool = False  # whether its text was admitted before: it then may wait in a full queue, too
+    proposals: list[Weights] = field(default_factory=list)  # distributions that `drafts` were drawn from, or empty
     cancelled: bool = False  # the answer is no longer wanted; set from any thread
-    submitted: float = 0.0
+    submitted: float = 0.0  # when it was queued
     started: float | None = None  # when the first pass that ran this request began
-    forward: float = 0.0  # time in such passes
-    sessions: int = 0  # in the last of them
+    forward: float = 0.0  # total time of the passes that ran this request
+    sessions: int = 0  # how many sessions shared the last of these passes
     number: int = 0  # its place in the order of arrival
     since: float = 0.0  # when it took that place
     fresh: list[int] = field(default_factory=list)  # draft tokens beyond the committed tokens, as of the last `place`
-    fresh_proposals: list[Weights] = field(default_factory=list)  # of `fresh`
-    closed: bool = False  # its last answer was given
+    fresh_proposals: list[Weights] = field(default_factory=list)  # the proposals of `fresh`
+    closed: bool = False  # whether its last answer was given
 
     def same_as(self, other: "Request") -> bool:
         """Whether both hold the same draft at the same position."""
         return (self.position, self.drafts, self.proposals) == (other.position, other.drafts, other.proposals)
 
     def place(self, max_drafts: int, first: bool) -> bool:
-        """Compare the draft with the committed tokens; False if these hold the whole answer.
+        """Compare the draft with the committed tokens; returns False if these answer it without a pass.
 
         `fresh` may stay longer than `max_drafts` while the request is not the `first` of its session: earlier requests
         may commit part of it. Raises TooManyDrafts, PositionInsidePrompt, PositionBeyondCommitted.
@@ -91,9 +92,9 @@ class Request:
         return True
 
     def answer(self, now: float, judged: int | None) -> Answer:
-        """The answer according to the committed tokens.
+        """The answer, read from the committed tokens.
 
-        `judged`: draft tokens of this request judged by the pass that brought the answer. None: another request's pass
+        `judged`: how many of its draft tokens the pass that brought the answer judged. None: another request's pass
         brought it, or none did; so each pass is reported in one answer only.
         """
         session, ran = self.session, judged is not None
@@ -114,7 +115,7 @@ class Request:
 
 
 def check_number(fresh: int, max_drafts: int) -> None:
-    """Raise TooManyDrafts, with the limit, if `fresh` is more than `max_drafts`."""
+    """Raise TooManyDrafts if a request has `fresh` new draft tokens, and that is more than `max_drafts`."""
     if fresh > max_drafts:
         raise TooManyDrafts(
             f"{fresh} new draft tokens: this verifier judges at most {max_drafts} at once", limit=max_drafts

@@ -36,7 +36,7 @@ class Inconsistent(Exception):
 
 
 class Scheduler:
-    """Owns the waiting requests and the slots. Used by one thread at a time. Times in seconds, on any clock."""
+    """Owns the waiting requests and the slots. Not thread-safe. Times are in seconds, on any clock."""
 
     def __init__(
         self,
@@ -48,8 +48,9 @@ class Scheduler:
         batching_window: float = LONGEST,
         pass_ms: Sequence[float] = (),
     ) -> None:
-        """`prefill_chunk`: prompt tokens in a pass that other sessions share. `batching_window`: a share of the
-        time of a pass. `pass_ms[n]`: milliseconds of a pass over n + 1 tokens, if known."""
+        """`max_drafts`: draft tokens in one verify request, at most. `prefill_chunk`: prompt tokens in a pass, at most,
+        while other sessions are active. `max_queue`: requests that may wait. `batching_window`: the longest one, as a
+        multiple of the time of the pass. `pass_ms`: milliseconds of passes over 1, 2, … tokens; empty if unknown."""
         self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a draft is judged in one pass
         self.wake_at: float | None = None  # when to plan again at the latest, even if nothing was submitted
         self._backend = backend
@@ -59,8 +60,8 @@ class Scheduler:
         self._slots = SlotPool(backend)
         self._composer = Composer(backend, self._slots, self._queue, prefill_chunk, self.max_drafts, price(pass_ms))
         self._running: BatchPlan | None = None
-        self._passes = 0
-        self._window_opened: float | None = None  # when the next pass could have started at the earliest
+        self._passes = 0  # planned so far
+        self._window_opened: float | None = None  # when the pass that waits in the batching window could have started
 
     def submit(self, request: Request, now: float) -> None:
         """Queue a request. Raises Overloaded, with `retry_after` in seconds, and what `Queue.add` does."""
@@ -81,7 +82,7 @@ class Scheduler:
         _notify(session)
 
     def replace(self, old: Session, new: Session, now: float) -> None:
-        """Remove `old` as `forget` does; `new` gets its slot, with the prefix that both share."""
+        """Remove `old` as `forget` does; `new` gets its slot, with the prefix of tokens that both share."""
         self._queue.inherit(old, new)
         if self._running is None and old.slot is not None:
             self._slots.take_over(old, new)
@@ -114,7 +115,7 @@ class Scheduler:
         return plan
 
     def conclude(self, plan: BatchPlan, brought: Sequence[Rows], began: float, ended: float) -> None:
-        """Judge and commit what a pass over `plan.batch` brought, answer the requests, notify the watchers.
+        """Judge and commit tokens after a pass over `plan.batch`, answer the requests, notify the watchers.
 
         `brought[i]`: rows of logits, or of top logits, for `plan.batch[i]`. The pass ran from `began` to `ended`.
         """
@@ -153,7 +154,7 @@ class Scheduler:
             _notify(sequence.session)
 
     def check_integrity(self) -> None:
-        """Raises Inconsistent if sessions, slots and requests do not fit together."""
+        """Raise Inconsistent if sessions, slots and requests do not fit together."""
         faults = [*self._slots.check(), *self._queue.check()]
         owners = set(self._slots.owners())
         for sequence in self._queue.sequences:
@@ -167,19 +168,19 @@ class Scheduler:
             raise Inconsistent("; ".join(faults))
 
     def _due(self, continuing: list[SequenceState], now: float) -> list[SequenceState]:
-        """Sessions for which a pass of self-continuation steps alone may start now; else sets `wake_at`.
+        """Which of `continuing` get a pass now that has self-continuation steps only; sets `wake_at` if none.
 
-        All of them, as soon as one of them expects no request soon.
+        All of them do, as soon as one of them expects no request within half the time of the pass.
         """
-        half_step = self._pass_time.at(1) / 2
-        blocked = [sequence.blocked_until(now, half_step) for sequence in continuing]
+        half_pass = self._pass_time.at(1) / 2
+        blocked = [sequence.blocked_until(now, half_pass) for sequence in continuing]
         if None in blocked:
             return continuing
         self.wake_at = min((until for until in blocked if until is not None), default=None)
         return []
 
     def _waits_for(self, others: list[SequenceState], ready: list[SequenceState], now: float) -> bool:
-        """Whether the pass that the sessions `ready` could have now waits for `others`, until `wake_at`."""
+        """Whether the pass that the sessions `ready` could have now waits for requests of `others`, until `wake_at`."""
         expected = [
             sequence.arrivals.latest
             for sequence in others
@@ -187,9 +188,9 @@ class Scheduler:
         ]
         if expected:
             self._window_opened = now if self._window_opened is None else self._window_opened
-            step = self._pass_time.at(self._composer.width(ready))
+            pass_time = self._pass_time.at(self._composer.width(ready))
             self.wake_at = window_until(
-                now, self._window_opened + self._batching_window * step, step, len(ready), expected
+                now, self._window_opened + self._batching_window * pass_time, pass_time, len(ready), expected
             )
         return self.wake_at is not None
 
@@ -216,7 +217,7 @@ class Scheduler:
         _notify(session)
 
     def _fail_parts(self, parts: Sequence[BatchItem], error: Exception) -> None:
-        """Fail the requests of `parts`. Their slots are freed: what these hold is in doubt."""
+        """Fail the requests of `parts`, and free their slots: which tokens these hold is in doubt."""
         _log.error("a forward pass failed for %d sessions: %s", len(parts), error)
         for part in parts:
             self._slots.drop(part.sequence.session)
@@ -224,7 +225,7 @@ class Scheduler:
             self._queue.fail(part.sequence, waiting, EngineError(f"the engine failed: {error}"))
 
     def _room_in(self, blocking: list[SequenceState]) -> float:
-        """Roughly how many seconds it takes until a request of one of `blocking` is answered, which makes room."""
+        """Roughly how many seconds it takes until a request of one of `blocking` is answered, so another may wait."""
         passes, tokens = self._composer.first_answer(blocking)
         running = 0.0 if self._running is None else self._pass_time.at(self._running.tokens)
         return running + passes * self._pass_time.at(tokens)

@@ -1,11 +1,11 @@
-"""A session as the scheduler sees it: its waiting requests, when it was heard of, what a pass would feed for it."""
+"""A session as the scheduler sees it: its waiting requests, when the next is due, what a pass would feed for it."""
 
 from verifier_server.engine.arrivals import ArrivalEstimator
 from verifier_server.engine.draft_credit import DraftCredit
 from verifier_server.engine.requests import Request
 from verifier_server.sessions import Session
 
-LEAD = 64  # tokens by which self-continuation may be ahead of the position that the client has acknowledged
+LEAD = 64  # tokens by which self-continuation may be ahead of the highest position that the client has sent
 SILENCE = 2.0  # seconds without a request after which a session's client counts as gone
 
 
@@ -18,14 +18,14 @@ class SequenceState:
         self.turn = 0  # its place in the order of waiting sessions
         self.arrivals = ArrivalEstimator()
         self.draft_credit = draft_credit
-        self.heard = 0.0  # arrival of the last request
-        self.waits = False  # for drafts, as the client's latest request asked: no self-continuation
+        self.heard = 0.0  # when the last request arrived, in seconds
+        self.waits = False  # whether the latest request asked not to self-continue
         self.acknowledged = session.prompt_len  # the highest position the client has sent
-        self.answers = 0  # that passes brought since the session got its slot
+        self.answers = 0  # answers that passes brought since the session got its slot
         self.served = 0  # number of the last pass it was part of
 
     def add(self, request: Request, now: float) -> None:
-        """A request has arrived."""
+        """Add a request that arrives at `now`."""
         self.arrivals.arrived(now)
         self.heard = now
         if request.self_continue is not None and request.position >= self.acknowledged:
@@ -35,12 +35,12 @@ class SequenceState:
 
     @property
     def uncached(self) -> int:
-        """Committed tokens that are not in the slot: 1 (the pending token) unless there is something to prefill."""
+        """How many committed tokens the slot lacks: 1 (the pending token) unless there is something to prefill."""
         return len(self.session.tokens) - self.session.held
 
     @property
     def width(self) -> int:
-        """Tokens that a pass feeds to answer the first request, or for a self-continuation step."""
+        """How many tokens a pass feeds to answer the first request, or for a self-continuation step."""
         return self.uncached + (len(self.requests[0].fresh) if self.requests else 0)
 
     def choose(self, max_drafts: int) -> tuple[Request, list[Request]]:
@@ -71,13 +71,13 @@ class SequenceState:
             and session.prompt_len < len(session.tokens) < self.acknowledged + LEAD
         )
 
-    def blocked_until(self, now: float, half_step: float) -> float | None:
-        """Until when a self-continuation step may not start a pass because a request is expected sooner; None: it may.
+    def blocked_until(self, now: float, half_pass: float) -> float | None:
+        """Until when no pass may start for a self-continuation step, because a request is expected; None: one may.
 
-        `half_step`: half the time of a pass over one token. All times in seconds.
+        `half_pass`: half the time of a pass over one token. All times are in seconds.
         """
         soonest = self.arrivals.soonest
-        if soonest is None or soonest - now >= half_step:
+        if soonest is None or soonest - now >= half_pass:
             return None
-        expired = soonest + half_step  # a request that has not arrived by then is no longer expected
+        expired = soonest + half_pass  # a request that has not arrived by then is no longer expected
         return expired if now < expired else None

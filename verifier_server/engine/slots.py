@@ -1,4 +1,4 @@
-"""Which session's KV cache is in which slot, which session is evicted for another one, and how texts share a prefix."""
+"""The pool of slots: which session has which slot, which one is evicted for another, how sessions share a prefix."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from backends.base import Backend
 from verifier_server.sessions import Session
 
-SHARED_AT_LEAST = 16  # tokens by which a shared prefix must be longer than what the slot already holds
+SHARED_AT_LEAST = 16  # tokens by which a shared prefix must be longer than those the slot already holds
 
 
 class SlotPool:
@@ -81,12 +81,12 @@ class SlotPool:
         self._free.append(slot)
 
     def use(self, session: Session) -> None:
-        """Note that the slot of `session` is part of a pass."""
+        """Note that a pass uses the slot of `session`: it is now the most recently used."""
         assert session.slot is not None
         self._owners.move_to_end(session.slot)
 
     def share(self, session: Session) -> None:
-        """Copy the longest prefix of the tokens of `session` that another slot holds, if that saves enough.
+        """Copy the longest prefix of the tokens of `session` that another slot holds, if that saves `SHARED_AT_LEAST`.
 
         When two texts with a common prefix are prefilled at the same time, they advance by turns: the prefix is
         computed once.
@@ -106,7 +106,7 @@ class SlotPool:
             session.held = best
 
     def check(self) -> Iterable[str]:
-        """Describe each inconsistency."""
+        """Describe each inconsistency of the pool, for `Scheduler.check_integrity`."""
         for slot in range(self._backend.slots):
             owner, length = self._owners.get(slot), self._backend.length(slot)
             if (slot in self._free) == (owner is not None) or self._free.count(slot) > 1:
@@ -128,7 +128,7 @@ class SlotPool:
 
 
 def _common_prefix(left: list[int], right: list[int], length: int) -> int:
-    """Length of the common prefix within the first `length` tokens, by bisection over slices: no loop over tokens."""
+    """Length of the common prefix of the first `length` tokens, by bisection over slices: no loop over tokens."""
     same, end = 0, length
     while same < end:
         middle = (same + end + 1) // 2

@@ -8,31 +8,32 @@ from starlette.types import Receive
 
 from speculation.errors import InvalidRequest
 
-_INTERVAL = 0.25  # seconds; nearly all answers come sooner, and watching a connection costs more than they do
+_INTERVAL = 0.25  # seconds; nearly all answers come sooner, and watching a connection costs more than answering
 
 
 class DisconnectWatcher:
     """Watches the connections of requests that have waited for a while. Used by the event loop's thread only.
 
-    Requests have no timers of their own: one timer checks all of them every `_INTERVAL` seconds.
+    Requests have no timers of their own: one timer checks all of them, every `_INTERVAL` seconds.
     """
 
     def __init__(self) -> None:
-        self._new: set[WatchedRequest] = set()  # since the last check
-        self._running = False  # whether the timer is
+        self._new: set[WatchedRequest] = set()  # added since the last check
+        self._running = False  # whether the timer is running
 
     def add(self, waiting: "WatchedRequest") -> None:
-        """Watch the connection if `waiting` still has no answer at the second check from now."""
+        """Watch the connection of `waiting` if it still has no answer at the second check from now."""
         self._new.add(waiting)
         if not self._running:
             self._running = True
             asyncio.get_running_loop().call_later(_INTERVAL, self._check, set())
 
     def discard(self, waiting: "WatchedRequest") -> None:
-        """Stop watching it."""
+        """Forget `waiting`, which was answered, if its connection is not watched yet."""
         self._new.discard(waiting)
 
     def _check(self, before: "set[WatchedRequest]") -> None:
+        """Watch the connections of `before`, the requests added before the last check."""
         for waiting in before:
             waiting.watch()
         new, self._new = self._new, set()
@@ -42,7 +43,7 @@ class DisconnectWatcher:
 
 
 class WatchedRequest:
-    """Within `with WatchedRequest(…)`, `on_disconnect` is called once `receive` says that the client disconnected.
+    """While a `with` block of it runs, calls `on_disconnect` once `receive` says that the client disconnected.
 
     The request's body must have been read before.
     """
@@ -67,7 +68,7 @@ class WatchedRequest:
             self._task.cancel()
 
     def watch(self) -> None:
-        """Listen to the connection, unless the answer was given."""
+        """Listen for the end of the connection, unless the answer was given."""
         if self._open:
             self._task = asyncio.get_running_loop().create_task(self._listen())
 

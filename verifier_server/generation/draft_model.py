@@ -1,4 +1,4 @@
-"""The draft model on the server: loaded after the target, timed once, shared by the texts of server-side drafting."""
+"""The server's draft model: loaded after the target, timed once, shared by the texts of server-side drafting."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -14,23 +14,23 @@ from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling
 from verifier_server.settings import NGRAM, Settings
 
-_TIMED = 6  # draft steps
+_TIMED = 6  # draft steps that are timed at load
 
 
 class DraftModel:
-    """Drafts for several texts at once, with a slot for each. From any thread, except `close`."""
+    """Drafts for several texts at once, with a slot for each. Thread-safe, except `close`."""
 
     def __init__(self, backend: Backend | None, slots: int, vocabulary_size: int, clock: Callable[[], float]) -> None:
         """`backend`: a model with the target's vocabulary of `vocabulary_size` ids; None: drafts are looked up.
 
-        `slots`: the number of texts at once. `clock` in seconds.
+        `slots`: how many texts it drafts for at once. `clock`: in seconds.
         """
         self.slots = slots
         self._shared = SharedEngine(backend) if backend is not None else None
         self._vocabulary_size = vocabulary_size
-        self._failed: str | None = None
+        self._failed: str | None = None  # why the latest draft step failed
         self.name = NAME if backend is None else backend.model_name
-        self.step_ms = self._time_step(clock)
+        self.step_ms = self._time_step(clock)  # milliseconds of a draft step
 
     @property
     def looks_up(self) -> bool:
@@ -44,17 +44,17 @@ class DraftModel:
         return lost or self._failed
 
     def failed(self, error: Exception) -> str:
-        """Note that a draft step failed; returns the reason in one line. From any thread."""
+        """Note that a draft step failed. Returns the reason, in one line."""
         self._failed = first_line(error)
         return self._failed
 
     def worked(self) -> None:
-        """Note that a draft step succeeded. From any thread."""
+        """Note that a draft step succeeded."""
         self._failed = None
 
     @contextmanager
     def drafter(self, sampling: Sampling, strategy: Strategy = Strategy.COUPLED) -> Iterator[Drafter]:
-        """A drafter for one text while the block lasts; at most `slots` at once, or OutOfRoom is raised."""
+        """A drafter for one text while the block runs. Raises OutOfRoom for more than `slots` at once."""
         if self._shared is None:
             yield NgramDrafter()
             return
@@ -67,7 +67,7 @@ class DraftModel:
             self._shared.close()
 
     def _time_step(self, clock: Callable[[], float]) -> float:
-        """Milliseconds of a draft step: the minimum of several, since the first may prepare what later ones use."""
+        """Milliseconds of a draft step: the minimum of several, since the first one may prepare what later ones use."""
         text, times = [0, 0], []
         with self.drafter(Sampling()) as drafter:
             for _ in range(_TIMED):
@@ -82,7 +82,7 @@ def load_draft_model(
 ) -> DraftModel | None:
     """The draft model that `settings` name, or the one `given`; None if there is none.
 
-    Raises ModelLoadError, also for a model that cannot draft for this target.
+    `clock`: in seconds. Raises ModelLoadError, also for a model that cannot draft for this target.
     """
     slots, size = settings.draft_slots_beside(target.slots), target.vocabulary.size
     if given is None and not settings.drafts:

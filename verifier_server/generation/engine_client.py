@@ -1,4 +1,4 @@
-"""Requests as the event loop sees them: handed to the engine, awaited, dropped when their client disconnects."""
+"""Hands requests to the engine from the event loop, awaits the answers, drops requests of disconnected clients."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,17 +18,18 @@ from verifier_server.sessions import Session
 
 @dataclass(slots=True)
 class Pending:
-    """A request that the engine has, and its future result."""
+    """A request that was handed to the engine, and its future result."""
 
     request: Request
     result: asyncio.Future[Answer | SpecPairError]
 
     def settle(self, result: Answer | SpecPairError) -> None:
-        if not self.result.done():  # it may have been dropped
+        """Set the result, unless the request was dropped."""
+        if not self.result.done():
             self.result.set_result(result)
 
     def drop(self) -> None:
-        """Cancel the request: its client has disconnected."""
+        """Cancel the request, whose client has disconnected."""
         self.request.cancelled = True
         self.settle(disconnected())
 
@@ -66,7 +67,7 @@ class EngineClient:
         return pending
 
     async def wait(self, requests: Sequence[Pending], receive: Receive) -> list[Answer | SpecPairError]:
-        """The result of each. All are dropped once `receive` says that the client disconnected."""
+        """The result of each request. All are dropped once `receive` says that their client disconnected."""
 
         def drop() -> None:
             for pending in requests:
@@ -76,7 +77,7 @@ class EngineClient:
             return [await pending.result for pending in requests]
 
     async def answer(self, pending: Pending, receive: Receive) -> Answer:
-        """The same for one request. Raises the error that the engine answers with."""
+        """The answer to one request, which is dropped as in `wait`. Raises the error that the engine answers with."""
         (result,) = await self.wait((pending,), receive)
         if isinstance(result, SpecPairError):
             raise result

@@ -7,7 +7,7 @@ from threading import Lock
 
 
 class ClientTurns:
-    """Waiting work by client. The client whose turn is the longest ago comes first; its work runs in order of arrival.
+    """Queues work by client. The client whose turn is the longest ago comes first; its work runs in order of arrival.
 
     Thread-safe.
     """
@@ -21,7 +21,7 @@ class ClientTurns:
             self._waiting.setdefault(client, deque()).append(work)
 
     def next(self) -> Callable[[], None]:
-        """Take the next work. Raises StopIteration if none waits."""
+        """Take the next piece of work from the queue. Raises StopIteration if none waits."""
         with self._lock:
             client, queue = next(iter(self._waiting.items()))
             work = queue.popleft()
@@ -40,9 +40,10 @@ class FairPool:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=prefix)
 
     def submit(self, client: str, work: Callable[[], None]) -> None:
+        """Have a thread do `work` when it is the turn of `client`."""
         self._turns.put(client, work)
         self._threads.submit(lambda: self._turns.next()())
 
     def shutdown(self) -> None:
-        """Wait until all work is done."""
+        """Wait until all work is done, and end the threads."""
         self._threads.shutdown()

@@ -21,7 +21,7 @@ from verifier_server.generation.server_drafting import DraftCounts, ServerDrafti
 from verifier_server.sessions import Session, SessionTable
 
 GRACE = 60.0  # seconds for which a session with an id made here is kept for a client whose stream was cut
-Start = Callable[[OnAnswer], Callable[[], None]]  # starts a text, reports each answer; returns what cancels the text
+Start = Callable[[OnAnswer], Callable[[], None]]  # starts a text, reports its answers; returns a function to cancel it
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -30,11 +30,11 @@ class GeneratedText:
 
     engine: Engine
     session: Session
-    position: int  # where the first answer begins
+    position: int  # position of the first token of the first answer
     start: Start
-    counts: DraftCounts | None  # None without server-side drafting
-    leave: Callable[[], object] = lambda: None  # ends its request in the session table
-    end: Callable[[SpecPairError], None] | None = None  # ends it with an error, while it is generated
+    counts: DraftCounts | None  # draft statistics; None without server-side drafting
+    leave: Callable[[], object] = lambda: None  # tells the session table that the request is over
+    end: Callable[[SpecPairError], None] | None = None  # ends the text with an error; None unless it is being generated
     failure: SpecPairError | None = None  # why it was cancelled before it was started
 
 
@@ -49,7 +49,7 @@ class Generator:
 
     @property
     def under_way(self) -> int:
-        """How many texts there are, including those that wait for a slot of the draft model."""
+        """How many texts are open, including those that wait for a slot of the draft model."""
         return len(self._latest)
 
     def open(
@@ -60,7 +60,7 @@ class Generator:
         engine: Engine,
         drafting: ServerDrafting | None,
     ) -> GeneratedText:
-        """A text for `request`. A text that an earlier request generates in this session ends.
+        """Make a text for `request`, and end the text that an earlier request generates in the same session.
 
         The text counts as a request of its session until it is generated, or dropped. `drafting`: server-side drafting.
         Raises FusedUnavailable in mode fused without `drafting`, InvalidRequest, Overloaded, SessionConflict, and what
@@ -135,7 +135,7 @@ class Generator:
         return result
 
     async def each(self, text: GeneratedText, silence: float) -> AsyncGenerator[Answer | None]:
-        """Generate `text`: its answers as passes end, None after each `silence` seconds without one.
+        """Generate `text`: yields each answer when its pass ends, and None after each `silence` seconds without one.
 
         Closing the iterator cancels the text.
         """
@@ -160,7 +160,7 @@ class Generator:
 
     @contextmanager
     def _generating(self, text: GeneratedText, on_answer: OnAnswer) -> Iterator[None]:
-        """Generates `text` while the block runs. Raises `text.failure` if it was cancelled before."""
+        """Generate `text` while the block runs. Raises `text.failure` if it was cancelled before."""
         try:
             if text.failure is not None:
                 raise text.failure
@@ -183,13 +183,13 @@ class Generator:
             text.leave()
 
     def _forget(self, session: Session) -> None:
-        """Remove a session whose id was made here and was not used by a later request."""
+        """Remove a session whose id was made here, unless a later request has used the id."""
         if session.grace is not None:
             self._sessions.discard(session)
 
 
 def _decode(engine: Engine, session: Session, position: int, on_answer: OnAnswer) -> Callable[[], None]:
-    """Generate a text by the target alone, as `ServerDrafting.start` does with drafts."""
+    """Generate a text by the target alone; `on_answer` gets each answer. Returns a function that cancels the text."""
     request = Request(session, position, [], on_answer, until_end=True)
     engine.submit(request)
 

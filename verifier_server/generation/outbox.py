@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Outbox:
-    """Collects calls from any thread and makes them in the event loop. Attach the loop before the first `put`."""
+    """Collects calls from any thread, and makes them in the event loop. `attach` comes before the first `put`."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -17,7 +17,7 @@ class Outbox:
         self._loop = loop
 
     def put(self, call: Callable[[], object]) -> None:
-        """Add a call; calls are made in order after the next `deliver`."""
+        """Add a call. Calls are made in order after the next `deliver`."""
         self._calls.append(call)
 
     def deliver(self) -> None:

@@ -12,7 +12,7 @@ from verifier_server.sessions import Session
 def make_session(
     backend: Backend, session_id: str, request: messages.PrefillRequest | messages.GenerateRequest
 ) -> Session:
-    """A new session, with the committed tokens that the request brings.
+    """A new session for `request`, with the `committed_ids` that it brings.
 
     Raises EmptyPrompt, PromptTooLong, TokenOutOfRange, and InvalidRequest for invalid Unicode or `committed_ids`.
     """
@@ -55,10 +55,11 @@ def make_session(
 def encode_text(
     backend: Backend, field: str, text: str, *, add_begin: bool = True, parse_control: bool = False
 ) -> list[int]:
-    """Token ids of `text`. Raises InvalidRequest for lone surrogates, which JSON can carry but Unicode text cannot.
+    """Token ids of `text`; `field` is its name in errors.
 
-    Raises PromptTooLong without tokenizing if the text is too long even in the longest tokens: tokenizing megabytes
-    takes seconds, during which the event loop answers no other request.
+    Raises InvalidRequest for lone surrogates, which JSON can carry but Unicode text cannot. Raises PromptTooLong
+    without tokenizing if even the vocabulary's longest tokens would be too many: tokenizing megabytes takes seconds,
+    during which the event loop answers no other request.
     """
     size, longest = len(text.encode(errors="surrogatepass")), backend.vocabulary.longest
     if size >= backend.context_length * longest:
@@ -92,7 +93,7 @@ def _check_committed(backend: Backend, ids: list[int], most: int) -> None:
 
 
 def check_ids(backend: Backend, field: str, ids: list[int]) -> None:
-    """Raise TokenOutOfRange for the first id that the model does not have."""
+    """Raise TokenOutOfRange for the first of `ids` that the vocabulary lacks; `field` is their name in errors."""
     size = backend.vocabulary.size
     if ids and not (0 <= min(ids) and max(ids) < size):
         at = next(at for at, token in enumerate(ids) if not 0 <= token < size)

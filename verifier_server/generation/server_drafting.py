@@ -1,8 +1,8 @@
-"""Server-side drafting (mode fused): texts drafted and verified here, by the pair's draft loop in lockstep.
+"""Server-side drafting (mode fused): texts that the server both drafts and verifies, in lockstep.
 
 The engine judges these drafts in the same passes as those of clients. Each text has a thread while it is generated. As
-many texts run as the draft model has slots; the others wait. Clients take turns; the texts of one client run in order
-of arrival.
+many texts run at once as the draft model has slots; the others wait. Clients take turns; the texts of one client run
+in order of arrival.
 """
 
 import logging
@@ -37,22 +37,22 @@ class DraftCounts:
 
     draft_model: str
     rounds: int = 0  # passes after the one that prefilled the prompt
-    drafted: int = 0
+    drafted: int = 0  # draft tokens that were judged
     accepted: int = 0
-    looked_up: int = 0  # of those drafted: looked up in the text instead of drafted by the model
+    looked_up: int = 0  # judged draft tokens that were looked up in the text instead of drafted by the model
     looked_up_accepted: int = 0
-    drafting_ms: float = 0.0
-    per_position: list[int] = field(default_factory=list)  # accepted draft tokens, by their position in the draft
+    drafting_ms: float = 0.0  # milliseconds spent on draft steps
+    per_position: list[int] = field(default_factory=list)  # accepted draft tokens at each place in the draft
     failure: str | None = None  # why drafting ended before the text did
 
-    def round(self, answer: Answer, found: Sequence[bool]) -> None:
-        """Count a round. `found`: for each draft token, whether it was looked up."""
+    def round(self, answer: Answer, looked_up: Sequence[bool]) -> None:
+        """Count a round. `looked_up`: for each token of the draft, whether it was looked up."""
         self.rounds += 1
         self.drafted += answer.judged
         accepted = min(answer.accepted, answer.judged)  # a bonus token may equal a draft token that was not judged
         self.accepted += accepted
-        self.looked_up += sum(found[: answer.judged])
-        self.looked_up_accepted += sum(found[:accepted])
+        self.looked_up += sum(looked_up[: answer.judged])
+        self.looked_up_accepted += sum(looked_up[:accepted])
         self.per_position += [0] * (accepted - len(self.per_position))
         for place in range(accepted):
             self.per_position[place] += 1
@@ -74,12 +74,12 @@ class DraftCounts:
 
 
 class ServerDrafting:
-    """Generates texts with a draft model."""
+    """Generates texts with server-side drafting, each in a thread."""
 
     def __init__(
         self, draft: DraftModel, pass_ms: Sequence[float], clock: Callable[[], float], deliver: Callable[[], None]
     ) -> None:
-        """`pass_ms`: milliseconds of the target's passes, as for `LatencyModel`. `clock` in seconds.
+        """`pass_ms`: milliseconds of the target's passes over 1, 2, … tokens. `clock`: in seconds.
 
         `deliver` is called after each answer of a text.
         """
@@ -99,8 +99,8 @@ class ServerDrafting:
         """Generate a text when its turn comes; `on_answer` gets each answer. Returns a function that cancels
         the text for good: then another request can generate in the session.
 
-        `length`: tokens per draft; None: chosen by the controller. `position`: where the first answer begins; None: the
-        end of the prompt.
+        `length`: the draft length; None: the controller chooses it. `position`: where the first answer begins; None: at
+        the end of the prompt.
         """
         began, latencies = self._clock(), LatencyModel(self._pass_ms)
         position = session.prompt_len if position is None else position
@@ -115,7 +115,7 @@ class ServerDrafting:
         return text.cancel
 
     def stop(self) -> None:
-        """Wait for the threads, and free the draft model. The engine must have stopped, so that their requests fail."""
+        """Wait for the threads, and free the draft model. Stop the engine before, so that their requests fail."""
         self._threads.shutdown()
         self.draft.close()
 
@@ -127,22 +127,22 @@ class _FusedText:
     engine: Engine
     draft: DraftModel
     session: Session
-    length: int | None
+    length: int | None  # draft length; None: the controller chooses it
     latencies: LatencyModel
     clock: Callable[[], float]
     counts: DraftCounts
     began: float  # when the text was requested, by `clock`
-    position: int  # up to which tokens were reported
+    position: int  # where the tokens not reported yet begin
     cancelled: bool = False
-    _admitted: bool = False  # the engine has answered a request of this text
-    _request: Request | None = None  # the latest
+    _admitted: bool = False  # whether the engine has answered a request of this text
+    _request: Request | None = None  # the latest request
     _lock: Lock = field(default_factory=Lock)
     _answers: SimpleQueue[Answer | SpecPairError] = field(default_factory=SimpleQueue)
-    _queue_ms: float = 0.0  # of the wait for a slot of the draft model, and of all requests so far
-    _forward_ms: float = 0.0
+    _queue_ms: float = 0.0  # milliseconds waited for a slot of the draft model, and by all requests so far
+    _forward_ms: float = 0.0  # milliseconds of the target's passes so far
 
     def results(self) -> Iterator[Answer | SpecPairError]:
-        """The answers, with times summed up over the text; after a failure, the error comes last.
+        """The answers, with the times summed up over the text so far; after a failure, the error comes last.
 
         The wait for a slot of the draft model counts as queueing, like the wait for the engine.
         """
@@ -160,7 +160,7 @@ class _FusedText:
             yield InternalError(f"a fault of the verifier ({type(error).__name__}): see its log")
 
     def cancel(self) -> None:
-        """End the thread, and drop its request in the engine. From any thread."""
+        """End the text's thread, and drop its request in the engine. Thread-safe."""
         with self._lock:
             self.cancelled = True
             if self._request is not None:
@@ -168,6 +168,7 @@ class _FusedText:
         self._answers.put(disconnected())  # the engine drops the request without an answer
 
     def _generated(self) -> Generator[Answer]:
+        """Prefill the prompt, then draft and verify to the end of the text; without drafts once drafting has failed."""
         if self.cancelled:  # while the text waited for its turn
             return
         self._queue_ms = 1e3 * (self.clock() - self.began)
@@ -190,7 +191,7 @@ class _FusedText:
             yield from self._plain()
 
     def _drafted(self, lookup: NgramIndex | None) -> Iterator[Answer]:
-        """Rounds of drafting and verifying, to the end of the text."""
+        """Draft and verify, to the end of the text. `lookup` finds draft tokens in the text; None: the drafter does."""
         session, latencies = self.session, self.latencies
         ends, most = self.engine.backend.vocabulary.ends, self.engine.max_drafts
         latencies.drafted(1, self.draft.step_ms)
@@ -226,6 +227,7 @@ class _FusedText:
                 controller.reflect()
 
     def _draft(self, controller: SpeculationController, drafter: Drafter, now: float) -> None:
+        """Run the draft step that the controller asks for. `now`: in milliseconds."""
         step = controller.next_step(now)
         assert step is not None, "in lockstep there is always a draft step to run if there is no draft to send"
         expansion = drafter.expand(controller.known[: step.length], step.tails, step.runners_up)
@@ -233,7 +235,7 @@ class _FusedText:
         self.counts.drafting_ms += controller.drafted(expansion.predictions, expansion.read, self._now())
 
     def _plain(self) -> Iterator[Answer]:
-        """Plain decoding, to the end of the text."""
+        """Decode without drafts, to the end of the text."""
         while not (self._ended or self.cancelled):
             self._ask()
             answer = self._answer()
@@ -255,7 +257,7 @@ class _FusedText:
         self.engine.submit(request)
 
     def _answer(self) -> Answer:
-        """Wait for the answer. Raises the error that the engine answers with, for a deleted session, too."""
+        """Wait for the answer to the latest request. Raises the error that the engine answers with."""
         result = self._answers.get()
         if isinstance(result, SpecPairError):
             raise result
@@ -268,4 +270,5 @@ class _FusedText:
         return self.session.finish_reason is not None and self.position >= len(self.session.tokens)
 
     def _now(self) -> float:
+        """The time in milliseconds, as the controller wants it."""
         return 1e3 * self.clock()

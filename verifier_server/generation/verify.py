@@ -1,4 +1,4 @@
-"""`/verify` requests, single and in batches: checks what they must hold for their session, and has them judged."""
+"""Checks `/verify` requests, single and in batches, against their sessions, and has the engine judge their drafts."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from verifier_server.sessions import Session, SessionTable
 
 
 class Verifying:
-    """Has drafts judged. Used in the event loop.
+    """Has the engine judge drafts. Used in the event loop.
 
     Requests are dropped once `receive` says that their client disconnected; the session stays.
     """
@@ -26,7 +26,7 @@ class Verifying:
         self._client, self._sessions = client, sessions
 
     async def one(self, engine: Engine, request: messages.VerifyRequest, session: Session, receive: Receive) -> Answer:
-        """Judge a draft. Without a position, the session's cursor is used and moved on.
+        """Judge a draft. If the request has no position, the session's cursor is used and moved on.
 
         Raises TokenOutOfRange, TooManyDrafts, InvalidRequest, SelfContinueRefused, and the errors of the engine.
         """
@@ -38,7 +38,7 @@ class Verifying:
     async def each(
         self, engine: Engine, requests: Sequence[messages.VerifyRequest | SpecPairError], owner: str, receive: Receive
     ) -> list[Answer | SpecPairError]:
-        """The same for several requests that name their sessions, all of one owner: they share passes.
+        """Judge the drafts of several requests that name their sessions, all of one owner; they share passes.
 
         Each result is an answer or an error, whether the request was invalid from the start or failed later.
         """
@@ -79,7 +79,7 @@ class Verifying:
 
 
 def implicit(field: str) -> SelfContinueRefused:
-    """The error for a request that leaves out a field which a session with self-continuation needs."""
+    """The error for a request that leaves out `field`, which a session with self-continuation needs."""
     return SelfContinueRefused(f"{field} is missing: with self_continue every verify request must give it", param=field)
 
 
@@ -89,7 +89,7 @@ def seconds(milliseconds: float | None) -> float | None:
 
 
 def _read(engine: Engine, request: messages.VerifyRequest, session: Session) -> tuple[int, list[Weights]]:
-    """The position of a draft, and the distributions its tokens were drawn from, if sent."""
+    """Check a request. Returns the draft's position, and the distributions that its tokens were drawn from, if sent."""
     check_ids(engine.backend, "draft_tokens", request.draft_tokens)
     if session.self_continue:
         if request.position is None:
@@ -122,6 +122,6 @@ def _proposals(engine: Engine, request: messages.VerifyRequest, session: Session
 
 
 def _move_cursor(request: messages.VerifyRequest, session: Session, answer: Answer) -> None:
-    """Move the cursor after the answer to a request that left its position to the cursor."""
+    """If the request gave no position, move the cursor past the accepted draft tokens, or past one token."""
     if request.position is None:
         session.cursor = min(answer.position + max(answer.accepted, 1), answer.total_tokens)

@@ -16,7 +16,7 @@ from verifier_server.api.server_sent_events import encode
 def with_head_deadline(
     seconds: float, base: Any = AutoHTTPProtocol
 ) -> type[asyncio.Protocol]:  # `base`: any of uvicorn's HTTP/1 protocols, which have no type in common
-    """A subclass of uvicorn's protocol that closes a connection without a complete request head after `seconds`.
+    """A subclass of uvicorn's protocol that closes a connection if no complete request head came in `seconds`.
 
     The time starts when the connection opens, and after a response with the next byte. An incomplete head is answered
     with 408 before the connection is closed.

@@ -14,22 +14,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _EVERY = 1.0  # seconds between two checks
-_SPLIT = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")
+_SPLIT = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")  # the name of a part of a split GGUF
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A change to a file. `lost`: the file has become shorter, so that some weights cannot be read any more."""
+    """A change to a model file. `lost`: whether it has become shorter, so that some weights cannot be read any more."""
 
     reason: str
     lost: bool
 
 
 class MappedFiles:
-    """Watches files for changes since its creation, which must precede their mapping. To be closed after use."""
+    """Watches files for changes. Create it before the files are mapped, and close it after use."""
 
     def __init__(self, paths: Iterable[Path], clock: Callable[[], float] = time.monotonic) -> None:
-        """Skips `paths` that cannot be opened: loading reports what is wrong with them. `clock` in seconds."""
+        """Skips `paths` that cannot be opened: loading reports what is wrong with them. `clock`: in seconds."""
         self._clock = clock
         self._open: list[tuple[Path, int, os.stat_result]] = []
         for path in paths:
@@ -42,7 +42,7 @@ class MappedFiles:
         self._change: FileChange | None = None
 
     def change(self) -> FileChange | None:
-        """A change to one of the files, the worst first, or None. The files are checked once a second at most."""
+        """The worst change to one of the files, or None. The files are checked once a second at most."""
         now = self._clock()
         if self._checked is None or now - self._checked >= _EVERY:
             self._checked = now
@@ -53,7 +53,7 @@ class MappedFiles:
         return self._change
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files, and watch them no longer."""
         for _, descriptor, _ in self._open:
             os.close(descriptor)
         self._open = []

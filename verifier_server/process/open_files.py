@@ -4,7 +4,7 @@ import logging
 import sys
 
 _log = logging.getLogger("specpair.verifier")
-SPARE = 128  # model files, libraries, the listening socket, connections without a session
+SPARE = 128  # files beside the sessions' connections: models, libraries, the listening socket, other connections
 
 
 def allow_files(sessions: int) -> None:

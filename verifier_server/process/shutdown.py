@@ -1,4 +1,4 @@
-"""Shutdown of the process: open requests get an error, nothing is logged as a fault, and the process does end.
+"""Shuts the process down: open requests get an error, nothing is logged as a fault, and the process does end.
 
 A server that is told to stop waits for its open requests, but a stream of tokens may never end. Therefore the service
 is informed of the signal at once, and answers requests that do not finish in time with `shutting_down`. Requests that
@@ -26,7 +26,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(slots=True)
 class StopSignals:
-    """The stop signals that the process has received, in order."""
+    """The stop signals (SIGINT, SIGTERM) that the process has received, in order."""
 
     numbers: list[int] = field(default_factory=list)
     app_ending: bool = False  # whether the application is shutting down; a further signal then ends the process at once
@@ -41,7 +41,7 @@ class StopSignals:
 
 @contextmanager
 def stop_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Iterator[StopSignals]:
-    """Call `stop` in `loop` on SIGINT and SIGTERM, then the handler that was installed before.
+    """While the block runs, call `stop` in `loop` on SIGINT and SIGTERM, then the handler that was installed before.
 
     Does nothing outside of the main thread, which alone receives signals.
     """
@@ -74,7 +74,7 @@ def stop_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> I
 
 
 class QuietShutdown:
-    """Middleware: a request cancelled during shutdown is answered if possible, and not logged as a fault."""
+    """Middleware that answers a request cancelled during shutdown if possible, and does not log it as a fault."""
 
     def __init__(self, app: ASGIApp, stopping: Callable[[], bool]) -> None:
         self._app, self._stopping = app, stopping
@@ -101,7 +101,7 @@ class QuietShutdown:
 
 
 def _until_cancelled(receive: Receive) -> Receive:
-    """`receive`, but a cancellation becomes the shutdown event: on a forced stop, the server cancels the lifespan."""
+    """`receive`, but a cancellation becomes the shutdown event: on a forced stop, uvicorn cancels the lifespan."""
 
     async def receive_or_end() -> Message:
         try:

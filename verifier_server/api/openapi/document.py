@@ -183,7 +183,7 @@ def _refusal(status: int, kinds: list[type[SpecPairError]]) -> Json:
 
 
 def _models() -> set[type[BaseModel]]:
-    """The models that operations and the document refer to."""
+    """The message models that the document refers to."""
     models = {model for operation in OPERATIONS for model in (operation.request, operation.response) if model}
     return models | {data for operation in OPERATIONS for _, data in operation.events} | {responses.ErrorResponse}
 

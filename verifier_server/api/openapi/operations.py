@@ -10,7 +10,7 @@ from speculation.protocol import messages, responses
 
 Errors = tuple[type[SpecPairError], ...]
 
-_MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # while there is no model
+_MODEL: Errors = (errors.ModelLoading, errors.ModelFailed)  # errors while there is no model
 _ALWAYS: Errors = (errors.Unauthorized, errors.Forbidden, errors.InternalError, errors.ShuttingDown)
 _BODY: Errors = (errors.BodyTooLarge, errors.InvalidRequest, errors.RequestTimeout)
 _PROMPT: Errors = (errors.EmptyPrompt, errors.PromptTooLong, errors.TokenOutOfRange)
@@ -30,9 +30,9 @@ class Operation:
     errors: Errors
     request: type[BaseModel] | None = None
     parameters: tuple[str, ...] = ()
-    events: tuple[tuple[str, type[BaseModel]], ...] = ()  # events of a stream, with the models of their data
+    events: tuple[tuple[str, type[BaseModel]], ...] = ()  # names of a stream's events, with the models of their data
     names_session: bool = False  # whether the reply carries X-Session-Id
-    needs_key: bool = True  # if the verifier has a key
+    needs_key: bool = True  # whether it needs the API key, if the verifier has one
 
 
 OPERATIONS = (

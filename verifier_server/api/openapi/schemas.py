@@ -1,4 +1,4 @@
-"""The schemas of the OpenAPI document, from the message models. Checks made in code are added as JSON Schema."""
+"""The OpenAPI document's schemas: those of the message models, and JSON Schema for the checks made in code."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -62,7 +62,7 @@ def schemas(models: Iterable[type[BaseModel]]) -> dict[str, Json]:
 
 
 def _given(field: str, kind: str, **more: object) -> Json:
-    """A schema that requires a field, not null."""
+    """A schema that requires `field`, with a value of the type `kind` that satisfies `more`."""
     return {"required": [field], "properties": {field: {"type": kind, **more}}}
 
 
@@ -71,7 +71,7 @@ def _if(condition: Json, then: Json, otherwise: Json | None = None) -> Json:
 
 
 def _is(field: str, *values: object) -> Json:
-    """A schema that requires a field with one of these values."""
+    """A schema that requires `field`, with one of `values`."""
     return {"required": [field], "properties": {field: {"enum": [*values]}}}
 
 
