@@ -11,8 +11,8 @@ from benchmarks.harness.models import padded_target, step_ms
 from benchmarks.harness.serving import NotUp, verifier
 from command_line import start
 
-STEP_MS = 40.0
-INTERRUPTED = 130
+STEP_MS = 40.0  # milliseconds of a verifier pass over one token
+INTERRUPTED = 130  # exit status
 PROMPT = "import unittest\n\n\nclass TestQueue(unittest.TestCase):\n    def test_put(self):\n"
 
 
