@@ -21,11 +21,11 @@ class Variables(NamedTuple):
     """The variables of an environment that begin with a program's prefix."""
 
     values: dict[str, str]  # by known name, without the prefix
-    unknown: list[str]  # whole names that the program does not read, for a warning about each
+    unknown: list[str]  # whole names of variables that the program does not read, for a warning about each
 
 
 def variables(prefix: str, known: Collection[str], environment: Mapping[str, str]) -> Variables:
-    """The variables that begin with `prefix`. `known`: their names without it, in capitals.
+    """The variables that begin with `prefix`. `known`: names that the program reads, without the prefix, in capitals.
 
     Raises UnknownVariable for a name that is close to a known one. Ignores the variables that Kubernetes and Docker set
     for a service of the program's name.

@@ -21,7 +21,7 @@ def run(program: str) -> int:
 
 
 def die_by_interrupts() -> None:
-    """From now on SIGINT ends the process, unless it is ignored. Call in the main thread only."""
+    """From now on SIGINT ends the process, unless the process ignores it. Call in the main thread only."""
     global _default_action
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

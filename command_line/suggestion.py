@@ -5,11 +5,11 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that is closest to `name`, or None. Ignores leading dashes and case.
+    """The one of `known` that is closest to `name`, or None if none is close. Ignores leading dashes and case.
 
     A known name is close if `name` is its beginning or a whole word of it (`temp` for `temperature`, `key` for
     `api-key`), or if few typing mistakes separate them: one for two to five letters, two for six to nine, and so on.
-    The fewest mistakes win.
+    The name with the fewest mistakes wins.
     """
     asked = _plain(name)
     ranked = sorted((_mistakes(asked, _plain(each)), at, each) for at, each in enumerate(known))

@@ -6,7 +6,7 @@ DISTRIBUTION = "specpair"
 
 
 def installed() -> str:
-    """The version as pip knows it, or a note in words for a checkout that was never installed."""
+    """The version that pip installed; a note in words for a checkout that was never installed."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:

@@ -16,7 +16,7 @@ _LONGEST = 32  # characters of a word that are merged; longer words are cut
 
 
 class BytePairs:
-    """Encodes texts in the tokens of a vocabulary. `pieces`: the bytes of each ordinary token, by id."""
+    """Encodes texts in the tokens of a vocabulary. `pieces`: the bytes of each ordinary token, by token id."""
 
     def __init__(self, pieces: Mapping[int, bytes]) -> None:
         self._ids: dict[bytes, int] = {}
@@ -31,7 +31,7 @@ class BytePairs:
         return self._words.findall(text)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`; bytes without a token are left out."""
+        """The token ids of `text`; bytes without a token are left out."""
         return [token for word in self.split(text) for part in self._parts(word) for token in self._merged(part)]
 
     def _parts(self, word: str) -> list[str]:

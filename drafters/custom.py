@@ -1,4 +1,4 @@
-"""Checks the results of a user's own drafter, so that an error names the drafter and not the code that uses it."""
+"""Checks the results of a user's own drafter, so that an error names that drafter and not the code that uses it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,10 +9,10 @@ from speculation.drafts.tree import Prediction
 
 
 class CheckedDrafter:
-    """Returns a drafter's results, or raises BadDrafter that names the drafter and what is wrong."""
+    """Passes on the results of `drafter`. Raises BadDrafter, which names it and says what is wrong, for bad results."""
 
     def __init__(self, drafter: Drafter, name: str, ids: int) -> None:
-        """`ids`: the number of the target's token ids. Raises BadDrafter."""
+        """`ids`: the size of the target's vocabulary. Raises BadDrafter if `drafter` lacks a part of the contract."""
         self._drafter, self._name, self._ids = drafter, name, ids
         width = getattr(drafter, "width", None)
         if type(width) is not int or width < 1 or not callable(getattr(drafter, "expand", None)):
@@ -20,7 +20,7 @@ class CheckedDrafter:
         self.width = width
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        """The drafter's own expansion. Raises BadDrafter."""
+        """The drafter's own expansion. Raises BadDrafter if it breaks the contract (`base`)."""
         result: Any = self._drafter.expand(text, tails, runners_up)
         predictions, read = result if isinstance(result, tuple) and len(result) == 2 else (None, None)
         if not isinstance(predictions, Sequence) or len(predictions) != len(tails):

@@ -10,8 +10,8 @@ from speculation.acceptance.strategies import Strategy, common_prefix, effective
 from speculation.drafts.tree import Prediction
 from speculation.sampling.sampling import Row, Sampling, choose, choose_two, probability
 
-_CHOICES = 8  # top logits for greedy decoding: enough for a second choice
-BRANCH_CELLS = 128  # tokens that a continuation holds at most beyond the text that it shares
+_CHOICES = 8  # top logits of a row for greedy decoding: enough for a second choice
+BRANCH_CELLS = 128  # KV cells that a continuation takes at most beyond the text that it shares
 
 
 @dataclass(slots=True)
@@ -21,11 +21,11 @@ class _Slot:
     number: int
     stem: int
     tail: list[int] = field(default_factory=list)
-    used: int = 0
+    used: int = 0  # number of the last `expand` that used it
 
 
 class ModelDrafter:
-    """Drafts with a model in the slots of a backend, under the verifier's own noise unless it `draws`.
+    """Drafts with a model in the slots of a backend, with the verifier's noise unless it `draws`.
 
     What a slot holds is never computed again, and a tail that forks off another tail is copied. When the text outgrows
     the model's context, the window slides on to the last half of the context, which is then read again.
@@ -34,7 +34,7 @@ class ModelDrafter:
     def __init__(
         self, backend: Backend, sampling: Sampling, vocabulary_size: int | None = None, *, draws: bool = False
     ) -> None:
-        """`vocabulary_size`: the verifier's; ids beyond the smaller vocabulary are never drafted.
+        """`vocabulary_size`: the target's; ids beyond the smaller of the two vocabularies are never drafted.
 
         `draws`: draw draft tokens with separate noise, from the distribution that is sent along with them, as the
         strategy `probabilistic` requires.
@@ -45,8 +45,8 @@ class ModelDrafter:
         self._fewer_ids = (vocabulary_size or 0) > self._ids
         self.width = backend.slots if backend.can_copy else 1
         self._slots = [_Slot(number, 0) for number in range(self.width)]
-        self._length = 0  # of the text at the last call
-        self._base = 0  # the first position of the window
+        self._length = 0  # of the text, in tokens, at the last `expand`
+        self._base = 0  # position in the text of the first token in the window
         self._calls = 0
 
     def expand(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
@@ -102,15 +102,15 @@ class ModelDrafter:
                 slot.tail = slot.tail[accepted:] if accepted == len(new) else []
         self._length = len(text)
 
-    def _slide(self, tail: int) -> None:
-        """Slide the window if the text and `tail` more tokens (fewer than the context holds) exceed the context."""
-        context, longest = self._backend.context_length, self._length + tail
+    def _slide(self, ahead: int) -> None:
+        """Slide the window if the text and `ahead` more tokens (fewer than the context holds) exceed the context."""
+        context, longest = self._backend.context_length, self._length + ahead
         if longest - self._base > context:
             self._base = max(0, min(longest - context // 2, self._length - 1))
             self._forget()
 
     def _far_ahead(self, text: Sequence[int], tails: Sequence[Sequence[int]], runners_up: bool) -> Expansion:
-        """Predict behind tails that fill the whole context: from the end of each tail alone, with nothing kept."""
+        """Predict behind tails that fill the whole context: from the last tokens of each alone. No slot keeps them."""
         window = min(self._backend.context_length, self._backend.max_batch_tokens + 1) // 2
         predictions = []
         for tail in tails:
@@ -121,13 +121,14 @@ class ModelDrafter:
         return Expansion(predictions, window * len(tails))
 
     def _forget(self) -> None:
-        """Release all slots, so that the engine frees their room, too."""
+        """Release all slots, so that the engine frees their KV cells, too."""
         for slot in self._slots:
             self._backend.release(slot.number)
             slot.stem, slot.tail = min(self._base, self._length), []
 
     def _catch_up(self, text: Sequence[int], most: int) -> int:
-        """Read the text, except its last token, into the slot that holds most of it, if more than `most` is missing.
+        """Read the text, except its last token, into the slot that holds most of it, if that lacks more than `most`
+        tokens.
 
         Returns the number of tokens read.
         """
@@ -187,5 +188,5 @@ class ModelDrafter:
 
 
 def model_drafter(backend: Backend, sampling: Sampling, strategy: Strategy, vocabulary_size: int) -> ModelDrafter:
-    """The drafter for a strategy, under the session's sampling."""
+    """The drafter for a strategy and the session's sampling. `vocabulary_size`: the target's."""
     return ModelDrafter(backend, effective_sampling(strategy, sampling), vocabulary_size, draws=strategy.draws)

@@ -1,4 +1,4 @@
-"""A drafter without a model: n-gram lookup of the last tokens in the text so far."""
+"""A drafter without a model: looks up where the last tokens occurred earlier in the text (n-gram lookup)."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ NAME = "n-gram lookup"
 
 
 class NgramDrafter:
-    """If the last tokens occurred earlier in the text, drafts what followed them."""
+    """If the last tokens occurred earlier in the text, predicts the token that followed them there."""
 
     def __init__(self, width: int = 1) -> None:
         self.width = width

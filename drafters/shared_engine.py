@@ -34,9 +34,9 @@ class _Call:
     batch: list[Entry]
     wanted: Sequence[TopLogitsSpec] | None = None  # None: whole rows of logits
     action: Callable[[], object] | None = None
-    results: list[Any] = field(default_factory=list)  # per entry: logits, or top logits if `wanted`
+    results: list[Any] = field(default_factory=list)  # for each entry: its rows of logits, or top logits if `wanted`
     error: BaseException | None = None
-    leads: bool = False  # this call's thread runs the engine, for this call and others
+    leads: bool = False  # whether this call's thread runs the engine, for this call and others
     woken: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -71,16 +71,16 @@ class _WholeRow:
 
 
 class SharedEngine:
-    """Lends slots of an engine to any threads; only one thread at a time uses the engine itself."""
+    """Lends slots of an engine to threads, in views; only one thread at a time uses the engine itself."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.failure: str | None = None  # the reason once no pass can run any more
+        self.failure: str | None = None  # the reason, once no pass can run any more
         self._free = list(reversed(range(backend.slots)))
         self._waiting: deque[_Call] = deque()  # in order of arrival; the first one leads next
         self._busy = False  # a call leads, or was told to lead
         self._lock = threading.Lock()  # guards the three above; never held while the engine runs
-        self._lent: list[ref[_WholeRow]] = []  # of the last pass: a row may be wanted while its top logits are in use
+        self._lent: list[ref[_WholeRow]] = []  # rows of the last pass, which holders of its top logits can fetch
 
     def view(self, slots: int = 1) -> "View":
         """An engine of `slots` free slots; its `close` gives them back. Raises OutOfRoom if fewer are free."""
@@ -111,7 +111,7 @@ class SharedEngine:
         self._run(_Call([], action=close))
 
     def extend(self, batch: list[Entry], wanted: Sequence[TopLogitsSpec] | None) -> list[Any]:
-        """Run entries in a pass, with entries of others. Returns, per entry, logits or, if `wanted`, top logits.
+        """Run entries in a pass, with those of other calls. Returns, per entry, logits or, if `wanted`, top logits.
 
         The results stay valid after later passes. Raises what the engine raises for the pass.
         """
@@ -153,7 +153,7 @@ class SharedEngine:
                 self._hand_on()
 
     def _lead(self) -> None:
-        """Run the first waiting action, or as many waiting entries as one pass takes."""
+        """Run the first waiting call if it is an action, else one pass for it and those that fit. Hand the lead on."""
         with self._lock:
             first, *others = calls = self._take()
         try:
@@ -173,7 +173,7 @@ class SharedEngine:
             call.woken.set()
 
     def _take(self) -> list[_Call]:
-        """Take the first waiting call, and those that fit into one pass with it, in order of arrival."""
+        """Take from the queue the first call, and those that fit into one pass with it, in order of arrival."""
         first = self._waiting.popleft()
         taken, room = [first], self.backend.max_batch_tokens - first.tokens
         if first.action is None:
@@ -253,7 +253,7 @@ class View(Backend):
         return self._shared.extend(self._in_engine(batch), wanted)
 
     def _in_engine(self, batch: Sequence[Entry]) -> list[Entry]:
-        """`batch` with the engine's numbers of the slots."""
+        """`batch`, with the slot numbers of the shared engine instead of those of this view."""
         return [entry._replace(slot=self._numbers[entry.slot]) for entry in batch]
 
     def _copy(self, source: int, destination: int, length: int) -> None:

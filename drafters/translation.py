@@ -25,20 +25,20 @@ from speculation.drafts.tree import Prediction
 from speculation.sampling.sampling import Row, Sampling, choose, probability
 from speculation.sampling.top_logits import TopLogits
 
-_PASSES = 12  # of the draft model, at most, for one token of the target
-_LOOSE = 64  # last tokens of the draft model that may still be encoded differently; older ones are fixed
+_PASSES = 12  # passes of the draft model for one draft token, at most
+_LOOSE = 64  # last tokens of the text, in the draft model's vocabulary, whose encoding may still change
 _CONTEXT = 64  # bytes before a token that decide how the target encodes the rest of a word
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes that continue a character in UTF-8
-_FEW = 8  # a step that reads at most so many tokens beyond one a pass still counts as a step of one token
+_FEW = 8  # tokens beyond one a pass that a draft step can read and still count as having read one (`Expansion.read`)
 
 
 class TranslatingDrafter:
-    """See the module. Expands one continuation at a time."""
+    """Drafts with a model of another vocabulary than the target's, one continuation at a time."""
 
     width = 1
 
     def __init__(self, backend: Backend, target: Vocabulary, sampling: Sampling, *, draws: bool = False) -> None:
-        """Raises StrategyRefused with `draws` (as for `ModelDrafter`)."""
+        """`target`: the target's vocabulary. Raises StrategyRefused if `draws` is set (see `ModelDrafter`)."""
         if draws:
             raise StrategyRefused(
                 "the strategy probabilistic needs the distribution over the target's tokens from which a draft is "
@@ -60,7 +60,8 @@ class TranslatingDrafter:
         self._loose = b""
         self._ahead = b""  # the bytes expected to follow
         self._ids: list[int] = []  # `_loose` and `_ahead` in the draft model's tokens
-        self._chances: list[tuple[int, float]] = []  # per token that the model wrote: its end in `_ahead`, its chance
+        # For each token that the model wrote: its end in `_ahead`, and its probability.
+        self._chances: list[tuple[int, float]] = []
         self._partial = b""  # bytes at the end of `_loose` and `_ahead` without a token: part of a character
         self._ended = False  # whether the model ends the text behind `_ahead`
 
@@ -77,7 +78,7 @@ class TranslatingDrafter:
         return Expansion(predictions, read)
 
     def _predict_after(self, tail: Sequence[int]) -> tuple[Prediction | None, int]:
-        """The prediction behind `tail`, or None; and the number of tokens read for it, where a step counts as one."""
+        """The prediction behind `tail`, or None; and the number of tokens read for it (`Expansion.read`)."""
         if any(self._target.kinds[token] != Kind.ORDINARY for token in tail):
             return None, 1
         given = b"".join(self._target.pieces[token] for token in tail)
@@ -165,7 +166,7 @@ class TranslatingDrafter:
             self._fix(committed - _LOOSE)
 
     def _expect(self, given: bytes) -> None:
-        """Set `_ahead` to `given`, without chances."""
+        """Set `_ahead` to `given`, whose tokens have no probabilities since the model did not write them."""
         self._ahead, self._chances, self._ended = given, [], False
         self._ids, self._partial = self._encode(self._loose + given)
 
@@ -176,7 +177,7 @@ class TranslatingDrafter:
         del self._ids[:count]
 
     def _encode(self, data: bytes) -> tuple[list[int], bytes]:
-        """`data` in the draft model's tokens, exact to the byte, and the rest at its end: part of a character."""
+        """`data` in the draft model's tokens, exact to the byte, and the bytes left at its end: part of a character."""
         ids: list[int] = []
         while True:
             text, bad, data = _decoded(data)

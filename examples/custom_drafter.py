@@ -16,7 +16,7 @@ CONTEXT = 3  # tokens from which the next one is predicted
 
 
 class Memory:
-    """A drafter that stores which token followed each `CONTEXT` tokens most recently."""
+    """A drafter that stores which token most recently followed each sequence of `CONTEXT` tokens."""
 
     width = 1  # the most `tails` in one call of `expand`
 
@@ -34,7 +34,7 @@ class Memory:
 
     def _predict(self, tokens: Sequence[int]) -> Prediction:
         token = self._followed.get(tuple(tokens[-CONTEXT:]))
-        return Prediction(0, 0.0) if token is None else Prediction(token, 0.9)  # at 0.0, hardly ever sent
+        return Prediction(0, 0.0) if token is None else Prediction(token, 0.9)  # at 0.0, it is hardly ever sent
 
 
 def main(url: str, prompt: str) -> int:

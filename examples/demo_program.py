@@ -11,8 +11,8 @@ from models.padded_target import padded_target, step_ms
 from processes.children import child
 from processes.serving import NotUp, verifier
 
-STEP_MS = 40.0
-INTERRUPTED = 130
+STEP_MS = 40.0  # milliseconds of a verifier pass over one token
+INTERRUPTED = 130  # exit status
 PROMPT = "import unittest\n\n\nclass TestQueue(unittest.TestCase):\n    def test_put(self):\n"
 
 

@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-DRAFTS = 4  # draft tokens in a request
+DRAFTS = 4  # draft tokens in a request, at most
 
 # Connects directly, even if the environment names a proxy.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -33,7 +33,7 @@ def post(url: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def draft(seen: list[int]) -> list[int]:
-    """The tokens that followed the most recent earlier occurrence of the last token."""
+    """Up to DRAFTS tokens that followed the most recent earlier occurrence of the last token."""
     for at in range(len(seen) - 2, -1, -1):
         if seen[at] == seen[-1]:
             return seen[at + 1 : at + 1 + DRAFTS]
@@ -41,7 +41,7 @@ def draft(seen: list[int]) -> list[int]:
 
 
 def generate(url: str, prompt: str, max_tokens: int) -> tuple[list[int], int, int]:
-    """Generate a text. Returns its token ids, the number of requests and of accepted draft tokens."""
+    """Generate a text. Returns its token ids, the number of verify requests and that of accepted draft tokens."""
     prompt_ids: list[int] = post(f"{url}/prefill/", {"prompt": prompt})["prompt_ids"]
     tokens: list[int] = []
     requests = total_accepted = 0
@@ -58,7 +58,7 @@ def generate(url: str, prompt: str, max_tokens: int) -> tuple[list[int], int, in
 
 
 def main() -> int:
-    """Generate a text and compare it with the text of the target alone."""
+    """Generate a text and compare it with the text of the target alone. Returns the exit status."""
     parser = argparse.ArgumentParser(description="Speculative decoding in a few lines.")
     parser.usage = "simple_client.py URL PROMPT [--max-tokens N] [--api-key KEY]"
     parser.add_argument("url", help="the verifier, for example http://127.0.0.1:8000")

@@ -21,7 +21,7 @@ def in_parallel(
 ) -> Generator[R, None, None]:
     """Yield the result of `work` for each task, in order of completion; tasks are started in the given order.
 
-    Once `stop` is set, no task is started; `work` may check it, and return None for a task that it abandons. Results
+    Once `stop` is set, no task is started; `work` can check it, and returns None for a task that it abandons. Results
     from before are still yielded. An error that `work` raises sets `stop`, and is raised at the end. Closing the
     generator sets `stop`, too. All threads have ended when the generator has.
     """
@@ -78,7 +78,7 @@ class InOrder(Generic[T]):
         self._early: dict[int, T] = {}
 
     def put(self, position: int, item: T) -> Iterator[T]:
-        """Add an item. Yields the items whose turn it is now."""
+        """Add an item. Yields it and those that waited for it, if it is the next one."""
         self._early[position] = item
         while self._next in self._early:
             yield self._early.pop(self._next)

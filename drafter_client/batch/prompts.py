@@ -20,13 +20,13 @@ _KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "top_p": ((int, float), "a number"),
     "seed": ((int,), "a whole number"),
 }
-_LONGEST = 60  # characters of a name that are shown
+_LONGEST = 60  # characters of an id that messages show
 _NOT_OPTIONS = ("prompt", "id", "system")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt of a file, with its settings. `index`: from 0. `id`: its name, if it has one."""
+    """A prompt of a file, with its settings. `index`: its place there, from 0. `id`: the name given there, if any."""
 
     index: int
     text: str
@@ -37,12 +37,12 @@ class Prompt:
 
     @property
     def label(self) -> str:
-        """Its number and id, for messages."""
+        """The name of the prompt in messages."""
         return label(self.index, self.id)
 
 
 def label(index: int, own_id: str | int | None) -> str:
-    """Names a prompt in messages: the number of its line, and its id if it has one."""
+    """The name of a prompt in messages: `index` + 1, which is its line in the file, and its id if it has one."""
     if own_id is None:
         return f"prompt {index + 1}"
     name = one_line(str(own_id))
@@ -80,7 +80,7 @@ def parse_prompts(
 
 
 def _lines(data: bytes, name: str) -> Iterator[str]:
-    """Lines end with a line feed or CRLF only: other line separators are text of a prompt."""
+    """Yield the lines of a file. They end with a line feed or CRLF; other line separators are text of a prompt."""
     if not data:
         raise BadPromptFile(f"{name} is empty: write one prompt a line")
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
@@ -91,7 +91,7 @@ def _lines(data: bytes, name: str) -> Iterator[str]:
 
 
 def _object(line: str, where: str) -> dict[str, Any]:
-    """The keys of one line, each known and of its type."""
+    """Parse a line of JSON. Raises BadPromptFile unless each key is known and each value is of the key's type."""
 
     def refuse(what: str) -> NoReturn:
         raise BadPromptFile(f"{where}: {what}")

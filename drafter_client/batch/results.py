@@ -6,8 +6,8 @@ For a finished prompt it is the object that `--json` prints for one text, preced
     index    of the prompt in its file, from 0
     id       of the prompt, null if it has none
     prompt   its text
-    asked    its settings and the target. For a seed of null one was drawn, which is in `sampling`. Also the draft
-             models, with strategies whose text depends on the drafts
+    asked    its settings and the target, and the draft models if the strategy lets the text depend on them. For a
+             seed of null, `sampling` has the seed that was drawn
 
 A prompt that failed has `error` (`code`, `type`, `message`) instead of the rest. Lines come in the order in which
 prompts finish. A prompt may have several lines, as the next run tries a failed one again: the last line of a finished
@@ -34,21 +34,21 @@ _TIMES = ("ttft_ms", "total_ms")
 
 
 class Models(NamedTuple):
-    """The target, and the draft models `here` (this machine) and `there` (the verifier), if any."""
+    """Names of the target and of the draft models `here` (on this machine) and `there` (on the verifier), if any."""
 
     target: str
     here: str | None = None
     there: str | None = None
 
     def drafting(self, mode: Mode) -> list[str | None]:
-        """The draft models that may be used in this mode."""
+        """The draft models that a text in this mode can be drafted with."""
         places = {Mode.REMOTE: [self.here], Mode.FUSED: [self.there], Mode.TARGET: []}
         return places.get(mode, [self.here, self.there])
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a prompt: a parsed line."""
+    """The result of a prompt. `line`: the parsed line of the file. `index`: of the prompt, from 0."""
 
     index: int
     line: dict[str, Any]
@@ -59,12 +59,12 @@ class Result:
 
 
 def finished(prompt: Prompt, models: Models, report: dict[str, Any]) -> Result:
-    """The result of a finished prompt. `report`: of its `Stats`."""
+    """The result of a finished prompt. `report`: what `Stats.report` returned for its text."""
     return Result(prompt.index, _head(prompt, models) | report)
 
 
 def failed(prompt: Prompt, models: Models, error: Exception) -> Result:
-    """The result of a prompt that failed. Errors of the protocol have their JSON form."""
+    """The result of a prompt that failed. Errors of the REST protocol keep the JSON form that they have there."""
     if isinstance(error, SpecPairError):
         shown = error.body()["error"]
     else:
@@ -89,9 +89,9 @@ def encode(result: Result) -> bytes:
 
 
 def parse(data: bytes, name: str) -> tuple[list[Result], int]:
-    """The results in the file called `name`, and the number of their bytes, without a last line that was cut off.
+    """The results in `data`, the content of the file called `name`; and the number of bytes that they take.
 
-    Raises ForeignOutput where there is anything else than results.
+    A last line that was cut off is left out. Raises ForeignOutput where there is anything else than results.
     """
     *lines, tail = data.split(b"\n")
     results = [_result(line, name, number) for number, line in enumerate(lines, 1)]
@@ -111,7 +111,7 @@ def _result(line: bytes, name: str, number: int) -> Result:
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether a line has every key that is read from it."""
+    """Whether a line has every key that this module and `Totals` read."""
     if (
         type(record["index"]) is not int
         or type(record.get("asked")) is not dict
@@ -131,7 +131,7 @@ def _foreign(name: str, number: int) -> ForeignOutput:
 
 
 def latest(results: Iterable[Result]) -> dict[int, Result]:
-    """The result that counts of each prompt, in the order of prompts."""
+    """The result that counts for each prompt, by index and in order: the last finished text, or else the last line."""
     chosen: dict[int, Result] = {}
     for result in results:
         if not result.failed or result.index not in chosen or chosen[result.index].failed:
@@ -140,7 +140,7 @@ def latest(results: Iterable[Result]) -> dict[int, Result]:
 
 
 def check(results: Iterable[Result], prompts: Sequence[Prompt], models: Models, name: str) -> None:
-    """Check that these are results of these prompts. Raises OtherResults with the difference."""
+    """Check that the results in the file called `name` are of these prompts and models. Raises OtherResults."""
     for result in results:
         number = result.index + 1
         if not 0 <= result.index < len(prompts):

@@ -39,7 +39,7 @@ class ResultsFile:
                 raise
 
     def _opened(self) -> int:
-        """Open and lock the file. Between the two, the run that had it before may replace or remove it: then again."""
+        """Open and lock the file, again if another run replaced or removed it between these two steps."""
         while True:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
             descriptor = os.open(self._path, flags, 0o666)
@@ -75,7 +75,7 @@ class ResultsFile:
                 line = line[os.write(self._descriptor, line) :]
 
     def put_in_order(self) -> None:
-        """Keep one line of each prompt, in order, and close. The file is replaced as a whole, or stays as it is."""
+        """Keep the one line of each prompt that counts, in order, and close. The file is replaced whole or not."""
         ordered = list(latest(self._results).values())
         if ordered == self._results:
             self.close()

@@ -21,7 +21,7 @@ from speculation.terminal_text import one_line
 class Speed(NamedTuple):
     """The speed of one text, in tokens per second."""
 
-    label: str  # of the prompt
+    label: str  # the name of its prompt in messages
     rate: float
 
 
@@ -29,20 +29,20 @@ class Speed(NamedTuple):
 class Totals:
     """Statistics over all finished texts; `seconds` and `tokens_per_second` are of this run alone.
 
-    None where there is nothing to measure. Rates are in tokens per second, with the time of the prompt included; times
-    are in milliseconds.
+    A statistic of no texts is None. Rates are in tokens per second, with the time of the prompt included; TTFT is in
+    milliseconds.
     """
 
     title: str
-    asked: dict[str, Any]  # settings of one text; its mode and strategy are those of all
+    asked: dict[str, Any]  # settings of the first text; mode and strategy are those of all
     prompts: int
     finished: int
-    found: int  # of the finished, those of an earlier run
-    errors: int
+    found: int  # of the finished texts, those of an earlier run
+    errors: int  # prompts that failed in this run
     tokens: int
     seconds: float  # that this run took, with several texts at a time
-    tokens_per_second: float | None
-    rate_median: float | None
+    tokens_per_second: float | None  # of all texts of this run together
+    rate_median: float | None  # of single texts
     rate_p10: float | None
     ttft_median: float | None
     acceptance_rate: float | None
@@ -54,7 +54,7 @@ class Totals:
 
     @classmethod
     def of(cls, prompts: int, found: Sequence[Result], new: Sequence[Result], seconds: float) -> "Totals":
-        """`found`: the results of an earlier run, `new`: those of this run, which took `seconds`."""
+        """The totals over a file with `prompts` prompts. `found`: the results of an earlier run; `new`: of this one."""
         texts = [result for result in (*found, *new) if not result.failed]
         lines = [result.line for result in texts]
         speeds = [

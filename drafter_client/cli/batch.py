@@ -57,7 +57,7 @@ def run_many(options: argparse.Namespace) -> int:
 
 
 class _Run:
-    """One run over the prompts without a result in the file; new results go to the file, or are shown."""
+    """One run over the prompts that have no finished text in the file. New results go to the file, or are shown."""
 
     def __init__(
         self, prompts: list[Prompt], found: dict[int, Result], file: ResultsFile | None, *, as_json: bool
@@ -73,7 +73,10 @@ class _Run:
             _say(note + (f", and {again} that failed: tried again" if again else ""))
 
     def go(self, pair: Pair, texts: int) -> int:
-        """Returns the exit status. Raises an error that every prompt would meet; finished texts are kept and shown."""
+        """Generate the texts that are missing, `texts` at a time. Returns the exit status.
+
+        Raises an error that every prompt would meet; finished texts are kept and shown.
+        """
         done = {result.index for result in self._found}
         pending = [prompt for prompt in self._prompts if prompt.index not in done]
         stop = threading.Event()
@@ -109,7 +112,7 @@ class _Run:
                 self._show(self._order.put(result.index, result))
 
     def _show(self, results: Iterable[Result]) -> None:
-        """Print them on standard output."""
+        """Print the texts of results, or with --json their lines, on standard output."""
         for result in results:
             if self._json:
                 print(json.dumps(result.line), flush=True)
@@ -142,7 +145,7 @@ class _Run:
 
 
 def write(pair: Pair, prompt: Prompt, progress: WritingProgress, stop: threading.Event) -> Result | None:
-    """Write one text; None if it was stopped before its end. An error of this prompt alone is its result."""
+    """Generate one text. Returns its result, which may be an error of this prompt alone; None if `stop` ended it."""
     models = _models(pair)
     try:
         ids = pair.chat(prompt.text, prompt.system) if prompt.chat else pair.encode(prompt.text)
@@ -174,7 +177,10 @@ def _is_of_this_prompt(error: Exception) -> bool:
 
 @contextmanager
 def _interrupts(stop: threading.Event, pair: Pair, progress: WritingProgress) -> Iterator[threading.Event]:
-    """Ctrl-C sets `stop` and the event that is yielded, so that texts under way end in order; a second one kills."""
+    """A context in which Ctrl-C sets `stop` and the event that is yielded, so that texts under way end in order.
+
+    A second Ctrl-C kills the process.
+    """
     interrupted = threading.Event()
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or handled by the calling program
         yield interrupted

@@ -24,7 +24,7 @@ _OF_MANY = ("--concurrency", "--output")
 
 
 def drafter_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
-    """Parse the flags of `python -m drafter_client`. Exits with status 2 where they make no sense."""
+    """Parse the flags of `python -m drafter_client`. Exits with status 2 for flags that do not go together."""
     parser = drafter_parser()
     options = _parsed(parser, arguments, environment)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
@@ -48,7 +48,7 @@ def drafter_options(arguments: Sequence[str], environment: Mapping[str, str] = o
 
 
 def compare_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
-    """Parse the flags of `python -m drafter_client compare`. Exits with status 2 where they make no sense."""
+    """Parse the flags of `python -m drafter_client compare`. Exits with status 2 for flags that do not go together."""
     parser = compare_parser()
     options = _parsed(parser, arguments, environment)
     _check_lookup(parser, options)
@@ -59,7 +59,7 @@ def compare_options(arguments: Sequence[str], environment: Mapping[str, str] = o
 
 
 def report_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the flags of `python -m drafter_client report`. Exits with status 2 where they make no sense."""
+    """Parse the flags of `python -m drafter_client report`. Exits with status 2 for flags that do not go together."""
     return report_parser().parse(arguments)
 
 
@@ -109,7 +109,7 @@ def _refuse(
 
 
 def drafter_parser() -> Parser:
-    """Flags of `python -m drafter_client`."""
+    """The parser of `python -m drafter_client`."""
     parser = Parser(
         "drafter",
         usage="[FLAGS] --prompt TEXT\n[FLAGS] < FILE\nsolo | compare | report DIR   (each has its own --help)",
@@ -135,7 +135,7 @@ def drafter_parser() -> Parser:
 
 
 def solo_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
-    """Parse the flags of `python -m drafter_client solo`. Exits with status 2 where they make no sense."""
+    """Parse the flags of `python -m drafter_client solo`. Exits with status 2 for flags that do not go together."""
     parser = solo_parser()
     options = _parsed(parser, arguments, environment)
     there = options.which == "server"
@@ -150,7 +150,7 @@ def solo_options(arguments: Sequence[str], environment: Mapping[str, str] = os.e
 
 
 def solo_parser() -> Parser:
-    """Flags of `python -m drafter_client solo`."""
+    """The parser of `python -m drafter_client solo`."""
     parser = Parser(
         "drafter solo",
         usage="[target | draft | server] [FLAGS] --prompt TEXT",
@@ -179,7 +179,7 @@ def solo_parser() -> Parser:
 
 
 def compare_parser() -> Parser:
-    """Flags of `python -m drafter_client compare`."""
+    """The parser of `python -m drafter_client compare`."""
     parser = Parser(
         "drafter compare",
         usage="[FLAGS]",
@@ -232,7 +232,7 @@ def compare_parser() -> Parser:
 
 
 def report_parser() -> Parser:
-    """Flags of `python -m drafter_client report`."""
+    """The parser of `python -m drafter_client report`."""
     parser = Parser(
         "drafter report",
         usage="[FLAGS] DIR",

@@ -34,7 +34,7 @@ from drafter_client.options import Mode, Options
 from drafter_client.pair import Pair
 from speculation.sampling.gumbel import SEED_LIMIT
 
-_WARM_UP = 8  # tokens that each way writes before the measurement
+_WARM_UP = 8  # tokens that each way generates before the measurement
 _PICTURE = Path("compare.png")
 ALL = "all"
 _COLUMNS = ("way", "tokens/s", "x target", "middle half", "TTFT", "accepted", "same text")
@@ -42,13 +42,13 @@ _FEW, _WIDE = _COLUMNS[:3], 76  # on a terminal of fewer than 76 columns
 
 
 def run_compare(options: argparse.Namespace) -> int:
-    """Measure and show. Returns the exit status."""
+    """Generate every text in every way, then show the tables and the plot. Returns the exit status."""
     chosen = replace(drawing_options(options), lookup=options.lookup, lockstep=options.lockstep).settled()
     _check_picture(options.png)
     kinds = _kinds(options.prompt_file, chosen)
     notes = Console(stderr=True, markup=False, highlight=False)
     with pair_of(options) as pair:
-        found = ways(pair.modes, _judged(options.lengths, pair.target.max_drafts, notes))
+        found = ways(pair.modes, _allowed(options.lengths, pair.target.max_drafts, notes))
         texts, last = _measure(pair, found, kinds, options.runs, notes)
         link, name, fastest = pair.round_trip_ms, pair.target.name, pair.fastest
     tables = [table(kind, [text for text in texts if text.kind == kind]) for kind in kinds]
@@ -63,15 +63,15 @@ def run_compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _judged(lengths: list[int], most: int, notes: Console) -> list[int]:
-    """Those of `lengths` up to `most`, which the verifier judges at once; the others are left out, with a note."""
+def _allowed(lengths: list[int], most: int, notes: Console) -> list[int]:
+    """Those of the draft lengths that are at most `most`, the verifier's limit. A note says if others are left out."""
     if any(length > most for length in lengths):
         notes.print(f"drafter: --lengths: this verifier judges {most} draft tokens at once, more are left out")
     return [length for length in lengths if length <= most]
 
 
 def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt]]:
-    """The prompts of each file, by the name of its kind: the given files, or those that ship."""
+    """The prompts of each file, by the name of the file's kind. `given` None: the files that ship."""
     if given is None:
         cases = sorted(files(__package__).joinpath("cases").iterdir(), key=lambda each: each.name, reverse=True)
         return {
@@ -91,7 +91,7 @@ def _kinds(given: list[Path] | None, defaults: Options) -> dict[str, list[Prompt
 def _measure(
     pair: Pair, found: list[Way], kinds: dict[str, list[Prompt]], runs: int, notes: Console
 ) -> tuple[list[ComparedText], Stats]:
-    """All texts, and the statistics of the last one in mode `auto`, which has measured the modes by then."""
+    """Generate all texts. Returns them, and the last statistics of mode `auto`, which knows the modes by then."""
     prompts = [(kind, prompt) for kind, several in kinds.items() for prompt in several]
     all_ways = [*found, Way(AUTO, Mode.AUTO)]
     for way in found:
@@ -161,7 +161,7 @@ def _rate(value: float) -> str:
 
 
 def conclusion(each: Table) -> str:
-    """Names the fastest fixed mode: `auto`, which chooses among these, has its ratio beside it."""
+    """The sentence that names the fastest fixed mode, and the ratio of `auto`, which chooses among the modes."""
     ratios = {row.way: row.ratio for row in each.rows}
     said = "fastest fixed mode: the target alone"
     if each.best != TARGET:

@@ -11,7 +11,7 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT
 
 
 def run_draft(options: argparse.Namespace) -> int:
-    """Write the text. Returns the exit status."""
+    """Generate the text and show it with its metrics. Returns the exit status."""
     check_system(options)
     prompt = read_prompt(options)
     chosen = text_options(options)

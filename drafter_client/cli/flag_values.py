@@ -19,7 +19,7 @@ def draft_n(text: str) -> str | int:
 
 
 def lengths(text: str) -> list[int]:
-    """Whole numbers from a list of numbers and ranges, as 1,2,4-8, in order."""
+    """Draft lengths, in ascending order, from a list of numbers and ranges such as 1,2,4-8."""
     found: set[int] = set()
     for part in text.split(","):
         low, to, high = part.partition("-")

@@ -18,7 +18,7 @@ NGRAM = "ngram"  # a backend of the drafter only
 # A branch takes a slot of the engine, KV cells and a place in each pass, and the tenth likeliest continuation is seldom
 # right. An engine's own bound would report slots, not branches.
 _MOST_BRANCHES = 64
-_MOST_TEXTS = 64  # at a time: each has its own threads and connections
+_MOST_TEXTS = 64  # texts at a time: each has its own threads and connections
 
 
 def verifier_flags(parser: argparse.ArgumentParser) -> None:

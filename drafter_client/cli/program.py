@@ -25,7 +25,7 @@ SWITCH_INTERVAL = 0.0005  # seconds; at the default of 5 ms a computing thread d
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 done, 1 an error reported on standard error, 2 bad flags, 130 interrupted."""
+    """Run a command. Returns the exit status: 0 done, 1 an error was reported, 2 bad flags, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
     sys.setswitchinterval(SWITCH_INTERVAL)
     for stream in (sys.stdout, sys.stderr):
@@ -63,7 +63,7 @@ def _run(arguments: list[str]) -> int:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM acts like Ctrl-C: sessions are released, and the text so far is shown."""
+    """A context in which SIGTERM acts like Ctrl-C: sessions are released, and the text so far is shown."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
@@ -75,5 +75,5 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _give_up_output() -> None:
-    """Discard what is left in the buffer of standard output, which the interpreter would write at its end, and fail."""
+    """Discard the buffer of standard output. Else the interpreter would write it at its end, and fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

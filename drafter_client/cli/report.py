@@ -11,7 +11,7 @@ from drafter_client.trace.terminal import show
 
 
 def run_report(options: argparse.Namespace) -> int:
-    """Show the report. Returns the exit status. Raises TraceError, and NoMatplotlib if a picture was named."""
+    """Show the report. Returns the exit status. Raises TraceError; NoMatplotlib only if the flags name a picture."""
     run = read_run(options.folder, options.run)
     show(run, Console(markup=False, highlight=False))
     if options.no_png:

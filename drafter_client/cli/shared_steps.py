@@ -29,7 +29,7 @@ _OUTAGE_LINES = 10.0  # seconds between lines about the same outage
 
 
 def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
-    """The pair that the flags describe, for so many texts at a time."""
+    """The pair that the flags describe. `texts`: how many texts it generates at a time."""
     return Pair(
         options.verifier,
         _source(options),
@@ -45,7 +45,7 @@ def pair_of(options: argparse.Namespace, texts: int = 1) -> Pair:
 
 
 def check_draft_n(pair: Pair, draft_n: int | None) -> None:
-    """Raise BadOption for more draft tokens a round than the verifier judges at once."""
+    """Raise BadOption if `draft_n`, draft tokens a round, is more than the verifier judges at once."""
     most = pair.target.max_drafts
     if draft_n is not None and draft_n > most:
         raise BadOption(f"--draft-n: must be at most {most}, as many as this verifier judges at once, got {draft_n}")
@@ -60,7 +60,7 @@ def _source(options: argparse.Namespace) -> Source | None:
 
 
 def engine_of(options: argparse.Namespace) -> LoadOptions:
-    """Settings of the engine on this machine."""
+    """The settings of the engine on this machine, from the flags."""
     return LoadOptions(
         context_length=options.context,
         threads=options.threads,
@@ -73,7 +73,7 @@ def engine_of(options: argparse.Namespace) -> LoadOptions:
 
 
 def drawing_options(options: argparse.Namespace) -> Options:
-    """The options that every mode and `solo` have: how many tokens, and how they are sampled."""
+    """The options that every mode and `solo` have, from the flags: how many tokens, and how they are sampled."""
     return Options(
         max_tokens=options.max_tokens,
         temperature=options.temperature,
@@ -84,7 +84,7 @@ def drawing_options(options: argparse.Namespace) -> Options:
 
 
 def text_options(options: argparse.Namespace) -> Options:
-    """All options of a text."""
+    """All options of a text, from the flags."""
     return replace(
         drawing_options(options),
         strategy=options.strategy,
@@ -98,7 +98,7 @@ def text_options(options: argparse.Namespace) -> Options:
 
 
 def show(generation: Generation, readout: Readout, then: Callable[[], None] | None = None) -> int:
-    """Show a text as it comes, call `then`, and show the metrics: also of a text that was interrupted or failed.
+    """Show a text as it comes, call `then` at its end, and show its metrics, also if it was interrupted or failed.
 
     Returns the exit status. Raises the error that ended the text.
     """
@@ -171,7 +171,7 @@ def check_encoding(what: str, text: str) -> None:
 
 
 def wait_for() -> Callable[[float | None], None]:
-    """A callback that reports once that the verifier loads its model, then each tenth of its progress."""
+    """A callback that reports each tenth by which the verifier has loaded its model. It takes 0 to 1; None: unknown."""
     last = -1
 
     def say(progress: float | None) -> None:
@@ -185,8 +185,8 @@ def wait_for() -> Callable[[float | None], None]:
 
 
 def say_outage() -> Callable[[Outage], None]:
-    """A callback that reports a wait for the verifier: each time in the status line below a text; where there is none,
-    in lines on standard error, for a new outage or a new reason at once, and every ten seconds."""
+    """A callback that shows each wait for the verifier in the status line below a text. Where there is none, it prints
+    lines on standard error: at once for a new outage or a new reason, then every ten seconds."""
     last = due = 0.0
     why = ""
 

@@ -22,7 +22,7 @@ _SHIPPED = {"target": DEFAULT_TARGET, "draft": DEFAULT_DRAFT}
 
 
 def run_solo_command(options: argparse.Namespace) -> int:
-    """Write the text. Returns the exit status."""
+    """Generate the text and show it with its metrics. Returns the exit status."""
     prompt = read_prompt(options)
     chosen = replace(drawing_options(options), mode=Mode.TARGET).settled()
     readout = Readout(as_json=options.json, stream=not options.no_stream, stats=options.stats)

@@ -10,7 +10,7 @@ from drafter_client.errors import NoPicture
 
 
 def draw(tables: Sequence[Table], title: str, path: Path) -> None:
-    """Write a PNG with one plot for each table. Raises NoPicture."""
+    """Write a PNG with one plot for each table. Raises NoPicture if that is not possible."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

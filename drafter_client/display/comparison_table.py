@@ -1,7 +1,7 @@
-"""Compares ways to write the same texts: medians with quartiles, and ratios within pairs.
+"""Compares ways to generate the same texts: medians with quartiles, and ratios to the target alone, text by text.
 
-Machines and networks drift. So each text is compared with the target alone on the same prompt in the same run, and one
-way counts as faster than another by the share of texts that it wrote faster.
+Machines and networks drift. So each text is compared with that of the target alone on the same prompt in the same run.
+One way counts as faster than another by the share of texts that it generated faster.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from drafter_client.options import Mode
 
 TARGET = "target"
 AUTO = "auto"  # the way in mode `auto`, which chooses among the others: it is not ranked with them
-_CLOSE = 0.7  # the share of texts that a way must write faster than another to count as faster
+_CLOSE = 0.7  # the share of texts that a way must generate faster than another to count as faster
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to write a text. `draft_n`: draft tokens a round, None for automatic."""
+    """A way to generate a text. `draft_n`: draft tokens a round; None: chosen automatically."""
 
     name: str
     mode: Mode
@@ -29,7 +29,8 @@ class Way:
 
 
 def ways(modes: Sequence[Mode], lengths: Sequence[int]) -> list[Way]:
-    """The target alone, then what `modes` has of: fused, remote with each fixed length, remote with automatic ones."""
+    """The ways to compare: the target alone, then, if in `modes`, fused, and remote with each fixed draft length of
+    `lengths` and with automatic ones."""
     found = [Way(TARGET, Mode.TARGET)]
     if Mode.FUSED in modes:
         found.append(Way("fused", Mode.FUSED))
@@ -40,14 +41,14 @@ def ways(modes: Sequence[Mode], lengths: Sequence[int]) -> list[Way]:
 
 
 def shuffled(of: Sequence[Way], run: int, prompt: int) -> list[Way]:
-    """The ways in an order that depends on the text alone, so that no way always comes first."""
+    """The ways in an order drawn for this run and prompt (numbers from 0), so that no way always comes first."""
     order = list(of)
     Random(f"{run} {prompt}").shuffle(order)
     return order
 
 
 class ComparedText(NamedTuple):
-    """One text: the result of one way for one prompt in one run."""
+    """One text: the result of one way for one prompt in one run. `run` and `prompt` are numbers from 0."""
 
     way: str
     kind: str
@@ -61,7 +62,7 @@ class ComparedText(NamedTuple):
 
 
 def text_of(way: str, kind: str, run: int, prompt: int, stats: Stats) -> ComparedText:
-    """From the statistics of a text."""
+    """The result of a way, from the statistics of its text."""
     rate = stats.tokens_per_second or 0.0
     ids = tuple(stats.token_ids)
     return ComparedText(way, kind, run, prompt, ids, rate, stats.ttft_ms, stats.drafted, stats.accepted)
@@ -69,16 +70,16 @@ def text_of(way: str, kind: str, run: int, prompt: int, stats: Stats) -> Compare
 
 @dataclass(frozen=True, slots=True)
 class ComparedWay:
-    """The results of one way for one kind of prompts. Rates are in tokens per second: median and quartiles."""
+    """The results of one way for one kind of prompts. Rates are in tokens per second."""
 
     way: str
     texts: int
-    rate: float
-    low: float
-    high: float
-    ratio: float  # to the target alone, the median over texts
-    ttft_ms: float
-    acceptance: float | None
+    rate: float  # median
+    low: float  # lower quartile of the rates
+    high: float  # upper quartile of the rates
+    ratio: float  # rate of a text divided by that of the target alone, median over texts
+    ttft_ms: float  # median
+    acceptance: float | None  # acceptance rate, 0 to 1; None: no draft token was judged
     same: int  # texts equal to the target's, token by token
 
 
@@ -88,19 +89,19 @@ class Table:
 
     kind: str
     rows: list[ComparedWay]
-    best: str  # by the median ratio
-    second: str | None
-    won: int  # texts that `best` wrote faster than `second` did
-    texts: int
+    best: str  # the way with the highest ratio, `auto` left out
+    second: str | None  # the way with the next highest ratio, if any
+    won: int  # texts that `best` generated faster than `second` did
+    texts: int  # of each way
 
     @property
     def clear(self) -> bool:
-        """Whether `best` beat `second` in most of the texts; else another run might rank them the other way."""
+        """Whether `best` beat `second` in enough texts (`_CLOSE`); else another run might rank them the other way."""
         return self.second is None or self.won >= _CLOSE * self.texts
 
 
 def table(kind: str, texts: Sequence[ComparedText]) -> Table:
-    """Compare `texts`. Every way must have written the same ones, and `target` must be among the ways."""
+    """Compare `texts`. Every way must have those of the same prompts and runs, and `target` must be among the ways."""
     names = list(dict.fromkeys(text.way for text in texts))
     by_way = {name: {(text.kind, text.prompt, text.run): text for text in texts if text.way == name} for name in names}
     alone = by_way[TARGET]

@@ -17,7 +17,7 @@ class DecisionTable:
     """Prints decisions as they come."""
 
     def __init__(self, piece: Callable[[int], str], out: Console) -> None:
-        """`piece`: the text of a single token."""
+        """`piece`: returns the text of a token id."""
         self._piece, self._out = piece, out
         self._begun = False
 

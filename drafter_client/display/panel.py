@@ -25,9 +25,9 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import percentages
 
-_WIDEST = 60  # characters of the latency line
+_WIDEST = 60  # characters of the latency line, at most
 _GAP = "   "  # between two metrics
-_NARROW = 76  # columns of a line of main metrics: longer lines are hard to read
+_NARROW = 76  # columns of a line of main metrics, at most: longer lines are hard to read
 _FRAME = 4  # columns of the panel's border
 _SIDE_BY_SIDE = 76  # columns that a terminal needs for two metrics in a row
 STYLES = {

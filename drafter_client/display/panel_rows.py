@@ -9,7 +9,7 @@ from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import Schedule
 from speculation.terminal_text import one_line
 
-SOLO = "solo"  # as a mode: one model alone, on this machine
+SOLO = "solo"  # in place of a mode: one model alone, on this machine
 
 LabelledValue = tuple[str, str]  # label and value; docs/readout.md says what each label means
 Bar = tuple[str, float]  # label and milliseconds
@@ -109,12 +109,12 @@ def _of_the_model(stats: Stats) -> list[LabelledValue]:
 
 
 def _per_token(stats: Stats) -> float | None:
-    """TPOT: average milliseconds of a token after the first."""
+    """TPOT, average milliseconds of a token after the first; None for a text of fewer than two tokens."""
     return (stats.total_ms - stats.ttft_ms) / (stats.generated_tokens - 1) if stats.generated_tokens > 1 else None
 
 
 def lines(stats: Stats) -> list[LabelledValue]:
-    """Rows that take a line each."""
+    """Rows that take a line of the panel each."""
     rows: list[LabelledValue] = []
     if stats.schedules:
         sources = [f"{stats.sources[source]} {name}" for source, name in SOURCES.items() if stats.sources[source]]
@@ -131,7 +131,7 @@ def _resumed_at(stats: Stats) -> str:
 
 
 def _schedules(stats: Stats) -> str:
-    """The schedules of the text, with their shares of the tokens where there are several."""
+    """The schedules of the text; if there are several, each with its share of the committed tokens."""
     total = sum(stats.schedules.values())
     if len(stats.schedules) == 1:
         return next(iter(stats.schedules)).value
@@ -139,7 +139,7 @@ def _schedules(stats: Stats) -> str:
 
 
 def bars(stats: Stats) -> list[Bar]:
-    """What the text waited for: parts of the total time, none negative, which add up to it."""
+    """The milliseconds that the text waited for each part. They add up to the total time; none is negative."""
     if stats.mode == SOLO:
         generating = max(0.0, stats.total_ms - stats.times.prefill)
         return list(fitted({PREFILL: stats.times.prefill, "generating": generating}, stats.total_ms).items())[:2]
@@ -154,7 +154,7 @@ def bars(stats: Stats) -> list[Bar]:
 
 
 def exactness(strategy: str, *, drafted: bool) -> str:
-    """What the text of a strategy other than `coupled` is, whose text is the target's sample under the shared noise."""
+    """What a text by `strategy` is, in words. Not for `coupled`: its text is the target's sample under shared noise."""
     if strategy == Strategy.THRESHOLD and not drafted:
         return "target's sample"
     return _EXACT.get(strategy, "?")

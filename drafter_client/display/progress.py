@@ -14,7 +14,7 @@ from rich.text import Text
 from drafter_client.display.status_line import displayed, screen_is_ours
 
 _LOADING_PAUSE = 1.0  # seconds between lines while a model is loaded
-_WRITING_PAUSE = 10.0  # and while many texts are written
+_WRITING_PAUSE = 10.0  # seconds between lines while many texts are generated
 _WIPE_ROW = "\r\x1b[2K"  # the bar is one row, and the cursor is in it
 
 ProgressReport = Callable[[str], AbstractContextManager[Callable[[float], None]]]  # as `loading` and `silent` are
@@ -22,13 +22,16 @@ ProgressReport = Callable[[str], AbstractContextManager[Callable[[float], None]]
 
 @contextmanager
 def silent(what: str) -> Iterator[Callable[[float], None]]:
-    """Progress of loading `what` that is not shown."""
+    """Show nothing, in place of `loading`."""
     yield lambda fraction: None
 
 
 @contextmanager
 def loading(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[float], None]]:
-    """Show the progress of loading `what`. Yields a function to call with it, 0 to 1. Fast loading shows no line."""
+    """Show the progress of loading `what`. Yields a function to call with the fraction loaded, 0 to 1.
+
+    Without a terminal, a line a second is printed, and none for loading that takes less.
+    """
     console = Console(stderr=True)
     if console.is_terminal:
         columns = TextColumn(f"loading {what}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
@@ -51,7 +54,7 @@ class WritingProgress(Protocol):
     """Shows the progress of many texts."""
 
     def wrote(self, tokens: int) -> None:
-        """Count so many more tokens, of any text. From any thread."""
+        """Count `tokens` more tokens, of any text. Any thread may call it."""
 
     def finished(self) -> None:
         """Count a finished prompt."""
@@ -60,12 +63,12 @@ class WritingProgress(Protocol):
         """A context in which others may write to the terminal."""
 
     def row_of_its_own(self) -> str:
-        """What to write before a line from a signal handler, so that the line gets a row of its own. Takes no lock."""
+        """What a signal handler has to write before a line, so that the line gets a row of its own. Takes no lock."""
 
 
 @contextmanager
 def writing(prompts: int, done: int, clock: Callable[[], float] = time.monotonic) -> Iterator[WritingProgress]:
-    """Show the progress over `prompts`, of which `done` are finished already. A bar erases what others write below."""
+    """Show the progress over `prompts` prompts, `done` of them finished already. A bar erases what stands below it."""
     console = Console(stderr=True)
     if not console.is_terminal or not screen_is_ours(sys.stdout):
         yield _Lines(prompts, done, clock)
@@ -108,11 +111,11 @@ class _Bar:
         return "\n" if self._is_aside else _WIPE_ROW
 
     def say(self, line: str) -> None:
-        """Write it above the bar."""
+        """Write `line` above the bar."""
         self._bar.console.print(Text(line), soft_wrap=True)
 
     def busy(self, what: str) -> bool:
-        """The bar has no room for it."""
+        """Returns False, since the bar has no room for `what`."""
         return False
 
 

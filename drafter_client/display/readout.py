@@ -29,26 +29,26 @@ class Readout:
     def __init__(
         self, *, as_json: bool, stream: bool, stats: bool = False, piece: Callable[[int], str] | None = None
     ) -> None:
-        """`piece`: the text of a token. With it, the decision on each token is shown instead of the streamed text."""
+        """`piece`: returns the text of a token id. With it, the decisions on tokens are shown instead of the text."""
         self._json, self._stream, self._all = as_json, stream and not as_json and piece is None, stats
         self._out = Console(markup=False, highlight=False, soft_wrap=True)
         self._notes = Console(stderr=True, markup=False, highlight=False)
         self._decisions = None if piece is None or as_json else DecisionTable(piece, self._notes)
-        self._shown = 0  # characters of the text
+        self._shown = 0  # characters of the text that `add` has seen
         same_screen = self._stream and self._out.is_terminal and same_terminal(sys.stdout, sys.stderr)
         # rich takes a pipe for a terminal under FORCE_COLOR
         wanted = self._decisions is None and sys.stderr.isatty() and screen_is_ours(sys.stdout)
         self._status = StatusLine(self._notes, below_text=same_screen, wanted=wanted)
 
     def begin(self, *, of_two: bool = True) -> None:
-        """Show the legend of the colours, if any, and the status line. `of_two`: more than one model may write."""
+        """Show the legend of the colours, if any, and the status line. `of_two`: a draft model may take part."""
         coloured = self._out.color_system is not None and not self._out.no_color
         if of_two and coloured and self._stream and self._out.is_terminal:
             self._out.print(legend(self._out.width))
         self._status.begin()
 
     def add(self, tokens: Tokens) -> None:
-        """Show committed tokens."""
+        """Show tokens that were committed."""
         if self._decisions is not None:
             self._decisions.show(tokens.position, tokens.tokens)
         self._status.wipe()
@@ -83,7 +83,7 @@ class Readout:
                 self._notes.print(Text(f"drafter: {line}"), soft_wrap=True)
 
     def _write(self, text: str, style: str) -> str:
-        """Write a piece of text. Returns it as the terminal got it."""
+        """Write a piece of text to standard output. Returns it as written there."""
         if self._out.is_terminal:
             text = several_lines(text).expandtabs(_TAB)
             self._out.print(Text(text, style), end="")

@@ -19,7 +19,7 @@ from rich.console import Console
 
 _WINDOW = 2.0  # seconds over which the live rate is measured
 _WIPE_BELOW = "\x1b[J"  # from the cursor to the end of the screen
-_ROW_BELOW = "\x1bD\x1b[A"  # make sure that there is one: down, which may scroll the screen, and up, in the same column
+_ROW_BELOW = "\x1bD\x1b[A"  # makes sure that there is a row below: down, which may scroll, and up, in one column
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
 
 
@@ -27,10 +27,10 @@ class Display(Protocol):
     """What a program keeps drawing on the terminal while it works: a status line, a progress bar."""
 
     def say(self, line: str) -> None:
-        """Write a line that stays, in a row of its own. From any thread."""
+        """Write a line that stays, in a row of its own. Any thread may call it."""
 
     def busy(self, what: str) -> bool:
-        """Show `what` until there is news. False where there is no room for it. From any thread."""
+        """Show `what` until there is news. Returns False where there is no room for it. Any thread may call it."""
 
 
 _lock = threading.RLock()  # guards what is drawn: the text's thread draws, and any thread may say something
@@ -60,7 +60,7 @@ def displayed(display: Display) -> Iterator[None]:
 
 
 def draw(said: str) -> bool:
-    """Show `said` in the status line until more text comes. False where there is no such line. From any thread."""
+    """Show `said` in the status line until more text comes. False if there is no such line. Any thread may call it."""
     with _lock:
         return _shown is not None and _shown.busy(said)
 
@@ -79,10 +79,10 @@ class StatusLine:
         self._began = self._last = clock()
         self._ttft: float | None = None
         self._tokens = 0
-        self._marks: deque[tuple[float, int]] = deque()
+        self._marks: deque[tuple[float, int]] = deque()  # times and token counts of the last `_WINDOW` seconds
 
     def begin(self) -> None:
-        """Show that the request was sent."""
+        """Show the line, which says that the first token is awaited."""
         global _shown
         self._began = self._clock()
         if self._on:
@@ -97,7 +97,7 @@ class StatusLine:
                 self._write(_WIPE_BELOW if self._below_text else f"\r{_WIPE_BELOW}")
 
     def end(self) -> None:
-        """Erase the line for good."""
+        """Erase the line. From then on, `say` and `draw` do not go to it."""
         global _shown
         with _lock:
             self.wipe()

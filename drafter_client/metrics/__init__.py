@@ -1,1 +1,1 @@
-"""Statistics of one run: tokens by source, times, and what was waited for."""
+"""Statistics of one run: tokens by source, times, and what the text waited for."""

@@ -1,4 +1,4 @@
-"""Inter-token latencies of a text: three statistics, and a sparkline."""
+"""Inter-token latencies of a text: median, 90th percentile and longest; and a sparkline of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Inter-token latencies (ITL), milliseconds."""
+    """Statistics of the inter-token latencies (ITL) of a text, in milliseconds."""
 
     median: float
     p90: float
@@ -20,9 +20,9 @@ class Pace:
 
     @classmethod
     def of(cls, token_ms: Sequence[float]) -> "Pace | None":
-        """`token_ms`: for each token the time since the one before; the first token's is no ITL and is left out.
+        """The statistics of a text; None if it has fewer than two tokens.
 
-        None if there are fewer than two tokens.
+        `token_ms`: for each token the milliseconds since the one before. The first token's value is no ITL and ignored.
         """
         latencies = token_ms[1:]
         if not latencies:

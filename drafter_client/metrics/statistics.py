@@ -16,22 +16,22 @@ from speculation.policy.verifier_timeline import InFlightDraft
 
 @dataclass(slots=True)
 class WaitTimes:
-    """Time by activity, milliseconds. `network` is the time of requests that the verifier does not account for.
+    """Milliseconds of each activity in a run.
 
     Activities that overlap count in full, so their sum may exceed the total time. The parts of `Stats.waits` add up to
     the total time.
     """
 
-    prefill: float = 0.0
-    drafting: float = 0.0
-    network: float = 0.0
-    queue: float = 0.0
-    verify: float = 0.0
+    prefill: float = 0.0  # passes over the prompt, where they are timed apart
+    drafting: float = 0.0  # draft steps, on this machine or on the verifier
+    network: float = 0.0  # requests, without the verifier's queue and passes
+    queue: float = 0.0  # in the verifier's queue
+    verify: float = 0.0  # all other verifier passes
 
 
 @dataclass(slots=True)
 class Baseline:
-    """The same prompt decoded by the target alone, on the same server and in the same run of the program."""
+    """Metrics of the target alone on the same prompt, on the same server and in the same run of the program."""
 
     tokens_per_second: float
     ttft_ms: float
@@ -40,14 +40,14 @@ class Baseline:
 
     @classmethod
     def of(cls, alone: "Stats", expected: list[int] | None) -> "Baseline":
-        """`alone`: a run of the target alone. `expected`: the text to compare with; None: texts are not compared."""
+        """The metrics of `alone`, a run of the target alone. `expected`: token ids to compare with its text, if any."""
         rate = round(alone.tokens_per_second or 0.0, 2)
         same = None if expected is None else alone.token_ids == expected
         return cls(rate, round(alone.ttft_ms, 2), alone.generated_tokens, same)
 
 
 class Turn(NamedTuple):
-    """A stretch of a text in mode `auto` that was generated in one mode."""
+    """A stretch of a text in mode `auto`: the mode that generated it, and its number of tokens."""
 
     mode: str
     tokens: int
@@ -62,29 +62,29 @@ class Stats:
     mode: str = "remote"  # a `Mode`, or "solo": one local model without a verifier
     prompt_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)  # one for each token, if requested
+    decisions: list[Decision] = field(default_factory=list)  # one for each token, if requested by `explain`
     rounds: int = 0  # verify requests that the verifier ran its model for, each with a pass of its own
-    drafts_sent: int = 0  # verify requests, including those that were stale when they arrived
+    drafts_sent: int = 0  # verify requests answered, including drafts that were out of date
     drafted: int = 0  # draft tokens that the target judged
-    accepted: int = 0  # of these, the accepted ones
-    looked_up: int = 0  # of the drafted tokens, those from prompt lookup
-    looked_up_accepted: int = 0
-    looks_up: bool = False  # whether all draft tokens come from prompt lookup
+    accepted: int = 0  # of the judged draft tokens, those accepted
+    looked_up: int = 0  # of the judged draft tokens, those looked up in the text
+    looked_up_accepted: int = 0  # of these, those accepted
+    looks_up: bool = False  # whether all draft tokens are looked up in the text
     sources: Counter[TokenSource] = field(default_factory=Counter)  # tokens of the text by source
     mispredicted: int = 0  # committed tokens that the drafter had not predicted
-    next_draft_ready: int = 0  # of these, tokens after which the next draft was ready at once
+    next_draft_ready: int = 0  # of the mispredicted tokens, those after which the next draft was ready at once
     schedules: Counter[Schedule] = field(default_factory=Counter)  # committed tokens by schedule
-    token_ms: list[float] = field(default_factory=list)  # since the token before; empty in modes remote and auto
-    ttft_ms: float = 0.0
+    token_ms: list[float] = field(default_factory=list)  # time since the token before; empty in modes remote, auto
+    ttft_ms: float = 0.0  # time to the first token
     total_ms: float = 0.0
     times: WaitTimes = field(default_factory=WaitTimes)
-    began_ms: float = 0.0  # on the clock of `spans`
+    began_ms: float = 0.0  # begin of the run, on the clock of `spans`
     spans: list[Span] = field(default_factory=list)  # in mode remote: activities over time
     stretches: list[dict[str, float]] = field(default_factory=list)  # in mode auto: `waits` of each stretch
     bytes_sent: int = 0
     bytes_received: int = 0
     finish_reason: str | None = None
-    context: int | None = None  # the context length, if it is too short for prompt and max_tokens
+    context: int | None = None  # context length in tokens, if it is too short for prompt and max_tokens
     sampling: dict[str, Any] = field(default_factory=dict)
     baseline: Baseline | None = None
     turns: list[Turn] = field(default_factory=list)  # in mode auto: the mode of each stretch
@@ -94,7 +94,7 @@ class Stats:
     draft_failure: str | None = None  # why drafting ended before the text did: the draft engine's error
 
     def opened(self, opened: PrefillResponse, began_ms: float, now: float) -> None:
-        """Count a prefill, from `began_ms` to `now`, milliseconds: the first, or one that resumes the text."""
+        """Count a prefill, the first or one that resumes the text. It took from `began_ms` to `now` (milliseconds)."""
         self.prompt_tokens = len(opened.prompt_ids)
         if not self.spans:
             self.began_ms = began_ms - self.total_ms  # earlier attempts that failed count, too
@@ -110,16 +110,16 @@ class Stats:
         self.spans += exchange(PREFILL, began_ms, now, opened.queue_ms, opened.forward_ms)
 
     def drafted_for(self, milliseconds: float, now: float) -> None:
-        """Count a draft step that ended `now`."""
+        """Count a draft step on this machine that took `milliseconds` and ended at `now`."""
         self.times.drafting += milliseconds
         self.spans.append((DRAFTING, now - milliseconds, now))
 
     def target_decoded(self, milliseconds: float, now: float) -> None:
-        """Count a pass of the verifier's self-continuation that was reported `now`."""
+        """Count a verifier pass of self-continuation that took `milliseconds` and was reported at `now`."""
         self.spans.append((VERIFY, now - milliseconds, now))
 
     def round(self, response: VerifyResponse, in_flight_draft: InFlightDraft, now: float) -> None:
-        """Count the response to a verify request."""
+        """Count the response to a verify request, which arrived at `now`."""
         self.drafts_sent += 1
         self.rounds += response.ran
         if response.judged:
@@ -149,13 +149,15 @@ class Stats:
             self.times.drafting += speculation.drafting_ms
 
     def exchanged(self, milliseconds: float, summary: GenerateResponse | None) -> None:
-        """Count the network time of a request that took `milliseconds`: all that the summary does not account for."""
+        """Count the network time of a request for a whole text: `milliseconds` less those that `summary` reports."""
         accounted = 0.0 if summary is None else summary.milliseconds
         self.times.network += max(0.0, milliseconds - accounted)
 
     def add(self, part: "Stats", tokens: int) -> None:
-        """Count a stretch of the text, of which `tokens` became part of it; not the tokens themselves nor the total
-        time, which the caller counts."""
+        """Count `part`, a stretch of a text in mode `auto`, of which the text took over `tokens` tokens.
+
+        The caller counts the tokens themselves and the total time.
+        """
         self.turns.append(Turn(part.mode, tokens))
         self.draft_model = self.draft_model or part.draft_model
         self.draft_failure = self.draft_failure or part.draft_failure
@@ -174,20 +176,20 @@ class Stats:
         schedule: Schedule,
         decisions: Sequence[Decision] = (),
     ) -> None:
-        """Count committed tokens; `decisions`: one for each of them, if requested."""
+        """Count tokens committed under `schedule`; `decisions`: one for each of them, if requested."""
         self.token_ids += [token for token, _ in tokens]
         self.decisions += decisions
         self.sources.update(source for _, source in tokens)
         self.schedules[schedule] += len(tokens)
 
     def amend(self, changes: Iterable[SourceChange]) -> None:
-        """Move tokens from their provisional source to their final one."""
+        """Count tokens under their final source instead of their provisional one."""
         for change in changes:
             self.sources[change.provisional] -= 1
             self.sources[change.source] += 1
 
     def judged(self, judged: int, accepted: int, first: bool) -> None:
-        """Count a pass over draft tokens of server-side drafting; the `first` pass reads the prompt."""
+        """Count the draft tokens that a verifier pass of mode `fused` judged. The `first` pass is the prefill."""
         self.rounds += not first
         self.drafts_sent += not first
         self.drafted += judged
@@ -196,8 +198,10 @@ class Stats:
     def wrote(
         self, tokens: list[tuple[int, TokenSource]], milliseconds: float, decisions: Sequence[Decision] = ()
     ) -> None:
-        """Count tokens of a text that is not drafted here. They came at once, `milliseconds` after the token before, or
-        after the beginning."""
+        """Count tokens that came together, in a text that is not drafted on this machine.
+
+        They came `milliseconds` after the token before, or after the begin of the run.
+        """
         self.decisions += decisions
         if not self.token_ids:
             self.ttft_ms = milliseconds
@@ -218,16 +222,17 @@ class Stats:
 
     @property
     def acceptance_rate(self) -> float | None:
+        """Accepted / drafted, 0 to 1; None before a draft token was judged."""
         return self.accepted / self.drafted if self.drafted else None
 
     @property
     def mean_acceptance_length(self) -> float | None:
-        """Tokens per round: 1 + accepted / rounds."""
+        """Tokens per round, 1 + accepted / rounds; None before the first round."""
         return 1 + self.accepted / self.rounds if self.rounds else None
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Over the whole run, prefill included."""
+        """Generated tokens divided by the time of the whole run, prefill included; None before a time was measured."""
         return 1e3 * self.generated_tokens / self.total_ms if self.total_ms > 0 else None
 
     @property
@@ -239,7 +244,7 @@ class Stats:
         return rate / self.baseline.tokens_per_second
 
     def waits(self) -> dict[str, float]:
-        """Milliseconds by what the text waited for; they add up to `total_ms`. See `drafter_client.metrics.waits`."""
+        """Milliseconds that the text waited for each part (see `metrics.waits`). They add up to `total_ms`."""
         if self.stretches:
             return fitted(
                 {part: sum(each[part] for each in self.stretches) for part in self.stretches[0]}, self.total_ms
@@ -259,7 +264,7 @@ class Stats:
         return {"text": text, **self.metrics()}
 
     def metrics(self) -> dict[str, Any]:
-        """All statistics, rounded for printing. None: not known."""
+        """All statistics, rounded for printing; None for a value that is not known."""
         pace = Pace.of(self.token_ms)
         return {
             "token_ids": self.token_ids,

@@ -32,8 +32,10 @@ class SourceChange(NamedTuple):
 
 
 def first_sources(count: int) -> list[TokenSource]:
-    """The sources of `count` tokens that came with the prefill: the prefill's own token, and what self-continuation
-    added before a repeated request."""
+    """The sources of the `count` tokens in a prefill response.
+
+    The first is the prefill's own token. The others, in the response to a repeated request, came by self-continuation.
+    """
     return [TokenSource.BONUS] + [TokenSource.TARGET_DECODED] * (count - 1)
 
 
@@ -41,22 +43,24 @@ class TokenSources:
     """Determines the sources of one text's tokens from its drafts in flight. Positions count the prompt, too."""
 
     def __init__(self, text: Sequence[int], accepts: bool = True) -> None:
-        """`text`: the committed text, prompt included; it grows. `accepts`: whether the strategy ever accepts."""
+        """`text`: the committed text, prompt included; it grows. `accepts`: whether draft tokens can be accepted."""
         self._text, self._accepts = text, accepts
         self._in_flight: list[InFlightDraft] = []
         self._provisional: dict[int, TokenSource] = {}  # by position: reported to the caller and not final
         self._final: dict[int, TokenSource] = {}  # by position: final, but the token is not in the text yet
 
     def sent(self, draft: InFlightDraft) -> None:
-        """A draft was sent."""
+        """Record that a draft was sent."""
         self._in_flight.append(draft)
 
     def answered(
         self, draft: InFlightDraft, recorded: int, accepted: int, end: int, unjudged: int = 0
     ) -> list[SourceChange]:
-        """The response to a draft came. Its pass committed the tokens from `recorded` up to `end` (none if these are
-        equal), of which the first `accepted` are draft tokens. `unjudged`: draft tokens at the end of the draft that
-        the pass left out. Returns the changed sources."""
+        """Record the response to a draft. Returns the changed sources.
+
+        The draft's verifier pass committed the tokens at positions `recorded` to `end` - 1 (none if these are equal),
+        the first `accepted` of which are draft tokens. It left out the last `unjudged` tokens of the draft.
+        """
         self._in_flight.remove(draft)
         rejected = recorded + accepted < draft.end - unjudged
         last = TokenSource.RECOVERED if rejected else TokenSource.BONUS
@@ -64,11 +68,11 @@ class TokenSources:
         return self._finalize(sources)
 
     def target_decoded(self, position: int, count: int) -> list[SourceChange]:
-        """Self-continuation decoded `count` tokens from `position` on. Returns the changed sources."""
+        """Record that self-continuation decoded `count` tokens from `position` on. Returns the changed sources."""
         return self._finalize(dict.fromkeys(range(position, position + count), TokenSource.TARGET_DECODED))
 
     def provisional(self, position: int, count: int) -> list[TokenSource]:
-        """The sources, as far as known by now, of the last `count` tokens of the text, from `position` on."""
+        """The sources known by now of the last `count` tokens of the text, which begin at `position`."""
         reaches = [(draft, self._reach(draft)) for draft in self._in_flight]
         return [self._provisional_at(at, reaches) for at in range(position, position + count)]
 
@@ -79,8 +83,8 @@ class TokenSources:
         return any(first <= at <= last for at in self._provisional for first, last in reaches)
 
     def close(self) -> list[SourceChange]:
-        """No more responses are awaited: tokens that no response accounts for count as target-decoded. Returns the
-        changed sources."""
+        """At the end of the text, count the tokens of unknown final source as target-decoded. Returns the changed
+        sources."""
         return self._finalize(dict.fromkeys(self._provisional, TokenSource.TARGET_DECODED))
 
     def _finalize(self, sources: dict[int, TokenSource]) -> list[SourceChange]:

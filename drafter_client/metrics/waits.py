@@ -15,10 +15,10 @@ Span = tuple[str, float, float]  # one of PARTS, its begin and its end, millisec
 
 
 def exchange(part: str, sent: float, came: float, queue_ms: float, model_ms: float) -> list[Span]:
-    """The spans of a request: the way to the verifier, its queue, its model (`part`), and the way back.
+    """The spans of a request from `sent` to `came`: its ways over the network, the verifier's queue and pass (`part`).
 
-    Both ways are assumed to take the same time. The verifier reports its own times; they are cut to the time of the
-    whole request.
+    Both ways are assumed to take the same time. The verifier measures `queue_ms` and `model_ms` itself; they are cut to
+    the time of the whole request.
     """
     way = max(0.0, came - sent - queue_ms - model_ms) / 2
     back = came - way
@@ -28,8 +28,8 @@ def exchange(part: str, sent: float, came: float, queue_ms: float, model_ms: flo
 
 
 def partition(spans: Iterable[Span], begin: float, end: float) -> dict[str, float]:
-    """Milliseconds between `begin` and `end` by part, with all of PARTS and OTHER. None is negative, and their sum is
-    `end - begin`."""
+    """How many of the milliseconds from `begin` to `end` count for each of PARTS, and for OTHER. No value is negative,
+    and their sum is `end - begin`."""
     order = {part: at for at, part in enumerate(PARTS)}
     changes: list[tuple[float, int, int]] = []
     for part, first, last in spans:
@@ -52,10 +52,10 @@ def _first(under_way: list[int]) -> str:
 
 
 def fitted(times: Mapping[str, float], total: float) -> dict[str, float]:
-    """Make a partition of `total` from times of activities that did not overlap.
+    """A partition of `total` milliseconds by `times`, those of activities that did not overlap.
 
-    Time that is missing is OTHER. If the sum exceeds the total, as it may with times of two clocks, all parts are
-    scaled down.
+    What `times` leaves of the total is OTHER. If their sum exceeds the total, as with times of two clocks, all parts
+    are scaled down.
     """
     measured = sum(times.values())
     scale = min(1.0, total / measured) if measured > 0 else 1.0
@@ -64,8 +64,8 @@ def fitted(times: Mapping[str, float], total: float) -> dict[str, float]:
 
 
 def percentages(parts: Iterable[float]) -> list[int]:
-    """Whole percentages of the sum. They add up to 100, or to 0 if the sum is 0: the values with the largest fractions
-    are rounded up."""
+    """The share of each part in their sum, in whole percent: those with the largest fractions are rounded up, so that
+    they add up to 100. All are 0 if the sum is 0."""
     values = list(parts)
     total = sum(values)
     if total <= 0:

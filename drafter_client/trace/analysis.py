@@ -9,23 +9,23 @@ from drafter_client.trace.schema import Record, Value
 
 
 class Depth(NamedTuple):
-    """Acceptance at one depth: draft tokens judged, and accepted. Depth 1 is the first token of a draft that was
-    judged."""
+    """Acceptance at one depth. Depth 1 is the first token of a draft that the target judged."""
 
     depth: int
-    drafts: int
-    accepted: int
+    drafts: int  # draft tokens judged at this depth
+    accepted: int  # of these, those accepted
 
     @property
     def share(self) -> float:
+        """The acceptance rate at this depth, 0 to 1."""
         return self.accepted / self.drafts
 
 
 def acceptance_by_depth(rounds: Iterable[Record]) -> list[Depth]:
     """Acceptance at each depth, over all rounds.
 
-    A draft token is accepted only if all before it are. So for drafts of equal length the share falls with the depth;
-    over drafts of different lengths it need not.
+    A draft token is accepted only if all before it are. So for drafts of equal length the acceptance rate falls with
+    the depth; over drafts of different lengths it need not.
     """
     judged: list[int] = []
     accepted: list[int] = []
@@ -48,7 +48,7 @@ class Lane(Enum):
 
 
 class Span(NamedTuple):
-    """A time in which one lane was active, milliseconds since the run began."""
+    """An interval in which one lane was active. `begin` and `end`: milliseconds since the run began."""
 
     lane: Lane
     begin: float
@@ -56,11 +56,11 @@ class Span(NamedTuple):
 
 
 def timeline(run: RunTrace) -> list[Span]:
-    """All known activities of a run, ordered by their begin.
+    """All activities that the trace of a run holds, ordered by their begin.
 
     The clocks of the two machines are not compared. Of the time of an exchange that the verifier does not account for,
-    half is assumed to be the way there and half the way back. A pass of self-continuation is placed so that it ends
-    when the drafter heard of it.
+    half is assumed to be the way there and half the way back. A verifier pass of self-continuation is placed so that it
+    ends when the drafter heard of it.
     """
     exchanges = list(run.prefills)
     for record in run.rounds:
@@ -88,7 +88,8 @@ def _lanes_of(exchange: Exchange) -> list[Span]:
 
 
 def window(spans: Sequence[Span], passes: int) -> tuple[float, float]:
-    """Begin and end of the part of a timeline to show: all of it, or the middle `passes` if the target made more."""
+    """Begin and end, in milliseconds, of the part of a timeline to show: at most `passes` verifier passes, those in the
+    middle. (0, 0) if there are no spans."""
     if not spans:
         return 0.0, 0.0
     begins = sorted({span.begin for span in spans if span.lane is Lane.VERIFY})
@@ -99,7 +100,8 @@ def window(spans: Sequence[Span], passes: int) -> tuple[float, float]:
 
 
 def coverage(spans: Iterable[Span], lane: Lane, begin: float, end: float, cells: int) -> list[float]:
-    """Cut the time from `begin` to `end` into cells; return the share of each cell in which the lane was active."""
+    """Cut the time from `begin` to `end` (milliseconds) into equal cells. Returns the share of each, 0 to 1, in which
+    the lane was active."""
     width = (end - begin) / cells
     shares = [0.0] * cells
     if width <= 0.0:
@@ -131,7 +133,10 @@ class Rate(NamedTuple):
 
 
 def speed_over_time(tokens: Iterable[Record], total_ms: float, most: int) -> list[Rate]:
-    """Cut the run into `most` equal intervals, or into fewer so that they hold at least four tokens on average."""
+    """The rates in equal intervals of the run: `most` of them, or fewer so that each holds four tokens on average.
+
+    `tokens`: records of `tokens.csv`.
+    """
     times = [_number(record["committed_ms"]) for record in tokens]
     total = max([total_ms, *times])
     intervals = max(1, min(most, len(times) // 4))

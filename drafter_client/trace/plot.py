@@ -10,8 +10,8 @@ from drafter_client.trace.reader import RunTrace
 from drafter_client.trace.terminal import summary, title
 
 _COLOURS = {Lane.DRAFTING: "tab:green", Lane.NETWORK: "tab:orange", Lane.QUEUE: "tab:red", Lane.VERIFY: "tab:blue"}
-_PASSES = 24  # of the target, shown in the timeline
-_INTERVALS = 60  # in the plot of tokens per second
+_PASSES = 24  # verifier passes in the timeline, at most
+_INTERVALS = 60  # intervals in the plot of tokens per second, at most
 
 
 class NoMatplotlib(TraceError):

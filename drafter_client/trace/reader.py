@@ -13,7 +13,7 @@ from drafter_client.trace.writer import run_file
 
 
 class Exchange(NamedTuple):
-    """A request and its response, milliseconds since the run began.
+    """A request and its response, in milliseconds; `sent_ms` and `arrived_ms` count from the begin of the run.
 
     The time between sending and arrival that is neither queue nor forward pass is network time.
     """
@@ -28,8 +28,8 @@ class Exchange(NamedTuple):
 class RunTrace:
     """One run: its record in `runs.csv` (`metrics`), its records in the other tables, and more from the JSON file.
 
-    `steps`: begin and end of each draft step. `self_continuation_passes`: the duration of each, and when the
-    drafter heard of it. Times are milliseconds, points in time count from the begin of the run.
+    `steps`: begin and end of each draft step. `self_continuation_passes`: the duration of each verifier pass, and when
+    the drafter heard of it. Times are milliseconds, points in time count from the begin of the run.
     """
 
     of: int  # number of runs in the folder
@@ -42,7 +42,7 @@ class RunTrace:
 
 
 def read_run(folder: Path, number: int | None = None) -> RunTrace:
-    """Read one run of those in `folder`. `number` None: the last run in which draft tokens were judged, else the last.
+    """Read run `number` of `folder`. None: the last run in which draft tokens were judged, or else the last run.
 
     Raises TraceError if there is no such run, or if a file cannot be read.
     """
@@ -74,9 +74,9 @@ def read_run(folder: Path, number: int | None = None) -> RunTrace:
 
 
 def read_table(folder: Path, table: TraceTable, run: int | None = None) -> list[Record]:
-    """Read all records of one file, or only those of one run; damaged records of other runs are then ignored.
+    """Read all records of one table, or only those of one run; damaged records of other runs are then ignored.
 
-    Raises TraceError.
+    Raises TraceError if the file cannot be read or is not this table.
     """
     path = folder / table.file
     lines = csv.reader(_text(path).splitlines(keepends=True), strict=True)
@@ -122,7 +122,7 @@ class _Detail:
             raise self._wrong("it", "is not an object")
 
     def each(self, name: str, fields: Sequence[str]) -> Iterator[list[float]]:
-        """Yield these fields of each object in the list `name`. Raises TraceError."""
+        """Yield the values of `fields` for each object in the list `name`. Raises TraceError if one is no number."""
         entries = self._body.get(name)
         if not isinstance(entries, list):
             raise self._wrong(name, "is not a list")

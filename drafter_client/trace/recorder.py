@@ -17,16 +17,18 @@ _DIGITS = 4  # decimals of milliseconds: clocks have no finer resolution
 
 @dataclass(slots=True)
 class _VerifyRequest:
+    """A verify request and, once it came, its response. Times are milliseconds on the run's clock."""
+
     in_flight_draft: InFlightDraft
     schedule: Schedule
-    draft_ms: float
+    draft_ms: float  # of the draft steps since the request before
     response: VerifyResponse | None = None
     arrived: float = 0.0
     new: int = 0  # tokens first known from its response
 
 
 class Recorder:
-    """An `Observer` of one text. In mode `auto` a text has several runs; one may begin before the last has ended.
+    """An `Observer` of one text. In mode `auto` a text has several runs; one can begin before its predecessor ends.
 
     Times in the tables are milliseconds since the first run began.
     """
@@ -41,7 +43,7 @@ class Recorder:
         self._passes: list[tuple[float, float]] = []
         self._commits: list[tuple[int, Committed, float]] = []
         self._settled: dict[int, TokenSource] = {}
-        self._draft_ms = 0.0  # of draft steps since the last verify request
+        self._draft_ms = 0.0  # milliseconds of draft steps since the last verify request
 
     def began(self, now: float) -> None:
         if self._began is None:
@@ -75,8 +77,8 @@ class Recorder:
         self._settled |= {change.position: change.source for change in changes}
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Columns of `rounds.csv` except `run`, and for each draft token its id, its confidence and whether it was
-        looked up."""
+        """A record for each verify request: the columns of `rounds.csv` except `run`, and lists with the id and the
+        confidence of each draft token, and whether it was looked up."""
         return [self._round(number, request) for number, request in enumerate(self._requests, 1)]
 
     def _round(self, number: int, request: _VerifyRequest) -> dict[str, Any]:
@@ -115,7 +117,7 @@ class Recorder:
         }
 
     def tokens(self) -> list[dict[str, Any]]:
-        """Columns of `tokens.csv` except `run`."""
+        """A record for each committed token: the columns of `tokens.csv` except `run`."""
         return [
             {
                 "position": at,
@@ -130,7 +132,7 @@ class Recorder:
         ]
 
     def prefills(self) -> list[dict[str, float]]:
-        """For each prefill: when it was sent, when its response arrived, and the time in queue and forward pass."""
+        """A record for each prefill: when it was sent and answered, and its milliseconds in queue and forward pass."""
         return [
             {
                 "sent_ms": self._since_began(asked),
@@ -142,7 +144,7 @@ class Recorder:
         ]
 
     def steps(self) -> list[dict[str, Any]]:
-        """For each draft step: begin, end, tokens that the model read, and the drafted tokens, one for each branch."""
+        """A record for each draft step: begin, end, number of tokens read by the model, a draft token a branch."""
         return [
             {
                 "began_ms": self._since_began(now - took),
@@ -155,7 +157,7 @@ class Recorder:
         ]
 
     def self_continuation_passes(self) -> list[dict[str, float]]:
-        """For each pass of the verifier's self-continuation: its duration, and when the drafter heard of it."""
+        """A record for each verifier pass of self-continuation: its milliseconds, and when the drafter heard of it."""
         return [{"forward_ms": forward_ms, "arrived_ms": self._since_began(now)} for forward_ms, now in self._passes]
 
     def _since_began(self, at: float) -> float:

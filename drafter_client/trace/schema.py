@@ -13,7 +13,7 @@ MOST = 2.0**53  # the largest absolute value of a number; seeds are below it, to
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `kind`: type of its values. `needed`: a cell is never empty."""
+    """One column of a table. `kind`: type of its values. `needed`: its cells are never empty."""
 
     name: str
     kind: type[str] | type[int] | type[float]
@@ -22,7 +22,7 @@ class Column:
     needed: bool = False
 
     def cell(self, value: object) -> str:
-        """Format a value. A value of another kind becomes an empty cell: it came from a faulty verifier."""
+        """The cell for a value. It is empty for a value of another kind, which came from a faulty verifier."""
         if self.kind is str:
             return " ".join(value.split()) if isinstance(value, str) else ""
         if isinstance(value, bool):
@@ -34,7 +34,7 @@ class Column:
         return f"{value + 0.0:.8g}" if self.kind is float else ""  # keeps microseconds within a minute; avoids -0
 
     def value(self, cell: str) -> Value:
-        """Parse a cell. Raises ValueError that says what is wrong."""
+        """The value that a cell holds; None for an empty cell. Raises ValueError that says what is wrong."""
         if not cell:
             if self.needed:
                 raise ValueError(f"{self.name} is missing")
@@ -62,15 +62,15 @@ class TraceTable:
 
     @property
     def header(self) -> str:
-        """The first line."""
+        """The first line of the file: the names of the columns."""
         return _lines([self.names])
 
     def lines(self, records: Iterable[Mapping[str, object]]) -> str:
-        """Format records; other keys than the columns are ignored. Raises KeyError if a column is missing."""
+        """A line for each record; other keys than the columns are ignored. Raises KeyError if a column is missing."""
         return _lines([column.cell(record[column.name]) for column in self.columns] for record in records)
 
     def row(self, cells: Sequence[str]) -> Record:
-        """Parse the cells of one line. Raises ValueError that says what is wrong."""
+        """The record that the cells of one line hold. Raises ValueError that says what is wrong."""
         if len(cells) != len(self.columns):
             raise ValueError(f"it has {len(cells)} cells, not {len(self.columns)}")
         return {column.name: column.value(cell) for column, cell in zip(self.columns, cells, strict=True)}

@@ -25,8 +25,8 @@ from speculation.terminal_text import one_line
 _COLOURS = {Lane.DRAFTING: "green", Lane.NETWORK: "yellow", Lane.QUEUE: "red", Lane.VERIFY: "blue"}
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _BAR = 40  # characters of the longest bar
-_LABEL = 10  # characters before a lane
-_PASSES = 8  # of the target, in the timeline: more cannot be told apart in one line of a terminal
+_LABEL = 10  # characters of the label before a lane
+_PASSES = 8  # verifier passes in the timeline, at most: more cannot be told apart in one line of a terminal
 
 
 def show(run: RunTrace, console: Console) -> None:
@@ -108,7 +108,7 @@ def _axis(begin: float, end: float, width: int) -> Text:
 
 
 def _blocks(shares: Iterable[float]) -> str:
-    """One block character for each share; blank only for 0."""
+    """One block character for each share, 0 to 1; blank only for 0."""
     top = len(_LEVELS) - 1
     return "".join(_LEVELS[0 if share <= 0.0 else max(1, round(top * share))] for share in shares)
 

@@ -13,7 +13,7 @@ from drafter_client.trace.appending import append, unwritable
 from drafter_client.trace.recorder import Recorder
 from drafter_client.trace.schema import ROUNDS, RUNS, TABLES, TOKENS, TraceTable
 
-SCHEMA = 1  # of the JSON files
+SCHEMA = 1  # version of the format of the JSON files
 
 
 class TraceFolder:
@@ -35,8 +35,8 @@ class TraceFolder:
 
     @contextmanager
     def run(self, stats: Stats, settings: Mapping[str, Any] | None = None) -> Iterator[Recorder]:
-        """Yield an observer for one text. When the block is left, in any way, the trace is written, with `stats` as of
-        then.
+        """A context that yields the observer of one text. At its end, in any way, the trace is written, with `stats` as
+        of then.
 
         `settings`: the options of the text, as JSON values. Raises TraceError if the trace cannot be written.
         """
@@ -104,8 +104,8 @@ def _flat(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_the_text(records: list[dict[str, Any]], stats: Stats) -> list[dict[str, Any]]:
-    """One record for each token of the text, in order. In mode `auto` more tokens may have been recorded than were
-    taken."""
+    """One record for each token of the text, in order. In mode `auto`, tokens that did not become part of the text may
+    have been recorded, too."""
     known: dict[int, dict[str, Any]] = {}
     for record in records:
         at = record["position"] - stats.prompt_tokens
