@@ -28,7 +28,7 @@ class Mode(StrEnum):
     REMOTE = "remote"  # this machine
     FUSED = "fused"  # the verifier, with a draft model of its own
     TARGET = "target"  # none: the target decodes alone
-    AUTO = "auto"  # the machine of the fastest of these modes, as measured during generation
+    AUTO = "auto"  # the one of the fastest of these modes, as measured during generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

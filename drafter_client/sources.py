@@ -97,7 +97,7 @@ def _translating_drafter(engine: Backend, target: Vocabulary, sampling: Sampling
 def _emptied(engine: Backend) -> Backend:
     """Release the slots of the engine, so that the last text takes no memory from the next one; return the engine."""
     for slot in range(engine.slots):
-        if engine.length(slot):  # releasing an empty slot, too, might wait for a draft model's pass under way
+        if engine.length(slot):  # only then, as a release may have to wait for the draft model's pass under way
             engine.release(slot)
     return engine
 
