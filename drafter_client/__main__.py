@@ -1,4 +1,4 @@
-"""`python -m drafter_client`, also installed as `drafter`."""
+"""The program `drafter`, which `python -m drafter_client` starts, too."""
 
 import sys
 

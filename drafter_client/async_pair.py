@@ -1,4 +1,4 @@
-"""The pair for asyncio programs: the same events, awaited."""
+"""`AsyncPair`: a `Pair` for asyncio programs, whose events are awaited."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -38,8 +38,8 @@ class AsyncPair:
         patience: float = PATIENCE,
         on_outage: Callable[[Outage], None] | None = None,
     ) -> None:
-        """The arguments of `Pair`; errors are raised when the block is entered. `on_outage` is called in a thread other
-        than the event loop's."""
+        """Keep the arguments for `Pair`, which is made when the `async with` block is entered; its errors are raised
+        there. `on_outage` is called in a thread other than the event loop's."""
         self._make = partial(
             Pair,
             verifier,
@@ -91,22 +91,22 @@ class AsyncPair:
 
     @property
     def target(self) -> ModelInfo:
-        """The model that the verifier serves."""
+        """The target model, as the verifier's `/model` describes it."""
         return self._opened().target
 
     async def encode(self, prompt: str) -> list[int]:
-        """Encode a prompt with the target's vocabulary."""
+        """Return the token ids of a prompt in the target's vocabulary."""
         pair = self._opened()
         return await self._run(lambda: pair.encode(prompt))
 
     async def chat(self, message: str, system: str | None = None) -> list[int]:
-        """Encode a message with the target's chat template. Raises NoChatTemplate."""
+        """Return the token ids of a conversation with one user message; see `Pair.chat`. Raises NoChatTemplate."""
         pair = self._opened()
         return await self._run(lambda: pair.chat(message, system))
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> "AsyncGeneration":
-        """Begin to continue `prompt`, text or token ids. Returns an asynchronous iterator of events, which also raises
-        the errors of `Pair.generate`."""
+        """Return an asynchronous iterator of the events of a text that continues `prompt` (text or token ids). The
+        iterator raises the errors of `Pair.generate`, too."""
         pair = self._opened()
         work = _Work(lambda: pair.generate(prompt, options))
         self._works.add(work)
@@ -122,7 +122,7 @@ def _close_if_made(making: "Future[Pair]") -> None:
 
 
 class _Work:
-    """A `Generation` that threads begin, continue and close, one thread at a time."""
+    """A `Generation` that pool threads begin, continue and close, one thread at a time."""
 
     def __init__(self, begin: Callable[[], Generation]) -> None:
         self._begin = begin
@@ -131,7 +131,7 @@ class _Work:
         self.generation: Generation | None = None
 
     def step(self) -> Event | None:
-        """The next event; None after the last."""
+        """Wait for the next event of the text and return it; None after the last event."""
         with self._lock:
             if self.closed:
                 return None
@@ -140,12 +140,12 @@ class _Work:
             return next(self.generation, None)
 
     def wait_no_more(self) -> None:
-        """As `Generation.wait_no_more`; returns at once."""
+        """Call `Generation.wait_no_more` if the generation has begun; returns at once."""
         if self.generation is not None:
             self.generation.wait_no_more()
 
     def close(self) -> None:
-        """Wait for the step that is running, then end the generation."""
+        """Wait until a running `step` returns, then end the generation."""
         with self._lock:
             self.closed = True
             if self.generation is not None:
@@ -156,12 +156,12 @@ class AsyncGeneration:
     """A `Generation` whose events are awaited, by one task at a time.
 
     The text ends early when the generation is closed, when its `async with` block is left, when the task that awaits an
-    event is cancelled, or when nothing refers to the generation any more. The end waits for the request that is under
+    event is cancelled, or when nothing refers to the generation any more. Ending it waits for the request that is under
     way, but not for a lost verifier.
     """
 
     def __init__(self, work: "_Work", threads: ThreadPoolExecutor) -> None:
-        """`threads` run the work, which begins when the first event is requested."""
+        """`threads`: the pool in which `work` runs. The work begins when the first event is requested."""
         self._work = work
         self._events = _follow(work, threads)  # does not refer to this object: see `Generation`
 
@@ -193,17 +193,17 @@ class AsyncGeneration:
 
     @property
     def stats(self) -> Stats:
-        """Filled during the run, complete at its end, also if it ends early or fails. Empty before the first event."""
+        """Statistics of the text: empty before the first event, complete at the end, even if that is early."""
         return Stats() if self._work.generation is None else self._work.generation.stats
 
     @property
     def text(self) -> str:
-        """All of the text so far."""
+        """The generated text so far; empty before the first event."""
         return "" if self._work.generation is None else self._work.generation.text
 
 
 async def _follow(work: _Work, threads: ThreadPoolExecutor) -> AsyncGenerator[Event, None]:
-    """Yield the events; when this generator ends, for whatever reason, close the work."""
+    """Yield the events of the text; when this generator ends, for whatever reason, close the work."""
     try:
         while not work.closed and (event := await asyncio.wrap_future(threads.submit(work.step))) is not None:
             yield event

@@ -29,21 +29,21 @@ from speculation.sampling.sampling import Sampling
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """An opened source: makers of drafters, the target's info, and the vocabulary that encodes and decodes the text."""
+    """An opened source: functions that make drafters, the target's info, and the vocabulary of the text."""
 
-    name: str | None  # None: nothing is drafted on this machine
+    name: str | None  # of the drafter; None: nothing is drafted on this machine
     info: ModelInfo
     vocabulary: Vocabulary
-    # One maker for each text at a time; it makes a new drafter for every text.
+    # A function for each text that is generated at a time; each call makes the drafter of one text.
     drafters: list[Callable[[Sampling, Strategy], Drafter]]
-    looks_up: bool = False  # the drafters do prompt lookup themselves
+    looks_up: bool = False  # whether the drafters draft by prompt lookup, so that nothing else has to
 
 
 class Source(Protocol):
     """A source of drafts for a `Pair`."""
 
     def open(self, client: VerifierClient, branches: int, texts: int) -> AbstractContextManager[Drafting]:
-        """Prepare to draft for the verifier of `client`: `texts` texts at a time, with `branches` continuations each.
+        """Prepare to draft for the verifier of `client`: `texts` texts at a time, `branches` continuations of each.
 
         Raises ModelLoadError, VocabularyMismatch, and what the client raises.
         """
@@ -51,13 +51,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """A draft model on this machine. `engine`: settings of its engine; the model and the slots in it are overridden."""
+    """A draft model on this machine. `engine`: options to load it with; `load_model` sets their model and slots."""
 
     path: Path = DEFAULT_DRAFT
     backend: str = "llama_cpp"
     engine: LoadOptions = field(default_factory=LoadOptions)
     translate: bool = False  # if its vocabulary differs from the target's, translate drafts through text
-    progress: ProgressReport = silent  # reports the progress of loading
+    progress: ProgressReport = silent  # reports the progress of loading the model
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
@@ -75,35 +75,37 @@ class DraftModel:
                     raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
                 target = RemoteVocabulary(client, info)
                 client.ping()
-                through_text = [partial(_translating, engine, target) for engine in engines]
+                through_text = [partial(_translating_drafter, engine, target) for engine in engines]
                 yield Drafting(f"{backend.model_name} (translated)", info, target, [*through_text])
                 return
             size = info.vocabulary.size
-            drafters = [partial(_drafting, engine, size) for engine in engines]
+            drafters = [partial(_direct_drafter, engine, size) for engine in engines]
             yield Drafting(backend.model_name, info, backend.vocabulary, [*drafters])
 
 
-def _drafting(engine: Backend, vocabulary_size: int, sampling: Sampling, strategy: Strategy) -> Drafter:
+def _direct_drafter(engine: Backend, vocabulary_size: int, sampling: Sampling, strategy: Strategy) -> Drafter:
+    """The drafter of one text, where the draft model has the target's vocabulary (of `vocabulary_size` ids)."""
     return FallbackDrafter(lambda: model_drafter(_emptied(engine), sampling, strategy, vocabulary_size))
 
 
-def _translating(engine: Backend, target: Vocabulary, sampling: Sampling, strategy: Strategy) -> Drafter:
+def _translating_drafter(engine: Backend, target: Vocabulary, sampling: Sampling, strategy: Strategy) -> Drafter:
+    """The drafter of one text, where the draft model has another vocabulary than `target`."""
     drawn = effective_sampling(strategy, sampling)
     return FallbackDrafter(lambda: TranslatingDrafter(_emptied(engine), target, drawn, draws=strategy.draws))
 
 
 def _emptied(engine: Backend) -> Backend:
-    """The engine with its slots released: the last text would take memory from the next one."""
+    """Release the slots of the engine, so that the last text takes no memory from the next one; return the engine."""
     for slot in range(engine.slots):
-        if engine.length(slot):  # a release may have to wait for a pass under way
+        if engine.length(slot):  # only then, as a release may have to wait for the draft model's pass under way
             engine.release(slot)
     return engine
 
 
 @contextmanager
 def _lent(backend: Backend, texts: int) -> Iterator[list[Backend]]:
-    """The engine itself for one text; for several, a view of an equal part of its slots for each. Closes it in the
-    end."""
+    """Yield an engine for each of `texts` texts: `backend` itself for one text, else views of equal parts of its slots.
+    Close `backend` when the block is left."""
     with ExitStack() as stack:
         if texts == 1:
             yield [stack.enter_context(closing(backend))]
@@ -142,7 +144,7 @@ class Custom:
 
 @dataclass(frozen=True, slots=True)
 class Undrafted:
-    """No drafting on this machine."""
+    """The source of a pair without a drafter: nothing is drafted on this machine."""
 
     @contextmanager
     def open(self, client: VerifierClient, branches: int, texts: int) -> Iterator[Drafting]:
@@ -155,7 +157,7 @@ def _refuse(*_: object) -> Drafter:
 
 
 def _remote_vocabulary(client: VerifierClient) -> tuple[ModelInfo, Vocabulary]:
-    """The target's info, and its vocabulary as served by the verifier, for pairs without a local model."""
+    """Fetch the target's info and vocabulary for a source without a draft model, and measure the round trip."""
     info = client.model()
     vocabulary = RemoteVocabulary(client, info)
     client.ping()
@@ -167,7 +169,7 @@ def load_model(
 ) -> Backend:
     """Load a model with a slot for each of `branches` branches of each of `texts` texts. Raises ModelLoadError.
 
-    Each text has a full context; the branches of a text share it.
+    `progress` reports the loading. Each text has a full context; the branches of a text share it.
     """
     beyond = BRANCH_CELLS * texts * (branches - 1)
     chosen = replace(engine, model=model, slots=branches * texts, contexts=texts, shared_cells=beyond)

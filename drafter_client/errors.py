@@ -22,15 +22,15 @@ class ConnectionLost(DrafterError):
 
 
 class VerifierTimeout(DrafterError):
-    """The response did not come in time."""
+    """The verifier's response did not come in time."""
 
 
 class BadReply(DrafterError):
-    """The response does not follow the protocol."""
+    """The verifier's response does not follow the protocol."""
 
 
 class ModelChanged(DrafterError):
-    """After an outage in the middle of a text the verifier serves another model."""
+    """After an outage in the middle of a text, the verifier serves another model than the one that began the text."""
 
 
 class VocabularyMismatch(DrafterError):
@@ -54,7 +54,7 @@ class BadPromptFile(BadPrompt):
 
 
 class BadOutput(DrafterError):
-    """Results cannot be written to the given file."""
+    """The results of a file of prompts cannot be written to the given file."""
 
 
 class OutputBusy(BadOutput):

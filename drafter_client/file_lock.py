@@ -1,4 +1,4 @@
-"""Lock a file against other processes. On Windows there is no lock: use one process at a time there."""
+"""Lock a file of results or of traces against other processes. Windows has no lock: use one process at a time there."""
 
 import sys
 
@@ -9,8 +9,8 @@ if sys.platform != "win32":
 def take(descriptor: int, *, wait: bool) -> bool:
     """Lock an open file until its descriptor is closed or the process ends. Returns whether it was locked.
 
-    `wait`: wait until another lock on the file is released; otherwise return False. Raises OSError if the file system
-    has no locks. Windows: always True, without a lock.
+    `wait`: if another process holds the lock, wait until it is released; otherwise return False. Raises OSError if the
+    file system has no locks. On Windows the result is always True, without a lock.
     """
     if sys.platform != "win32":
         try:

@@ -1,4 +1,4 @@
-"""The options of one text."""
+"""The options of one text: its length, how it is sampled, and how it is drafted."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import Sampling
 
-_NUMBERS: dict[str, tuple[type, ...]] = {
+_NUMBERS: dict[str, tuple[type, ...]] = {  # the options that are numbers, with the types that each takes
     "max_tokens": (int,),
     "temperature": (float, int),
     "top_k": (int,),
@@ -23,12 +23,12 @@ _NUMBERS: dict[str, tuple[type, ...]] = {
 
 
 class Mode(StrEnum):
-    """Where drafting takes place. Under the strategies in `DRAFTER_INVARIANT` the text is the same in every mode."""
+    """Which machine drafts. Under the strategies in `DRAFTER_INVARIANT` the text is the same in every mode."""
 
-    REMOTE = "remote"  # on this machine
-    FUSED = "fused"  # on the verifier, with the server's draft model
-    TARGET = "target"  # nowhere: the target decodes alone
-    AUTO = "auto"  # in the fastest of these modes, as measured during generation
+    REMOTE = "remote"  # this machine
+    FUSED = "fused"  # the verifier, with a draft model of its own
+    TARGET = "target"  # none: the target decodes alone
+    AUTO = "auto"  # the one of the fastest of these modes, as measured during generation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +37,18 @@ class Options:
 
     `draft_n`, `lookup` and `lockstep` apply to drafting on this machine; `draft_n` also applies to mode `fused`.
 
-    `max_tokens`    maximum number of tokens to generate
-    `temperature`   0: greedy
-    `top_k`         0: off
-    `top_p`         1: off
-    `mode`          where drafting takes place
+    `max_tokens`    maximum number of tokens to generate, at least 1
+    `temperature`   sampling temperature, 0 to 100; 0: greedy
+    `top_k`         sample from this many of the likeliest tokens; 0: from all
+    `top_p`         sample from the likeliest tokens that together have this probability; 1: from all
+    `mode`          which machine drafts
     `strategy`      the rule that decides which draft tokens are accepted
     `threshold`     for the strategy `threshold`: a draft token is accepted if the target's probability of it is greater
     `explain`       attach to each token the decision why it was committed
-    `seed`          the same seed gives the same text; None: a random seed, which is reported
+    `seed`          0 to 2^53 - 1: the same seed gives the same text; None: a random seed, which is reported
     `draft_n`       fixed number of draft tokens in each verify request; None: as many as pay off
     `lookup`        also draft by prompt lookup, where that is likelier to be accepted than the model's draft
-    `lockstep`      draft, send, wait: no overlap. Some strategies work in lockstep only
+    `lockstep`      draft, send, wait: no drafting during a verify request. Some strategies work in lockstep only
     """
 
     max_tokens: int = 128
@@ -91,12 +91,12 @@ class Options:
             raise BadOption(str(error)) from None
 
     def settled(self) -> "Options":
-        """The same options with a seed; a random one if none was given."""
+        """Return these options with a seed: the given one, else a random one."""
         return self if self.seed is not None else replace(self, seed=secrets.randbelow(gumbel.SEED_LIMIT))
 
     @property
     def sampling(self) -> Sampling:
-        """How tokens are sampled; the seed is 0 if none was given, see `settled`."""
+        """The sampling settings of the text; their seed is 0 if none was given (see `settled`)."""
         return Sampling(self.seed or 0, self.temperature, self.top_k, self.top_p)
 
     @property
@@ -105,13 +105,13 @@ class Options:
         return self.lockstep or self.strategy not in DRAFTER_INVARIANT
 
     def described(self) -> dict[str, Any]:
-        """How tokens are sampled, in the form the verifier reports (`speculation.protocol.messages.sampling_body`)."""
+        """Return the sampling settings as the verifier reports them (`speculation.protocol.messages.sampling_body`)."""
         names = ("seed", "temperature", "top_k", "top_p")
         body = {name: getattr(self, name) for name in names} | {"strategy": str(self.strategy), "noise": gumbel.NAME}
         return body if self.threshold is None else body | {"threshold": self.threshold}
 
     def request(self) -> dict[str, Any]:
-        """The fields that both `/prefill` and `/generate` take."""
+        """Return the fields by which these options go into requests to `/prefill` and `/generate`."""
         names = ("max_tokens", "temperature", "top_k", "top_p", "seed")
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.strategy is not Strategy.COUPLED:

@@ -1,4 +1,4 @@
-"""A verifier and its drafter as one language model: the library that the command line and programs use."""
+"""`Pair`: a verifier and a drafter, used as one language model by the command line and by programs."""
 
 import threading
 import time
@@ -40,7 +40,7 @@ from speculation.sampling.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"
 BRANCHES = 6
-_PINGS = 2  # at the start, in addition to the one of the handshake
+_PINGS = 2  # measurements of the round trip at the start, in addition to that of the handshake
 _MISSING = {
     Mode.FUSED: "this verifier has no draft model. Start it with VERIFIER_DRAFT_MODEL (or with "
     "VERIFIER_DRAFT_BACKEND=ngram), or choose another mode",
@@ -49,16 +49,16 @@ _MISSING = {
 
 
 class _TextPlace(NamedTuple):
-    """The client and the drafter of one text at a time."""
+    """What one text at a time needs: a connection, and a function that makes the drafter of the text."""
 
     client: VerifierClient
-    drafter: Callable[[Sampling, Strategy], Drafter]
+    make_drafter: Callable[[Sampling, Strategy], Drafter]
 
 
 class Pair:
     """A verifier and the drafter on this machine. Close the pair, or use it in a `with` block.
 
-    It generates up to `texts` texts at a time, each read by a separate thread.
+    It generates up to `texts` texts at a time, each read by a thread of its own.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class Pair:
         """Wait until the verifier is ready, load the draft model, and check that both use the same vocabulary.
 
         `verifier`: its URL. `draft`: the source of drafts; None: nothing is drafted on this machine. `api_key`: the
-        verifier's, if it needs one. `branches`: continuations that are drafted at once, so that drafts are ready for
-        likely recovered tokens. `texts`: texts that may be generated at a time. `profile`: a folder to which a trace of
-        each text is written (docs/profile.md). `memory`: a file in which mode `auto` keeps its measurements of each
-        mode; `memory_file()` is the command line's; None: nothing is kept. `patience`: seconds to wait for a lost
-        verifier; a text resumes when the verifier is back, and otherwise raises the error that showed the loss.
-        `on_wait`: called with the progress (0 to 1, or None) of a verifier that loads its model. `on_outage`: called
-        about once a second while a lost verifier is waited for. `clock`: in seconds.
+        verifier's key, if it needs one. `branches`: continuations of a text that are drafted at once, so that drafts
+        are ready for likely recovered tokens. `texts`: texts that can be generated at a time. `profile`: a folder to
+        which a trace of each text is written (docs/profile.md); None: no trace. `memory`: a file in which mode `auto`
+        keeps its measurements of each mode (the command line's is `memory_file()`); None: nothing is kept. `patience`:
+        seconds to wait for a lost verifier; a text resumes when the verifier is back, and otherwise raises the error
+        that showed the loss. `on_wait`: called while the verifier loads its model, with the progress from 0 to 1, or
+        None if it is unknown. `on_outage`: called about once a second during an outage. `clock`: returns seconds.
 
         Raises SpecPairError, DrafterError or BackendError if the verifier or the draft model cannot be used.
         """
@@ -105,12 +105,12 @@ class Pair:
             client = stack.enter_context(closing(VerifierClient(verifier, api_key=api_key, outages=self._outages)))
             client.wait_until_ready(on_wait=on_wait)
             self._drafting: Drafting = stack.enter_context((draft or Undrafted()).open(client, branches, texts))
-            for drafter in self._drafting.drafters:
+            for make_drafter in self._drafting.drafters:
                 # Not `client` itself, which may encode prompts while texts are generated.
                 text_client = stack.enter_context(closing(client.another()))
                 text_client.round_trip_ms = client.round_trip_ms
                 text_client.transport.connect()
-                self._free.put(_TextPlace(text_client, drafter))
+                self._free.put(_TextPlace(text_client, make_drafter))
             self._texts = self._free.qsize()
             self._link_ms = min(client.round_trip_ms, client.least_round_trip_ms(_PINGS))
             self._selection = ModeSelection(
@@ -135,8 +135,8 @@ class Pair:
     def close(self) -> None:
         """End all generations, close the connections and free the draft model, even if one of these fails.
 
-        Waits for the steps that other threads are running, but not for a lost verifier. Must not be called from within
-        such a step, for example by a drafter.
+        Waits for other threads that are reading an event, but not for a lost verifier. Must not be called while the
+        calling thread itself is reading an event, for example by a drafter.
         """
         self._closed = True
         self.wait_no_more()
@@ -146,18 +146,18 @@ class Pair:
                 stack.callback(generation.close)
 
     def wait_no_more(self) -> None:
-        """Wait no longer for a lost verifier, now or later: texts that do, end where they are. May be called from any
-        thread; returns at once."""
+        """Have every text end that waits for a lost verifier, now or later. May be called from any thread; returns at
+        once."""
         self._outages.stop.set()
 
     @property
     def round_trip_ms(self) -> float:
-        """Round trip to the verifier, milliseconds, as measured at the start."""
+        """The shortest round trip to the verifier that was measured when the pair was made, in milliseconds."""
         return self._link_ms
 
     @property
     def target(self) -> ModelInfo:
-        """The model that the verifier serves."""
+        """The target model, as the verifier's `/model` describes it."""
         return self._drafting.info
 
     @property
@@ -166,20 +166,23 @@ class Pair:
         return self._drafting.name
 
     def encode(self, prompt: str) -> list[int]:
-        """Encode a prompt with the target's vocabulary. May be called from any thread."""
+        """Return the token ids of a prompt in the target's vocabulary. May be called from any thread."""
         with self._encoding:
             return self._drafting.vocabulary.encode(prompt)
 
     def chat(self, message: str, system: str | None = None) -> list[int]:
-        """Encode a message with the target's chat template. May be called from any thread. Raises NoChatTemplate."""
+        """Return the token ids of a conversation with one user message, in the target's chat template.
+
+        `system`: the system message; None: there is none. May be called from any thread. Raises NoChatTemplate.
+        """
         with self._encoding:
             return chat_ids(self.target.chat_template, self._drafting.vocabulary, message, system)
 
     def generate(self, prompt: str | Sequence[int], options: Options = Options()) -> Generation:
-        """Begin to continue `prompt`, text or token ids. Returns an iterator of events.
+        """Return an iterator of the events of a text that continues `prompt` (text or token ids).
 
         Raises BadPrompt, BadOption; RuntimeError when the pair is closed. Later errors are raised by the iterator,
-        PairBusy by its first step.
+        PairBusy with the first event.
         """
         if self._closed:
             raise RuntimeError("this pair is closed")
@@ -206,19 +209,19 @@ class Pair:
 
     @property
     def modes(self) -> list[Mode]:
-        """The available modes other than `auto`."""
+        """The modes that this pair and its verifier offer, without `auto`."""
         local = [] if self._drafting.name is None else [Mode.REMOTE]
         return local + [mode for mode in (Mode.FUSED, Mode.TARGET) if mode in self.target.modes]
 
     @property
     def fastest(self) -> Mode | None:
-        """The mode that `auto` expects to be the fastest; None until that mode was measured."""
+        """The mode that `auto` expects to be the fastest; None until that mode was measured over the present link."""
         return self._selection.settled
 
     def _write(self, text: TextSession, options: Options, stats: Stats) -> Run:
         with self._place() as place, self._observed(options, stats) as observer:
             may_draft = options.mode in (Mode.REMOTE, Mode.AUTO) and Mode.REMOTE in self.modes
-            drafter = place.drafter(options.sampling, options.strategy) if may_draft else None
+            drafter = place.make_drafter(options.sampling, options.strategy) if may_draft else None
             bounds = self._bounds(place.client, text.prompt_ids, options)
 
             def begin(client: VerifierClient, how: Options, part: Stats) -> Run:

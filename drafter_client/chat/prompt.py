@@ -1,4 +1,4 @@
-"""Chat prompts: render the target's chat template, and keep control tokens out of the messages."""
+"""Token ids of a chat prompt: the target's chat template around messages that cannot forge control tokens."""
 
 from backends.vocabulary import Kind, Vocabulary
 from drafter_client.chat.template import render
@@ -8,10 +8,11 @@ _MARK = "\ue000{}\ue001"  # private-use characters that replace a message while 
 
 
 def chat_ids(template: str | None, vocabulary: Vocabulary, user: str, system: str | None = None) -> list[int]:
-    """Token ids of a conversation with one user message, up to where the assistant's answer begins.
+    """Return the token ids of a conversation with one user message, up to where the assistant's answer begins.
 
     If a message spells out a control token, the messages are encoded separately, as plain text, so that they cannot
-    forge one. Raises NoChatTemplate if there is no template, or if it cannot be rendered.
+    forge one. `template`: the target's, in Jinja; `vocabulary`: the target's; `system`: the system message, if any.
+    Raises NoChatTemplate if there is no template, or if it cannot be rendered.
     """
     if not template:
         raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")

@@ -11,13 +11,13 @@ from drafter_client.errors import NoChatTemplate
 from speculation.terminal_text import one_line
 
 MOST_TEMPLATE = 2**20  # characters; common templates have a few thousand
-MOST_AROUND = 2**20  # characters that a template may add to the messages
+MOST_AROUND = 2**20  # characters that the result may have, beside four for each character of the variables
 DEADLINE = 10.0  # seconds, including about 0.2 for the start of the child process
 _CHILD = Path(__file__).with_name("template_child.py")
 
 
 def render(template: str, variables: dict[str, Any]) -> str:
-    """Render a Jinja template in a child process, which is killed after `DEADLINE`.
+    """Return a Jinja template rendered with `variables`, in a child process that is killed after `DEADLINE`.
 
     Raises NoChatTemplate if the template exceeds a limit or fails.
     """

@@ -1,4 +1,4 @@
-"""The program that renders one chat template and exits; only as a separate process can a template be ended for sure.
+"""A program that renders one chat template and exits. Only a separate process can be ended for sure.
 
 Standard input is one JSON object: `template`, `variables`, and `most`, the maximum length of the result in characters.
 Standard output is one JSON object: `text`, or `error`. The program runs by its path and imports nothing of this
@@ -19,7 +19,7 @@ class Refused(Exception):
 
 
 def rendered(template: str, variables: dict[str, object], most: int) -> dict[str, str]:
-    """The object for standard output."""
+    """Render the template; return the object for standard output. `most`: characters that the text may have."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )

@@ -1,7 +1,7 @@
-"""Run the actions that the controller decides on: draft steps, verify requests, the event stream.
+"""Run the actions that the controller decides on: draft steps and verify requests; and read the event stream.
 
 `ThreadedExecutor` gives each of them a thread. The thread in which an event happens reacts to it at once: a hand-over
-to another thread would take as long as the decision. In lockstep no two actions run at the same time, and
+to another thread would take as long as the controller's decision. In lockstep no two actions run at the same time, and
 `SerialExecutor` runs all of them in the caller's thread.
 """
 
@@ -21,13 +21,13 @@ from speculation.acceptance.decisions import Decision
 from speculation.drafts.node_selection import DraftStep
 from speculation.policy.verifier_timeline import InFlightDraft
 
-_JOIN_TIMEOUT = 10.0  # seconds; a draft step or an aborted exchange ends much earlier
-_READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor is closed
+_JOIN_TIMEOUT = 10.0  # seconds to wait for a thread to end; a draft step or an aborted exchange ends much earlier
+_READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor was closed
 
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A draft step ended. `onward`: the next step has begun without a new order, as `DraftStep.onward` allows."""
+    """A draft step ended. `onward`: whether the executor began the next one by itself, as `DraftStep.onward` allows."""
 
     expansion: Expansion
     onward: bool = False
@@ -49,7 +49,7 @@ class Streamed:
     tokens: list[int]
     target_decoded: bool  # whether the tokens come from self-continuation
     finish_reason: str | None
-    forward_ms: float | None = None  # of the pass that decoded the last token, if that was self-continuation
+    forward_ms: float | None = None  # milliseconds of the verifier pass of the last token, if it was self-continuation
     decisions: list[Decision] | None = None  # one for each token, if requested
 
 
@@ -68,30 +68,29 @@ class Executor(Protocol):
     """Runs draft steps and verify requests, and passes the events that they cause to `react`."""
 
     def read(self, text: list[int], held: int) -> None:
-        """Have the drafter read `text` while the verifier reads it; the drafter may hold its first `held` tokens."""
+        """Have the drafter read `text` during the verifier's prefill. `held`: tokens it may have read of it before."""
 
     def open(self, session_id: str, position: int, react: React) -> None:
-        """Begin to work for a session. Its event stream is read from `position` on; `react` may be called in any
-        thread."""
+        """Begin to work for a session, whose event stream is read from `position` on. Any thread may call `react`."""
 
     def draft(self, step: DraftStep, text: list[int]) -> None:
-        """Begin a draft step; `text` is the committed text, which is only appended to."""
+        """Begin a draft step. `text`: the committed text, which the caller may extend meanwhile."""
 
     def send(self, in_flight_draft: InFlightDraft) -> None:
-        """Send a verify request."""
+        """Send the verify request of a draft."""
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until `react` returns True, at most `timeout` seconds. Returns whether it did."""
+        """Wait until `react` returns True, at most `timeout` seconds (None: without limit). Returns whether it did."""
 
     def traffic(self) -> tuple[int, int]:
-        """Return the bytes sent and received so far, without those of the caller's client."""
+        """Return the bytes sent and received so far over connections other than the caller's."""
 
     def close(self) -> None:
         """Abort all actions under way."""
 
 
 class SerialExecutor:
-    """Runs one action after the other, on the client's own connection."""
+    """Runs one action after the other, over the caller's connection."""
 
     def __init__(self, client: VerifierClient, drafter: Drafter) -> None:
         self._client, self._drafter = client, drafter
@@ -128,32 +127,33 @@ class SerialExecutor:
 
 
 class _Lane:
-    """A connection that carries one verify request at a time."""
+    """A connection that carries one verify request at a time, with a thread that waits for the response."""
 
     def __init__(self, client: VerifierClient) -> None:
         self.client = client
+        # Drafts that were sent, each with the function that reads the response; None: end the thread.
         self.sent: SimpleQueue[tuple[InFlightDraft, Callable[[], VerifyResponse]] | None] = SimpleQueue()
 
 
 class ThreadedExecutor:
     """Runs all actions in threads.
 
-    One thread runs the draft model. One reacts to a finished draft step while the next one runs. Each verify request
-    that may be in flight has a thread, and so has the event stream.
-    """
+    One thread runs the draft model. One reacts to a finished draft step while the next one runs. One for each lane
+    waits for responses, and one reads the event stream."""
 
     def __init__(self, client: VerifierClient, drafter: Drafter, lanes: int, stream: bool) -> None:
-        """`lanes`: verify requests that may be in flight at once. `stream`: whether to read the event stream."""
+        """`lanes`: how many verify requests can be in flight at once. `stream`: whether to read the event stream."""
         self._drafter = drafter
         self._wake_ups: SimpleQueue[None] = SimpleQueue()
-        self._steps: SimpleQueue[tuple[DraftStep | None, list[int]] | None] = SimpleQueue()  # no step: read only
+        # Draft steps, each with the committed text; step None: only read the text; None: end the thread.
+        self._steps: SimpleQueue[tuple[DraftStep | None, list[int]] | None] = SimpleQueue()
         self._drafted: deque[Drafted] = deque()  # finished steps that nothing has reacted to yet
         self._reacting = threading.Lock()  # keeps the reactions to finished steps in order
         self._step_continues: SimpleQueue[bool] = SimpleQueue()  # True: a step ended and the next has begun; False: end
         self._lanes = [_Lane(client.another()) for _ in range(lanes)]
         self._idle: SimpleQueue[_Lane] = SimpleQueue()
         self._session_id, self._position = "", 0
-        self._held = 0  # tokens of the text that the drafter may hold
+        self._held = 0  # leading tokens of the text that the drafter may have read before
         self._react: React
         self._opened = threading.Event()
         self._closed = False
@@ -231,7 +231,7 @@ class ThreadedExecutor:
             self._wake_ups.put(None)
 
     def _draft(self) -> None:
-        before = 0  # prompt tokens whose reading the first step may have had to wait for
+        before = 0  # tokens that `_read` read since the last step: the next step had to wait for them
         while (order := self._steps.get()) is not None:
             step, known = order
             if step is None:
@@ -250,8 +250,8 @@ class ThreadedExecutor:
                     self._react_to_steps()
 
     def _read(self, text: list[int]) -> Iterator[int]:
-        """Have the drafter read `text` in chunks, so that `close` need not wait for a long prompt. Yields the tokens
-        read for each chunk."""
+        """Have the drafter read `text` in chunks, so that `close` need not wait for a long prompt. Yields how many
+        tokens were read for each chunk."""
         for end in (*range(self._held + _READ_CHUNK, len(text), _READ_CHUNK), len(text)):
             if not self._closed:
                 yield self._drafter.expand(text[:end], [[]], False).read
@@ -288,7 +288,7 @@ class ThreadedExecutor:
                     client.transport.connect()
                 self._opened.wait()
                 while not self._closed and not client.retry_broken_connection(lambda: self._follow(client)):
-                    pass  # the stream broke after it had brought tokens: the retries are counted anew
+                    pass  # the stream broke after it had brought tokens, so a new series of retries begins
 
         return work
 
@@ -304,7 +304,8 @@ class ThreadedExecutor:
                     self._report(Streamed(self._position, [], False, event.finish_reason))
                     return True
                 self._position = event.position + len(event.tokens)
-                self._report(Streamed(event.position, event.tokens, event.own, None, event.forward_ms, event.decisions))
+                target_decoded, forward_ms = event.target_decoded, event.forward_ms
+                self._report(Streamed(event.position, event.tokens, target_decoded, None, forward_ms, event.decisions))
         except ConnectionLost:
             if self._position == began:
                 raise

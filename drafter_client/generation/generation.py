@@ -1,4 +1,4 @@
-"""The events of one text: tokens as they are committed, then the end."""
+"""`Generation`: an iterator of the events of one text, which are tokens as they are committed, then the end."""
 
 import threading
 from collections.abc import Generator
@@ -18,10 +18,10 @@ from speculation.acceptance.decisions import Decision
 
 
 class Token(NamedTuple):
-    """A token of the text. `text` is what the token completes: empty while a character is spread over several tokens.
+    """A committed token. `text`: the characters that it completes, which may be none.
 
-    `source`: as known when the token was committed; `Stats.sources` counts the final sources. `decision`: why the token
-    was committed, with `Options.explain`.
+    `source`: the token source as known when the token was committed; `Stats.sources` counts the final sources.
+    `decision`: why the token was committed; None without `Options.explain`.
     """
 
     id: int
@@ -44,7 +44,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event. `finish_reason`: "stop" (the model ended the text) or "length"."""
+    """The last event of a text. `finish_reason`: "stop" (the target ended the text) or "length" (a limit did)."""
 
     text: str
     token_ids: list[int]
@@ -77,9 +77,9 @@ class Generation:
     The text ends early when the generation is closed, when its `with` block is left, or when nothing refers to it any
     more.
 
-    `options`    with the drawn seed, if none was given
-    `prompt_ids` the prompt as the target reads it
-    `stats`      filled during the run, complete at its end, also if it ends early or fails
+    `options`    options of the text, with the drawn seed if none was given
+    `prompt_ids` token ids of the prompt, as the target reads it
+    `stats`      statistics of the text: filled on the way, complete at the end, even if the text ends early or fails
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class Generation:
         stats: Stats,
         stop: Stop | None = None,
     ) -> None:
-        """`stop`: ends the waiting of `run` for a lost verifier, and with it the text."""
+        """`run`: generates the text and fills `stats`. `stop`: setting it ends the text if `run` waits for a lost
+        verifier."""
         self._stop = stop or Stop()
         self.options, self.prompt_ids, self.stats = options, prompt_ids, stats
         self._text, self._vocabulary = _Text(vocabulary), vocabulary
@@ -120,7 +121,7 @@ class Generation:
     def close(self) -> None:
         """End the text: nothing more is drafted or requested, and the verifier releases the session.
 
-        Waits for the step that another thread is running, but not for a lost verifier.
+        Waits for another thread that is reading an event, but not for a lost verifier.
         """
         self._closing = True
         self.wait_no_more()
@@ -140,18 +141,19 @@ class Generation:
         raise RuntimeError("this generation has ended already, and its events were read")
 
     def piece(self, token: int) -> str:
-        """The text of one token alone; U+FFFD for a part of a character."""
+        """Return the text of one token by itself; U+FFFD if it is only a part of a character."""
         return self._vocabulary.decode([token]).decode(errors="replace")
 
     @property
     def text(self) -> str:
-        """All of the text so far; an unfinished character at its end is U+FFFD."""
+        """The generated text so far; an unfinished character at its end is U+FFFD."""
         return str(self._text)
 
 
 def _follow(
     run: Generator[Committed, None, None], text: _Text, position: int, stats: Stats, stop: Stop
 ) -> Generator[Event, None, None]:
+    """Yield the events of `run`, whose first token is at `position`; no `Finished` if `stop` ended the text."""
     with closing(run):  # releases the session in every case
         for committed in run:
             decisions = iter(committed.decisions or ())

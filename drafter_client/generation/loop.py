@@ -14,13 +14,13 @@ from speculation.acceptance.decisions import Decision
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.controller import SpeculationController
 
-_LAST_RESPONSES = 2.0  # seconds; they arrive with the end of the text unless the link fails
+_LAST_RESPONSES = 2.0  # seconds to wait for each response; they arrive with the end of the text unless the link fails
 
 
 class GenerationLoop:
     """Feeds the events of one text to the controller, and has the executor run what the controller decides.
 
-    `turn`, `news` and `settle` belong to the caller's thread; `react` may be called from any thread.
+    `turn`, `news` and `settle` are for the thread that reads the text, the caller's; `react` is for any thread.
     """
 
     def __init__(
@@ -35,6 +35,8 @@ class GenerationLoop:
         explained: bool,
         observer: Observer | None,
     ) -> None:
+        """`clock`: returns seconds. `finish_reason`: not None if the prefill ended the text. `explained`: whether the
+        session was opened with `explain`, so that each token comes with its decision."""
         self.finish_reason = finish_reason
         self._explained = explained
         self._controller, self._executor, self._bounds, self._stats, self._clock = (
@@ -46,17 +48,18 @@ class GenerationLoop:
         )
         self._observer = observer
         self._sources = TokenSources(controller.known, accepts=strategy is not Strategy.GREEDY)
-        self._confidence: dict[tuple[int, int | None], float] = {}  # by position and draft token, if explained
+        # The drafter's probability of each draft token that was sent, by position and token; empty unless explained.
+        self._confidence: dict[tuple[int, int | None], float] = {}
         self._lock = threading.Lock()  # guards all of this object
         self._news: deque[Committed] = deque()
         self._failure: BaseException | None = None
         self._over = False  # later events are ignored
         self._acted = False  # whether the last event's thread has run the actions that were due
-        self._wakes_at: float | None = None  # when the caller's thread wakes up by itself, milliseconds
+        self._wakes_at: float | None = None  # milliseconds on the clock: when the caller's thread wakes up by itself
 
     def turn(self) -> None:
-        """Run the due actions and wait for the next event, which may have brought tokens. Raises the error of any
-        thread; no further tokens are taken then."""
+        """Run the due actions and wait for the next event, after which `news` may yield tokens. Raises the error of any
+        thread; no further tokens are committed then."""
         try:
             self._turn()
         except BaseException as error:
@@ -77,20 +80,20 @@ class GenerationLoop:
         self._acted = self._executor.wait(None if wake is None else max(0.0, wake - now) / 1e3)
 
     def news(self) -> Iterator[Committed]:
-        """Yield the newly committed tokens. Those that the caller does not take stay for the next call."""
+        """Yield the newly committed tokens. Those that the caller does not take are yielded by the next call."""
         while self._news:
             yield self._news.popleft()
 
     @property
     def known(self) -> int:
-        """Length of the committed text, prompt included."""
+        """Length of the committed text in tokens, prompt included."""
         return len(self._controller.known)
 
     def settle(self) -> None:
-        """After the end of the text, wait for the responses that decide the source of its last tokens.
+        """After the end of the text, wait for the responses that decide the token source of its last tokens.
 
-        Responses that decide no source are not waited for. The wait is short, since the text is complete. Raises an
-        earlier error of any thread.
+        Other responses are not waited for. The wait is short, since the text is complete. Raises an earlier error of
+        any thread.
         """
         while self._failure is None and self._awaits_responses() and self._executor.wait(_LAST_RESPONSES):
             pass
@@ -108,7 +111,7 @@ class GenerationLoop:
     def react(self, event: Completion) -> bool:
         """Handle an event and run the actions that are due after it. Returns whether to wake the caller's thread.
 
-        Most draft steps bring nothing for that thread, and a wake-up takes time from the thread that drafts.
+        Most draft steps bring nothing for the caller's thread, and a wake-up takes time from the thread that drafts.
         """
         with self._lock:
             if self._failure is None and not self._over:
@@ -131,7 +134,7 @@ class GenerationLoop:
         return due is not None and (self._wakes_at is None or due < self._wakes_at)
 
     def _act(self) -> None:
-        """Send the verify requests and begin the draft step that are due."""
+        """Send the verify requests that are due, and begin the draft step that is due."""
         now = 1e3 * self._clock()
         while (in_flight_draft := self._controller.next_draft(now)) is not None:
             self._sources.sent(in_flight_draft)
@@ -185,7 +188,7 @@ class GenerationLoop:
             self._commit(event.position, event.tokens, event.finish_reason, event.decisions, now)
 
     def _handle_late(self, event: Completion, now: float) -> None:
-        """Handle an event after the end of the text: it can only decide token sources, and errors no longer matter."""
+        """Handle an event after the end of the text, which can only decide token sources; errors no longer matter."""
         if isinstance(event, Failed):
             self._over = True
         elif isinstance(event, Answered):
@@ -196,7 +199,7 @@ class GenerationLoop:
             self._amend(self._sources.target_decoded(event.position, len(event.tokens)))
 
     def _count(self, event: Answered, now: float) -> None:
-        """Count a response, and decide the sources of the tokens that its pass brought."""
+        """Count a response, and decide the sources of the tokens that its verifier pass committed."""
         response, in_flight_draft = event.response, event.in_flight_draft
         self._stats.round(response, in_flight_draft, now)
         drafts, end = len(in_flight_draft.drafts), in_flight_draft.position + len(response.tokens)
@@ -211,8 +214,8 @@ class GenerationLoop:
             self._observer.settled(changes)
 
     def _with_confidence(self, start: int, decisions: list[Decision]) -> list[Decision]:
-        """The decisions on tokens from `start` on. A missing draft probability is filled in with the drafter's
-        confidence."""
+        """The decisions on the tokens from position `start` on. Where the drafter's probability `q` is missing, it is
+        filled in from `_confidence`."""
         known = self._confidence
         return [
             each if each.q is not None else replace(each, q=known.get((place, each.draft)))

@@ -14,7 +14,7 @@ from speculation.policy.verifier_timeline import InFlightDraft
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Committed tokens in order, each with its source. `decisions`: one for each token, if requested."""
+    """Committed tokens in order, each id with its token source. `decisions`: one for each token, if requested."""
 
     tokens: list[tuple[int, TokenSource]]
     decisions: list[Decision] | None = None
@@ -23,14 +23,15 @@ class Committed:
 class Observer(Protocol):
     """Receives the events of a run as they happen, from several threads, but never from two at once.
 
-    Times are milliseconds on the run's clock. The run waits for each call, so the methods have to be fast.
+    Times are milliseconds on the run's clock; `now` is when the event came. The run waits for each call, so the methods
+    have to be fast.
     """
 
     def began(self, now: float) -> None:
         """The run began."""
 
     def opened(self, opened: PrefillResponse, asked: float, now: float) -> None:
-        """The response to the prefill came, which was sent at `asked`."""
+        """The response to the prefill came; the request was sent at `asked`."""
 
     def drafted(self, expansion: Expansion, took: float, now: float) -> None:
         """A draft step ended, which took `took` milliseconds."""
@@ -42,7 +43,7 @@ class Observer(Protocol):
         """The response to a verify request came; `new` of its tokens were not known before."""
 
     def target_decoded(self, forward_ms: float, now: float) -> None:
-        """The event stream reported a forward pass of the verifier's self-continuation."""
+        """The event stream reported a verifier pass of self-continuation, which took `forward_ms` milliseconds."""
 
     def committed(self, position: int, committed: Committed, now: float) -> None:
         """Tokens from `position` on were committed."""

@@ -27,14 +27,15 @@ def resuming(
     outages: Outages,
     clock: Callable[[], float],
 ) -> Run:
-    """Yield what attempts at a text yield; after an outage begin a new attempt as soon as the verifier is ready again.
+    """Yield the tokens of an attempt at a text; after an outage, those of a new attempt once the verifier is ready.
 
-    `attempt()` begins to generate what follows `text.tokens`; all attempts fill `stats`. `bounds`: those of the text.
-    `client`: a connection to the verifier; further ones for health checks are made from it. `target`: the model that
-    the verifier has to serve when it is back. If `text.stop` ends the waiting, the run ends without a finish reason.
+    `attempt()` begins to generate what follows `text.tokens`; all attempts fill `stats`. `bounds`: tell whether the
+    text was complete before the outage. `client`: a connection to the verifier; further ones for health checks are made
+    from it. `target`: the model that the verifier has to serve when it is back. `outages`: does the waiting. `clock`:
+    returns seconds. If `text.stop` ends the waiting, the run ends without a finish reason.
 
     Raises the error of an attempt if that is no outage, or if the outage lasts longer than the patience. All committed
-    tokens that are known have been yielded by then.
+    tokens that the drafter knows have been yielded by then.
     """
     outage = None
     reconnected = False

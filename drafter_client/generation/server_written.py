@@ -26,12 +26,12 @@ def served(
 ) -> Generator[Committed, None, None]:
     """Yield the tokens after those in `text` as they arrive; fill `stats`. Closing the generator stops the verifier.
 
-    The verifier reports its own times and its looked-up drafts in a summary at the end. If the request breaks, they are
-    unknown: all of its time counts as `network`, and no looked-up drafts are counted.
+    The verifier reports its own times and its looked-up draft tokens in a summary at the end. If the request breaks,
+    they are unknown: all of its time counts as `network`, and no looked-up draft tokens are counted.
 
-    `request`: the fields of `/generate` other than those of the text. `clock`: in seconds. `observer`: receives `began`
-    and `committed`; nothing else can be observed from the drafter. Raises BadReply for an inconsistent stream, and what
-    the client raises.
+    `request`: the fields of `/generate` other than those of the text. `bounds`: checked for all tokens. `clock`:
+    returns seconds. `observer`: receives `began` and `committed`; the drafter sees no other events. Raises BadReply for
+    an inconsistent stream, and what the client raises.
     """
     began = clock()
     text.since = before = began if text.since is None else text.since
@@ -84,7 +84,7 @@ def served(
 
 
 def _with_sources(event: Fields, tokens: list[int]) -> list[tuple[int, TokenSource]]:
-    """The tokens of a pass with their sources: the accepted draft tokens, then a recovered or a bonus token."""
+    """The tokens of a verifier pass with their sources: accepted draft tokens, then a recovered or a bonus token."""
     if not event.has("accepted"):  # nothing was drafted
         return [(token, TokenSource.BONUS) for token in tokens]
     accepted = event.count("accepted", most=len(tokens))

@@ -1,4 +1,4 @@
-"""Plain decoding with one local model, without a server; the sampling is the same as the pair's."""
+"""Plain decoding with one model on this machine, without a verifier; it samples as a pair does."""
 
 from collections.abc import Callable, Generator
 
@@ -18,9 +18,9 @@ def run_solo(
     stats: Stats,
     clock: Callable[[], float],
 ) -> Generator[Committed, None, None]:
-    """Yield each token as it is sampled; fill `stats`. `clock`: in seconds.
+    """Yield each token as it is sampled, at most `max_tokens`; fill `stats`. `clock`: returns seconds.
 
-    Raises BadPrompt when the prompt leaves no room in the context.
+    Raises BadPrompt if the prompt leaves no room in the context.
     """
     if len(prompt_ids) >= backend.context_length:
         raise BadPrompt(

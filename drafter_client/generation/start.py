@@ -1,4 +1,4 @@
-"""Start the generation of one text by drafter and verifier, and yield its committed tokens."""
+"""Generate one text by drafter and verifier: prefill, then the loop; yield the committed tokens."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -41,10 +41,11 @@ def speculate(
     If the caller closes the generator early, committed tokens that were not yielded are left in `text.held_back`. If
     something fails, they are yielded before the error is raised.
 
-    `options`: those of the prefill (max_tokens, strategy, …). `clock`: in seconds. `stats`: filled during the run.
-    `length`: a fixed number of draft tokens in each verify request; None: the controller chooses it. `lookup`: also
-    draft by prompt lookup, where that is likelier to be accepted than the model's draft. `observer`: receives the
-    events of the run.
+    `options`: fields of the prefill request (max_tokens, strategy, …). `info`: the verifier's `/model`. `stats`: filled
+    during the run. `clock`: returns seconds. `length`: a fixed number of draft tokens in each verify request; None: the
+    controller chooses it. `mechanisms`: what the pair may use, for example self-continuation. `lookup`: also draft by
+    prompt lookup, where that is likelier to be accepted than the model's draft. `observer`: receives the events of the
+    run.
 
     For the strategy `probabilistic` the drafter has to sample its draft tokens from the probabilities that it sends
     (`ModelDrafter(…, draws=True)`); draft tokens without probabilities count as drafted with probability 1. Raises
@@ -145,6 +146,7 @@ def speculate(
 
 
 def _open(client: VerifierClient, text: TextSession, options: dict[str, Any]) -> PrefillResponse:
+    """Run the prefill; set `text.opened` if the verifier may hold the session afterwards, even after an error."""
     try:
         opened = client.prefill(text, options)
     except SpecPairError:  # the verifier refused the request: there is no session

@@ -1,4 +1,4 @@
-"""A text and its session: all that a verifier needs to continue the text."""
+"""The state of one text on the drafter's side: all that a verifier needs to continue the text."""
 
 import secrets
 from collections import deque
@@ -12,9 +12,9 @@ from drafter_client.http.stop import Stop
 
 @dataclass(slots=True)
 class TextSession:
-    """One text; several connections, modes and runs of the verifier may take part in its generation.
+    """One text, which several connections, modes and processes of the verifier may generate one after the other.
 
-    `tokens`: the generated tokens that are committed and were passed on to the reader, see `passed_on`.
+    `tokens`: the generated tokens that are committed and were passed on to the reader (see `passed_on`).
     """
 
     prompt_ids: list[int]
@@ -22,17 +22,17 @@ class TextSession:
     tokens: list[int] = field(default_factory=list)
     stop: Stop = field(default_factory=Stop)  # set when no more of the text is wanted
     opened: bool = False  # whether a verifier may hold the session
-    read: int = 0  # tokens of the text, prompt included, that the drafter may have read: later calls may only append
+    read: int = 0  # tokens of the text, prompt included, that the drafter may have read; a drafter's text only grows
     held_back: deque[Committed] = field(default_factory=deque)  # committed, but not passed on before a mode ended
-    since: float | None = None  # seconds on the run's clock, when the last token came or the text was begun
+    since: float | None = None  # seconds on the run's clock when the last token came, or the text began; None: before
 
     @property
     def known(self) -> list[int]:
-        """Prompt and generated tokens."""
+        """Token ids of the prompt and of the generated text."""
         return self.prompt_ids + self.tokens
 
     def passed_on(self, committed: Committed) -> None:
-        """Record that these tokens go to the reader."""
+        """Record that these tokens were passed on to the reader."""
         self.tokens += [token for token, _ in committed.tokens]
 
     def request(self) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from drafter_client.errors import BadUrl, VerifierUnreachable
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`authority`: the Host header. `prefix`: a path before every path. `proxy`: host and port, None: no proxy."""
+    """Where a verifier listens and how to reach it. `authority`: the Host header of its requests. `prefix`: a path
+    before the path of every request. `proxy`: host and port of the proxy; None: connect directly."""
 
     url: str
     secure: bool
@@ -25,7 +26,7 @@ class Address:
 
     @classmethod
     def read(cls, url: str) -> "Address":
-        """`url` is http(s)://host[:port][/prefix]. Raises BadUrl."""
+        """Parse `url`, which has the form http(s)://host[:port][/prefix]. Raises BadUrl."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -46,7 +47,7 @@ class Address:
         )
 
     def request_target(self, path: str) -> str:
-        """What the first line of a request for `path` names: a whole URL where a proxy reads it."""
+        """What the first line of a request for `path` names: a whole URL if a proxy reads that line."""
         target = self.prefix + path
         return target if self.proxy is None or self.secure else f"http://{self.authority}{target}"
 
@@ -74,7 +75,7 @@ class Address:
 
 
 def authority_of(host: str, port: int | None) -> str:
-    """The value of the Host header."""
+    """The value of the Host header for a host and the port in its URL, if any."""
     with suppress(UnicodeError):  # an invalid name: connecting reports it
         host = host.encode("idna").decode()
     name = f"[{host}]" if ":" in host else host
@@ -82,7 +83,7 @@ def authority_of(host: str, port: int | None) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine."""
+    """Whether `host` is `localhost` or a loopback address, which is never reached through a proxy."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -90,7 +91,7 @@ def is_loopback(host: str) -> bool:
 
 
 def proxy_for(scheme: str, host: str) -> tuple[str, int] | None:
-    """Host and port of the proxy that the environment names for `host`. None where there is none. Raises BadUrl."""
+    """Host and port of the proxy that the environment names for `host`; None if there is none. Raises BadUrl."""
     proxy = urllib.request.getproxies().get(scheme)
     if not proxy or urllib.request.proxy_bypass(host):
         return None

@@ -30,7 +30,7 @@ from speculation.errors import (
 
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
-_RELEASE_TIMEOUT = 2.0
+_RELEASE_TIMEOUT = 2.0  # seconds
 _SILENCE = 10.0  # seconds until a silent stream counts as lost; the verifier sends a comment every 3 s
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ _compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class SessionToOpen(Protocol):
-    """What a text tells the client of its session."""
+    """What the client needs of a text to open its session, or to continue it."""
 
     prompt_ids: list[int]
     session_id: str
@@ -51,9 +51,9 @@ class SessionToOpen(Protocol):
 class VerifierClient:
     """One connection to a verifier; used by one thread at a time.
 
-    `outages` waits for a verifier that went away, before a request without a session is repeated; None: no waiting.
-    `transport`, `connect`, `sleep` and `clock` are arguments so that tests need no network and no waiting.
-    Raises BadKey for an API key that no HTTP header can carry. An empty key counts as none.
+    `outages` waits for a verifier that went away, before a request without a session is repeated; None: such a request
+    is not repeated. `transport`, `connect`, `sleep` and `clock` (seconds) are arguments so that tests need no network
+    and no waiting. Raises BadKey for an API key that no HTTP header can carry. An empty key counts as none.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class VerifierClient:
         self.transport: Transport = transport or connect(url)
         self._sleep, self._clock, self._connect = sleep, clock, connect
         self._api_key, self._outages = api_key, outages
-        self.round_trip_ms = 0.0  # of the smallest request, measured by the last `ping`
+        self.round_trip_ms = 0.0  # milliseconds of the smallest exchange, as measured last; 0: not measured yet
         self._reached = False  # whether a connection was ever made
         self._aborted = threading.Event()
         self._headers = {"Content-Type": "application/json"}
@@ -86,7 +86,7 @@ class VerifierClient:
         self.transport.close()
 
     def another(self) -> "VerifierClient":
-        """A further connection to the same verifier."""
+        """Return a client with a connection of its own to the same verifier."""
         other = VerifierClient(
             self.url, api_key=self._api_key, outages=self._outages, connect=self._connect, clock=self._clock
         )
@@ -95,7 +95,7 @@ class VerifierClient:
         return other
 
     def abort(self) -> None:
-        """Make the exchange under way fail, and every later one. From any thread."""
+        """Make the exchange under way fail, and every later one. May be called from any thread."""
         self._aborted.set()
         self.transport.abort()
 
@@ -113,21 +113,22 @@ class VerifierClient:
         return check_health(self, target)
 
     def model(self, below: int | None = None) -> ModelInfo:
-        """What the verifier serves, with fingerprints of its vocabulary over the ids below `below` (None: over all)."""
+        """Return what the verifier serves, with vocabulary fingerprints over the ids below `below` (None: over all)."""
         path = "/model" if below is None else f"/model?below={below}"
         body = self.call_through_outage("GET", path, None, "is it a verifier?")
         return ModelInfo.read(self.fields(path, body), below)
 
     def ping(self) -> None:
-        """Measure `round_trip_ms`."""
+        """Set `round_trip_ms` to the milliseconds that one request to `/health` takes."""
         began = self._clock()
         self.exchange("GET", "/health")
         self.round_trip_ms = 1e3 * (self._clock() - began)
 
-    def least_round_trip_ms(self, times: int) -> float:
-        """The least of so many round trips: the link alone, as a busy machine only makes them longer."""
+    def least_round_trip_ms(self, pings: int) -> float:
+        """Measure `pings` round trips; keep the shortest in `round_trip_ms`, and return it. It is nearest to the link's
+        own, since a busy machine only makes round trips longer."""
         found = []
-        for _ in range(times):
+        for _ in range(pings):
             self.ping()
             found.append(self.round_trip_ms)
         self.round_trip_ms = min(found)
@@ -136,8 +137,8 @@ class VerifierClient:
     def prefill(self, text: SessionToOpen, options: dict[str, Any]) -> PrefillResponse:
         """Open the session of a text, or continue it after the tokens that are known. Safe to repeat.
 
-        The client makes the session id, so that a retry finds the session that the first attempt opened.
-        """
+        The client makes the session id, so that a retry finds the session that the first attempt opened. `options`:
+        other fields of the request."""
         body = json.dumps(text.request() | options).encode()
         reply = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
         return PrefillResponse.read(self.fields("/prefill", reply), text.session_id, text.prompt_ids, text.tokens)
@@ -145,7 +146,8 @@ class VerifierClient:
     def verify(
         self, session_id: str, position: int, drafts: list[int], draft_probs: Sequence[Weights] | None = None
     ) -> VerifyResponse:
-        """Have the draft tokens from `position` on judged. The position makes the request safe to repeat."""
+        """Have the draft tokens from `position` on judged, and wait for the response. The position makes the request
+        safe to repeat. `draft_probs`: as in `begin_verify`."""
         return self.begin_verify(session_id, position, drafts, draft_probs=draft_probs)()
 
     def begin_verify(
@@ -157,12 +159,12 @@ class VerifierClient:
         self_continue: bool | None = None,
         draft_probs: Sequence[Weights] | None = None,
     ) -> Callable[[], VerifyResponse]:
-        """`verify` in two steps: sends the request; the returned function waits for the response, in any thread.
+        """Send a verify request, and return a function that waits for its response, which any thread may call.
 
-        No other request may come between the two. `next_in_ms`: milliseconds from the response to the next verify
-        request. `self_continue`: whether the verifier may continue by itself from now on, in a session that was opened
-        with it; None: as before. `draft_probs`: the distribution that each draft token was drawn from, for the strategy
-        `probabilistic`.
+        No other request may be made before that call. `next_in_ms`: milliseconds from the response until the next
+        verify request is expected to be sent. `self_continue`: whether the verifier may self-continue from now on, in a
+        session that was opened with `self_continue`; None: as before. `draft_probs`: the distribution that each draft
+        token was drawn from, for the strategy `probabilistic`.
         """
         body = b'{"position":%d,"draft_tokens":[%s]' % (position, ",".join(map(str, drafts)).encode())
         if draft_probs is not None:
@@ -180,7 +182,8 @@ class VerifierClient:
         return VerifyResponse.read(self.fields("/verify", reply), drafts)
 
     def stream(self, session_id: str, position: int) -> Iterator[StreamedTokens | StreamEnd]:
-        """Committed tokens from `position` on as they come, without a gap, then the end. Raises BadReply."""
+        """Yield the committed tokens from `position` on as they come, without a gap, then the end of the text. Raises
+        BadReply."""
         path = f"/sessions/{session_id}/stream?from={position}"
         for name, data in self._events(path, None, self._headers_of(session_id)):
             event = self.fields(STREAM, data)
@@ -192,7 +195,8 @@ class VerifierClient:
                 yield pushed
 
     def generate(self, text: SessionToOpen, options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """A text written by the server: events ("open", …), ("tokens", …) after the known tokens, ("end", summary)."""
+        """Have the verifier generate a text; yield its events as (name, body): "open", then "tokens" for each pass with
+        new tokens, then "end" with the summary. `options`: the other fields of the request."""
         body = json.dumps({"stream": True} | text.request() | options).encode()
         return self._events("/generate", body, self._headers_of(text.session_id))
 
@@ -205,7 +209,7 @@ class VerifierClient:
             yield name, data
 
     def release(self, session_id: str) -> None:
-        """Delete a session. One that is gone already is no error.
+        """Delete a session; it is no error if the session is gone already.
 
         The timeout is short: a person who pressed Ctrl-C waits for it, and the session expires anyway.
         """
@@ -213,13 +217,13 @@ class VerifierClient:
             self._answered("DELETE", f"/sessions/{session_id}", None)
 
     def fields(self, path: str, body: Any) -> Fields:
-        """The body of the response from `path`, to be read by field. Raises BadReply where it is not an object."""
+        """Return `body`, the response from `path`, to be read by field. Raises BadReply if it is not an object."""
         return Fields(self.url + path, body)
 
     def call_through_outage(self, method: str, path: str, body: bytes | None, if_missing: str) -> Any:
-        """`call`, for a request without a session: a verifier that goes away is waited for.
+        """Do as `call` for a request without a session, and wait for a verifier that went away.
 
-        Raises BadReply with the advice `if_missing` where the server has no such path.
+        Raises BadReply with the advice `if_missing` if the server has no such path.
         """
         try:
             if self._outages is None:
@@ -232,23 +236,21 @@ class VerifierClient:
             raise BadReply(f"what answers at {self.url} has no {name} ({error}): {if_missing}") from None
 
     def call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
-        """The body of the response to a request that is safe to repeat, also with an overloaded verifier.
-
-        Raises the error that the verifier reports.
-        """
+        """Return the body of the response to a request, which is repeated while connections break or the verifier is
+        overloaded, so it must be safe to repeat. Raises the error that the verifier reports."""
         return retries.repeat(
             lambda: self._answered(method, path, body, session_id), retries.after_overload, self._sleep, self._clock
         )
 
     def _answered(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
-        """`call` without the retries for an overloaded verifier."""
+        """Do as `call`, without the retries for an overloaded verifier."""
         reply = self.exchange(method, path, body, session_id)
         if reply.status == 200:
             return reply.body
         raise self.refusal(reply)
 
     def refusal(self, reply: Reply) -> SpecPairError | DrafterError:
-        """The error that a response with another status than 200 reports."""
+        """Return the error that a response with another status than 200 reports."""
         error = from_body(reply.status, reply.body)
         if isinstance(error, Overloaded) and reply.retry_after is not None:
             error.details["retry_after"] = reply.retry_after
@@ -258,11 +260,11 @@ class VerifierClient:
         return error
 
     def exchange(self, method: str, path: str, body: bytes | None = None, session_id: str | None = None) -> Reply:
-        """The response to a request that is safe to repeat. Repeated while connections break."""
+        """Return the response to a request, which is repeated while connections break, so it must be safe to repeat."""
         return self.retry_broken_connection(lambda: self.exchange_once(method, path, body, session_id))
 
     def exchange_once(self, method: str, path: str, body: bytes | None = None, session_id: str | None = None) -> Reply:
-        """The response to a request that is not repeated."""
+        """Return the response to a request that is not repeated."""
         headers = self._headers if session_id is None else self._headers_of(session_id)
         timeout = _RELEASE_TIMEOUT if method == "DELETE" else _TIMEOUTS.get(path.partition("?")[0], 30.0)
         return self.transport.exchange(method, path, body, headers, timeout)
@@ -271,7 +273,7 @@ class VerifierClient:
         return {**self._headers, "X-Session-Id": session_id}
 
     def retry_broken_connection(self, exchange: Callable[[], T]) -> T:
-        """The result of `exchange`, which is repeated while connections break; it must be safe to repeat.
+        """Return the result of `exchange`, which is repeated while connections break, so it must be safe to repeat.
 
         Raises the last error.
         """

@@ -1,4 +1,4 @@
-"""Reads the body of a response field by field, and checks each: a server may send anything."""
+"""Read the body of a response field by field, and check each: what answers may be no verifier."""
 
 from typing import Any, TypeVar
 
@@ -9,31 +9,33 @@ NUMBERS = ("seed", "temperature", "top_k", "top_p", "threshold")  # the settings
 FINISH_REASONS = ("stop", "length")
 _MOST = 2**53  # the largest count: larger ones are not exact as floats
 T = TypeVar("T")
-_LONGEST_MS = 1e7  # about three hours; no timeout is that long
+_LONGEST_MS = 1e7  # milliseconds, about three hours; no timeout is that long
 
 
 def broken_promise(where: str, wrong: str) -> BadReply:
-    """The error for a response from `where` that no verifier sends."""
+    """The error for a response from the address `where` that no verifier sends; `wrong` says what is wrong with it."""
     return BadReply(f"{where}: {wrong}: is it a verifier?")
 
 
 class Fields:
-    """The fields of one object. Each method returns one field, or raises BadReply with the address and the fault.
+    """The fields of one JSON object. Each method returns the value of the field `name`, of the type and range that the
+    method is for; if the value is another, it raises BadReply with the address and the fault.
 
-    Types are compared, not tested with isinstance: True is no number here. It is also the fastest check, and the
+    Types are compared, not tested with isinstance: True is no number here. Comparing is also the fastest check, and the
     drafter waits while a `/verify` response is read.
     """
 
     __slots__ = ("_body", "_prefix", "_where")
 
     def __init__(self, where: str, body: Any, name: str = "") -> None:
-        """`where`: the address that sent the response. `name`: of this object, where it is part of the response."""
+        """`where`: the address that sent the response. `name`: the field that holds this object; empty for the whole
+        response."""
         if type(body) is not dict:
             raise broken_promise(where, f"{name or 'the response'} is not an object")
         self._where, self._body, self._prefix = where, body, f"{name}." if name else ""
 
     def wrong(self, name: str, what: str) -> BadReply:
-        """The error for field `name`; `what` is wrong with it, as in `is not a whole number`."""
+        """The error for the field `name`; `what` is wrong with it, as in `is not a whole number`."""
         return broken_promise(self._where, f"{self._prefix}{name} {what}")
 
     def _get(self, name: str) -> Any:
@@ -47,11 +49,11 @@ class Fields:
         return self._body.get(name) is not None
 
     def part(self, name: str) -> "Fields":
-        """An object within this one."""
+        """A JSON object within this one."""
         return Fields(self._where, self._get(name), self._prefix + name)
 
     def count(self, name: str, least: int = 0, most: int = _MOST) -> int:
-        """A whole number."""
+        """A whole number from `least` to `most`."""
         value: int = self._get(name)
         if type(value) is not int:
             raise self.wrong(name, "is not a whole number")
@@ -65,7 +67,7 @@ class Fields:
             raise self.wrong(name, f"is {value} where {due} is due")
 
     def milliseconds(self, name: str) -> float:
-        """Milliseconds, at least 0 and at most three hours."""
+        """Milliseconds, from 0 to `_LONGEST_MS`."""
         return self._time(name, self._get(name))
 
     def milliseconds_if_any(self, name: str) -> float | None:
@@ -105,7 +107,7 @@ class Fields:
         raise self.wrong(name, f"is none of {', '.join(map(str, values))}")
 
     def parts_if_any(self, name: str) -> "list[Fields] | None":
-        """A list of objects, or None where the field is null or missing."""
+        """A list of JSON objects, or None where the field is null or missing."""
         if self._body.get(name) is None:
             return None
         return [
@@ -141,11 +143,11 @@ class Fields:
         return values
 
     def text_or_null(self, name: str) -> str | None:
-        """Text or None."""
+        """Text, or None where the field is null."""
         return None if self._get(name) is None else self.text(name)
 
     def ids(self, name: str, below: int | None = None) -> list[int]:
-        """A list of token ids, all below `below` if given."""
+        """A list of token ids, all of them below `below` if that is given."""
         value: list[int] = self._get(name)
         if type(value) is not list or list(map(type, value)).count(int) != len(value) or (value and min(value) < 0):
             raise self.wrong(name, "is not a list of token ids")
@@ -154,11 +156,11 @@ class Fields:
         return value
 
     def id_or_null(self, name: str, below: int) -> int | None:
-        """A token id or None."""
+        """A token id below `below`, or None where the field is null."""
         return None if self._get(name) is None else self.count(name, most=below - 1)
 
     def count_or_null(self, name: str) -> int | None:
-        """A whole number or None."""
+        """A whole number from 0 on, or None where the field is null."""
         return None if self._get(name) is None else self.count(name)
 
     def byte_strings(self, name: str) -> list[bytes]:
@@ -175,7 +177,7 @@ class Fields:
         return value
 
     def settings(self, name: str) -> dict[str, Any]:
-        """An object whose values are numbers or names; names are made safe for a terminal."""
+        """A JSON object whose values are numbers or names; names are made safe for a terminal."""
         given: dict[str, Any] = self._get(name)
         if type(given) is not dict:
             raise self.wrong(name, "is not an object")
@@ -187,7 +189,7 @@ class Fields:
         return {key: one_line(value) if type(value) is str else value for key, value in given.items()}
 
     def finish_reason(self) -> str | None:
-        """Why the text ended, or None where it has not."""
+        """The field `finish_reason`: why the text ended, or None if it has not."""
         value: str | None = self._get("finish_reason")
         if value is not None and value not in FINISH_REASONS:
             raise self.wrong("finish_reason", f"is neither null nor {' nor '.join(FINISH_REASONS)}")

@@ -1,4 +1,4 @@
-"""The health of a verifier: asked once, as in an outage, or until its model is loaded, as at the start."""
+"""Ask for a verifier's health: once, as in an outage, or until its model is loaded, as at the start of a pair."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +19,8 @@ from speculation.errors import ServerError
 
 
 class Health(NamedTuple):
-    """The health of a verifier: `why` it is not ready, and the progress of loading, 0 to 1, or None if unknown."""
+    """The health of a verifier. `why`: the reason if it is not `ready`. `progress`: how much of its model it has
+    loaded, 0 to 1; None: unknown."""
 
     ready: bool
     why: str = ""
@@ -32,20 +33,20 @@ class Connection(Protocol):
     url: str
 
     def exchange(self, method: str, path: str) -> Reply:
-        """The response to a request, which is repeated while connections break."""
+        """Return the response to a request, which is repeated while connections break."""
 
     def exchange_once(self, method: str, path: str) -> Reply:
-        """The response to a request that is not repeated."""
+        """Return the response to a request that is not repeated."""
 
     def refusal(self, reply: Reply) -> Exception:
-        """The error that a response with another status than 200 reports."""
+        """Return the error that a response with another status than 200 reports."""
 
 
 def check_health(client: Connection, target: ModelInfo | None) -> Health:
-    """The verifier's health, asked once. A connection that fails counts as not ready.
+    """Ask for the verifier's health once, and return it. A connection that fails counts as not ready.
 
-    Raises an error for what waiting does not mend: a failed load, a refusal, and ModelChanged where the verifier
-    serves something else than `target`.
+    Raises an error for what waiting does not mend: a failed load, a refusal, and ModelChanged if the verifier serves
+    another model than `target` (None: any model will do).
     """
     try:
         reply = client.exchange_once("GET", "/health")
@@ -77,8 +78,8 @@ def wait_until_ready(
 ) -> None:
     """Return when the verifier has loaded its model.
 
-    `on_wait` is called with the progress of loading, 0 to 1, or None where it is unknown. Raises DrafterError when
-    loading fails or takes longer than `patience` seconds, and the verifier's refusal.
+    `on_wait` is called after each health check with the progress of loading from 0 to 1, or None if it is unknown.
+    Raises DrafterError if loading fails or takes longer than `patience` seconds, and the verifier's refusal.
     """
     began = clock()
     while True:

@@ -1,4 +1,4 @@
-"""Waiting for a verifier that went away: health checks until it is ready, and who is told. `retries` decides."""
+"""Wait for a verifier that went away: check its health until it is ready. `retries` decides about every pause."""
 
 import threading
 import time
@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 
 class Outage(NamedTuple):
-    """A wait for the verifier: seconds waited, seconds at most, the reason, and the progress of loading."""
+    """A wait for a verifier, as the user is told of it: `seconds` waited so far, `patience` seconds at most, `why` the
+    verifier is not ready, and the `progress` of loading its model (0 to 1; None: unknown)."""
 
     seconds: float
     patience: float
@@ -23,7 +24,7 @@ class Outage(NamedTuple):
 
 
 class Outages:
-    """Waits for one verifier, for all texts and connections of a pair. Used from any thread."""
+    """Waits for one verifier, for all texts and connections of a pair. May be used from any thread."""
 
     def __init__(
         self,
@@ -31,9 +32,8 @@ class Outages:
         on_outage: Callable[[Outage], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`patience`: seconds to wait. `on_outage` is called about once a second of waiting, by one thread at a time.
-        `clock` is in seconds.
-        """
+        """`patience`: seconds that a wait lasts at most. `on_outage`: called about once a second of waiting, by one
+        thread at a time. `clock`: returns seconds."""
         self.patience = patience
         self.stop = Stop()  # ends all waiting, now and later
         self._on_outage, self._clock = on_outage, clock
@@ -41,7 +41,8 @@ class Outages:
         self._last_told: float | None = None
 
     def retry_through_outage(self, request: Callable[[], T], check_health: Callable[[], Health]) -> T:
-        """The result of `request`, which is repeated after each outage. `check_health` asks for the verifier's health.
+        """Return the result of `request`, which is repeated after each outage. `check_health` asks for the verifier's
+        health.
 
         Raises the last error when the wait is over or stopped.
         """
@@ -58,11 +59,12 @@ class Outages:
                 raise failure from None
 
     def begin(self, stop: Stop, failure: Exception, *, begun: bool = True) -> "_OutageWait":
-        """Begin a wait after `failure`. `begun`: whether there is anything of the text yet."""
+        """Begin a wait after `failure`. `stop`: ends it. `begun`: whether a token of the text has been generated; where
+        there is no text, True."""
         return _OutageWait(self, stop, self._clock, retries.outage_patience(self.patience, failure, begun))
 
     def tell(self, outage: Outage) -> None:
-        """Call `on_outage`, at most once a second."""
+        """Call `on_outage`, unless it was called less than a second ago."""
         with self._telling:
             now = self._clock()
             if self._on_outage is None or (self._last_told is not None and now - self._last_told < 1.0):
@@ -77,13 +79,14 @@ class _OutageWait:
     def __init__(self, outages: Outages, stop: Stop, clock: Callable[[], float], patience: float) -> None:
         self._outages, self._stop, self._clock, self._patience = outages, stop, clock, patience
         self._began = clock()
-        self._failures = 0  # in a row, of a verifier that was ready
+        self._failures = 0  # requests in a row that failed although a health check had found the verifier ready
 
     def until_ready(self, failure: Exception, check_health: Callable[[], Health]) -> bool:
-        """Wait until `check_health` finds the verifier ready. Returns False when the wait was stopped.
+        """Wait until `check_health` finds the verifier ready. Returns False if the wait was stopped.
 
-        A verifier that is ready and fails all the same is left alone for a growing pause. Raises `failure` when the
-        patience is over, after too many such failures, or when it is no outage; and whatever `check_health` raises.
+        `failure`: the error of the last request. If requests fail although the verifier is ready, each pause is longer.
+        Raises `failure` when the patience is over, after too many such failures, or if it is no outage; and whatever
+        `check_health` raises.
         """
         if not retries.is_checked_at_once(failure, self._failures):
             pause = retries.before_health_check(failure, self._failures, self._waited, self._patience)

@@ -1,4 +1,4 @@
-"""The verifier's vocabulary: compared to that of a draft model, or loaded for drafters that have none of their own."""
+"""The target's vocabulary: compared with that of a draft model, or fetched for drafters without that vocabulary."""
 
 import json
 import threading
@@ -15,9 +15,11 @@ _TOO_OLD = (
 
 
 def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: ModelInfo | None = None) -> ModelInfo:
-    """The handshake: check that token ids mean the same in the draft model `name`, and measure the round trip.
+    """The handshake: check that token ids mean the same in the draft model's vocabulary `ours` as in the target's, and
+    measure the round trip. Return what the verifier serves.
 
-    `info`: the result of `client.model`, if it was called before. Raises VocabularyMismatch with the difference.
+    `name`: of the draft model, for errors. `info`: the result of `client.model`, if it was called before. Raises
+    VocabularyMismatch, which names the difference.
     """
     info = info or client.model()
     below = min(ours.size, info.vocabulary.size)
@@ -32,7 +34,8 @@ def check_vocabulary(client: VerifierClient, ours: Vocabulary, name: str, info: 
 
 
 def _first_difference(client: VerifierClient, ours: Vocabulary, below: int) -> str:
-    """Describes the first id that differs, found by bisection over prefix fingerprints: about 17 small requests."""
+    """Describe the first token id that differs, found by bisection over the fingerprints of the ids below a bound, in
+    about 17 small requests."""
     same, different = 0, below
     while different - same > 1:
         middle = (same + different) // 2
@@ -44,9 +47,10 @@ def _first_difference(client: VerifierClient, ours: Vocabulary, below: int) -> s
 
 
 class RemoteVocabulary(Vocabulary):
-    """Bytes and classes of the tokens are fetched once (some megabytes); the verifier encodes texts.
+    """The target's vocabulary without its model. The bytes and kinds of its tokens are fetched once (some megabytes);
+    texts are encoded by the verifier, with a request for each.
 
-    Raises BadReply when the response is not the vocabulary whose fingerprint the verifier gives.
+    Raises BadReply if the response is not the vocabulary whose fingerprint `info` gives.
     """
 
     def __init__(self, client: VerifierClient, info: ModelInfo) -> None:

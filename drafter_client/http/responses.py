@@ -1,4 +1,4 @@
-"""Responses of the verifier as types. Reading one raises BadReply for what no verifier sends."""
+"""The verifier's responses as types. `read` makes one from JSON; it raises BadReply for what no verifier sends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ STREAM = "/sessions/…/stream"  # in error texts, for every session
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What the verifier serves: its response at `/model`."""
+    """What the verifier serves: the response of `/model`."""
 
-    name: str
-    context_length: int
-    max_drafts: int  # draft tokens that it judges at once
-    pass_ms: list[float]  # of its forward passes over 1, 2, … tokens; may be empty
-    self_continue: bool  # whether it supports self-continuation
+    name: str  # of the target model
+    context_length: int  # tokens
+    max_drafts: int  # draft tokens that the verifier judges in one request, at most
+    pass_ms: list[float]  # milliseconds of target passes over 1, 2, … tokens; empty: not measured
+    self_continue: bool  # whether the verifier supports self-continuation
     vocabulary: Fingerprint
     chat_template: str | None
-    modes: tuple[str, ...] = ("target",)  # in which it writes whole texts
-    draft_model: str | None = None  # for server-side drafting, mode fused
-    draft_pass_ms: float | None = None  # of its forward pass over one token
-    engine: str | None = None  # the backend of the target
+    modes: tuple[str, ...] = ("target",)  # the modes in which the verifier generates whole texts: target, fused
+    draft_model: str | None = None  # the drafter on the verifier, for mode fused; None: there is none
+    draft_pass_ms: float | None = None  # milliseconds of that drafter's pass over one token; None: not measured
+    engine: str | None = None  # the backend that runs the target
 
     @classmethod
     def read(cls, reply: Fields, below: int | None) -> "ModelInfo":
-        """`below`: the bound of the ids whose fingerprints were requested; None: of all."""
+        """`below`: the ids below it are those whose fingerprints were requested; None: those of all ids were."""
         return cls(
             name=reply.line("model"),
             context_length=reply.count("context_length", least=1),
@@ -61,7 +61,7 @@ def _fingerprint(reply: Fields, below: int | None) -> Fingerprint:
 
 
 def decisions_on(reply: Fields, tokens: list[int]) -> list[Decision] | None:
-    """The decisions on `tokens`, one for each; None where the response has none."""
+    """Read the decisions on `tokens`, one for each; None if the response has no decisions."""
     parts = reply.parts_if_any("decisions")
     if parts is None:
         return None
@@ -83,23 +83,23 @@ def decisions_on(reply: Fields, tokens: list[int]) -> list[Decision] | None:
 
 @dataclass(frozen=True, slots=True)
 class PrefillResponse:
-    """A session after its prefill. `tokens`: those after the known ones, at least one unless the text has ended."""
+    """Response to a prefill: committed tokens after those that the request named, at least one until the text ends."""
 
     session_id: str
     prompt_ids: list[int]
     tokens: list[int]
-    finish_reason: str | None
-    sampling: dict[str, Any]
-    queue_ms: float
-    forward_ms: float
-    decisions: list[Decision] | None = None  # on each of `tokens`, where requested
+    finish_reason: str | None  # None: the text has not ended
+    sampling: dict[str, Any]  # the settings of the session
+    queue_ms: float  # milliseconds that the request waited for a verifier pass
+    forward_ms: float  # milliseconds of the verifier passes over the prompt
+    decisions: list[Decision] | None = None  # one on each of `tokens`, if requested
 
     @classmethod
     def read(
         cls, reply: Fields, session_id: str, prompt_ids: list[int], known: Sequence[int] = ()
     ) -> "PrefillResponse":
-        """`session_id`, `prompt_ids` and the `known` tokens are those of the request; the tokens of the response come
-        after the known ones. Raises BadReply where the prompt or the position in the response is another."""
+        """`session_id`, `prompt_ids` and the `known` generated tokens are those of the request. Raises BadReply if the
+        response is for another prompt, or its tokens do not begin right after the known ones."""
         if reply.ids("prompt_ids") != prompt_ids:
             raise reply.wrong("prompt_ids", "is not what was sent")
         due = len(prompt_ids) + len(known)
@@ -124,36 +124,36 @@ class PrefillResponse:
 class VerifyResponse:
     """Response to a verify request: committed tokens from its position on, at least one until the text has ended."""
 
-    accepted: int
-    judged: int
+    accepted: int  # draft tokens at the beginning of the draft that equal committed tokens
+    judged: int  # draft tokens that the target judged for this request
     tokens: list[int]
-    finish_reason: str | None
-    queue_ms: float
-    forward_ms: float
-    sessions: int = 1  # that shared the pass
-    decisions: list[Decision] | None = None  # on each of `tokens`, where requested
-    unjudged: int = 0  # draft tokens at the end for which the session's credit did not suffice
+    finish_reason: str | None  # None: the text has not ended
+    queue_ms: float  # milliseconds that the request waited for a verifier pass
+    forward_ms: float  # milliseconds of the verifier passes that ran the request; 0: none did
+    sessions: int = 1  # sessions that shared the last of these passes
+    decisions: list[Decision] | None = None  # one on each of `tokens`, if requested
+    unjudged: int = 0  # draft tokens at the end of the draft that were not judged, as the draft credit was used up
 
     @property
     def ran(self) -> bool:
-        """Whether the model ran for this request: not if it was out of date, nor if a longer request contained it."""
+        """Whether the target ran for this request: not if its draft was out of date, or contained in a longer one."""
         return self.judged > 0 or self.forward_ms > 0.0
 
     def recorded(self, drafts: int) -> int:
-        """How many of the tokens were committed before this request of `drafts` draft tokens: all, if it never ran.
+        """How many of `tokens` had been committed before this request's pass: all of them if it had none.
 
-        The judged draft tokens are the last ones except the unjudged, since none is sent for positions beyond the
-        target's last token.
+        `drafts`: how many draft tokens the request had. Before the judged ones are those that had been committed, and
+        after them only the unjudged ones, since none is sent for positions beyond the end of the text.
         """
         if self.judged:
             return drafts - self.unjudged - self.judged
         return len(self.tokens) - self.ran
 
     def judged_accepted(self, drafts: int) -> int:
-        """How many of the judged draft tokens were accepted, of the `drafts` that the request had.
+        """How many of the judged draft tokens were accepted. `drafts`: how many draft tokens the request had.
 
-        `accepted` counts more: draft tokens that had been committed before, and one that was not judged and equals the
-        target's token after the judged ones.
+        `accepted` may count more: draft tokens that had been committed before, and one that was not judged and equals
+        the target's token after the judged ones.
         """
         return min(max(0, self.accepted - self.recorded(drafts)), self.judged)
 
@@ -178,34 +178,35 @@ class VerifyResponse:
 
 @dataclass(frozen=True, slots=True)
 class StreamedTokens:
-    """An event of the stream: committed tokens, at least one. `own`: they are target-decoded (self-continuation)."""
+    """An event of a session's stream: committed tokens from `position` on, at least one."""
 
     position: int
     tokens: list[int]
-    own: bool
-    forward_ms: float | None  # of the pass that decoded the last of them, where they are target-decoded
-    decisions: list[Decision] | None = None  # on each of `tokens`, where requested
+    target_decoded: bool  # whether the tokens come from self-continuation
+    forward_ms: float | None  # milliseconds of the verifier pass that decoded the last token, if target-decoded
+    decisions: list[Decision] | None = None  # one on each of `tokens`, if requested
 
     @classmethod
     def read(cls, event: Fields, due: int) -> "StreamedTokens":
-        """`due`: the position after the tokens that the stream has sent so far."""
+        """`due`: the position that the event must have, which is that after the tokens of the events before."""
         position, tokens = event.count("position"), event.ids("tokens")
         if position != due:
             raise event.wrong("position", f"is {position} where {due} is due")
         if not tokens:
             raise event.wrong("tokens", "is empty")
-        own, forward_ms = event.flag("own"), event.milliseconds_if_any("forward_ms")
-        return cls(position, tokens, own, forward_ms, decisions_on(event, tokens))
+        target_decoded, forward_ms = event.flag("own"), event.milliseconds_if_any("forward_ms")
+        return cls(position, tokens, target_decoded, forward_ms, decisions_on(event, tokens))
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """The last event of the stream."""
+    """The last event of a session's stream."""
 
     finish_reason: str
 
     @classmethod
     def read(cls, event: Fields, due: int) -> "StreamEnd":
+        """`due`: the length of the text, as the events before have it."""
         total, finish_reason = event.count("total_tokens"), event.finish_reason()
         if total != due:
             raise event.wrong("total_tokens", f"is {total} where {due} tokens were told")
@@ -216,17 +217,17 @@ class StreamEnd:
 
 @dataclass(frozen=True, slots=True)
 class GenerateResponse:
-    """The last event of `/generate`: a text that the verifier wrote, alone or with server-side drafting."""
+    """The last event of `/generate`: the summary of a text that the verifier generated in mode target or fused."""
 
     finish_reason: str
-    sampling: dict[str, Any]
-    queue_ms: float
-    forward_ms: float
-    speculation: "Speculation | None"  # with server-side drafting
+    sampling: dict[str, Any]  # the settings of the session
+    queue_ms: float  # milliseconds that the text waited for passes
+    forward_ms: float  # milliseconds of the target's passes
+    speculation: "Speculation | None"  # None in mode target
 
     @property
     def milliseconds(self) -> float:
-        """All the time that the verifier reports."""
+        """All the time that the verifier reports: queue, target passes and drafting."""
         return self.queue_ms + self.forward_ms + (self.speculation.drafting_ms if self.speculation else 0.0)
 
     @classmethod
@@ -248,12 +249,12 @@ class GenerateResponse:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Statistics of server-side drafting, beside those in the events."""
+    """Statistics of server-side drafting that the events before the summary do not have."""
 
     draft_model: str
-    looked_up: int
-    looked_up_accepted: int
-    drafting_ms: float
+    looked_up: int  # looked-up draft tokens that were judged
+    looked_up_accepted: int  # looked-up draft tokens that were accepted
+    drafting_ms: float  # milliseconds of the server's draft steps
     draft_failure: str | None = None  # why drafting ended before the text did
 
     @classmethod
@@ -270,7 +271,7 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class ResponseBounds:
-    """Bounds of a text: token ids below `ids`, and at most `tokens` of them, the prompt included."""
+    """Bounds of the responses of one text: token ids below `ids`, and at most `tokens` tokens, the prompt included."""
 
     url: str
     ids: int
@@ -278,18 +279,18 @@ class ResponseBounds:
     ends: frozenset[int] = frozenset()  # ids of end tokens
 
     def finish_reason(self, text: list[int]) -> str | None:
-        """Why `text`, its prompt included, is at its end; None: it is not."""
+        """Return why `text`, its prompt included, is complete ("stop" or "length"); None if it is not."""
         if text[-1] in self.ends:
             return "stop"
         return "length" if len(text) >= self.tokens else None
 
     def check_explained(self, path: str, asked: bool, decisions: list[Decision] | None) -> None:
-        """Raise BadReply where decisions were requested and are missing."""
+        """Raise BadReply if decisions were requested (`asked`) and are missing."""
         if asked and decisions is None:
             raise broken_promise(self.url + path, "decisions are missing, and were asked for")
 
     def check(self, path: str, position: int, tokens: list[int]) -> None:
-        """Raise BadReply where `tokens`, from `position` on, exceed the bounds."""
+        """Raise BadReply if `tokens`, from `position` on, exceed the bounds."""
         if tokens and max(tokens) >= self.ids:
             raise broken_promise(self.url + path, f"a token is {max(tokens)}, and the vocabulary has {self.ids} ids")
         end = position + len(tokens)

@@ -47,11 +47,11 @@ from speculation.errors import (
 PATIENCE = 300.0  # seconds to wait through an outage
 LOADING_PATIENCE = 900.0  # seconds to wait for a model that loads
 _ATTEMPTS, _FIRST_PAUSE = 7, 0.1  # over a broken connection: about 6 s are bridged
-_FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # attempts, and seconds: a silent link fails slowly
-_OVERLOAD_PATIENCE = 60.0  # seconds that a verifier may be overloaded
+_FEW_ATTEMPTS, _BRIDGED = 4, 1.0  # attempts, and seconds, before an outage is waited for: a silent link fails slowly
+_OVERLOAD_PATIENCE = 60.0  # seconds to wait for an overloaded verifier
 _CHECK_PAUSE = 0.25  # seconds between health checks
 _LONGEST_PAUSE = 5.0  # seconds between attempts with a verifier that is ready and fails again and again
-_MOST_FAILURES = 6  # in a row of a verifier that is ready: about 20 s
+_MOST_FAILURES = 6  # failures in a row of a verifier that is ready: about 20 s
 # A session conflict in the middle of a text means that an old request arrived late, as after a broken link.
 _AWAY = (
     ConnectionLost,
@@ -74,9 +74,10 @@ def repeat(
     sleep: Callable[[float], None],
     clock: Callable[[], float],
 ) -> T:
-    """The result of `request`, repeated as `pause_after(error, attempts, seconds)` decides. Raises the last error.
+    """Return the result of `request`, repeated as `pause_after(error, attempts, seconds)` decides. Raises the last
+    error.
 
-    `attempts`: how many were made. `seconds`: since the first began.
+    `attempts`: how many attempts have been made. `seconds`: how many have passed since the first attempt began.
     """
     began = clock()
     for attempts in count(1):
@@ -93,7 +94,10 @@ def repeat(
 def after_broken_connection(
     error: Exception, attempts: int, seconds: float, *, reached: bool, outage_follows: bool
 ) -> Pause:
-    """`reached`: whether a connection was ever made. `outage_follows`: whether an outage is waited for afterwards."""
+    """The pause after a failed attempt, if `error` is a broken connection; the first arguments are those in `repeat`.
+
+    `reached`: whether a connection was ever made. `outage_follows`: whether an outage is waited for afterwards.
+    """
     if not isinstance(error, (ConnectionLost, VerifierUnreachable)) or not reached:
         return None
     if attempts >= (_FEW_ATTEMPTS if outage_follows else _ATTEMPTS) or (outage_follows and seconds > _BRIDGED):
@@ -102,7 +106,10 @@ def after_broken_connection(
 
 
 def after_overload(error: Exception, attempts: int, seconds: float) -> Pause:
-    """The same pause after every attempt: the verifier knows best when it has room."""
+    """The pause after a failed attempt, if `error` is an overload; the arguments are those in `repeat`.
+
+    It does not grow with the attempts: the verifier knows best when it has room.
+    """
     pause: Pause = error.details.get("retry_after") if isinstance(error, Overloaded) else None
     return None if pause is None or seconds + pause > _OVERLOAD_PATIENCE else pause
 
@@ -117,28 +124,31 @@ def is_outage(error: Exception) -> bool:
 
 
 def outage_patience(patience: float, error: Exception, begun: bool) -> float:
-    """Seconds at most that an outage is waited for: `patience`, but less while a text that is not begun is refused."""
+    """Seconds to wait through an outage: `patience`, but less if an overloaded verifier refuses a text that is not
+    begun."""
     return min(patience, _OVERLOAD_PATIENCE) if isinstance(error, Overloaded) and not begun else patience
 
 
 def may_be_idle_close(error: Exception, first: bool) -> bool:
-    """Whether a text is attempted again at once: the verifier may have closed an idle connection.
+    """Whether to attempt a text again at once, because the verifier may have closed an idle connection.
 
-    `first`: whether no attempt brought a token or was made again for this reason before.
+    `first`: whether no attempt has brought a token yet, and none was repeated for this reason.
     """
     return first and isinstance(error, ConnectionLost)
 
 
 def is_checked_at_once(error: Exception, failures: int) -> bool:
-    """Whether the verifier's health is asked right after `error`, without a pause: the first time that it went away.
+    """Whether to check the verifier's health right after `error`, without a pause: when it went away for the first
+    time.
 
-    `failures`: in a row, of a verifier that was ready.
+    `failures`: how many requests in a row failed although a health check had found the verifier ready.
     """
     return not failures and not isinstance(error, Overloaded)
 
 
 def before_health_check(error: Exception, failures: int, seconds: float, patience: float) -> Pause:
-    """The pause after `error` in an outage, unless `is_checked_at_once`."""
+    """The pause after `error` in an outage, unless `is_checked_at_once`. `failures`: as there. `seconds`: how many the
+    outage has lasted. `patience`: how many it may last."""
     if isinstance(error, Overloaded):  # the verifier is there, and says when to retry
         pause = float(error.details.get("retry_after", 1))
         return None if seconds + pause > patience else _at_most(pause, seconds, patience)
@@ -148,17 +158,17 @@ def before_health_check(error: Exception, failures: int, seconds: float, patienc
 
 
 def between_health_checks(seconds: float, patience: float) -> Pause:
-    """The pause after a health check that found the verifier away, in an outage."""
+    """The pause after a health check that found the verifier not ready, `seconds` after the outage began."""
     return _at_most(_CHECK_PAUSE, seconds, patience)
 
 
 def is_engine_fault(error: Exception, failures: int, away: bool) -> bool:
-    """Whether the engine failed and the verifier did not go away. `away`: whether any health check found it so."""
+    """Whether the engine failed and the verifier did not go away. `away`: whether a health check found it not ready."""
     return isinstance(error, EngineError) and not away and not failures
 
 
 def while_loading(seconds: float, patience: float) -> Pause:
-    """The pause after a health check that found the verifier loading its model, before any text."""
+    """The pause after a health check that found the verifier loading its model, before any text, for `seconds` now."""
     return None if seconds > patience else _CHECK_PAUSE
 
 

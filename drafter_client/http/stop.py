@@ -6,7 +6,10 @@ from contextlib import contextmanager, nullcontext
 
 
 class Stop:
-    """A flag that ends the waiting for a verifier; any thread may set it. It counts as set if `above` is set."""
+    """A flag that ends the waiting for a verifier; any thread may set it.
+
+    It counts as set if the flag `above` is set: that of a pair is above those of its texts.
+    """
 
     def __init__(self, above: "Stop | None" = None) -> None:
         self._event, self._above = threading.Event(), above
@@ -30,7 +33,8 @@ class Stop:
 
     @contextmanager
     def breaking(self, abort: Callable[[], None]) -> Iterator[None]:
-        """Within the block, setting the flag calls `abort` in the thread that sets it; at once if it is already set."""
+        """Within the block, setting the flag calls `abort`, in the thread that sets it. If it is set already, `abort`
+        is called at once."""
         with nullcontext() if self._above is None else self._above.breaking(abort):
             with self._lock:
                 self._breaks.append(abort)

@@ -1,4 +1,4 @@
-"""The socket of a connection: counts every byte, framing included, and notices a peer that is gone."""
+"""The socket of a connection, which counts every byte, framing included, and notices a peer that is gone."""
 
 import io
 import select
@@ -24,9 +24,8 @@ class Traffic:
 
 
 class CountedSocket:
-    """The part of a connected socket that http.client uses, counting into `traffic`. With TLS it counts plain bytes.
-
-    `limit` counts what is received, and may raise BadReply.
+    """The part of a connected socket that http.client uses, which counts bytes in `traffic`. With TLS it counts them
+    unencrypted. `limit` counts what is received, and raises BadReply if that is too much.
     """
 
     def __init__(self, sock: socket.socket, traffic: Traffic, limit: ReadLimit) -> None:
@@ -43,7 +42,7 @@ class CountedSocket:
         self._sock.settimeout(seconds)
 
     def readable(self, seconds: float) -> bool:
-        """Whether there is something to read within `seconds`; the end of the stream and an error count."""
+        """Wait at most `seconds`; return whether there is something to read, the end of the stream or an error."""
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
             return True
         if not hasattr(select, "poll"):  # Windows
@@ -60,6 +59,8 @@ class CountedSocket:
 
 
 class _CountedReader(io.RawIOBase):
+    """A socket's unbuffered reader, which counts the bytes that it reads."""
+
     def __init__(self, raw: socket.SocketIO, traffic: Traffic, limit: ReadLimit) -> None:
         self._raw, self._traffic, self._limit = raw, traffic, limit
 

@@ -21,7 +21,7 @@ from drafter_client.http.traffic import CountedSocket, Traffic, keep_alive
 CONNECT_TIMEOUT = 5.0  # seconds
 IDLE_LIMIT = 60.0  # seconds; the verifier closes idle connections after 75, so this end gives them up first
 _PROBE_AFTER, _PROBE_AGAIN = 5.0, 3.0  # seconds without a response until `/health` is probed, and probed again
-_PROBE_TIMEOUT = 10.0  # seconds; a busy verifier on a slow machine may take some of them
+_PROBE_TIMEOUT = 10.0  # seconds to wait for the probe; a busy verifier on a slow machine may take some of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Reply:
 
 
 class Transport(Protocol):
-    """What sends requests. `sent` and `received` count bytes of HTTP, heads included."""
+    """A connection that sends requests. `sent` and `received` count bytes of HTTP, heads included."""
 
     @property
     def sent(self) -> int: ...
@@ -43,32 +43,33 @@ class Transport(Protocol):
     def received(self) -> int: ...
 
     def begin(self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float) -> None:
-        """Send a request ahead of its `exchange`, which must come next. Never waits, and opens no connection.
+        """Send a request ahead of its `exchange`, which must be the next call. Never waits, and opens no connection.
 
-        Raises nothing: the exchange meets the same error again.
+        Raises no error: `exchange` raises the same one.
         """
 
     def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
         """Send a request and return its response. `timeout` in seconds.
 
-        While the response takes long, `/health` is probed; without an answer there the connection counts as lost.
+        While the response takes long, `/health` is probed; if that does not answer, the connection counts as lost.
         Raises VerifierUnreachable, ConnectionLost, VerifierTimeout or BadReply.
         """
 
     def stream(
         self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
     ) -> Iterator[tuple[str, Any]]:
-        """POST (GET without a body), then server-sent events as (name, parsed data).
+        """Send a POST, or a GET if there is no body; yield the server-sent events of the response as (name, parsed
+        data).
 
-        An error response is one event ("reply", Reply). Silence of `timeout` seconds is a lost connection: a verifier
-        without an event sends comments.
+        An error response is one event ("reply", Reply). Silence of `timeout` seconds counts as a lost connection: a
+        verifier that has no event sends comments.
         """
 
     def connect(self) -> None:
         """Open a connection for the next request. Raises VerifierUnreachable."""
 
     def abort(self) -> None:
-        """Make the exchange under way fail, and every later one. From any thread."""
+        """Make the exchange under way fail, and every later one. May be called from any thread."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -120,7 +121,7 @@ class HttpTransport:
             else:
                 response = self._send(method, path, body, headers, timeout)
             data = response.read()
-            # http.client takes half a head for a whole one.
+            # http.client takes a head that was cut off for a whole one.
             if not data and response.will_close and response.length is None:
                 raise http.client.IncompleteRead(data)
             return self._reply(response, data)
@@ -143,7 +144,7 @@ class HttpTransport:
                 elif field == b"data":
                     yield name, self._parsed(value)
                     self._limit.next_event(path)
-            # http.client takes a stream that was cut between two chunks for a whole one.
+            # http.client takes a stream that was cut off between two chunks for a whole one.
             if response.chunked and (response.chunk_left is not None or not line) and refused is None:
                 raise http.client.IncompleteRead(b"")
         if refused is not None:
@@ -175,7 +176,7 @@ class HttpTransport:
     def _guarded(self, path: str, timeout: float, silence: type[DrafterError] = VerifierTimeout) -> Iterator[None]:
         """Translate the errors of an exchange, and close a connection on which the rest of a response may still come.
 
-        `silence`: the error to raise for it.
+        `silence`: the error to raise if nothing came for `timeout` seconds.
         """
         try:
             yield
@@ -224,7 +225,7 @@ class HttpTransport:
         return response
 
     def _await_answer(self, path: str, timeout: float) -> None:
-        """Wait until the response begins. Raises TimeoutError, and ConnectionLost where `/health` does not answer."""
+        """Wait until the response begins. Raises TimeoutError, and ConnectionLost if `/health` does not answer."""
         waited, pause = 0.0, min(_PROBE_AFTER, timeout)
         while self._socket is not None and not self._socket.readable(pause):
             waited += pause
@@ -274,7 +275,7 @@ class HttpTransport:
         return self._connection
 
     def _is_stale(self, connection: http.client.HTTPConnection) -> bool:
-        """Whether the server has closed the connection, as its last response announced, or may have."""
+        """Whether the server has closed the connection, as its last response announced, or may have, as it was idle."""
         return connection.sock is None or time.monotonic() - self._last_used > IDLE_LIMIT
 
     def _reply(self, response: http.client.HTTPResponse, data: bytes) -> Reply:

@@ -1,4 +1,4 @@
-"""Mode `auto`: generate a text in the mode that is expected to be the fastest, and change the mode when another is.
+"""Mode `auto`: generate a text in the mode expected to be the fastest, and change when another is expected to be.
 
 The selection begins anew when the link has changed (`speculation.policy.mode_selector`).
 
@@ -8,7 +8,7 @@ texts. Under `probabilistic` each of them is a sample of the target. Under `thre
 that drafted, and in mode `target`, where nothing drafts, it is a sample of the target.
 
 A stretch is the part of a text that is generated in one mode without a change. It takes over the session of the stretch
-before and continues where that ended, so nothing is computed again.
+before and continues where that stretch ended, so nothing is computed again.
 """
 
 from collections.abc import Callable, Generator
@@ -29,12 +29,12 @@ from drafter_client.options import Mode, Options
 from speculation.policy.mode_measurement import WARM_UP
 
 Run = Generator[Committed, None, None]
-Begin = Callable[[VerifierClient, Options, Stats], Run]
+Begin = Callable[[VerifierClient, Options, Stats], Run]  # begins a stretch of a text in `Options.mode`
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """A part of a text, generated in one mode."""
+    """A part of a text, generated in one mode. `tokens`: how many of its tokens were taken into the text."""
 
     run: Run
     stats: Stats
@@ -42,8 +42,9 @@ class _Stretch:
     _accepted: int = 0
     _compared: int = 0
 
-    def compared(self) -> tuple[int, int]:
-        """Draft tokens accepted, and draft tokens compared with the target's choice, since the last call."""
+    def newly_compared(self) -> tuple[int, int]:
+        """Return how many draft tokens were accepted, and how many compared with the target's choice, since the last
+        call."""
         if self.stats.mode == Mode.REMOTE:  # the drafter predicts every committed token, sent or not
             compared = len(self.stats.token_ids)
             accepted = compared - self.stats.mispredicted
@@ -68,15 +69,15 @@ def automatic(
 ) -> Run:
     """Generate a text; fill `stats`. `begin(client, options, stats)` begins a stretch of `text` in `options.mode`.
 
-    `probe`: called between tokens to measure the link when that is due; it must not wait. `bounds`: those of the text,
-    prompt included. `clock`: in seconds.
+    `probe`: called between tokens to measure the link when that is due; it must not wait. `bounds`: tell whether the
+    text is complete. `clock`: returns seconds.
     """
     began = clock()
     stats.prompt_tokens = len(text.prompt_ids)
     stretches: list[_Stretch] = []
     with ExitStack() as stack:
         stack.callback(lambda: _conclude(stats, stretches, 1e3 * (clock() - began), selection.why()))
-        # Two connections in turn: a stretch that is left early may leave its connection in the middle of a response.
+        # Two connections in turn: a stretch that ends early may leave its connection in the middle of a response.
         clients = cycle([client, stack.enter_context(closing(client.another()))])
         connecting = stack.enter_context(_Connecting())
         probe()
@@ -99,15 +100,16 @@ def automatic(
                         stats.ttft_ms = 1e3 * (now - began)
                     _take(committed, stretch, stats)
                     timed = warm and len(part.resumed) == resumed  # an outage does not count against the mode
-                    selection.measured(mode, len(committed.tokens), now - asked if timed else 0.0, *stretch.compared())
+                    seconds = now - asked if timed else 0.0
+                    selection.measured(mode, len(committed.tokens), seconds, *stretch.newly_compared())
                     warm, resumed = stretch.tokens >= WARM_UP, len(part.resumed)
                     yield committed
                     probe()
-                    # Called once: other texts may change the answer at any time.
+                    # Called once for both uses: measurements of other texts may change the answer at any time.
                     next_mode = selection.next(options.max_tokens - len(stats.token_ids), mode, stretch.tokens)
                     if next_mode is not mode and bounds.finish_reason(text.known) is None:
                         break
-                    asked = clock()  # the reader's own time before this does not count
+                    asked = clock()  # the time that the reader of the text takes does not count
                 else:
                     stats.finish_reason = part.finish_reason
             while text.held_back:
@@ -121,7 +123,7 @@ def automatic(
 
 
 def _take(committed: Committed, stretch: _Stretch, stats: Stats) -> None:
-    """Count the committed tokens of a stretch."""
+    """Count committed tokens of a stretch as part of the text."""
     stats.token_ids += [token for token, _ in committed.tokens]
     stats.decisions += committed.decisions or ()
     stats.sources.update(source for _, source in committed.tokens)
@@ -156,7 +158,7 @@ class _Connecting:
 
 
 def _conclude(stats: Stats, stretches: list[_Stretch], milliseconds: float, why: str) -> None:
-    """Add up the stretches, whose runs are closed by now, so that their statistics are complete."""
+    """Add the statistics of all stretches to those of the text. Their runs have ended, so theirs are complete."""
     stats.total_ms, stats.why = milliseconds, why
     for stretch in stretches:
         stats.add(stretch.stats, stretch.tokens)

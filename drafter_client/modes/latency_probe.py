@@ -1,4 +1,4 @@
-"""Measure the link while texts are generated, in a separate thread and over a separate connection."""
+"""Measure the round trip while texts are generated, in a separate thread and over a separate connection."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,14 +9,14 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.modes.selection import ModeSelection
 from speculation.errors import SpecPairError
 
-_PINGS = 2  # in each probe: a single one may be delayed
+_PINGS = 2  # round trips measured in each probe, as a single one may be delayed; the shortest counts
 
 
 class LatencyProbe:
-    """A call starts a probe of the link if one is due. It may come from any thread and does not wait."""
+    """Calling this object measures the link if that is due. May be called from any thread; does not wait."""
 
     def __init__(self, client: VerifierClient, selection: ModeSelection, clock: Callable[[], float]) -> None:
-        """`client`: a connection for the probes alone; `close` closes it. `clock`: in seconds."""
+        """`client`: a connection for the probes alone, which `close` closes. `clock`: returns seconds."""
         self._client, self._selection, self._clock = client, selection, clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="latency-probe")
 
@@ -25,7 +25,7 @@ class LatencyProbe:
             self._thread.submit(self._probe)
 
     def close(self) -> None:
-        """Abort the probe under way."""
+        """Abort the probe under way, and close the connection."""
         self._client.abort()
         self._thread.shutdown()
         self._client.close()

@@ -1,8 +1,8 @@
-"""What was measured of each mode in earlier runs, on disk: by models, link and the speed of the target's host.
+"""A file of each mode's tokens per second and acceptance rate in earlier runs, by models, link and the target's host.
 
 The file holds names of models, times and counts, but no prompt, token, address, key or session. It keeps the `_MOST`
-entries that were used last. If two processes write at the same moment, the measurements of one may be lost, but never
-the file. A file of another format is ignored with one line in the log, and replaced with the next measurement.
+entries that were written last. If two processes write at the same moment, the measurements of one may be lost, but
+never the file. A file of another format is ignored with one line in the log, and replaced with the next measurement.
 """
 
 import json
@@ -23,10 +23,10 @@ from speculation.policy.mode_measurement import ModeMeasurement
 from speculation.policy.mode_selector import links_differ
 
 _VERSION = 1
-_MOST = 64  # entries
+_MOST = 64  # entries that are kept
 _LONGEST_NAME = 200  # characters of a model's name that are kept
 _LARGEST = 1 << 20  # bytes; a larger file is not read
-_ALIKE = 0.4  # share by which two measurements of the target's pass on one host may differ
+_ALIKE = 0.4  # greatest difference between two measurements of a target pass on one host, as a share of the longer one
 _log = logging.getLogger("specpair.drafter")
 
 
@@ -41,28 +41,28 @@ def memory_file(environment: Mapping[str, str] = os.environ, home: Path | None =
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The models and the host that measured rates belong to; with the link they identify an entry."""
+    """The models and the host that measurements belong to; together with the link they identify an entry."""
 
     target: str  # the target model's name, as the verifier reports it
     engine: str | None  # the target's engine
-    pass_ms: float  # the target's pass over one token, which tells hosts apart; 0: not known
+    pass_ms: float  # milliseconds of a target pass over one token, which tells hosts apart; 0: not known
     draft: str | None  # the drafter on this machine
     served_draft: str | None  # the drafter on the verifier, for mode `fused`
 
     @property
     def shortened(self) -> "Setting":
-        """The same with names cut to the length that is kept."""
+        """This setting, with names cut to the length that the file keeps."""
         names = (self.target, self.engine, self.draft, self.served_draft)
         target, engine, draft, served = (None if name is None else name[:_LONGEST_NAME] for name in names)
         return Setting(target or "", engine, self.pass_ms, draft, served)
 
     @property
     def names(self) -> tuple[str | None, ...]:
-        """All fields but the time of a pass."""
+        """The names in this setting: all fields except `pass_ms`."""
         return self.target, self.engine, self.draft, self.served_draft
 
     def is_alike(self, other: "Setting") -> bool:
-        """Whether these are the same models on hosts of about the same speed."""
+        """Whether `other` has the same models, on a host of about the same speed."""
         slower = max(self.pass_ms, other.pass_ms)
         return self.names == other.names and abs(self.pass_ms - other.pass_ms) <= _ALIKE * slower
 
@@ -72,9 +72,9 @@ class _Record:
     """Measurements of one mode over one link."""
 
     tokens_per_second: float
-    tokens: float  # that the rate was measured over; 0: only the share accepted is known
-    accepted: float  # share of the compared draft tokens
-    compared: float  # draft tokens compared with the target's choice
+    tokens: float  # how many tokens `tokens_per_second` was measured over; 0: it is not known
+    accepted: float  # the acceptance rate, 0 to 1, over the compared draft tokens
+    compared: float  # how many draft tokens were compared with the target's choice; 0: `accepted` is not known
     when: float  # seconds since 1970
 
 
@@ -83,31 +83,31 @@ class _Entry:
     """Measurements of all modes over one link."""
 
     setting: Setting
-    link_ms: float
-    written: float = 0.0  # as `ModeSelector.written`
+    link_ms: float  # the round trip in milliseconds
+    written: float = 0.0  # `ModeSelector.written`: tokens over this link since the last trial of a mode
     modes: dict[str, _Record] = field(default_factory=dict)
 
 
 class ModeMemory:
-    """A file of entries, the one used last at its end. All methods may be called from any thread."""
+    """A file of entries, the one written last at its end. All methods may be called from any thread."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        """`clock`: seconds since 1970."""
+        """`clock`: returns seconds since 1970."""
         self._path, self._clock = path, clock
         self._lock = threading.Lock()
         self._complained = False
 
     def recall(self, setting: Setting, link_ms: float) -> tuple[dict[str, ModeMeasurement], float]:
-        """Measurements by mode over the most similar link, and `ModeSelector.written`; empty and 0 if no link is
-        similar."""
+        """Return the measurements by mode over the link whose round trip is nearest to `link_ms`, and the entry's
+        `written`; an empty dictionary and 0 if no link is similar."""
         with self._lock:
             entry = _nearest(self._read(), setting.shortened, link_ms)
         if entry is None:
             return {}, 0.0
         return {mode: _measured(record) for mode, record in entry.modes.items()}, entry.written
 
-    def shares(self, setting: Setting) -> dict[str, float]:
-        """The latest share of draft tokens accepted, by mode, over any link: it does not depend on the link."""
+    def acceptance_rates(self, setting: Setting) -> dict[str, float]:
+        """Return the latest acceptance rate (0 to 1) by mode, over any link, as it does not depend on the link."""
         found: dict[str, float] = {}
         names = setting.shortened.names
         with self._lock:
@@ -117,8 +117,9 @@ class ModeMemory:
         return found
 
     def keep(self, setting: Setting, link_ms: float, measured: Mapping[str, ModeMeasurement], written: float) -> None:
-        """Write the new measurements and `ModeSelector.written`; drop the remembered rates that `ModeSelector` has
-        dropped. A file that cannot be written stays unchanged, with one line in the log."""
+        """Write the measurements of this run, by mode, and `ModeSelector.written`; drop the tokens per second of
+        earlier runs that `ModeSelector` has dropped. A file that cannot be written is left unchanged, with one line in
+        the log."""
         now, setting = self._clock(), setting.shortened
         fresh = {
             mode: _record(measurement, now)
@@ -198,7 +199,7 @@ def _record(measurement: ModeMeasurement, now: float) -> _Record:
 
 
 def _entries(body: Any) -> list[_Entry]:
-    """The entries of a file. Raises ValueError for anything that `_write` does not write."""
+    """The entries in the parsed `body` of a file. Raises ValueError for anything that `_write` does not write."""
     if _field(body, "version", int) != _VERSION:
         raise ValueError(f"its version is not {_VERSION}")
     return [_entry(each) for each in _field(body, "entries", list)[-_MOST:]]

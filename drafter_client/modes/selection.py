@@ -1,4 +1,4 @@
-"""The mode selection that all texts of a pair share: the models, the measured rates and the link."""
+"""The selection of modes for all texts of a pair, by the models, the measured rates and the link's round trip."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ from speculation.policy.mode_estimate import PRIOR_LOOKUP, PairLatencies
 from speculation.policy.mode_measurement import ModeMeasurement
 from speculation.policy.mode_selector import ModeSelector, links_differ
 
-_PROBE_PAUSE = 0.5  # seconds after which the link is measured again
-_PROBES = 3  # in a row that have to find a changed link: a busy machine may disturb some
-_LINKS = 8  # earlier links whose rates are kept in memory
-_PROMPT_TIMED, _STEPS_TIMED = 2, 6  # tokens of the prompt that timed draft steps follow, and how many steps
+_PROBE_PAUSE = 0.5  # seconds from one probe of the link to the next
+_PROBES = 3  # probes in a row that have to find another round trip: a busy machine may disturb some
+_LINKS = 8  # earlier links of this run whose measurements are kept
+_PROMPT_TIMED, _STEPS_TIMED = 2, 6  # prompt tokens before the draft steps that are timed, and how many steps are timed
 
 
 class ModeSelection:
@@ -34,8 +34,8 @@ class ModeSelection:
         now: float,
         memory: ModeMemory | None = None,
     ) -> None:
-        """`info`: the verifier's `/model`. `draft`: name of the drafter on this machine. `link_ms`: the present round
-        trip. `memory`: measurements of earlier runs; None: nothing is remembered."""
+        """`modes`: the available ones. `info`: the verifier's `/model`. `draft`: name of the drafter on this machine.
+        `link_ms`: the present round trip. `memory`: measurements of earlier runs; None: nothing is remembered."""
         self._lock = threading.Lock()
         first = info.pass_ms[0] if info.pass_ms else 0.0
         self._setting = Setting(info.name, info.engine, first, draft, info.draft_model)
@@ -46,7 +46,8 @@ class ModeSelection:
         names = {str(mode): name for mode, name in drafts.items() if name is not None}
         priors = {name: PRIOR_LOOKUP for name in names.values() if name == LOOKUP}
         if memory is not None:
-            priors |= {names[mode]: share for mode, share in memory.shares(self._setting).items() if mode in names}
+            rates = memory.acceptance_rates(self._setting)
+            priors |= {names[mode]: rate for mode, rate in rates.items() if mode in names}
         self._selector = ModeSelector(
             [str(mode) for mode in modes],
             PairLatencies(
@@ -66,8 +67,8 @@ class ModeSelection:
     def time_draft_steps(self, drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> None:
         """Time a few draft steps; only the first call does, for all texts.
 
-        `text`: the beginning of the text that the drafter will draft for. `clock`: in seconds. Raises what the drafter
-        raises.
+        `text`: the beginning of the text that the drafter will draft for. `clock`: returns seconds. Raises what the
+        drafter raises.
         """
         if self._timed.acquire(blocking=False):
             milliseconds = _step_ms(drafter, text, clock)
@@ -76,24 +77,28 @@ class ModeSelection:
                     self._selector.drafts_in(milliseconds)
 
     def next(self, left: int, mode: Mode | None = None, written: int = 0) -> Mode:
-        """The mode to continue with; see `ModeSelector.next`."""
+        """The mode of the next stretch of a text that may have `left` more tokens.
+
+        `mode`: the mode of its last `written` tokens; None: the text begins.
+        """
         with self._lock:
             return Mode(self._selector.next(left, mode, written))
 
     @property
     def settled(self) -> Mode | None:
-        """The mode that is expected to be the fastest; None until it was measured."""
+        """The mode that is expected to be the fastest; None until that mode was measured over the present link."""
         with self._lock:
             return None if self._selector.settled is None else Mode(self._selector.settled)
 
     @property
     def link_ms(self) -> float:
-        """The round trip of the link that modes are selected for, milliseconds."""
+        """The round trip in milliseconds of the link that modes are selected for."""
         with self._lock:
             return self._selector.link_ms
 
     def measured(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
-        """Count tokens that were generated in a mode; see `ModeSelector.measured`."""
+        """Take in that `mode` generated `tokens` tokens within `seconds` (0: not timed), and that the target accepted
+        `accepted` of the `compared` draft tokens that were compared with its choice."""
         with self._lock:
             self._selector.measured(str(mode), tokens, seconds, accepted, compared)
 
@@ -105,8 +110,8 @@ class ModeSelection:
             self._memory.keep(self._setting, link, *known)
 
     def probe_is_due(self, now: float) -> bool:
-        """Whether the caller has to measure the link now and then call `probed`. One probe runs at a time, with a pause
-        before the next."""
+        """Whether the caller has to measure the round trip at once and then call `probed`. One probe runs at a time,
+        with a pause before the next."""
         with self._lock:
             if self._probing or now - self._probed_at < _PROBE_PAUSE or len(self._selector.modes) == 1:
                 return False
@@ -114,7 +119,8 @@ class ModeSelection:
             return True
 
     def probed(self, round_trip_ms: float | None, now: float) -> None:
-        """The link was measured. None: the probe failed and is ignored."""
+        """Take in the result of a probe; None: it failed, and is ignored. After several of another link, the selection
+        begins anew."""
         with self._lock:
             self._probing, self._probed_at = False, now
             if round_trip_ms is None:
@@ -126,7 +132,7 @@ class ModeSelection:
                 self._selector.begin(round_trip_ms, *self._recalled(round_trip_ms))
 
     def why(self) -> str:
-        """What the selection is based on, in words: measured and expected rates."""
+        """The measured or expected tokens per second of each mode, in words, for the readout."""
         with self._lock:
             return self._selector.why()
 
@@ -134,7 +140,7 @@ class ModeSelection:
         return deepcopy(self._selector.measured_by_mode), self._selector.written
 
     def _recalled(self, link_ms: float) -> tuple[dict[str, ModeMeasurement], float]:
-        """Measurements over a similar link: of this run, else of earlier runs."""
+        """Measurements by mode over a similar link, and `ModeSelector.written`: of this run, else of earlier runs."""
         for at_ms, measured, written in reversed(self._links):
             if not links_differ(at_ms, link_ms):
                 return measured, written
@@ -142,9 +148,10 @@ class ModeSelection:
 
 
 def _step_ms(drafter: Drafter, text: Sequence[int], clock: Callable[[], float]) -> float | None:
-    """The shortest of a few draft steps after the beginning of a text, milliseconds.
+    """Milliseconds of the shortest of a few draft steps after the beginning of a text.
 
-    The minimum is taken because the first steps may include one-time work. None if every step reads several tokens.
+    The minimum is taken because the first steps may include one-time work. None if every step read several tokens, as
+    such a step takes longer than drafting one token.
     """
     prompt, tail, took = text[:_PROMPT_TIMED], list[int](), []
     for _ in range(_STEPS_TIMED):

@@ -304,7 +304,7 @@ def test_a_stream_yields_the_committed_tokens_from_a_position_on(verifier: Verif
         text += client.verify(opened.session_id, 4, []).tokens
         for position in (2, 4):
             assert list(client.stream(opened.session_id, position)) == [
-                StreamedTokens(position, text[position - 2 :], own=False, forward_ms=None),
+                StreamedTokens(position, text[position - 2 :], target_decoded=False, forward_ms=None),
                 StreamEnd("length"),
             ]
         with pytest.raises(PositionBeyondCommitted):

@@ -279,7 +279,7 @@ def test_every_wrong_event_is_named(events: list[tuple[str, Any]], words: str) -
 def test_an_honest_stream_is_read_to_its_end() -> None:
     client = VerifierClient("http://v", transport=Pretender({}, iter([_pushed(10, [65, 66]), _end(12, "stop")])))
     told = client.stream("s", 10)
-    assert next(told) == StreamedTokens(10, [65, 66], own=True, forward_ms=1.0)
+    assert next(told) == StreamedTokens(10, [65, 66], target_decoded=True, forward_ms=1.0)
     assert next(told) == StreamEnd("stop")
 
 

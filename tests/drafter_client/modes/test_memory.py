@@ -27,11 +27,11 @@ def _file(memory: ModeMemory) -> Path:
 
 
 def test_kept_measurements_are_recalled(memory: ModeMemory) -> None:
-    assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.shares(SETTING) == {}
+    assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.acceptance_rates(SETTING) == {}
     memory.keep(SETTING, 20.0, REMOTE, 640)
     found, written = ModeMemory(_file(memory)).recall(SETTING, 21.0)
     assert found == {"remote": ModeMeasurement(128.0, 2.0, 60.0, 80.0, remembered=True)} and written == 640
-    assert memory.shares(SETTING) == {"remote": 0.75}
+    assert memory.acceptance_rates(SETTING) == {"remote": 0.75}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_other_models_hosts_and_links_have_separate_entries(
 def test_accepted_share_is_recalled_over_any_link(memory: ModeMemory) -> None:
     memory.keep(SETTING, 20.0, REMOTE, 0)
     memory.keep(SETTING, 90.0, {"fused": ModeMeasurement(50.0, 1.0, 10.0, 40.0)}, 0)
-    assert memory.shares(SETTING) == {"remote": 0.75, "fused": 0.25}
+    assert memory.acceptance_rates(SETTING) == {"remote": 0.75, "fused": 0.25}
 
 
 def test_modes_accumulate_and_only_new_measurements_are_written(memory: ModeMemory) -> None:
@@ -81,7 +81,7 @@ def test_dropped_rate_is_forgotten_but_its_accepted_share_kept(memory: ModeMemor
 
 def test_accepted_share_is_kept_without_a_rate(memory: ModeMemory) -> None:
     memory.keep(SETTING, 20.0, {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0)}, 0)
-    assert memory.shares(SETTING) == {"remote": 0.25}
+    assert memory.acceptance_rates(SETTING) == {"remote": 0.25}
     found, _ = ModeMemory(_file(memory)).recall(SETTING, 20.0)
     assert found == {"remote": ModeMeasurement(0.0, 0.0, 3.0, 12.0, remembered=True)} and not found["remote"].is_turn
 
@@ -125,7 +125,7 @@ def test_invalid_file_is_logged_once_and_replaced(
 ) -> None:
     _file(memory).parent.mkdir()
     _file(memory).write_bytes(content)
-    assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.shares(SETTING) == {}
+    assert memory.recall(SETTING, 20.0) == ({}, 0.0) and memory.acceptance_rates(SETTING) == {}
     memory.keep(SETTING, 20.0, REMOTE, 0)
     assert set(memory.recall(SETTING, 20.0)[0]) == {"remote"}
     (record,) = caplog.records
