@@ -43,7 +43,7 @@ class DraftLength:
     """The draft length of one text: fixed by the user, or chosen again whenever the estimates change."""
 
     def __init__(self, fixed: int | None, max_drafts: int) -> None:
-        """`fixed`: the user's draft length; None: automatic. `max_drafts`: most tokens that the verifier judges."""
+        """`fixed`: the user's draft length; None: automatic. `max_drafts`: most draft tokens in one request."""
         self.fixed, self._max_drafts, self._auto_cap = fixed, max_drafts, _FIRST_CAP
 
     def update(

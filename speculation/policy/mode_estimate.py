@@ -111,6 +111,7 @@ def rate(mode: str, machines: PairLatencies, acceptance_rate: float) -> float:
 
 @lru_cache(512)
 def _rate(mode: str, machines: PairLatencies, steps: int) -> float:
+    """`rate` at an acceptance rate of `steps` hundredths."""
     passes = machines.pass_ms or tuple(_ASSUMED_PASS * (1.0 + _ASSUMED_WIDER * more) for more in range(MAX_AUTO + 1))
     latencies = LatencyModel(passes)
     if mode == TARGET:

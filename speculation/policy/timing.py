@@ -40,7 +40,7 @@ class LatencyModel:
     def margin(self) -> float:
         """Milliseconds before the estimated end of a verifier pass by which a draft should have arrived.
 
-        The pass may end earlier than estimated. At most half a verifier pass.
+        The pass may end earlier than estimated. The margin is at most half a verifier pass.
         """
         return min(_EARLY + _SPREADS * self._error.value, self.verify(0) / 2)
 
@@ -70,7 +70,7 @@ class LatencyModel:
         """Milliseconds of a verifier pass if all sessions that share it had `drafts` draft tokens each.
 
         Where sessions share passes, each draft token delays all of them. If every drafter counted only its own delay,
-        all would send so many draft tokens that each was slower.
+        all would send too many draft tokens, and each would be slower.
         """
         sessions, usual = self._sessions.value, self._judged.value
         if not self.is_shared:
