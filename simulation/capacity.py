@@ -1,12 +1,12 @@
 """Capacity in virtual time: the real scheduler and the real controllers; time, network and costs are modelled.
 
-Clients start at random within a fifth of a second, all think at the same pace, and are watched for some seconds behind
+Clients start at random within a fifth of a second, all draft at the same pace, and are measured for some seconds after
 a warm-up. Their programs take no time. Forms of clients and verifiers:
 
     ours          drafters with all mechanisms on, as `python -m drafter_client` runs
-    k=4           four drafts, send, wait: what public REST pairs do; does not say when its next request comes
-    target        the target alone: texts decoded to their end on the server, what `/generate` does
-    one by one    a verifier that judges one request at a time, in order of arrival: ours and k=4
+    k=4           lockstep with four draft tokens, as public REST pairs do; does not say when its next request comes
+    target        the target alone: texts decoded to their end on the server, as `/generate` does
+    one by one    a verifier that judges one request at a time, in order of arrival: for ours and k=4
 """
 
 import random
@@ -29,51 +29,51 @@ from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.sessions import Session
 
 _WITHIN = 0.2  # seconds in which the clients start
-_CONTEXT = 4096
-_BRANCHES = 6  # continuations that a drafter expands at once
+_CONTEXT = 4096  # tokens
+_BRANCHES = 6  # most branches that a drafter expands in one draft step
 GREEDY = Sampling()
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What everything takes, in milliseconds; how long is watched, in seconds."""
+    """Costs of both models, the link, the draft length of lockstep clients, and how long is measured."""
 
     target: Cost
     drafter: Cost
     rtt_ms: float = 5.0
-    k: int = 4
-    warm_up: float = 2.0
-    seconds: float = 6.0
+    k: int = 4  # draft tokens of a client in lockstep
+    warm_up: float = 2.0  # seconds before the measurement
+    seconds: float = 6.0  # seconds of the measurement
 
     @property
     def thinking_ms(self) -> float:
-        """Of a client in lockstep: from a response's departure to the arrival of the next request."""
+        """Milliseconds of a client in lockstep from a response's departure to the arrival of its next request."""
         return self.rtt_ms + self.k * self.drafter.decode_ms
 
 
 class Starting(Protocol):
-    """A party that begins when it is started."""
+    """A client, or a sender of other requests, that begins when it is started."""
 
     def start(self) -> None:
-        """Begin."""
+        """Send the first request."""
 
 
 class Client(Starting, Protocol):
-    """A client with a text."""
+    """A client that writes one text."""
 
     text: KnownText
     session: Session
 
     @property
     def times(self) -> list[float]:
-        """When each token behind the first was known here, in seconds."""
+        """When the client learnt each token behind the first, in seconds."""
 
 
 class Meter:
-    """Passes by a cost, as `World` asks for it, counted."""
+    """The time of each verifier pass by `cost`, for a `World`; keeps a list of the passes."""
 
     def __init__(self, cost: Cost) -> None:
-        self.passes: list[tuple[int, float]] = []  # sessions in it, and seconds
+        self.passes: list[tuple[int, float]] = []  # of each pass, its sessions and its seconds
         self._cost = cost
 
     def __call__(self, plan: BatchPlan) -> float:
@@ -83,16 +83,16 @@ class Meter:
 
 
 class Replayed:
-    """A client in lockstep that replays its text's agreement: the drafts are known, making them takes its time."""
+    """A client in lockstep whose drafts are those of `KnownText.draft`; drafting takes the time of the draft steps."""
 
     def __init__(self, world: World, text: KnownText, setting: Setting, name: str) -> None:
         self.times: list[float] = []
-        self.rounds: list[tuple[float, float]] = []  # sent, answered
+        self.rounds: list[tuple[float, float]] = []  # when each request was sent and its response came, in seconds
         self.text, self._world, self._setting = text, world, setting
         self.session = _session(name, text)
 
     def start(self) -> None:
-        self._submit(len(self.text.prompt), [], self._go_on)
+        self._submit(len(self.text.prompt), [], self._draft)
 
     def _submit(self, position: int, drafts: list[int], then: Callable[[Answer], None]) -> None:
         sent, world, delay = self._world.now, self._world, self._setting.rtt_ms / 2e3
@@ -112,9 +112,9 @@ class Replayed:
 
     def _answered(self, answer: Answer) -> None:
         self.times += [self._world.now] * len(answer.tokens)
-        self._go_on(answer)
+        self._draft(answer)
 
-    def _go_on(self, answer: Answer) -> None:
+    def _draft(self, answer: Answer) -> None:
         now, setting = self._world.now, self._setting
         drafts = self.text.draft(answer.total_tokens, setting.k)
         drafted = now + setting.k * setting.drafter.decode_ms / 1e3
@@ -166,15 +166,15 @@ class Ours(VirtualDrafter):
 
 
 class OneByOne(Composer):
-    """Puts a single session into each pass: the one that has waited longest."""
+    """Puts a single session into each verifier pass: the one that has waited longest."""
 
-    def compose(self, waiting: list[SequenceState], going_on: list[SequenceState]) -> BatchPlan:
-        return super().compose(waiting[:1], [] if waiting else going_on[:1])
+    def compose(self, waiting: list[SequenceState], continuing: list[SequenceState]) -> BatchPlan:
+        return super().compose(waiting[:1], [] if waiting else continuing[:1])
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A kind of clients at a kind of verifier."""
+    """One of the forms of the module: a kind of client, and whether the verifier judges requests one by one."""
 
     client: Callable[[World, KnownText, Setting, str], Client]
     one_by_one: bool = False
@@ -191,16 +191,16 @@ FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Rates and gaps, and what the verifier did meanwhile."""
+    """What was measured of the clients, and of the verifier in the same seconds."""
 
     metrics: Metrics
-    parts: list[TextRange]  # of the texts, that were written meanwhile
-    sessions: float  # sessions in a pass, on average
-    busy: float  # share of the time that passes took
+    parts: list[TextRange]  # of each text, the part that was written
+    sessions: float  # mean sessions in a verifier pass
+    busy: float  # share of the time, 0 to 1, that verifier passes took
 
 
 def measure(form: Form, clients: int, setting: Setting) -> Outcome:
-    """So many clients of this form. Raises RuntimeError where one writes another text than the target's."""
+    """Simulate `clients` clients of `form`. Raises RuntimeError where one writes another text than the target's."""
     world, meter = virtual_world(setting, clients, one_by_one=form.one_by_one)
     crowd = [form.client(world, KnownText(number), setting, f"session-{number}") for number in range(clients)]
     start_all(world, crowd)
@@ -223,7 +223,10 @@ def measure(form: Form, clients: int, setting: Setting) -> Outcome:
 
 
 def carried(form: Form, rate: float, setting: Setting, most: int) -> int:
-    """How many clients get `rate` tokens per second each, on average; found by bisection, up to `most`."""
+    """The greatest number of clients, `most` at most, that get `rate` tokens per second each on average.
+
+    Found by bisection.
+    """
     least, beyond = 0, most + 1
     while beyond - least > 1:
         middle = (least + beyond) // 2
@@ -236,18 +239,21 @@ def carried(form: Form, rate: float, setting: Setting, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Intrusion:
-    """What a long prompt adds to the rounds of others, each compared with the same round without it. Milliseconds."""
+    """Milliseconds that a long prompt adds to other clients' rounds, each compared with the same round without it."""
 
-    rounds: int  # that were under way between its arrival and its first token
-    median: float
+    rounds: int  # rounds under way between the arrival of the prompt and its first token
+    median: float  # of what is added, as the next two
     p95: float
     most: float
-    usual: float  # a round without it, median
-    prefill: float  # from its arrival to its first token
+    usual: float  # median milliseconds of a round without the prompt
+    prefill: float  # milliseconds from the arrival of the prompt to its first token
 
 
 def intrude(clients: int, tokens: int, setting: Setting, chunk: int) -> Intrusion:
-    """A prompt of so many tokens among clients in lockstep. Their rounds are the same ones, judged alike, in both."""
+    """Simulate `clients` clients in lockstep with and without a prompt of `tokens` tokens that arrives meanwhile.
+
+    Their drafts, and what is accepted of them, are the same in both. `chunk`: most prompt tokens in a verifier pass.
+    """
     without, _ = _intruded(clients, 0, setting, chunk)
     rounds, (began, ended) = _intruded(clients, tokens, setting, chunk)
     extra, usual = [], []
@@ -266,11 +272,11 @@ def intrude(clients: int, tokens: int, setting: Setting, chunk: int) -> Intrusio
     )
 
 
-Rounds = list[list[tuple[float, float]]]
+Rounds = list[list[tuple[float, float]]]  # for each client, `Replayed.rounds`
 
 
 def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[Rounds, tuple[float, float]]:
-    """The rounds of all clients, and when a prompt of so many tokens (0: none) came and was read."""
+    """The rounds of all clients, and when a prompt of `tokens` tokens (0: none) came and was read, in seconds."""
     world, _ = virtual_world(setting, clients + 1, chunk=chunk)
     crowd = [Replayed(world, KnownText(number), setting, f"session-{number}") for number in range(clients)]
     start_all(world, crowd)
@@ -292,6 +298,7 @@ def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[
 
 
 def virtual_world(setting: Setting, clients: int, *, one_by_one: bool = False, chunk: int = 128) -> tuple[World, Meter]:
+    """A verifier with slots for `clients` sessions, and its meter. `chunk`: most prompt tokens in a verifier pass."""
     meter, backend = Meter(setting.target), Target(slots=clients, context_length=_CONTEXT)
     batching_window = 0.0 if one_by_one else LONGEST
     world = World(backend, meter, pass_ms=_known(setting.target), prefill_chunk=chunk, batching_window=batching_window)
@@ -302,13 +309,14 @@ def virtual_world(setting: Setting, clients: int, *, one_by_one: bool = False, c
 
 
 def start_all(world: World, crowd: Iterable[Starting]) -> None:
+    """Start each of `crowd` at a random time within `_WITHIN` seconds, the same ones in every run."""
     rng = random.Random(0)
     for client in crowd:
         world.at(rng.uniform(0.0, _WITHIN), client.start)
 
 
 def _known(target: Cost) -> list[float]:
-    """What a verifier says that its passes take."""
+    """Milliseconds of a verifier pass over 1, 2, … tokens, as the verifier reports them."""
     return [pass_ms(target, 1, tokens) for tokens in range(1, MAX_AUTO + 2)]
 
 

@@ -1,22 +1,26 @@
 """What capacity is measured with: texts of a known agreement, bounds by the cost model, times between tokens.
 
-Texts. Every client has a text of its own, greedy, by the toy model behind a prompt of its own. The drafter names a
-token with a chance of 0.8, always with a confidence of 0.8, and else names it second with a chance of 0.4; behind a
-wrong draft it is lost. So good drafts cannot be told from bad ones, and no choice of drafts beats the best fixed k.
+Texts. Every client has a prompt of its own, and its text is the toy model's greedy continuation. Agreement is the
+chance that the drafter's first choice at a position is the target's token, the text before it being known. It is 0.8,
+and so is the confidence of every prediction; a runner-up is the target's token in 0.4 of the other cases. Behind a
+wrong draft token, all further ones are wrong. So good draft tokens cannot be told from bad ones, and no choice of draft
+lengths beats the best fixed k. (An acceptance rate is less than the agreement: it counts the draft tokens behind a
+rejected one.)
 
-Bounds. A pass over n sessions with k drafts each takes v(n, k) = a + n (per_row + (k + 1) per_token). A round of k
-drafts brings E(k) tokens, counted by cutting the texts' own agreement into such rounds. With a chance of agreement that
-is the same everywhere, these hold for the rate X of n clients:
+Bounds. A pass over n sessions with k draft tokens each takes v(n, k) = a + n (per_sequence + (k + 1) per_token). A
+round of k draft tokens brings E(k) tokens, counted by dividing the texts into such rounds. As the agreement is the same
+everywhere, these hold for the rate X (tokens per unit of time) of n clients together:
 
     any scheduling      X <= n max_k E(k) / v(n, k): all in every pass, no idle time, all thinking hidden
-    lockstep, k fixed   X <= n E(k) / (v(n, k) + min(a, Z)) and X <= n E(k) / (v(1, k) + Z), Z being a client's thinking
+    lockstep, k fixed   X <= n E(k) / (v(n, k) + min(a, Z)) and X <= n E(k) / (v(1, k) + Z)
 
-The min(a, Z): two passes less than Z apart have no lockstep client in common, so they hold n clients together at most.
+Z is a client's thinking: the time from a response's departure to the arrival of its next request. The min(a, Z): two
+passes less than Z apart have no lockstep client in common, so they hold n clients together at most.
 Let s be the share of passes behind which the engine idles for Z: a pass holds n (1 + s) / 2 clients at most, and
 tokens per second are greatest at s = 1 (all in one pass, then Z) or s = 0 (two groups in turn, one more a per cycle).
 
-Times between tokens. Tokens that arrive together share the gap before them: m tokens behind a gap g count as m times
-g / m. A gap between arrivals is g itself: how long a reader waits. A client is watched from the last arrival
+Times between tokens. Tokens that arrive together share the gap before them: m tokens behind a gap g count as m gaps of
+g / m. A gap between arrivals is g itself: how long a reader waits. A client is measured from the last arrival
 before a span of time to the last within it, so that no gap is cut; its rate is the tokens of these gaps by their sum.
 """
 
@@ -35,8 +39,8 @@ from simulation.paced import Cost
 from speculation.drafts.tree import Prediction
 from speculation.policy.draft_length import MAX_AUTO
 
-AGREEMENT, SECOND = 0.8, 0.4
-_JUNK = 7  # what a drafter says that is lost
+AGREEMENT, SECOND = 0.8, 0.4  # as the module says: of the first choice, and of the runner-up where that is wrong
+_JUNK = 7  # the token that a drafter predicts behind a wrong one
 _ONE_HOT = [row.copy() for row in np.eye(258, dtype=np.float32)]
 _TOY = ScriptedBackend(Script(seed=1))
 
@@ -47,14 +51,17 @@ def _next_token(context: tuple[int, ...]) -> int:
 
 
 class Target(ScriptedBackend):
-    """The toy model, greedy only: its choice in place of its logits, computed once for each context."""
+    """The toy model, greedy only: one-hot logits of its choice, which is computed once for each context."""
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
         return _ONE_HOT[_next_token(tuple(tokens[-ORDER:]))]
 
 
 class KnownText:
-    """The target's text behind a client's own prompt, as far as it was asked for, and where the drafter agrees."""
+    """A client's prompt and the target's text behind it, and at which positions the drafter chooses the same token.
+
+    Positions count from the first token of the prompt. The text is computed as far as it is asked for.
+    """
 
     def __init__(self, number: int) -> None:
         self.prompt = [BEGIN, *divmod(number, 256), 3]
@@ -63,7 +70,7 @@ class KnownText:
         self._rng = random.Random(number)
 
     def tokens(self, start: int, end: int) -> list[int]:
-        """Those from `start` up to `end`, counted from the prompt's first."""
+        """The tokens of prompt and text from position `start` up to `end`."""
         while len(self._tokens) < end:
             self._tokens.append(_next_token(tuple(self._tokens[-ORDER:])))
             self._agrees.append(self._rng.random() < AGREEMENT)
@@ -71,7 +78,7 @@ class KnownText:
         return self._tokens[start:end]
 
     def drafts(self, at: int) -> tuple[int, int]:
-        """The drafter's first and second choice of the token at `at`, the text before it being known."""
+        """The drafter's first and second choice for position `at`, the text before it being known."""
         (truth,) = self.tokens(at, at + 1)
         wrong, other = (truth + 1) % 256, (truth + 2) % 256
         if self._agrees[at]:
@@ -79,17 +86,17 @@ class KnownText:
         return wrong, truth if self._second[at] else other
 
     def draft(self, at: int, k: int) -> list[int]:
-        """A draft of k tokens behind `at` tokens."""
+        """A draft of k tokens from position `at` on."""
         accepted = self.gain(at, k) - 1
         return [self.drafts(at + i)[0] if i <= accepted else _JUNK for i in range(k)]
 
     def gain(self, at: int, k: int) -> int:
-        """How many tokens a draft of k tokens behind `at` tokens brings."""
+        """How many tokens a round with a draft of k tokens from position `at` on brings: 1 to k + 1."""
         self.tokens(at, at + k)
         return 1 + next((i for i in range(k) if not self._agrees[at + i]), k)
 
     def rounds(self, at: int, end: int, k: int) -> list[int]:
-        """Where the rounds of k drafts begin that bring the text from `at` to `end`."""
+        """The positions at which rounds of k draft tokens begin that bring the text from `at` to `end`."""
         begins = []
         while at < end:
             begins.append(at)
@@ -98,7 +105,7 @@ class KnownText:
 
 
 class Knowing:
-    """A drafter that knows its text as far as the module says."""
+    """A drafter that predicts the tokens of `KnownText.drafts`, and junk behind a wrong token."""
 
     def __init__(self, text: KnownText, width: int) -> None:
         self.width, self._text = width, text
@@ -114,11 +121,11 @@ class Knowing:
         return Prediction(first, AGREEMENT, second if runners_up else None)
 
 
-TextRange = tuple[KnownText, int, int]  # a text from a place up to another
+TextRange = tuple[KnownText, int, int]  # a text, and the positions from and up to which it counts
 
 
 def tokens_per_round(parts: Iterable[TextRange], k: int) -> float:
-    """E(k), over these parts of texts."""
+    """E(k): mean tokens of a round with k draft tokens, over these parts of texts."""
     tokens = rounds = 0
     for text, start, end in parts:
         begins = text.rounds(start, end, k)
@@ -136,17 +143,17 @@ class Bound:
 
 
 def pass_ms(cost: Cost, sequences: float, tokens: int) -> float:
-    """Milliseconds of a pass over so many tokens for each of so many sequences; a mean may be no whole number."""
+    """Milliseconds of a pass over `tokens` tokens of each of `sequences` sequences, which can be a mean."""
     return cost.decode_ms + cost.per_token_ms * (sequences * tokens - 1) + cost.per_sequence_ms * (sequences - 1)
 
 
 def saturated(cost: Cost, clients: int, gain: Callable[[int], float], ks: Iterable[int] = range(MAX_AUTO + 1)) -> Bound:
-    """Whatever the scheduling. `gain(k)`: E(k)."""
+    """The bound for any scheduling, over the draft lengths `ks`. `gain(k)`: E(k)."""
     return max((Bound(1e3 * clients * gain(k) / pass_ms(cost, clients, k + 1), k) for k in ks), key=lambda b: b.rate)
 
 
 def lockstep(cost: Cost, clients: int, tokens: float, k: int, thinking_ms: float) -> float:
-    """Tokens per second of clients that draft, send and wait. `tokens`: E(k)."""
+    """Upper bound of the tokens per second of all clients together in lockstep. `tokens`: E(k)."""
     fixed = cost.decode_ms - cost.per_token_ms - cost.per_sequence_ms
     shared = pass_ms(cost, clients, k + 1) + min(fixed, thinking_ms)
     alone = pass_ms(cost, 1, k + 1) + thinking_ms
@@ -154,29 +161,29 @@ def lockstep(cost: Cost, clients: int, tokens: float, k: int, thinking_ms: float
 
 
 def server_drafting(target: Cost, drafter: Cost, clients: int, tokens: float, k: int) -> float:
-    """Tokens per second of one client whose drafts the server makes, too. `tokens`: E(k).
+    """Tokens per second of each of `clients` clients with server-side drafting. `tokens`: E(k).
 
-    In favour of it: the clients' draft steps go through the draft model together, as their drafts go through the
-    target, no pass is ever half full, and there is no link.
+    Optimistic: the draft steps of all clients share passes of the draft model, as their drafts share passes of the
+    target, every pass serves all clients, and there is no link.
     """
     return 1e3 * tokens / (k * pass_ms(drafter, clients, 1) + pass_ms(target, clients, k + 1))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The least value that so large a share of them does not exceed."""
+    """The least of `values` that at least `share` (0 to 1) of them do not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Times between what one client learnt, in the unit of its times."""
+    """Times between the tokens, and between the arrivals, of one client, in the unit of the given times."""
 
-    tokens: list[float]  # one for each token
-    arrivals: list[float]  # one for each moment at which something arrived
+    tokens: list[float]  # one for each token: its share of the gap before it
+    arrivals: list[float]  # one for each arrival: the whole gap before it
 
     @classmethod
     def of(cls, times: Sequence[float], start: float, end: float) -> "Gaps":
-        """Of tokens known at `times`, which ascend, those with start < time <= end."""
+        """The gaps before the tokens of start < time <= end. `times`: when each token was known, ascending."""
         tokens: list[float] = []
         arrivals: list[float] = []
         last, at = None, 0
@@ -193,18 +200,18 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What so many clients came to. Times in milliseconds."""
+    """Rate and gaps of all clients. Gaps in milliseconds."""
 
     clients: int
-    rate: float  # tokens per second, all together
-    p50: float  # between tokens: of the median client
-    p95: float
-    worst_p95: float  # of the client that has the worst
-    arrivals_p95: float  # between arrivals: of the median client
+    rate: float  # tokens per second of all clients together
+    p50: float  # median of the clients' median gaps between tokens
+    p95: float  # median of the clients' 95th percentiles of gaps between tokens
+    worst_p95: float  # the greatest of these percentiles
+    arrivals_p95: float  # median of the clients' 95th percentiles of gaps between arrivals
 
     @classmethod
     def of(cls, times: Sequence[Sequence[float]], start: float, end: float) -> "Metrics":
-        """`times`: of each client, in seconds, when it knew each of its tokens; looked at from `start` to `end`."""
+        """`times`: for each client, when it knew each of its tokens. Measured from `start` to `end`. All in seconds."""
         gaps = [Gaps.of(each, start, end) for each in times]
         p50, p95 = ([1e3 * percentile(each.tokens, share) for each in gaps] for share in (0.5, 0.95))
         arrivals = [1e3 * percentile(each.arrivals, 0.95) for each in gaps]
@@ -213,5 +220,5 @@ class Metrics:
 
     @property
     def each(self) -> float:
-        """Tokens per second of one client, on average."""
+        """Mean tokens per second of a client."""
         return self.rate / self.clients

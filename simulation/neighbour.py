@@ -1,16 +1,16 @@
-"""A drafter beside another client on one verifier, in virtual time: the scheduler is real, the rest modelled.
+"""A client beside another one on one verifier, in virtual time: the scheduler is real, the rest is modelled.
 
-The texts, the link and what everything takes are those of `simulation.capacity`. The neighbour is one of its
-forms; beside it is one of
+The texts, the link and the costs are those of `simulation.capacity`. The neighbour is a client of one of its forms, and
+its rate is measured. Beside it is one of
 
-    plain       asks for one token after another, each as soon as the last one is known: never a draft
+    plain       asks for one token after another, each as soon as the last one is known; never sends a draft
     plain, new  the same with a new session, and so a prompt, for every token
-    junk        sends 64 random drafts in place of none
+    junk        sends 64 random draft tokens with each request
     junk, 16    the same with 16 requests under way at all times
-    junk, new   the same as junk with a new session for every 64 drafts, all of one client
-    honest      another of the neighbour's form
+    junk, new   the same as junk with a new session for every request, all of one client
+    honest      another client of the neighbour's form
 
-whose messages take no time: it is as fast as can be.
+The messages of all but the last take no time, so that they are as fast as a client can be.
 """
 
 import random
@@ -25,13 +25,16 @@ from speculation.sampling.sampling import Sampling
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.sessions import Session
 
-DRAFTS = 64
-_MANY = 16  # requests of one session that may wait
-_TEXT = 4096  # tokens
+DRAFTS = 64  # draft tokens in a request of the junk senders
+_MANY = 16  # requests under way at a time
+_TEXT = 4096  # most tokens of a sender's text
 
 
 class Sender:
-    """Sends `drafts` random ids at a time, or none, from where it knows the text to be, with `at_once` under way."""
+    """Sends requests with `drafts` random draft tokens (0: none), `at_once` of them under way at all times.
+
+    `anew`: whether each request is for a new session.
+    """
 
     def __init__(self, world: World, drafts: int, at_once: int, anew: bool = False) -> None:
         self._world, self._drafts, self._at_once, self._anew = world, drafts, at_once, anew
@@ -40,7 +43,7 @@ class Sender:
         self._session = self._open()
 
     def start(self) -> None:
-        """Begin."""
+        """Send the first requests."""
         for _ in range(self._at_once):
             self._submit()
 
@@ -85,9 +88,9 @@ BESIDE: dict[str, Callable[[World, str, Setting], Client | Sender]] = {
 
 
 def rate(form: str, beside: str, setting: Setting) -> float:
-    """Tokens per second of a neighbour of that form while it is watched.
+    """Tokens per second of a neighbour of `form` (in `FORMS`), with one of `BESIDE` beside it.
 
-    Raises RuntimeError where it writes another text than the target's.
+    Raises RuntimeError where the neighbour writes another text than the target's.
     """
     world, _ = virtual_world(setting, 2)
     neighbour = FORMS[form].client(world, KnownText(0), setting, "neighbour")

@@ -1,11 +1,11 @@
 """An engine that takes as long as a large model on its own hardware would, for measuring everything around it.
 
-`Paced` wraps any engine: logits and bookkeeping are the engine's, only a pass ends no sooner than its cost says. What
-is left of that time is slept, which releases the interpreter as llama.cpp does while it computes. `time.sleep` ended
-0.11 to 0.18 ms late in the median and 0.26 ms at p95 where this was written (2 virtual cores, sleeps of 4 to 80 ms).
+`Paced` wraps any engine: logits and KV slots are the engine's, but a pass takes at least the time of its cost. What is
+left of that time is slept, which releases the interpreter as llama.cpp does while it computes. `time.sleep` ended 0.11
+to 0.18 ms late in the median and 0.26 ms at p95 on 2 virtual cores, with sleeps of 4 to 80 ms.
 
-The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as `str(Cost(…))` is;
-with `PACED_DRAFT` the draft model of mode fused is paced, too:
+The verifier with a paced target takes the usual VERIFIER_… variables and `PACED_TARGET`, a cost as `str(Cost(…))` gives
+it. With `PACED_DRAFT` the draft model of mode fused is paced, too:
 
     PACED_TARGET=80,1.6,0.6 .venv/bin/uvicorn simulation.paced:app --port 8000
 """
@@ -33,22 +33,22 @@ _log = logging.getLogger("specpair.paced")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a forward pass takes, in milliseconds. Linear, as measured for passes of up to some 16 tokens."""
+    """Time of a forward pass in milliseconds, linear in tokens and sequences, as measured up to about 16 tokens."""
 
-    decode_ms: float  # one token of one sequence
-    per_token_ms: float  # each further token, of whichever sequence
-    per_sequence_ms: float  # each further sequence, beside its tokens
+    decode_ms: float  # a pass over one token of one sequence
+    per_token_ms: float  # added by each further token, of whichever sequence
+    per_sequence_ms: float  # added by each further sequence, beside its tokens
 
     @classmethod
     def parse(cls, text: str) -> "Cost":
-        """Read "decode_ms,per_token_ms,per_sequence_ms". Raises ValueError."""
+        """Read "decode_ms,per_token_ms,per_sequence_ms". Raises ValueError for a text of another form."""
         parts = [float(part) for part in text.split(",")]
         if len(parts) != 3 or min(parts) < 0:
             raise ValueError(f"a cost is three numbers, none of them negative, got {text!r}")
         return cls(*parts)
 
     def dilated(self, factor: float) -> "Cost":
-        """The same with everything so many times as long."""
+        """This cost with all times multiplied by `factor`."""
         return Cost(*(factor * part for part in astuple(self)))
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ DRAFTER_4 = Cost(4.0, 0.6, 0.02)
 
 
 class Paced(Backend):
-    """`backend` at the pace of `cost`. It must be used through this alone from now on."""
+    """`backend` at the pace of `cost`. From now on, `backend` must be used through this alone."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Paced(Backend):
         self._closed = False
         self.cost = cost
         self.passes = 0
-        self.late_passes = 0  # that took longer than their cost
+        self.late_passes = 0  # passes that took longer than their cost
         self.worst_overrun_ms = 0.0
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class Paced(Backend):
 
 @functools.cache
 def application() -> FastAPI:
-    """A verifier by the environment, its target paced to `PACED_TARGET`."""
+    """A verifier with the settings of the environment, its target paced to `PACED_TARGET`."""
     settings = from_environment()
     backend = load(settings.backend, settings.load_options())
     target = Paced(backend, Cost.parse(os.environ["PACED_TARGET"]))

@@ -1,17 +1,20 @@
 """How fast a pair could be: static policies replayed over a measured text, and a bound for any chain verification.
 
-The replay knows a text only by where the drafter agrees: whether its own choice, given the true text before a place,
-is the target's token there. A draft token behind a wrong one is taken to be wrong too. There are three parties, and
-each knows only what messages have brought:
+Chain verification judges one draft (a chain of tokens, not a tree) in each pass. The replay knows a text only by where
+the drafter agrees: whether its own choice at a position, given the true text before, is the target's token there. A
+draft token behind a wrong one is taken to be wrong, too. There are three parties, and each knows only what messages
+have brought:
 
-* The drafter makes one token a step and cannot break a step off. It drafts along its own path, no further than the
-  end of the next draft. Text that contradicts the path makes it start anew from there, reading included in the step.
+* The drafter makes one token in each draft step and cannot break a step off. It drafts along its own path, no further
+  than the end of the next draft. Committed tokens that contradict the path make it start anew behind them; reading them
+  is part of the step.
 * The link takes half a round trip and half the overhead each way.
-* The verifier takes drafts in order of arrival. One that what is committed contradicts or goes beyond costs nothing;
-  of any other it judges what is left, commits the accepted tokens and one more, and sends them at once. A draft
-  with nothing left asks for one plain step, unless drafts are streamed to a verifier that takes those anyway.
+* The verifier takes drafts in order of arrival. A draft costs nothing if the committed text contradicts it or goes
+  beyond it. Of any other draft, the verifier judges the tokens that are not committed yet, commits the accepted ones
+  and one more, and sends them at once. If all are committed, it decodes one token, except where drafts are streamed:
+  there it self-continues anyway.
 
-Time begins when the drafter knows the first token, which prefill brought; the verifier has had it for one delay of
+Time begins when the drafter knows the first token, which prefill brought. The verifier has known it for one delay of
 the link by then.
 """
 
@@ -25,14 +28,14 @@ from math import inf
 
 from speculation.policy.draft_length import MAX_AUTO
 
-MOST_IN_FLIGHT = 6  # drafts
+MOST_IN_FLIGHT = 6  # drafts in flight at once, of the policies that are tried
 
 
 @dataclass(frozen=True)
 class Trace:
     """One generated text: for each token, whether the drafter, knowing all before it, would have chosen it too."""
 
-    agrees: Sequence[bool]  # the first token is not looked at
+    agrees: Sequence[bool]  # the first item is not used
 
     def __post_init__(self) -> None:
         if len(self.agrees) < 2:
@@ -40,7 +43,10 @@ class Trace:
 
     @cached_property
     def next_miss(self) -> list[int]:
-        """For each place, and the one behind the last, the first miss from there on; the length if there is none."""
+        """For each position, the first from there on where the drafter does not agree; the length if there is none.
+
+        The last item is for the position behind the text.
+        """
         length = len(self.agrees)
         own = [length, *(length if self.agrees[place] else place for place in reversed(range(length)))]
         return list(accumulate(own, min))[::-1]
@@ -50,27 +56,29 @@ class Trace:
 class MeasuredLatencies:
     """Measured times of a pair and the link between them, in milliseconds."""
 
-    draft_ms: float  # a step of the drafter: one token
-    verify_ms: Callable[[int], float]  # a pass that judges so many drafts
+    draft_ms: float  # a draft step, which makes one token
+    verify_ms: Callable[[int], float]  # a verifier pass, by the number of draft tokens that it judges
     rtt_ms: float
-    overhead_ms: float = 0.0  # of an exchange, besides: half of it on the way there, half on the way back
+    overhead_ms: float = 0.0  # further time of an exchange: half of it on the way there, half on the way back
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the two ends do, the same at every place of the text."""
+    """What the two ends do, the same at every position of the text."""
 
     name: str
-    k: int  # tokens in a draft, beyond what will be committed if those before it are accepted
-    in_flight: float = 1  # drafts sent along the path and not answered; inf, to stream them: one leaves every k tokens
-    drafts_on: bool = True  # while a reply is under way
-    at_once: bool = False  # a reply that confirms the path sends on what is there, even if fewer than k
-    # A verifier without a draft decodes by itself unless one comes within this share of a step; None: it never does.
-    patience: float | None = None  # needed to stream
+    # Tokens of a draft, without those that are committed by the time of its pass if all drafts in flight are accepted.
+    k: int
+    in_flight: float = 1  # most drafts in flight at once; inf: drafts are streamed, one leaves every k tokens
+    drafts_on: bool = True  # whether it drafts while a draft is in flight
+    at_once: bool = False  # whether a response that confirms the path makes it send what it has, even less than k
+    # The verifier self-continues unless a draft comes within this share of a verifier pass; None: it never does, and
+    # drafts cannot be streamed.
+    patience: float | None = None
 
 
 def policies(k: int) -> Iterator[Policy]:
-    """Every policy at this draft length. Without drafts there are two: lockstep, and the target alone."""
+    """Every policy with draft length k. For k = 0 there are two: lockstep, and the target alone."""
     yield Policy("lockstep", k, drafts_on=False)
     yield Policy("self-continued, eager", k, in_flight=inf, patience=0.0)
     if k:
@@ -85,22 +93,22 @@ def policies(k: int) -> Iterator[Policy]:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a policy comes to at its best draft length."""
+    """Tokens per second of a policy at its best draft length."""
 
     policy: str
     k: int
-    tokens_per_second: float  # of the tokens behind the first
+    tokens_per_second: float  # from the first token on, without that one
 
 
 @dataclass(frozen=True, slots=True)
 class Best(Rate):
-    """The fastest policy, and all of them."""
+    """The fastest policy, with the table of all."""
 
-    table: tuple[Rate, ...]
+    table: tuple[Rate, ...]  # one for each policy
 
 
 def best(trace: Trace, times: MeasuredLatencies) -> Best:
-    """Replay all policies with 0 to 16 drafts."""
+    """Replay all policies with draft lengths from 0 to MAX_AUTO."""
     found: dict[str, Rate] = {}
     for policy in (policy for k in range(MAX_AUTO + 1) for policy in policies(k)):
         milliseconds, tokens = replay(trace, times, policy)[-1]
@@ -112,12 +120,12 @@ def best(trace: Trace, times: MeasuredLatencies) -> Best:
 
 
 def upper_bound(trace: Trace, times: MeasuredLatencies) -> float:
-    """Tokens per second that no chain verification can beat: no link, drafts for nothing, one pass a miss.
+    """Tokens per second that no chain verification can beat: no link, drafting takes no time, one pass a miss.
 
-    The text behind the first token is cut at the misses into runs of r accepted drafts, each with the token at its
-    miss: sum(r + 1) / sum(verify_ms(r)). If no miss ends the last run, its last token is the one that the pass over
-    the drafts before it brings. Where a wider pass or two passes are measured to be cheaper than the one over r
-    drafts, those count, so that it stays a bound.
+    A miss is a position where the drafter does not agree. The text behind the first token is cut at the misses into
+    runs of r accepted draft tokens, each with the token at its miss: sum(r + 1) / sum(verify_ms(r)). If no miss ends
+    the last run, its last token is the one that the pass over the draft tokens before it brings. Where a pass over more
+    draft tokens, or two passes, are measured to be cheaper than the pass over r, they count, so this stays a bound.
     """
     runs, place = [], 1
     while place < len(trace.agrees):
@@ -132,12 +140,12 @@ def upper_bound(trace: Trace, times: MeasuredLatencies) -> float:
 
 
 def replay(trace: Trace, times: MeasuredLatencies, policy: Policy) -> list[tuple[float, int]]:
-    """When the drafter learned how much of the text: (milliseconds, tokens), up to the last."""
+    """(milliseconds, tokens): each time at which the drafter learnt tokens, and how many it knew then."""
     return _Replay(trace, times, policy).run()
 
 
 class _Replay:
-    """The events of one text under one policy. Places count tokens; an end is the place behind the last."""
+    """The events of one text under one policy. Positions count tokens; an end is the position behind the last one."""
 
     def __init__(self, trace: Trace, times: MeasuredLatencies, policy: Policy) -> None:
         self._policy, self._length, self._next_miss = policy, len(trace.agrees), trace.next_miss
@@ -148,13 +156,13 @@ class _Replay:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0  # of events: those of one moment keep their order
         # The drafter
-        self._known = 0
-        self._path_end = self._path_miss = 0  # how far it has drafted, and the first place where that is wrong
-        self._flying: deque[int] = deque()  # ends of the drafts sent along the path and not answered
-        self._stepping = self._useful = False  # a step is under way; its token is still wanted
+        self._known = 0  # committed tokens that it knows
+        self._path_end = self._path_miss = 0  # how far it has drafted, and the first position where that is wrong
+        self._in_flight_ends: deque[int] = deque()  # ends of the drafts in flight along the path
+        self._stepping = self._useful = False  # whether a draft step is under way; whether its token is still wanted
         # The verifier
         self._committed = 0
-        self._waiting: deque[tuple[int, int]] = deque()  # drafts: end, and the first place where it is wrong
+        self._waiting: deque[tuple[int, int]] = deque()  # of each draft, its end and the first position that is wrong
         self._busy = False
 
     def run(self) -> list[tuple[float, int]]:
@@ -176,27 +184,27 @@ class _Replay:
         if known > min(self._path_miss, self._path_end):  # contradicted or overtaken
             self._path_end, self._path_miss = known, self._next_miss[known]
             self._useful = False
-            self._flying.clear()
-        while self._flying and self._flying[0] < known:
-            self._flying.popleft()
+            self._in_flight_ends.clear()
+        while self._in_flight_ends and self._in_flight_ends[0] < known:
+            self._in_flight_ends.popleft()
         self._known = known
-        if self._policy.at_once and not self._flying and self._path_end > known:
+        if self._policy.at_once and not self._in_flight_ends and self._path_end > known:
             self._send()
         self._draft_on()
 
     def _draft_on(self) -> None:
-        """Send what is ready and has room in flight; draft towards the next one."""
+        """Send the drafts that are ready while more may be in flight; begin a draft step towards the next one."""
         if self._known == self._length or (not self._policy.k and self._policy.patience is not None):
             return
-        last = self._length - 1  # needs no draft: it comes with those before
-        while not self._flying or self._flying[-1] < last:
-            since = self._flying[-1] + 1 - self._streams if self._flying else self._known
+        last = self._length - 1  # the last token needs no draft: it comes with the pass over those before
+        while not self._in_flight_ends or self._in_flight_ends[-1] < last:
+            since = self._in_flight_ends[-1] + 1 - self._streams if self._in_flight_ends else self._known
             if self._path_end < min(since + self._policy.k, last):
-                if not self._stepping and (self._policy.drafts_on or not self._flying):
+                if not self._stepping and (self._policy.drafts_on or not self._in_flight_ends):
                     self._stepping = self._useful = True
                     self._after(self._draft_ms, self._stepped)
                 return
-            if len(self._flying) >= self._policy.in_flight:
+            if len(self._in_flight_ends) >= self._policy.in_flight:
                 return
             self._send()
 
@@ -206,7 +214,7 @@ class _Replay:
         self._draft_on()
 
     def _send(self) -> None:
-        self._flying.append(self._path_end)
+        self._in_flight_ends.append(self._path_end)
         self._after(self._delay_ms, partial(self._arrive, self._path_end, self._path_miss))
 
     def _arrive(self, end: int, miss: int) -> None:
@@ -228,11 +236,12 @@ class _Replay:
             return
         self._judge()
         if self._policy.patience is not None and not self._busy:
-            # Waiting for a draft that comes in time and having begun a step look the same until that time is over.
+            # The verifier waits for a draft. If none comes in time, the wait counts as part of the step,
+            # as if the step had begun at once.
             spared = self._policy.patience * self._pass_ms[0]
-            self._after(spared, partial(self._own_step, committed, self._pass_ms[0] - spared))
+            self._after(spared, partial(self._self_continue, committed, self._pass_ms[0] - spared))
 
-    def _own_step(self, idle_since: int, rest_ms: float) -> None:
+    def _self_continue(self, idle_since: int, rest_ms: float) -> None:
         if not self._busy and self._committed == idle_since:
             self._busy = True
             self._after(rest_ms, partial(self._commit, idle_since + 1))

@@ -1,8 +1,9 @@
 """Drafters and a verifier in virtual time: the real decisions on both sides; time, network and costs are modelled.
 
 The verifier's scheduler, its sessions and the acceptance of drafts, the drafters' controllers and their draft models
-are the real ones. A pass and a draft step take what a cost model says, messages take what a link says, and the clock
-jumps from event to event. What is left out: the time that the programs themselves take, except `overhead`.
+are the real ones. A verifier pass and a draft step take the time of a cost model, messages take the time of a modelled
+link, and the clock jumps from event to event. The time that the programs themselves take is left out, except
+`overhead`.
 """
 
 import heapq
@@ -36,12 +37,12 @@ class Network:
     """A link, the same both ways. Times in seconds."""
 
     rtt: float = 0.0
-    jitter: float = 0.0  # mean of what a message takes longer than the others
-    loss: float = 0.0  # share of messages that are lost with their connection, and sent again
-    outages: tuple[tuple[float, float], ...] = ()  # (start, end): nothing arrives, all is lost that is sent
+    jitter: float = 0.0  # mean of the random delay that is added to each message
+    loss: float = 0.0  # share of messages, 0 to 1, that are lost with their connection, and sent again
+    outages: tuple[tuple[float, float], ...] = ()  # (start, end): every message sent in between is lost
 
     def takes(self, now: float, rng: random.Random) -> float | None:
-        """Seconds that a message sent now takes; None: it is lost."""
+        """Seconds that a message sent at `now` takes; None: it is lost."""
         if any(start <= now < end for start, end in self.outages) or rng.random() < self.loss:
             return None
         return self.rtt / 2 + (rng.expovariate(1.0 / self.jitter) if self.jitter else 0.0)
@@ -53,29 +54,32 @@ class World:
     def __init__(
         self, backend: Backend, cost: Callable[[BatchPlan], float], *, check: bool = False, **options: object
     ) -> None:
-        """`cost`: seconds of a pass. `check`: whether the verifier's bookkeeping is checked after every event."""
+        """`cost`: seconds of a verifier pass by its plan. `check`: whether to check the scheduler after every event.
+
+        `options`: further arguments of the `Scheduler`.
+        """
         self.backend = backend
         self.scheduler = Scheduler(backend, **options)  # type: ignore[arg-type]
         self.now = 0.0
-        self.plans: list[tuple[float, BatchPlan]] = []  # when each pass began
+        self.plans: list[tuple[float, BatchPlan]] = []  # of each verifier pass, when it began and its plan
         self._cost, self._check = cost, check
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._busy = False
 
     def at(self, when: float, do: Callable[[], None]) -> None:
-        """Schedule `do` for this time."""
+        """Call `do` at time `when`, or now if that is past."""
         heapq.heappush(self._events, (max(when, self.now), next(self._order), do))
 
     def run(self, until: float = float("inf"), done: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass until nothing happens any more, or `until`, or `done`."""
+        """Run the events in order, until there are none, up to time `until`, or until `done()` is true."""
         while self._events and self._events[0][0] <= until and not done():
             self.now, _, do = heapq.heappop(self._events)
             do()
             self._look()
 
     def _look(self) -> None:
-        """What the engine thread does after every event."""
+        """Begin the next verifier pass if one is due, as the engine thread does after every event."""
         if self._check:
             self.scheduler.check_integrity()
         if self._busy:
@@ -105,18 +109,18 @@ class World:
 
 @dataclass(slots=True)
 class Course:
-    """What happened while a text was written."""
+    """What happened while a text was written. Times in seconds; the other numbers are counts."""
 
     opened: float = 0.0  # when its first token was known
     times: list[float] = field(default_factory=list)  # when each token behind the first was known
     drafts_sent: int = 0
-    judged: int = 0
-    accepted: int = 0
-    steps: int = 0  # of the drafter
+    judged: int = 0  # draft tokens that the target judged
+    accepted: int = 0  # of these
+    steps: int = 0  # draft steps
 
     @property
     def tokens_per_second(self) -> float:
-        """Behind the first token."""
+        """Tokens behind the first per second since the first."""
         return len(self.times) / (self.times[-1] - self.opened)
 
 
@@ -141,9 +145,10 @@ class VirtualDrafter:
         seed: int = 0,
         name: str = "session",
     ) -> None:
-        """`draft_ms`: of a step over so many slots. `overhead`: seconds that an exchange takes beside the network.
+        """`draft_ms`: milliseconds of a draft step by its number of branches. `pass_ms`: as for `LatencyModel`.
 
-        `lookup`: drafts may be looked up in the text.
+        `overhead`: seconds that an exchange takes beside the network. `length`: fixed draft length; None: automatic.
+        `lookup`: whether draft tokens are looked up in the text. `seed`: of the network's random numbers.
         """
         self.course = Course()
         self.controller: SpeculationController | None = None
@@ -155,12 +160,12 @@ class VirtualDrafter:
         self.session.self_continue = mechanisms.self_continue
         self._latencies = LatencyModel(pass_ms)
         self._latencies.exchanged(1e3 * (network.rtt + overhead), 0.0, 0.0)
-        self._heard = 0  # tokens that the stream has brought
-        self._streamed = 0.0  # when the last tokens of the stream arrive
+        self._heard = 0  # position up to which tokens were put on the stream
+        self._streamed = 0.0  # when the last tokens on the stream arrive, in seconds
         self._wake: float | None = None
 
     def start(self) -> None:
-        """Send the prompt."""
+        """Send the prefill request."""
         self._request(len(self.session.tokens), [], self._latencies.link, self._opened)
 
     @property
@@ -168,7 +173,10 @@ class VirtualDrafter:
         return self.controller is not None and self.controller.finished
 
     def _carry(self, do: Callable[[], None], retry: float = _RETRY) -> None:
-        """Run `do` when a message has arrived at the other end, however often it must be sent."""
+        """Call `do` when a message sent now has arrived at the other end, however often it must be sent.
+
+        `retry`: seconds until it is sent again if it is lost.
+        """
         takes = self._network.takes(self._world.now, self._rng)
         if takes is None:
             self._world.at(self._world.now + retry, lambda: self._carry(do, 2 * retry))
@@ -220,7 +228,7 @@ class VirtualDrafter:
         self._act()
 
     def _news(self) -> None:
-        """The verifier has committed tokens: stream them."""
+        """Put newly committed tokens on the session's stream. Called by the verifier."""
         position, tokens = self._heard, self.session.tokens[self._heard :]
         finished = self.session.finish_reason is not None
         target_decoded_ms = self.session.target_decoded_ms if len(self.session.target_decoded_bounds) % 2 else None
@@ -229,7 +237,7 @@ class VirtualDrafter:
             self._stream(lambda: self._streamed_to(position, tokens, finished, target_decoded_ms))
 
     def _stream(self, do: Callable[[], None]) -> None:
-        """Run `do` when the stream has brought it, in the order of sending; a stream that breaks is resumed."""
+        """Call `do` when an event put on the stream now has arrived. Events keep their order; a lost one is resent."""
         now, retry = self._world.now, _RETRY
         while (takes := self._network.takes(now, self._rng)) is None:
             now, retry = now + retry, 2 * retry
@@ -284,7 +292,7 @@ class VirtualDrafter:
         )
 
     def _act(self) -> None:
-        """Do what the controller wants done now."""
+        """Start the actions that the controller asks for now, and set a timer for the next time to ask."""
         assert self.controller is not None
         self._order(self.controller)
         if self.controller.reflect():

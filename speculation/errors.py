@@ -17,7 +17,10 @@ from speculation.terminal_text import one_line
 
 
 class SpecPairError(Exception):
-    """Base class. `code`: stable name on the wire. `status`: HTTP status. `details`: further fields for programs."""
+    """Base class. `code`: stable name on the wire. `status`: HTTP status. `type`: kind of error, as OpenAI names it.
+
+    `details`: further fields of the error's JSON object, for programs.
+    """
 
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500

@@ -18,7 +18,7 @@ VERDICTS: tuple[Verdict, ...] = ("accepted", "rejected", "own")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision on one committed token.
+    """Why one token was committed: its probabilities (all 0 to 1) and the verdict on the draft token.
 
     The target's probabilities are those after the session's filters. Where the target takes the argmax (temperature 0),
     they are those at temperature 1 without filters, because the filtered ones would be 0 and 1.
@@ -30,7 +30,7 @@ class Decision:
     draft_p: float | None  # the target's probability of `draft`
     q: float | None  # the drafter's probability of `draft`, where it was sent
     drawn: float | None  # in [0, 1); probabilistic: the coin; coupled: the uniform number behind the noise of `draft`
-    verdict: Verdict  # on `draft`; own: there was none
+    verdict: Verdict  # on `draft`; own: no draft token was judged at this position
 
     def body(self) -> dict[str, Any]:
         """The JSON object of replies."""
@@ -45,7 +45,7 @@ def explain(
     position: int,
     proposals: Sequence[Weights] = (),
 ) -> list[Decision]:
-    """The decisions behind `rulings`, which `judge` made from the other arguments, the same ones."""
+    """The decisions behind `rulings`. All other arguments are those for which `judge` returned them."""
     decisions = []
     for at, (token, accepted, odds) in enumerate(rulings):
         if at >= len(drafts):

@@ -17,9 +17,9 @@ from speculation.sampling.gumbel import Purpose
 from speculation.sampling.sampling import Row, Sampling
 from speculation.sampling.top_logits import TopLogits
 
-Weights = Mapping[int, float]  # by token id, ascending; they sum to 1 but for rounding
+Weights = Mapping[int, float]  # token id -> weight, ids ascending; the weights sum to 1 but for rounding
 
-MOST_IDS = 8192  # most ids of a verify request, unless `_IDS` for each draft token are more
+MOST_IDS = 8192  # most ids in the `draft_probs` of a verify request, unless `_IDS` for each draft token are more
 _IDS = 32  # most ids that a drafter sends for a draft token; less likely ids hardly ever make a difference
 _LEAST = 1e-5  # least weight of an id that is sent
 _DIGITS = 6  # significant digits of a weight
@@ -41,7 +41,7 @@ def propose(row: Row, sampling: Sampling) -> Weights:
         row.check()
         ids, logits = row.ids, row.logits
     else:
-        full_logits.likeliest(row)  # for what it raises
+        full_logits.likeliest(row)  # raises for an invalid row
         ids = full_logits.top_ids(row, min(max(_IDS, sampling.top_k), len(row)))
         logits = row[ids]
     most = 1 if sampling.greedy else sampling.top_k or len(ids)
@@ -55,13 +55,16 @@ def propose(row: Row, sampling: Sampling) -> Weights:
 
 
 def drawn_from(weights: Weights, seed: int, position: int) -> int:
-    """The draft token for `position`, drawn from `weights`."""
+    """The draft token for absolute `position`, drawn from `weights`."""
     u = gumbel.uniform(gumbel.row_key(seed, position, Purpose.DRAFT))
     return list(weights)[draw(np.fromiter(weights.values(), np.float64), u)]
 
 
 def read(sent: Sequence[Mapping[str, float]], drafts: Sequence[int], vocabulary_size: int) -> list[Weights]:
-    """Read `draft_probs` of a verify request. Raises InvalidRequest that names the item and what is wrong with it."""
+    """The distributions in `draft_probs` of a verify request, one for each of its draft tokens.
+
+    Raises InvalidRequest that names the item and what is wrong with it.
+    """
     if len(sent) != len(drafts):
         raise InvalidRequest(
             f"draft_probs: there are {len(sent)} of them for {len(drafts)} draft_tokens: send one for each",
@@ -100,7 +103,7 @@ def _read(name: str, sent: Mapping[str, float], draft: int, vocabulary_size: int
 
 
 def _mass(row: Row, sampling: Sampling, top: float) -> float:
-    """Unnormalised mass of all ids, in units of that of an id with the scaled logit `top`."""
+    """Unnormalised mass of all ids, in units of the mass of an id with the scaled logit `top`."""
     if isinstance(row, TopLogits) and row.temperature == sampling.softmax_temperature:
         return math.exp(min(row.log_sum - top, 700.0))  # far beyond any vocabulary, within float64
     logits = row.whole() if isinstance(row, TopLogits) else row

@@ -13,7 +13,7 @@ from speculation.sampling.sampling import Logits, Row, Sampling, choose
 
 
 class Odds(NamedTuple):
-    """The target's probabilities of the committed token and of the draft token that was judged at its position."""
+    """The target's probabilities, 0 to 1, of the committed token and of the draft token judged at its position."""
 
     token: float
     draft: float
@@ -33,12 +33,13 @@ class Rule:
 
     strategy: Strategy
     sampling: Sampling
-    threshold: float = 0.0  # for that strategy; a likelier draft token is accepted
+    threshold: float = 0.0  # strategy `threshold`: a draft token of greater target probability (0 to 1) is accepted
 
     def weigh(self, row: Row, position: int, draft: int, proposal: Weights | None) -> tuple[int, Odds | None]:
-        """The token at `position` by a strategy that uses probabilities, given the row of logits there; and the odds.
+        """The token at absolute `position` by a strategy that uses probabilities, and the odds.
 
-        `proposal`: the distribution that `draft` was drawn from; None: it was chosen, which is q = 1 for `draft`.
+        `row`: the logits at `position`. `proposal`: the distribution that `draft` was drawn from; None: it was chosen,
+        which is q = 1 for `draft`. The odds are None where they explain nothing.
         """
         if self.strategy is Strategy.PROBABILISTIC:
             p = probabilities(row, self.sampling)
@@ -59,11 +60,11 @@ def judge(
     ends: AbstractSet[int],
     proposals: Sequence[Weights] = (),
 ) -> list[Ruling]:
-    """The rulings from `position` on: the accepted draft tokens, then a recovered or bonus token from the target.
+    """The rulings from absolute `position` on: the accepted draft tokens, then a recovered or bonus token.
 
     `rows`: len(drafts) + 1 rows of logits, each of shape (vocab,) or a TopLogits; row i follows drafts[:i]. Rows behind
     the first rejected draft token are ignored, because they continue a text that does not exist. Stops after an end
-    token. `proposals`: the distribution that each draft token was drawn from, or empty.
+    token. `ends`: ids of the end tokens. `proposals`: the distribution that each draft token was drawn from, or empty.
     """
     sampling = rule.sampling
     weighs, accepts = rule.strategy not in DRAFTER_INVARIANT, rule.strategy is not Strategy.GREEDY

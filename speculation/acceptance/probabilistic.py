@@ -18,12 +18,12 @@ from speculation.sampling.gumbel import Purpose
 
 
 def coin(seed: int, position: int) -> float:
-    """The uniform number in [0, 1) that decides on the draft token at `position`."""
+    """The uniform number in [0, 1) that decides whether the draft token at absolute `position` is accepted."""
     return gumbel.uniform(gumbel.row_key(seed, position, Purpose.COIN))
 
 
 def decide(p: NDArray[np.float64], draft: int, proposal: Weights, seed: int, position: int) -> int:
-    """The token at `position`: the draft token if accepted, else one drawn from the residual.
+    """The token at absolute `position`: the draft token if accepted, else one drawn from the residual.
 
     `p`: the target's distribution, float64 of shape (vocab,). `proposal`: the distribution that `draft` was drawn from.
     """

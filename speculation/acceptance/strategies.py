@@ -45,13 +45,13 @@ DRAFTER_INVARIANT = frozenset({Strategy.COUPLED, Strategy.DETERMINISTIC, Strateg
 
 
 def effective_sampling(strategy: Strategy, sampling: Sampling) -> Sampling:
-    """The target's sampling settings under `strategy`."""
+    """The target's sampling settings under `strategy`: those of the session, or greedy where it takes the argmax."""
     argmax = strategy in (Strategy.DETERMINISTIC, Strategy.GREEDY)
     return replace(sampling, temperature=0.0) if argmax else sampling
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of the longest common prefix."""
+    """Number of tokens in the longest common prefix."""
     for at, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
             return at

@@ -1,15 +1,15 @@
-"""Learn how likely draft tokens are accepted, separately for the draft model's and for those found by lookup."""
+"""Learn the chance of acceptance of draft tokens, separately for the draft model's and for looked-up ones."""
 
 from collections.abc import Sequence
 
 from speculation.drafts.calibration import Calibration
 from speculation.drafts.tree import TreeNode
 
-_AT_BEST, _TRIES = 0.97, 4.0  # optimistic prior of a draft model's acceptance, and the tokens that it counts for
+_OPTIMISTIC, _TRIES = 0.97, 4.0  # optimistic prior chance of the draft model's tokens, and how many it counts for
 
 
 class AcceptanceModel:
-    """A calibration for each kind of draft token. Both share the outcomes of the most recent tokens."""
+    """A calibration for each kind of draft token. Both share `recent`. All chances are from 0 to 1."""
 
     def __init__(self) -> None:
         self.model = Calibration()
@@ -20,42 +20,42 @@ class AcceptanceModel:
         """Fading mean outcome of the last draft tokens of both kinds, from -1 (rejected) to 1 (accepted)."""
         return self.model.recent
 
-    def then(self, recent: float, accepted: bool) -> float:
-        """`recent` after one more draft token."""
-        return self.model.then(recent, accepted)
+    def recent_after(self, recent: float, accepted: bool) -> float:
+        """`recent` after the outcome of one more draft token."""
+        return self.model.recent_after(recent, accepted)
 
     def chance(self, node: TreeNode, recent: float) -> float:
         """Chance that the draft token at `node` is accepted if all before it are."""
         return self._of(node).chance(node.confidence, recent)
 
     def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
-        """For each node of a path, and for `ahead` tokens behind it: chance that it and all before it are accepted."""
+        """For each node of a path, and for `ahead` further tokens: chance that it and all before it are accepted."""
         found = [node.looked_up for node in path]
         if not any(found):
             return self.model.path([node.confidence for node in path], ahead)
         chances, chance, recent = [], 1.0, self.recent
         for node in path:
             chance *= self.chance(node, recent)
-            recent = self.then(recent, True)
+            recent = self.recent_after(recent, True)
             chances.append(chance)
         for _ in range(ahead):
             chance *= self.model.typical
             chances.append(chance)
         return chances
 
-    def at_best(self, recent: float) -> float:
+    def optimistic_chance(self, recent: float) -> float:
         """Chance that the draft model's next token is accepted; optimistic while few of its tokens were compared."""
         tried, known = self.model.count, self.model.chance_of_any(recent)
-        return (known * tried + _AT_BEST * _TRIES) / (tried + _TRIES)
+        return (known * tried + _OPTIMISTIC * _TRIES) / (tried + _TRIES)
 
     def learn(self, node: TreeNode, accepted: bool) -> None:
-        """Take in one outcome. It counts from the next `fit` on."""
+        """Take in whether the draft token at `node` was accepted. It counts from the next `fit` on."""
         self._of(node).learn(node.confidence, accepted)
         recent = self._of(node).recent
         self.model.recent = self.lookup.recent = recent
 
     def fit(self) -> None:
-        """Refit both calibrations to the outcomes."""
+        """Refit both calibrations to the outcomes taken in so far."""
         self.model.fit()
         self.lookup.fit()
 

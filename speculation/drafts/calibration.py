@@ -12,20 +12,21 @@ _SURE = 30.0  # log-odds that are as good as certain
 class Calibration:
     """Logistic regression of acceptance on the drafter's confidence and on the outcomes of the last draft tokens.
 
+    The confidence of a draft token is the drafter's probability of it, its outcome is whether it was accepted.
     Confidence alone does not suffice: a drafter follows some stretches of a text and not others, so a token behind an
     accepted one is likelier to be accepted itself. The regression is fitted to the latest outcomes. Its prior weighs
     the drafter's confidence by half (a good drafter is accepted more often than its confidence says, a bad one less).
     """
 
-    _WINDOW = 200  # outcomes
-    _LATEST = 50  # of them, for the typical chance
-    _CLIP = 4.0  # log-odds beyond which confidences make no difference
+    _WINDOW = 200  # latest outcomes that the regression is fitted to
+    _LATEST = 50  # latest outcomes that the typical chance is taken from
+    _CLIP = 4.0  # log-odds beyond which a confidence makes no difference
     _MEMORY = 0.7  # weight of the past in `recent`
     _PRIOR = np.array([1.0, 0.5, 0.8])  # bias, gain of the log-odds, gain of `recent`
-    _PRECISION = np.array([0.5, 3.0, 1.0])  # of the prior
+    _PRECISION = np.array([0.5, 3.0, 1.0])  # inverse variances of the prior
 
     def __init__(self, *, counted: bool = False) -> None:
-        """`counted`: confidences are measured shares of correct tokens, and the prior takes them as they are."""
+        """`counted`: confidences are measured shares of right predictions, which the prior takes as they are."""
         self._prior = np.array([0.0, 1.0, 0.8]) if counted else self._PRIOR
         self._outcomes = np.empty((self._WINDOW, 4))  # a ring of (1, log-odds, `recent`, whether it was accepted)
         self.count = 0  # outcomes seen
@@ -35,15 +36,15 @@ class Calibration:
 
     @property
     def typical(self) -> float:
-        """Chance of acceptance where neither the confidence nor the last outcomes are known."""
+        """Chance of acceptance, 0 to 1, where neither the confidence nor the last outcomes are known."""
         return self.chance_of_any(0.0)
 
     def chance_of_any(self, recent: float) -> float:
-        """Chance of acceptance where only the last outcomes are known."""
+        """Chance of acceptance, 0 to 1, where only the last outcomes are known."""
         return 1.0 / (1.0 + exp(-max(self._typical + self._weights[2] * recent, -_SURE)))
 
-    def then(self, recent: float, accepted: bool) -> float:
-        """`recent` after one more draft token."""
+    def recent_after(self, recent: float, accepted: bool) -> float:
+        """`recent` after the outcome of one more draft token."""
         return self._MEMORY * recent + (1.0 - self._MEMORY) * (1.0 if accepted else -1.0)
 
     def chance(self, confidence: float, recent: float) -> float:
@@ -52,21 +53,21 @@ class Calibration:
         return 1.0 / (1.0 + exp(-max(bias + gain * self._odds(confidence) + recent_gain * recent, -_SURE)))
 
     def path(self, confidences: Sequence[float], ahead: int = 0) -> list[float]:
-        """For each draft token, and for `ahead` more behind them: chance that it and all before it are accepted."""
+        """For each draft token, and for `ahead` further ones: chance that it and all before it are accepted."""
         bias, gain, recent_gain = self._weights
         recent, chance, chances = self.recent, 1.0, []
         made = [bias + gain * self._odds(confidence) for confidence in confidences]
         for score in [*made, *[self._typical] * ahead]:
             chance /= 1.0 + exp(-max(score + recent_gain * recent, -_SURE))
-            recent = self.then(recent, True)
+            recent = self.recent_after(recent, True)
             chances.append(chance)
         return chances
 
     def learn(self, confidence: float, accepted: bool) -> None:
-        """Take in one outcome. It counts from the next `fit` on."""
+        """Take in the outcome of one draft token. It counts from the next `fit` on."""
         self._outcomes[self.count % self._WINDOW] = 1.0, self._odds(confidence), self.recent, accepted
         self.count += 1
-        self.recent = self.then(self.recent, accepted)
+        self.recent = self.recent_after(self.recent, accepted)
 
     def fit(self) -> None:
         """Refit by two Newton steps from the last fit, which suffice because it moves little from round to round."""

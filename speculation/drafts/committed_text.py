@@ -13,21 +13,24 @@ class CommittedText:
     """The committed text. Each committed token is compared with the draft tree, which teaches the acceptance model."""
 
     def __init__(self, tokens: Sequence[int], ends: AbstractSet[int], lookup: NgramIndex | None = None) -> None:
-        """`tokens`: the committed text, prompt included. `ends`: end tokens. `lookup`: index of a beginning of it."""
+        """`tokens`: ids of the committed text, prompt included. `ends`: ids of the end tokens.
+
+        `lookup`: n-gram index of a beginning of the text; None: nothing is looked up.
+        """
         self.known = list(tokens)
         self.tree = DraftTree(ends)
-        self.mispredicted = 0  # times that the target chose another token than was drafted
-        self.next_draft_ready = 0  # how often of these a draft was ready behind that token
+        self.mispredicted = 0  # how often the target chose another token than the one that was drafted
+        self.next_draft_ready = 0  # how often, of these, a draft behind the target's token was ready
         self.untested = 0  # tokens committed since the last comparison with a token of the draft model
-        self.ready = 0.0  # fading share of rejections after which a draft was ready
-        self._runner_up = 0.4  # fading share of rejections in which the runner-up was right
+        self.ready_share = 0.0  # fading share of rejections after which a draft was ready, 0 to 1
+        self._runner_up = 0.4  # fading share of rejections in which the runner-up was the target's token, 0 to 1
         self._acceptance_model = AcceptanceModel()
         self.lookup = lookup
         if lookup is not None:
             lookup.extend(self.known[len(lookup) :])
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """Append committed tokens."""
+        """Append committed tokens, and take in which of them had been drafted."""
         if self.lookup is not None:
             self.lookup.extend(tokens)
         mispredicted = [token for token in tokens if self._advance(token)]
@@ -35,7 +38,7 @@ class CommittedText:
             ready = bool(self.tree.root.children)
             self.mispredicted += 1
             self.next_draft_ready += ready
-            self.ready += 0.1 * (ready - self.ready)
+            self.ready_share += 0.1 * (ready - self.ready_share)
 
     def learn(self) -> None:
         """Refit the acceptance model to the compared draft tokens. This takes longer than all other methods."""
@@ -46,20 +49,20 @@ class CommittedText:
         return main[-1] if main else self.tree.root
 
     def chances(self, path: Sequence[TreeNode] = (), ahead: int = 0) -> list[float]:
-        """`[k]`: chance that the first k draft tokens of a path from the root, and of `ahead` more, are accepted."""
+        """Item k: chance that the first k draft tokens of a path from the root, plus `ahead` more, are accepted."""
         return [1.0, *self._acceptance_model.path(path, ahead)]
 
     @property
     def typical(self) -> float:
-        """Chance that the draft model's next token is accepted, its confidence not being known."""
+        """Chance that the draft model's next token is accepted, where its confidence is not known yet."""
         return self._acceptance_model.model.typical
 
-    def places(self, deepest: int, beyond_fork: int) -> list[tuple[float, TreeNode]]:
-        """Nodes to expand with their chances, as `expandable_nodes` returns them."""
+    def expandable_nodes(self, deepest: int, beyond_fork: int) -> list[tuple[float, TreeNode]]:
+        """Open nodes with their chances, as `node_selection.expandable_nodes` returns them."""
         return expandable_nodes(self.tree, self._acceptance_model, self._runner_up, deepest, beyond_fork)
 
     def look_up(self, deepest: int, asked: Sequence[TreeNode], *, always: bool) -> bool:
-        """Lengthen the likeliest path with tokens found in the text, up to `deepest` tokens. Return whether it grew.
+        """Lengthen the likeliest path by looked-up draft tokens, to `deepest` tokens. Return whether it grew.
 
         `asked`: nodes behind which the draft model is drafting; the path is not lengthened there. `always`: also add
         tokens that are less likely to be accepted than the draft model's next token. A second call in the same state
@@ -69,7 +72,7 @@ class CommittedText:
             return False
         path = self.tree.main()
         tip, grew = self.tip(path), False
-        least = 0.0 if always else self._acceptance_model.at_best(self._acceptance_model.recent)
+        least = 0.0 if always else self._acceptance_model.optimistic_chance(self._acceptance_model.recent)
         while len(path) < deepest and self.tree.is_open(tip) and tip not in asked:
             found = self.lookup.predict([node.token for node in path])
             if found is None:
@@ -84,7 +87,7 @@ class CommittedText:
         return grew
 
     def _advance(self, token: int) -> bool:
-        """Append one token; return whether another one had been drafted in its place."""
+        """Append one committed token; return whether another one had been drafted in its place."""
         expected = self.tree.advance(token)
         self.known.append(token)
         if not expected:

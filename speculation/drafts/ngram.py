@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from speculation.drafts.tree import Prediction
 
 _SIZES = (4, 3, 2, 1)  # lengths of the indexed n-grams, the longest first
-_LONGEST = 32  # tokens of a match that count
-_PLACES = 4  # latest occurrences that are compared
-_TRIED = 2000  # latest tokens of an addition that are predicted first, which is enough of a long prompt
+_LONGEST = 32  # most tokens of a match that count
+_PLACES = 4  # latest occurrences of an n-gram that are compared
+_TRIED = 2000  # latest added tokens that are predicted before they are added, which is enough of a long prompt
 _KEEP = 0.995  # factor by which old counts fade with each prediction
-_PRIOR = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8)  # chance of a right prediction, by bit length of the match's length
+_PRIOR = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8)  # prior chance of a right prediction, by bit length of the match's length
 _PRIOR_WEIGHT = 4.0  # predictions that the prior counts for
 
 
 class NgramIndex:
-    """The text so far and the places of its n-grams. Adding a token takes some microseconds."""
+    """The text so far, and where its n-grams occur in it. Adding a token takes some microseconds."""
 
     def __init__(self) -> None:
         self._text: list[int] = []
@@ -45,7 +45,7 @@ class NgramIndex:
                     self._places.setdefault(tuple(self._text[-size:]), []).append(end)
 
     def predict(self, tail: Sequence[int] = ()) -> Prediction | None:
-        """The likeliest token behind the text and `tail`, with its chance and a runner-up; None: there is no match."""
+        """The likeliest token behind the text and `tail`, its chance as confidence, and a runner-up; None: no match."""
         found = self._found(tail, choices=2)
         if not found:
             return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from speculation.drafts.acceptance_model import AcceptanceModel
 from speculation.drafts.tree import DraftTree, TreeNode
 
-FLOOR = 0.02  # chance below which a node is not expanded
+FLOOR = 0.02  # chance, that the text passes through a node, below which it is not expanded
 
 
 @dataclass(slots=True)
@@ -14,16 +14,16 @@ class DraftStep:
     """A draft step: one prediction behind each of `nodes`.
 
     Most often the next step continues along the path, and asking the controller for it takes a good part of the time of
-    a step. So the executor may start the next step by itself, behind the first prediction of the first node, while the
-    tail has fewer than `until` tokens. The controller changes `until` while the step is under way.
+    a step. So the executor may start the next step by itself, behind the prediction for the first node, while the tail
+    of that node has fewer than `until` tokens. The controller changes `until` while the step is under way.
     """
 
     nodes: list[TreeNode]
     tails: list[list[int]]  # for each node, the tokens that lead to it from the committed text
-    length: int  # of the committed text that the tails follow
+    length: int  # tokens of the committed text, which the tails follow
     runners_up: bool  # whether runner-up tokens are wanted
-    began: float  # milliseconds
-    until: int = 0  # length of the tail up to which steps continue without asking
+    began: float  # milliseconds on the caller's clock
+    until: int = 0  # tokens of the tail up to which draft steps continue without asking the controller
 
     def onward(self, tail: Sequence[int], token: int) -> list[int] | None:
         """The tail of the next step, now that `token` was predicted behind the first tail; None: ask the controller."""
@@ -35,10 +35,11 @@ def expandable_nodes(
 ) -> list[tuple[float, TreeNode]]:
     """Open nodes less than `deepest` tokens behind the root, with the chance that the text passes through, best first.
 
-    `runner_up`: share of rejections in which the runner-up is right. `beyond_fork`: nodes considered on a branch that
-    leaves the likeliest path, from the fork on; 0: such branches are ignored.
+    `runner_up`: share of rejections, 0 to 1, in which the runner-up is the target's token. `beyond_fork`: most nodes
+    considered of a branch that leaves the likeliest path, from the fork on; 0: such branches are ignored.
     """
     found: list[tuple[float, TreeNode]] = []
+    recent_after = acceptance_model.recent_after
     # Node, its chance, `recent` at it, its depth, and how many nodes its branch may still have.
     waiting = [(tree.root, 1.0, acceptance_model.recent, 0, deepest)] if deepest > 0 else []
     while waiting:
@@ -49,10 +50,10 @@ def expandable_nodes(
             continue
         accepted = chance * acceptance_model.chance(node.children[0], recent)
         if accepted >= FLOOR and left > 1:
-            waiting.append((node.children[0], accepted, acceptance_model.then(recent, True), depth + 1, left - 1))
+            waiting.append((node.children[0], accepted, recent_after(recent, True), depth + 1, left - 1))
         recovered = (chance - accepted) * runner_up
         if len(node.children) > 1 and recovered >= FLOOR and beyond_fork:
-            waiting.append((node.children[1], recovered, acceptance_model.then(recent, False), depth + 1, beyond_fork))
+            waiting.append((node.children[1], recovered, recent_after(recent, False), depth + 1, beyond_fork))
     found.sort(key=lambda pair: pair[0], reverse=True)
     return found
 
@@ -60,10 +61,10 @@ def expandable_nodes(
 def select_nodes(
     ranked: Sequence[tuple[float, TreeNode]], step_ms: Callable[[int], float], width: int
 ) -> list[TreeNode]:
-    """The first nodes of `ranked` (best first) that are worth a wider draft step, `width` at most.
+    """The nodes that the next draft step should expand: the first of `ranked` (best first), `width` at most.
 
-    `step_ms`: milliseconds of a draft step over so many nodes. A node half as likely as the first is worth it if it
-    adds less than half of a step of one node.
+    `step_ms(n)`: milliseconds of a draft step over n nodes. A node half as likely as the first is worth a wider step if
+    it adds at most half the time of a step over one node.
     """
     nodes = [ranked[0][1]]
     for chance, node in ranked[1:width]:

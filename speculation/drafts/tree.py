@@ -12,7 +12,7 @@ from speculation.acceptance.draft_probs import Weights
 
 
 class Prediction(NamedTuple):
-    """The drafter's next token, its probability of that token, and the runner-up.
+    """The drafter's next token, its probability of that token (`confidence`, 0 to 1), and the runner-up.
 
     `probs`: the distribution that the token was drawn from, where it was drawn; None where it was chosen.
     """
@@ -24,10 +24,10 @@ class Prediction(NamedTuple):
 
 
 class TreeNode:
-    """A token behind all those above it. `children` is None until the node is expanded.
+    """A draft token behind those on its path from the root. `children` is None until the node is expanded.
 
-    `looked_up`: the token was looked up in the text, without the draft model. `probs`: the distribution that the token
-    was drawn from, where it was drawn.
+    `confidence`: the drafter's probability of the token, 0 to 1; for a runner-up, an upper bound of it. `looked_up`:
+    the token was looked up in the text. `probs`: the distribution that it was drawn from, where it was drawn.
     """
 
     __slots__ = ("children", "confidence", "looked_up", "parent", "probs", "token")
@@ -54,12 +54,12 @@ class DraftTree:
     """A tree that grows at its leaves as tokens are drafted, and whose root advances as tokens are committed."""
 
     def __init__(self, ends: AbstractSet[int]) -> None:
-        """`ends`: end tokens, behind which nothing is drafted."""
+        """`ends`: ids of the end tokens, behind which nothing is drafted."""
         self._ends = ends
         self.root = TreeNode(-1, 1.0, None)
 
     def is_open(self, node: TreeNode) -> bool:
-        """Whether `node` can be expanded and has not been yet."""
+        """Whether `node` can be expanded and has not been expanded yet."""
         return node.children is None and (node is self.root or node.token not in self._ends)
 
     def grow(self, node: TreeNode, prediction: Prediction) -> None:
@@ -78,7 +78,7 @@ class DraftTree:
             node.children.append(TreeNode(prediction.runner_up, 1.0 - prediction.confidence, node))
 
     def main(self) -> list[TreeNode]:
-        """The likeliest path from the root, root excluded."""
+        """The likeliest path, which takes the first child of each node; without the root."""
         path, node = [], self.root
         while node.children:
             node = node.children[0]
@@ -86,7 +86,7 @@ class DraftTree:
         return path
 
     def tail(self, node: TreeNode) -> list[int] | None:
-        """Tokens from the root to `node`, root excluded; None where the committed text took another branch."""
+        """Token ids from the root to `node`, without the root; None where the committed text took another branch."""
         tokens = []
         while node is not self.root:
             tokens.append(node.token)
@@ -96,7 +96,7 @@ class DraftTree:
         return tokens[::-1]
 
     def advance(self, token: int) -> list[TreeNode]:
-        """Advance the root to `token`; return the nodes that were drafted in its place, which may be none."""
+        """Advance the root by one committed token; return the nodes drafted at its position, which may be none."""
         expected = self.root.children or []
         self.root = next((node for node in expected if node.token == token), None) or TreeNode(token, 1.0, None)
         self.root.parent = None

@@ -6,11 +6,11 @@ milliseconds on the caller's clock. Positions count tokens from the first token 
 
 One more draft token pays if its chance of acceptance is worth more than the time it costs (`draft_length`). Drafting
 costs nothing while the verifier is busy anyway (`verifier_timeline`). So a verify request leaves just in time to arrive
-when the verifier becomes free: in lockstep after drafting; with a request in flight before its response; on a link with
-a long round trip several in a row. With the time left, the drafter prepares drafts behind likely recovered tokens, so
-that after a rejection the next draft is often ready (SpecEdge, arXiv 2505.17052; SSD, arXiv 2603.03251; PEARL, arXiv
-2408.11850). Tokens found by lookup in the text (`ngram`) cost no time. They are drafted where they are
-likelier to be accepted than the draft model's next token.
+when the verifier becomes free. In lockstep that is after drafting. While another request is in flight, it is before the
+response to that one; on a link with a long round trip, several requests leave in a row. With the time left, the drafter
+prepares drafts behind likely recovered tokens, so that after a rejection the next draft is often ready (SpecEdge, arXiv
+2505.17052; SSD, arXiv 2603.03251; PEARL, arXiv 2408.11850). Tokens found by lookup in the text (`ngram`) cost no time.
+They are drafted where they are likelier to be accepted than the draft model's next token.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from speculation.policy.schedule import LOCKSTEP, Mechanisms, Schedule
 from speculation.policy.timing import LatencyModel
 from speculation.policy.verifier_timeline import InFlightDraft, VerifierTimeline
 
-_AHEAD = 6  # further draft tokens that a plan considers
-_WORTH = 0.01  # expected tokens that sending before the last response must gain
-_TICK_MS = 0.05  # resolution of timers: a moment this close has come
-_REPORT_MS, _REPORT_TOKENS = 500.0, 16  # after either, an empty verify request acknowledges what is known
-_SHADOW = 8  # committed tokens after which one token is drafted although no draft pays, to measure agreement
+_AHEAD = 6  # most further draft tokens that a plan considers waiting for
+_WORTH = 0.01  # expected tokens that a request must gain by leaving before the response to the last one
+_TICK_MS = 0.05  # resolution of timers: a moment this close counts as come
+_REPORT_MS, _REPORT_TOKENS = 500.0, 16  # since the last request; after either, an empty one is due, as acknowledgement
+_SHADOW = 8  # committed tokens after which one token is drafted although no draft pays, to measure acceptance
 
 
 class SpeculationController:
@@ -54,13 +54,15 @@ class SpeculationController:
         always_send: bool = False,
         now: float = 0.0,
     ) -> None:
-        """`tokens`: the committed text, prompt included. `limit`: length at which the text ends. `ends`: end tokens.
+        """`tokens`: ids of the committed text, prompt included. `limit`: most tokens of the text, prompt included.
 
-        `max_drafts`: most draft tokens that the verifier judges in one request. `width`: tree nodes that one draft step
-        can expand. `length`: fixed draft length, None for automatic. `next_in_ms`: what the prefill request told the
-        verifier. `lookup`: n-gram index of a beginning of the text; None: nothing is looked up. `always_send`: every
-        drawn draft token goes into the next verify request, with the distribution it was drawn from. Dropping a drawn
-        token for its value would bias the output. Raises ValueError for `always_send` outside lockstep.
+        `ends`: ids of the end tokens. `latencies`: running estimates, which the controller updates. `max_drafts`: most
+        draft tokens that the verifier judges in one request. `width`: most tree nodes that one draft step can expand.
+        `length`: fixed draft length, None for automatic. `next_in_ms`: milliseconds until the first draft, as the
+        prefill request stated. `lookup`: n-gram index of a beginning of the text; None: nothing is looked up.
+        `always_send`: every drawn draft token goes into the next verify request, with the distribution it was drawn
+        from. Dropping a drawn token for its value would bias the output. Raises ValueError for `always_send` outside
+        lockstep.
         """
         if always_send and mechanisms != LOCKSTEP:
             raise ValueError("always_send works in lockstep only: turn overlap and self-continuation off")
@@ -83,7 +85,7 @@ class SpeculationController:
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule that pays at present."""
+        """The schedule that is expected to be fastest at present."""
         if self.mechanisms.self_continue and not self._length.best:
             return Schedule.SELF_CONTINUED
         return Schedule.OVERLAPPED if self._prospects.overlap else Schedule.LOCKSTEP
@@ -91,9 +93,10 @@ class SpeculationController:
     # Events.
 
     def drafted(self, predictions: Sequence[Prediction], read: int, now: float, onward: bool = False) -> float:
-        """Take in the end of the current draft step, in which the model read `read` tokens. Returns its milliseconds.
+        """Take in the predictions of the draft step that ended, one for each node; return the milliseconds it took.
 
-        `onward`: the next step has begun, behind the first prediction (`DraftStep.onward`).
+        `read`: tokens that the draft model read in it. `onward`: the executor has begun the next draft step, behind the
+        first prediction (`DraftStep.onward`).
         """
         step, self._step, self._cached_plan = self._step, None, None
         assert step is not None
@@ -121,7 +124,8 @@ class SpeculationController:
     ) -> None:
         """Take in a response to a verify request; the caller passes its tokens to `committed` next.
 
-        `judged`: draft tokens that the model ran. `sessions`: how many sessions shared the forward pass.
+        `judged`: draft tokens that the target model ran over; 0: none. `queue_ms`, `forward_ms`: milliseconds that the
+        request waited for a verifier pass, and that the pass took. `sessions`: how many sessions shared the pass.
         """
         waited = in_flight_draft is self._drafts_in_flight[0] and not self._timeline.self_continue
         self._timeline.arrived(in_flight_draft)
@@ -135,13 +139,13 @@ class SpeculationController:
         self._answered = (in_flight_draft, judged > 0) if in_flight_draft.drafts else None
 
     def self_continued(self, forward_ms: float) -> None:
-        """Take in a self-continuation step of the verifier; the caller passes its tokens to `committed` next."""
+        """Take in a self-continuation step of `forward_ms` milliseconds; the caller passes its token to `committed`."""
         self._cached_plan = None
         self._latencies.verified(0, forward_ms)
         self._latencies.shared(0)
 
     def committed(self, position: int, tokens: Sequence[int], finished: bool, now: float) -> list[int]:
-        """Take in the committed `tokens` from `position` on; return those that were not known."""
+        """Take in committed `tokens` from `position` on; return the new ones. `finished`: the text has ended."""
         if position > len(self.known):  # a later message brings the tokens in between, and these again
             return []
         new = list(tokens[len(self.known) - position :])
@@ -159,9 +163,10 @@ class SpeculationController:
         return new
 
     def reflect(self) -> bool:
-        """Refit the acceptance model; return whether there was anything new, which may change the decisions.
+        """Refit the acceptance model if tokens were committed since the last call; return whether it was refitted.
 
-        Fitting takes longer than deciding, so call it when everything due has been started.
+        A refit can change the decisions, so ask for actions again. Fitting takes longer than deciding, so call this
+        when all actions that are due have been started.
         """
         if not self._unlearnt:
             return False
@@ -173,7 +178,7 @@ class SpeculationController:
     # Actions.
 
     def next_draft(self, now: float) -> InFlightDraft | None:
-        """The verify request to send now, or None. From here on it counts as in flight."""
+        """The verify request to send now; None: there is none to send. A returned one counts as in flight."""
         if self.finished or len(self._drafts_in_flight) >= self.mechanisms.in_flight:
             return None
         if self._drafts_in_flight and not self._prospects.overlap:
@@ -203,7 +208,7 @@ class SpeculationController:
         return in_flight_draft
 
     def next_step(self, now: float) -> DraftStep | None:
-        """The draft step to begin now, or None. From here on it counts as under way."""
+        """The draft step to begin now; None: there is none to begin. A returned one counts as under way."""
         if self._step is not None:
             self._step.until = len(self._step.tails[0]) + self._continues_on_path(now)
             return None
@@ -220,7 +225,7 @@ class SpeculationController:
         return self._step
 
     def wake_at(self, now: float) -> float | None:
-        """When to ask again if no event comes first; None: only after an event."""
+        """The time (ms) at which to ask for actions again if no event comes before; None: only after an event."""
         if self.finished:
             return None
         moments = []
@@ -240,17 +245,18 @@ class SpeculationController:
 
     @property
     def _room(self) -> int:
-        """Draft tokens that may be sent."""
+        """Most draft tokens that the next request may carry."""
         return self._length.room(self._limit - len(self.known))
 
     def _update_prospects(self) -> None:
         chances = self.text.chances(ahead=MAX_AUTO + 1)
-        self._length.update(self._latencies, chances, self.mechanisms, self.text.ready)
+        self._length.update(self._latencies, chances, self.mechanisms, self.text.ready_share)
 
     def _expect_next(self, in_flight_draft: InFlightDraft, judged: bool, now: float) -> None:
         """Tell the timeline when the verifier expects the next draft.
 
-        After a fully accepted draft that is at once; after a rejection it is the time stated in the request.
+        After a fully accepted draft that is at once; after a rejection it is the time stated in the request. `judged`:
+        whether the target model ran over any draft token of `in_flight_draft`.
         """
         if self.known[in_flight_draft.position : in_flight_draft.end] == in_flight_draft.drafts:
             self._timeline.expects(0.0 if judged else None, now)
@@ -258,7 +264,7 @@ class SpeculationController:
             self._timeline.expects(in_flight_draft.next_in_ms, now)
 
     def _report_is_due(self, now: float) -> bool:
-        """Whether an empty verify request is due: to acknowledge self-continued tokens, or to resume that mode."""
+        """Whether an empty verify request is due, to acknowledge target-decoded tokens or resume self-continuation."""
         if self._drafts_in_flight or not self.mechanisms.self_continue:
             return False
         if not self._timeline.self_continue:
@@ -292,11 +298,11 @@ class SpeculationController:
         return best_plan(starts, chances, made, known, self._length.cap, waited_for, self._latencies, self._prospects)
 
     def _deepest(self, now: float) -> int:
-        """Draft tokens behind the committed text that the next request could hold."""
+        """Most draft tokens behind the known text that the next request could carry."""
         return min(self._timeline.starts([now], now)[0].position - len(self.known) + self._length.cap, self._room)
 
     def _look_up(self, now: float) -> None:
-        """Draft by lookup, which takes no time, where the draft model does not pay or is less likely to be right."""
+        """Draft by lookup, which takes no time, where the draft model does not pay, is late, or is likelier wrong."""
         if self.text.lookup is None or self._shadow_is_due(now):
             return
         busy = now >= self._step_late_at()
@@ -305,17 +311,20 @@ class SpeculationController:
             self._cached_plan = None  # it was made for the shorter path
 
     def _step_late_at(self) -> float:
-        """When the draft step under way is a verifier step late: the draft model may be reading a prompt first."""
+        """The time (ms) at which the draft step under way is overdue by a verifier pass; infinity if there is no step.
+
+        A draft step is overdue where the draft model has to read a prompt first.
+        """
         if self._step is None:
             return inf
         return self._step.began + self._latencies.draft(len(self._step.nodes)) + self._latencies.verify(0)
 
     def _send_from(self, now: float) -> float:
-        """When a request must leave to arrive as the verifier becomes free. Earlier sending gains nothing."""
+        """The time (ms) to send a request so that it arrives as the verifier becomes free. Sooner gains nothing."""
         return self._timeline.starts([now], now)[0].at - self._latencies.link / 2 - self._latencies.margin
 
     def _path_to_send(self, now: float) -> list[TreeNode] | None:
-        """The draft path of a request that should leave now; None: nothing should."""
+        """The draft path of a request that should leave now; None: no request should."""
         if now < self._send_from(now) - _TICK_MS:
             return None
         plan = self._plan(now)
@@ -340,7 +349,7 @@ class SpeculationController:
         return path[:count]
 
     def _nodes_to_expand(self, now: float) -> list[TreeNode]:
-        """The tree nodes to expand next, the likeliest first."""
+        """The tree nodes that the next draft step expands, the likeliest first; empty: no draft step pays."""
         if self._timeline.waits(now) or not self._prospects.overlap:
             plan = self._plan(now)
             if plan is not None and plan.more:
@@ -353,7 +362,7 @@ class SpeculationController:
         return [self._tree.root] if self._shadow_is_due(now) else []
 
     def _continues_on_path(self, now: float) -> bool:
-        """Whether the next step expands the next node of the path, whatever the current step predicts."""
+        """Whether the next draft step expands the next node of the path, whatever the current step predicts."""
         if self.finished or self._step is None or not self._prospects.overlap:
             return False
         main = self._tree.main()
@@ -383,6 +392,6 @@ class SpeculationController:
         return self.text.untested >= patience
 
     def _ranked(self, deepest: int) -> list[tuple[float, TreeNode]]:
-        """Nodes to expand, each with the chance that the text passes through it, less than `deepest` tokens deep."""
+        """Open nodes less than `deepest` tokens deep, each with the chance that the text passes through it."""
         beyond_fork = self._length.cap if self.mechanisms.after_recovered else 0
-        return self.text.places(deepest, beyond_fork)
+        return self.text.expandable_nodes(deepest, beyond_fork)

@@ -18,59 +18,59 @@ from speculation.policy.rejection_policy import NOT_SOON, RejectionPolicy, best_
 from speculation.policy.schedule import Mechanisms
 from speculation.policy.timing import LatencyModel
 
-# Share of the rate that overlap must gain. A smaller gain is not worth the power, nor, where both ends run on one
+# Share of the rate that overlap must gain. A smaller gain is not worth the energy, nor, where both ends run on one
 # machine, the time that it takes from the verifier.
 TRIFLE = 0.08
 MAX_AUTO = 16  # draft tokens; a longer draft is hardly ever fully accepted, and delays other sessions
-_LONGEST = 96  # greatest length of the draft path
-_FIRST_CAP = 6  # draft tokens in a request at first; the cap doubles when as many pay
+_LONGEST = 96  # most draft tokens in a request, those included that will be committed before it is judged
+_FIRST_CAP = 6  # most draft tokens in a request at first; doubled when the best length reaches it
 
 
 @dataclass(frozen=True, slots=True)
 class Prospects:
-    """The best rates and settings under the present estimates."""
+    """The best rate that the present estimates allow, and the settings that reach it."""
 
-    rate: float  # tokens per millisecond, the best
+    rate: float  # the best tokens per millisecond
     price: float  # tokens that a millisecond of the verifier's time is worth
     length: int  # draft length at which `rate` is reached
     unhurried: int  # the best draft length if drafting took no time
-    alongside: bool  # whether drafts sent while the verifier self-continues gain more than a trifle
+    alongside: bool  # whether a draft sent while the verifier self-continues gains more than TRIFLE tokens
     rejection_policy: RejectionPolicy  # what the verifier should do after a rejection
-    overlap: bool  # whether drafting while the verifier works gains more than a trifle
+    overlap: bool  # whether drafting while the verifier works gains more than the share TRIFLE of the rate
 
 
 class DraftLength:
-    """The draft length of one text, as the estimates change."""
+    """The draft length of one text: fixed by the user, or chosen again whenever the estimates change."""
 
     def __init__(self, fixed: int | None, max_drafts: int) -> None:
-        """`fixed`: the user's draft length; None: automatic. `max_drafts`: most that the verifier judges at once."""
+        """`fixed`: the user's draft length; None: automatic. `max_drafts`: most draft tokens in one request."""
         self.fixed, self._max_drafts, self._auto_cap = fixed, max_drafts, _FIRST_CAP
 
     def update(
         self, latencies: LatencyModel, chances: Sequence[float], mechanisms: Mechanisms, next_draft_ready: float
     ) -> None:
-        """Choose by new estimates. Arguments as for `prospects`."""
+        """Compute the prospects anew, and the automatic draft length from them. Arguments as for `prospects`."""
         self.prospects = prospects(latencies, chances, mechanisms, next_draft_ready)
         if self.prospects.length >= self._auto_cap:
             self._auto_cap = min(2 * self._auto_cap, MAX_AUTO)
 
     @property
     def best(self) -> int:
-        """The fixed length, or the one that pays best at present."""
+        """The fixed draft length, or the one that pays best at present; 0: no draft pays."""
         return self.prospects.length if self.fixed is None else self.fixed
 
     @property
     def ahead_pays(self) -> bool:
-        """Whether to draft while the verifier is at work."""
+        """Whether it pays to draft while the verifier is at work."""
         return self.best > 0 or (self.fixed is None and self.prospects.alongside)
 
     @property
     def cap(self) -> int:
-        """Most draft tokens of a request that the verifier judges."""
+        """Most draft tokens that the verifier should judge for one request."""
         return min(self._auto_cap if self.fixed is None else self.fixed, self._max_drafts)
 
     def room(self, left: int) -> int:
-        """Draft tokens that may be sent with `left` tokens to the limit; the last one comes from the target."""
+        """Most draft tokens in a request when the text may have `left` more tokens; the last comes from the target."""
         return min(left - 1, self._max_drafts, _LONGEST)
 
     def to_send(
@@ -78,7 +78,7 @@ class DraftLength:
     ) -> int:
         """How many draft tokens of a path to send. `chances` and `since` as for `worth_sending`.
 
-        `drawn`: for each token of the path, whether it must be sent because it was drawn; None: none must.
+        `drawn`: for each draft token of the path, whether it must be sent because it was drawn; None: none must be.
         """
         if self.fixed is not None:
             return min(len(chances) - 1, since + self.cap)
@@ -89,10 +89,10 @@ class DraftLength:
 def prospects(
     latencies: LatencyModel, chances: Sequence[float], mechanisms: Mechanisms, next_draft_ready: float
 ) -> Prospects:
-    """Compare all draft lengths up to MAX_AUTO.
+    """The best rate over all draft lengths from 0 to MAX_AUTO, and the settings that reach it.
 
     `chances[k]`: chance that the first k draft tokens are accepted, for k up to MAX_AUTO + 1; `chances[0]` is 1.
-    `next_draft_ready`: share of rejections after which a draft is ready at once.
+    `next_draft_ready`: share of rejections, 0 to 1, after which a draft is ready at once.
     """
     draft, link = latencies.draft(), latencies.link
     best = unhurried = (0.0, 0)
@@ -119,7 +119,7 @@ def prospects(
     overlap = mechanisms.overlap and (not latencies.draft_known or unbroken > (1.0 + TRIFLE) * in_turn)
     # While one session waits for its draft, passes go on for the others: only the pass itself costs them time.
     price = max(rate, unbroken) if latencies.is_shared else rate
-    # The self-continuation step and its token come in any case; draft tokens count beyond it.
+    # The self-continuation step and its token come in any case, so only what draft tokens add to it counts.
     alongside = mechanisms.self_continue and worths(latencies, chances, 1, MAX_AUTO, price)[-1] > TRIFLE
     if length:
         after_rejection = best_rejection_policy(
@@ -131,7 +131,7 @@ def prospects(
 
 
 def worths(latencies: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
-    """Value of sending at most 0, 1, 2, … fresh draft tokens, in tokens beyond a pass without any.
+    """The value of sending at most 0, 1, 2, … fresh draft tokens: tokens gained over a verifier pass without any.
 
     Arguments as for `worth_sending`.
     """
@@ -139,18 +139,18 @@ def worths(latencies: LatencyModel, chances: Sequence[float], since: int, most: 
 
 
 def worth_sending(latencies: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> int:
-    """How many draft tokens of a path to send.
+    """The number of draft tokens of a path that is most worth sending.
 
     `chances[k]`: chance that the first k draft tokens of the path are accepted. The first `since` of them will be
-    committed by then; those beyond are fresh, and at most `most` of them are judged. `price`: tokens per millisecond of
-    the verifier's time.
+    committed when the verifier pass starts; those beyond are fresh, and at most `most` of them are judged. `price`:
+    tokens that a millisecond of the verifier's time is worth.
     """
     each = _worths(latencies, chances, since, most, price)
     return since + each.index(max(each))
 
 
 def _worths(latencies: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
-    """Value of sending exactly 0, 1, 2, … fresh draft tokens. Arguments as for `worth_sending`."""
+    """The value of sending exactly 0, 1, 2, … fresh draft tokens, in tokens. Arguments as for `worth_sending`."""
     given, plain = price * chances[min(since, len(chances) - 1)], latencies.cost(0)
     gain, each = 0.0, [0.0]
     for drafts in range(1, min(len(chances) - 1 - since, most) + 1):

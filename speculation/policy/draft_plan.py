@@ -1,7 +1,7 @@
 """Decide whether the next verify request should wait for further draft tokens, and for how many.
 
-A draft token gains its chance of acceptance, less the cost of verifying it. Waiting for it costs what the verifier
-would have done meanwhile.
+A draft token gains its chance of acceptance, less the cost of verifying it. Waiting for it costs the tokens that the
+verifier would have produced meanwhile.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class DraftPlan(NamedTuple):
     """What to put into the next verify request."""
 
     more: int  # draft tokens to wait for before it is sent
-    skip: int  # draft tokens of the path that will be committed by then, if they are accepted
+    skip: int  # draft tokens of the path that, if accepted, are committed before the verifier pass for it starts
 
 
 def best_plan(
@@ -31,11 +31,12 @@ def best_plan(
 ) -> DraftPlan | None:
     """The best plan; None where no draft pays.
 
-    `starts[n]`: when the pass would start for a request that leaves with n draft tokens more than the `made` ones.
-    `chances[k]`: chance that the first k draft tokens are accepted. `known`: length of the committed text. `cap`: most
-    draft tokens that are judged. `waited_for`: the verifier is idle until a draft comes.
+    `starts[n]`: when the verifier pass would start for a request that leaves with n draft tokens more than the `made`
+    ones of the path. `chances[k]`: chance that the first k draft tokens of the path are accepted. `known`: tokens of
+    the committed text. `cap`: most draft tokens judged at once. `waited_for`: the verifier idles until a draft comes.
     """
-    # A draft token left out of this request goes into the next one, unless that is full without it.
+    # Share of its gain that a draft token loses if it is left out of this request. It goes into the next one, unless
+    # that is full without it.
     loss = 1.0
     if prospects.overlap:
         loss = min(1.0, latencies.verify(0) / (latencies.draft() * max(1, prospects.unhurried)))
@@ -62,9 +63,9 @@ def best_plan(
 
 
 def fixed_plan(skip: int, made: int, ahead: int, cap: int, room: int, waited_for: bool) -> DraftPlan | None:
-    """The plan for a fixed draft length: `cap` draft tokens, or as many as there is `room` for.
+    """The plan for a fixed draft length: `cap` draft tokens, or as many as there is `room` for; None: no request.
 
-    `ahead`: draft tokens that can be waited for. The other arguments are as for `best_plan`.
+    `skip`: as in `DraftPlan`. `ahead`: most draft tokens that can be waited for. The others are as for `best_plan`.
     """
     missing = min(cap, room - skip) - (made - skip)
     if cap and missing > 0 and ahead > 0:

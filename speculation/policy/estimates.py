@@ -7,11 +7,11 @@ _SPIKE = 3.0  # a time beyond this multiple of the expected one counts as that m
 
 
 class Mean:
-    """Mean of the values so far; the weight of past values fades by the factor `keep` with each new one."""
+    """Mean of the values so far; the weight of past values is multiplied by `keep` (0 to 1) with each new one."""
 
     def __init__(self, keep: float) -> None:
         self._keep = keep
-        self._sum = self.weight = 0.0  # `weight`: number of values, faded ones in part
+        self._sum = self.weight = 0.0  # `weight`: number of values, a faded one counting as a fraction
 
     @property
     def value(self) -> float:
@@ -29,27 +29,27 @@ class Mean:
 
 
 class Curve:
-    """Milliseconds by number of draft tokens: a line through all samples, blended with the mean of each number.
+    """Milliseconds of a pass by its number of draft tokens: a line through all samples, blended with means.
 
-    Real costs have steps (a kernel takes two tokens at a time, say), which a line alone would miss. Where the verifier
-    reports the time of its passes, the line runs over those times instead of over the number of draft tokens, and their
-    proportions hold until measurements differ.
+    Each mean is that of the samples with one number. Real costs have steps (a kernel takes two tokens at a time, say),
+    which a line alone would miss. Where the verifier reports the time of its passes, the line runs over those times
+    instead of over the number of draft tokens, and their proportions hold until measurements differ.
     """
 
-    _TRUST = 2.0  # samples of one number that the line counts for
+    _TRUST = 2.0  # samples that the line counts for beside the mean
 
     def __init__(self, pass_ms: Sequence[float] = ()) -> None:
         """`pass_ms[k]`: reported milliseconds of a pass that judges k draft tokens."""
         # A pass over n tokens costs no less than a narrower one, and no more than n passes over one.
         rising = [min(ms, (k + 1) * pass_ms[0]) for k, ms in enumerate(accumulate(pass_ms, max))]
         per_draft = (rising[-1] - rising[0]) / (len(rising) - 1) if len(rising) > 1 else 0.0
-        # The x of each count on the line: its cost in draft tokens of average cost.
+        # For each number of draft tokens its x on the line: what they cost, in draft tokens of average cost.
         self._places = [(ms - rising[0]) / per_draft for ms in rising] if per_draft else []
         self._line = Line(0.98, per_draft / rising[0] if len(rising) > 1 and rising[0] else None)
         self._means: dict[int, Mean] = {}
 
     def at(self, count: int) -> float:
-        """Milliseconds for `count` draft tokens; 0.0 before the first sample."""
+        """Milliseconds of a pass with `count` draft tokens; 0.0 before the first sample."""
         line = self._line.at(self._place(count))
         mean = self._means.get(count)
         if mean is None:
@@ -70,9 +70,9 @@ class Curve:
 
 
 class Line:
-    """Least-squares line through points (x, y); the weight of past points fades by `keep` with each new one.
+    """Least-squares line through points (x, y); the weight of past points is multiplied by `keep` with each new one.
 
-    Before points of different x are seen the slope is a prior: `steepness` times the height at 0 where that is given,
+    Before points of different x are seen, the slope is a prior: `steepness` times the height at 0 where that is given,
     else a tenth of the mean height (an engine whose wider passes are neither free nor expensive).
     """
 
@@ -81,7 +81,7 @@ class Line:
     _TRUST = 2.0  # spread of x (sum of squared deviations) that the prior counts for
 
     def __init__(self, keep: float, steepness: float | None = None) -> None:
-        """`steepness`: prior slope over the height at 0."""
+        """`keep`: 0 to 1. `steepness`: prior slope as a share of the height at 0; None: a default."""
         self._keep, self._steepness = keep, steepness
         self._n = self._x = self._y = self._xx = self._xy = 0.0
 

@@ -1,9 +1,12 @@
 """Estimate the tokens per second of each mode from what is known before the first token.
 
-The rate of a mode follows from the time of a target pass, the time of a draft step, the round trip, and the share of
-draft tokens accepted. `target` takes one pass a token. `fused` drafts and verifies in turns on the server, with no link
+The rate of a mode follows from the time of a verifier pass, the time of a draft step, the round trip, and the
+acceptance rate. `target` takes one pass a token. `fused` drafts and verifies in turns on the server, with no link
 between. `remote` drafts on this end of the link while the verifier works. The last two use the same model as the draft
 length (`draft_length.prospects`).
+
+An acceptance rate here is the share of accepted ones among compared draft tokens: those that were compared with the
+target's choice. Draft tokens behind a rejected one are not.
 """
 
 from dataclasses import dataclass
@@ -16,21 +19,21 @@ from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.policy.timing import LatencyModel
 
 TARGET, FUSED, REMOTE = "target", "fused", "remote"  # as the protocol names them
-# Share of draft tokens accepted where nothing is known: small models of the target's family reach 0.6 to 0.9.
+# Acceptance rate where nothing is known: small models of the target's family reach 0.6 to 0.9.
 PRIOR = 0.75
 PRIOR_LOOKUP = 0.4  # the same where drafts are looked up in the text
 _PRIOR_WEIGHT = 4.0  # draft tokens that a prior counts for
-_CERTAIN = 64.0  # compared draft tokens that count at most, because texts change on the way
-_SPREADS = 1.3  # standard deviations from the likely to the high share accepted
-_STEPS = 100  # shares are rounded to hundredths, so that rates can be cached
+_CERTAIN = 64.0  # most compared draft tokens that count, because texts change on the way; older ones fade
+_SPREADS = 1.3  # standard deviations from the likely to the high acceptance rate
+_STEPS = 100  # acceptance rates are rounded to hundredths, so that rates of modes can be cached
 _PREPARED = 0.25  # share of rejections after which a draft is ready at once, as measured with both shipped draft models
-_ASSUMED_STEP = 0.15  # of a target pass: time of a draft step of which nothing is known
-_ASSUMED_PASS, _ASSUMED_WIDER = 50.0, 0.02  # ms, and share of it for a further token, where the verifier reports none
-# Logarithmic spreads of the estimates, measured on paced engines over links of 0.4 to 60 ms with both shipped draft
-# models.
+_ASSUMED_STEP = 0.15  # time of a draft step of which nothing is known, as a share of a verifier pass
+_ASSUMED_PASS, _ASSUMED_WIDER = 50.0, 0.02  # ms of a verifier pass not reported, and share added by each further token
+# Logarithm of the factor by which an estimate may be off, by mode. Measured on paced engines over links of 0.4 to 60 ms
+# with both shipped draft models.
 _SPREAD = {TARGET: 0.10, FUSED: 0.25, REMOTE: 0.30}
 _SPREAD_ASSUMED = 1.0  # where a time is assumed
-# Share of the modelled rate that was measured there, over texts of 128 tokens: a text begins with short drafts.
+# Measured share of the modelled rate, on the same engines and texts of 128 tokens: a text begins with short drafts.
 _REACHED = {FUSED: 0.93, REMOTE: 0.87}
 
 
@@ -38,11 +41,11 @@ _REACHED = {FUSED: 0.93, REMOTE: 0.87}
 class PairLatencies:
     """Times that both ends report, in milliseconds."""
 
-    pass_ms: tuple[float, ...]  # of the target's passes over 1, 2, … tokens; empty: not known
-    link_ms: float  # round trip
+    pass_ms: tuple[float, ...]  # verifier passes over 1, 2, … tokens; empty: not known
+    link_ms: float  # the round trip
     draft_ms: float | None = None  # a step of the drafter's draft model; None: not known
     served_draft_ms: float | None = None  # a step of the server's draft model; None: not known
-    self_continue: bool = True
+    self_continue: bool = True  # whether the verifier may self-continue in mode `remote`
 
     def knows(self, mode: str) -> bool:
         """Whether all times that determine the rate of `mode` are known."""
@@ -53,15 +56,15 @@ class PairLatencies:
 
 @dataclass(slots=True)
 class AcceptanceEstimate:
-    """Share of draft tokens accepted, among those compared with the target's choice. Old ones fade."""
+    """The acceptance rate of one draft model, learnt from compared draft tokens. Old ones fade."""
 
-    prior: float = PRIOR
+    prior: float = PRIOR  # the acceptance rate expected before any draft token was compared
     weight: float = _PRIOR_WEIGHT  # draft tokens that the prior counts for
-    accepted: float = 0.0
-    compared: float = 0.0
+    accepted: float = 0.0  # of the compared draft tokens
+    compared: float = 0.0  # a faded one counts as a fraction
 
     def learn(self, accepted: int, compared: int) -> None:
-        """Take in compared draft tokens."""
+        """Take in that `accepted` of `compared` draft tokens were accepted."""
         self.accepted += accepted
         self.compared += compared
         if self.compared > _CERTAIN:
@@ -70,12 +73,12 @@ class AcceptanceEstimate:
 
     @property
     def likely(self) -> float:
-        """The expected share accepted."""
+        """The expected acceptance rate, 0 to 1; the prior while no draft token was compared."""
         return (self.accepted + self.prior * self.weight) / (self.compared + self.weight)
 
     @property
     def high(self) -> float:
-        """The greatest share accepted that is consistent with the samples."""
+        """An upper bound of the acceptance rate, at most 0.99: `_SPREADS` standard deviations above `likely`."""
         likely = self.likely
         return min(0.99, likely + _SPREADS * sqrt(likely * (1.0 - likely) / (self.compared + self.weight + 1.0)))
 
@@ -88,26 +91,27 @@ class RateEstimate(NamedTuple):
     high: float
 
 
-def estimate(mode: str, machines: PairLatencies, agreement: AcceptanceEstimate) -> RateEstimate:
-    """The estimate for a mode that was not measured."""
+def estimate(mode: str, machines: PairLatencies, acceptance: AcceptanceEstimate) -> RateEstimate:
+    """Tokens per second to expect of `mode` before it is measured, from latencies and acceptance rate, with bounds."""
     off = exp(spread(mode, machines))
-    likely = rate(mode, machines, agreement.likely)
-    low = rate(mode, machines, max(0.0, 2.0 * agreement.likely - agreement.high))
-    return RateEstimate(low / off, likely, rate(mode, machines, agreement.high) * off)
+    likely = rate(mode, machines, acceptance.likely)
+    low = rate(mode, machines, max(0.0, 2.0 * acceptance.likely - acceptance.high))
+    return RateEstimate(low / off, likely, rate(mode, machines, acceptance.high) * off)
 
 
 def spread(mode: str, machines: PairLatencies) -> float:
-    """How far, as a logarithm, an estimate may be off for other reasons than the share accepted."""
+    """Logarithm of the factor by which an estimate may be off for other reasons than the acceptance rate."""
     return _SPREAD[mode] if machines.knows(mode) else _SPREAD_ASSUMED
 
 
-def rate(mode: str, machines: PairLatencies, accepted: float) -> float:
-    """Tokens per second in a mode where a share `accepted` of draft tokens is accepted."""
-    return _rate(mode, machines, round(accepted * _STEPS))
+def rate(mode: str, machines: PairLatencies, acceptance_rate: float) -> float:
+    """Tokens per second to expect of `mode` at this acceptance rate, 0 to 1."""
+    return _rate(mode, machines, round(acceptance_rate * _STEPS))
 
 
 @lru_cache(512)
 def _rate(mode: str, machines: PairLatencies, steps: int) -> float:
+    """`rate` at an acceptance rate of `steps` hundredths."""
     passes = machines.pass_ms or tuple(_ASSUMED_PASS * (1.0 + _ASSUMED_WIDER * more) for more in range(MAX_AUTO + 1))
     latencies = LatencyModel(passes)
     if mode == TARGET:

@@ -1,6 +1,6 @@
 """Select the fastest mode for a text: estimated before the first token, corrected by measurements on the way.
 
-The mode with the best estimate begins. Its measured rate and acceptance also correct the estimates of the others.
+The mode with the best estimate begins. Its measured rate and acceptance rate also correct the estimates of the others.
 Another mode takes over where it should be faster by a clear margin and the rest of the text repays the change. A mode
 without measurement gets a trial where its upper bound is much faster, and either the text is long enough to repay a
 trial that gains nothing, or the trial costs only a trifle of what was written. When the link changes, measurements over
@@ -26,26 +26,24 @@ from speculation.policy.mode_estimate import (
 from speculation.policy.mode_measurement import ENOUGH, TURN, ModeMeasurement
 
 _SOONEST = 12  # tokens of a stretch after which another mode may take over
-_SHRINK = 12.0  # tokens that the estimate counts for beside the measurement
-_REMEMBERED = 16.0  # draft tokens that a remembered share accepted counts for
+_SHRINK = 12.0  # tokens that the estimate counts for beside the measured ones
+_REMEMBERED = 16.0  # draft tokens that a remembered acceptance rate counts for
 _GREATEST_RATIO = 3.0  # measured over estimated rate is clipped to this: a burst of waiting tokens has any rate
-_CLEAR, _CLEAR_AT_BEST = 1.08, 1.2  # factors on the present rate: for a likely rate, and for an upper bound, to count
-_CHANGE = 3.0  # passes, and round trips, that a change of mode costs
+_CLEAR, _CLEAR_AT_BEST = 1.08, 1.2  # how many times the present rate a likely rate, and an upper bound, must be
+_CHANGE = 3.0  # verifier passes, and as many round trips, that a change of mode costs
 _BEGINS = 1.5  # round trips until the remote mode is at full speed
 _TRIAL = 64  # tokens of a trial at the beginning of a text; a short rest does not repay changing back
 _TRIALS = 0.01  # share of all tokens that trials at the beginning of texts may cost, for the benefit of later texts
-_SURPRISED = 3.0  # further turns needed for each spread by which a rate is off its estimate
+_SURPRISED = 3.0  # further turns that must be measured for each spread by which a rate is off its estimate
 _BELIEVED = 48.0  # tokens that a remembered rate counts for at most, so that a surprising one is measured again
 _STALE = 1.5  # a rate this many times the remembered one shows that the remembered rates are from a slow moment
 _HOPE = 0.25  # assumed chance that a mode reaches its upper bound
-_CHANGED, _CHANGED_MS = (
-    0.4,
-    5.0,
-)  # share of the round trip, and milliseconds (a busy machine adds some), of another link
+# Round trips that differ by this share and by these milliseconds (a busy machine adds some) are of two links.
+_CHANGED, _CHANGED_MS = 0.4, 5.0
 
 
 def links_differ(one_ms: float, other_ms: float) -> bool:
-    """Whether two round trips are so different that they are of two links."""
+    """Whether two round trips, in milliseconds, are so different that they are of two links."""
     return abs(one_ms - other_ms) >= max(_CHANGED_MS, _CHANGED * one_ms)
 
 
@@ -55,19 +53,19 @@ class ModeSelector:
 
     modes: Sequence[str]
     machines: PairLatencies
-    drafts: Mapping[str, str] = field(default_factory=dict)  # the draft model's name, by the modes that have one
-    priors: Mapping[str, float] = field(default_factory=dict)  # share of its draft tokens accepted, by draft model
+    drafts: Mapping[str, str] = field(default_factory=dict)  # name of the draft model, by mode
+    priors: Mapping[str, float] = field(default_factory=dict)  # remembered acceptance rate, by draft model
     measured_by_mode: dict[str, ModeMeasurement] = field(default_factory=dict)
     written: float = 0.0  # tokens over this link since the last trial of a mode
     _acceptances: dict[str, AcceptanceEstimate] = field(default_factory=dict)  # by draft model
     _trial: tuple[str, str] | None = None  # the mode on trial, and the mode with the best estimate
-    # By mode: `_ratio` of the remembered measurement, and what was measured since.
+    # By mode: `_ratio` of the remembered measurement, and the measurement since.
     _checks: dict[str, tuple[float, ModeMeasurement]] = field(default_factory=dict)
     _cached_estimates: dict[str, RateEstimate] | None = None
 
     @property
     def link_ms(self) -> float:
-        """The round trip over which modes are measured."""
+        """The round trip, in milliseconds, over which modes are measured."""
         return self.machines.link_ms
 
     @property
@@ -96,9 +94,9 @@ class ModeSelector:
         return self._start_trial(next(repaid, mode), mode)
 
     def measured(self, mode: str, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
-        """Take in a stretch of `tokens` tokens, with its draft tokens compared with the target's choice.
+        """Take in a stretch of `tokens` tokens that took `seconds`; 0: it was not timed.
 
-        `seconds` 0: the stretch was not timed.
+        `compared`: its draft tokens that were compared with the target's choice; `accepted` of them were accepted.
         """
         self._cached_estimates = None
         self.written += tokens
@@ -118,7 +116,7 @@ class ModeSelector:
     def _check(self, mode: str, tokens: int, seconds: float, accepted: int, compared: int) -> None:
         """Compare a mode's first turn with its remembered measurement, and drop all remembered rates if they are stale.
 
-        Acceptance stays, because it does not depend on the speed of the machine.
+        Acceptance rates stay, because they do not depend on the speed of the machine.
         """
         if mode not in self._checks:
             return
@@ -134,11 +132,11 @@ class ModeSelector:
                     measurement.tokens = measurement.seconds = 0.0
 
     def drafts_in(self, milliseconds: float) -> None:
-        """Take in the time of a step of the drafter's draft model."""
+        """Take in the milliseconds of a draft step on the drafter's machine."""
         self.machines, self._cached_estimates = replace(self.machines, draft_ms=milliseconds), None
 
     def differs(self, round_trip_ms: float) -> bool:
-        """Whether this round trip is of another link than the one measured over."""
+        """Whether this round trip, in milliseconds, is of another link than the one measured over."""
         return links_differ(self.link_ms, round_trip_ms)
 
     def begin(
@@ -159,7 +157,7 @@ class ModeSelector:
         return f"{', '.join(map(self._described, ranked))} tokens/s at a round trip of {self.link_ms:.1f} ms{shares}"
 
     def _shown(self, mode: str) -> float:
-        """The rate that `why` reports."""
+        """The tokens per second that `why` reports."""
         measurement = self._measurement(mode)
         return measurement.rate if measurement.is_turn else self._estimates[mode].likely
 
@@ -171,7 +169,7 @@ class ModeSelector:
         return f"{mode} expected {likely:.1f} ({low:.0f} to {high:.0f})"
 
     def _first(self, left: int) -> str:
-        """The mode to begin a text of `left` tokens with."""
+        """The mode to begin a text of at most `left` tokens with."""
         known = [each for each in self.modes if self._measurement(each).is_turn]
         usual = min(known or self.modes, key=lambda each: self._seconds(each, left))
         best = min(self.modes, key=lambda each: self._seconds(each, left))
@@ -188,7 +186,7 @@ class ModeSelector:
         return usual
 
     def _start_trial(self, other: str, usual: str) -> str:
-        """Start a trial of `other`, although `usual` has the better estimate; return `other`."""
+        """Start a trial of `other`, although `usual` has the better estimate; none if they are the same. Return it."""
         if other != usual:
             self.written, self._cached_estimates, self._trial = 0.0, None, (other, usual)
             self.measured_by_mode.pop(other, None)  # not trusted, or no trial would be needed
@@ -228,7 +226,7 @@ class ModeSelector:
         return not self._is_known(other) and self._high(other) > _CLEAR_AT_BEST * self._estimates[mode].likely
 
     def _is_known(self, mode: str) -> bool:
-        """Whether the measurement suffices. The further it is off the estimate, the more tokens are needed."""
+        """Whether the mode needs no trial. The further its rate is off the estimate, the more tokens that takes."""
         measurement = self._measurement(mode)
         if not measurement.is_turn:
             return False
@@ -239,12 +237,12 @@ class ModeSelector:
         return measurement.tokens >= min(wanted, _TRIAL)
 
     def _high(self, mode: str) -> float:
-        """The upper bound of the mode's rate."""
+        """The upper bound of the mode's tokens per second, for which a trial may pay."""
         prior = estimate(mode, self.machines, self._acceptance(mode))
         return self._estimates[mode].high if self._ratio(mode) >= 1.0 else prior.likely
 
     def _change_seconds(self) -> float:
-        """Seconds that a change of mode costs: the other mode sends requests and reads the text."""
+        """Seconds that a change of mode costs: requests are sent, and the models of the other mode read the text."""
         pass_ms = self.machines.pass_ms[0] if self.machines.pass_ms else 0.0
         return _CHANGE * (self.machines.link_ms + pass_ms) / 1e3
 
@@ -256,7 +254,7 @@ class ModeSelector:
         return self._cached_estimates
 
     def _estimate(self, mode: str) -> RateEstimate:
-        """The prior estimate, scaled by the ratio of the measured to the estimated rate."""
+        """The estimate by latencies and acceptance rate, scaled by the ratio of the measured to the estimated rate."""
         acceptance, measurement = self._acceptance(mode), self._measurement(mode)
         prior = estimate(mode, self.machines, acceptance)
         if measurement.tokens < ENOUGH:
@@ -267,7 +265,7 @@ class ModeSelector:
         return RateEstimate(likely * low, likely, likely * high)
 
     def _ratio(self, mode: str) -> float:
-        """The measured rate as a multiple of the rate estimated for the acceptance during the measurement."""
+        """The measured rate as a multiple of the rate estimated for the acceptance rate during the measurement."""
         return self._ratio_of(mode, self._measurement(mode))
 
     def _ratio_of(self, mode: str, measurement: ModeMeasurement) -> float:
@@ -282,7 +280,7 @@ class ModeSelector:
         )
 
     def _unknown(self, mode: str) -> float:
-        """Share of the estimate's uncertainty that measuring has left."""
+        """Share of the estimate's uncertainty, 0 to 1, that the measurement leaves; 1.0 while it is too short."""
         tokens = self._measurement(mode).tokens
         return sqrt(_SHRINK / (_SHRINK + tokens)) if tokens >= ENOUGH else 1.0
 

@@ -2,8 +2,8 @@
 
 The drafter learns of the rejection half a round trip later and has to draft anew. A policy is a number of
 self-continuation steps, then a wait for a draft of some length. Its value is the number of tokens up to the next
-rejection, less the time that they take at the best rate. Tokens drafted while the verifier self-continues are of use
-only if they predict the target-decoded tokens; otherwise the wait is lost.
+rejection, less the tokens that the best rate would bring in the time they take. Tokens drafted while the verifier
+self-continues are of use only if they predict the target-decoded tokens; otherwise the wait is lost.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,14 @@ NOT_SOON = 1e6  # ms; tells the verifier not to wait for a draft
 # Share of the tokens that self-continuation must gain. A smaller gain is not worth it, because a step sometimes begins
 # just before a draft arrives.
 _TRIFLE = 0.08
-_STATED = 0.4  # of a step: longest wait that is stated, safely below the half step within which the verifier waits
-_LONGEST = 0.8  # of a step: longest real wait, safely below the stated wait plus half a step
-_INSTANT = 1e-3  # ms
+# Longest waits as shares of a self-continuation step. The stated one is safely below the half step that the verifier
+# waits at most, and the real one safely below the stated one plus half a step.
+_STATED, _LONGEST = 0.4, 0.8
+_INSTANT = 1e-3  # ms; least time of a draft step or a wait
 
 
 class RejectionPolicy(NamedTuple):
-    """What a verify request tells the verifier."""
+    """What a verify request tells the verifier to do after a rejection."""
 
     self_continue: bool  # whether it may self-continue
     next_in: float  # ms from a rejection until the draft that it should wait for; NOT_SOON: it should not wait
@@ -37,11 +38,11 @@ def best_rejection_policy(
     *,
     may_self_continue: bool = True,
 ) -> RejectionPolicy:
-    """The policy of the greatest value.
+    """The policy of the greatest value, as the module defines it.
 
     `chances[k]`: chance that the first k draft tokens are accepted, for k up to one more than the longest draft.
-    `rate`: the best tokens per millisecond. `next_draft_ready`: share of rejections after which a draft is ready at
-    once. `may_self_continue`: the verifier may self-continue.
+    `rate`: the best tokens per millisecond. `next_draft_ready`: share of rejections, 0 to 1, after which a draft is
+    ready at once. `may_self_continue`: the verifier may self-continue.
     """
     most = len(chances) - 2
     draft, step = max(_INSTANT, (1.0 - next_draft_ready) * latencies.draft()), latencies.cost(0)

@@ -6,10 +6,10 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """What the drafter may use. With all of it off, the schedule is lockstep: draft, send, wait."""
+    """What the drafter may use. With all mechanisms off (`LOCKSTEP`), it drafts, sends and waits."""
 
     overlap: bool = True  # draft while a response is awaited
-    in_flight: int = 6  # verify requests in flight at once
+    in_flight: int = 6  # most verify requests in flight at once
     after_recovered: bool = True  # prepare drafts behind likely recovered tokens
     self_continue: bool = True  # the verifier decodes by itself while it waits for drafts
 
@@ -18,7 +18,7 @@ LOCKSTEP = Mechanisms(overlap=False, in_flight=1, after_recovered=False, self_co
 
 
 class Schedule(Enum):
-    """The schedule that pays at present."""
+    """How drafter and verifier share the time."""
 
     LOCKSTEP = "lockstep"  # draft, send, wait
     OVERLAPPED = "overlapped"  # drafting goes on while the verifier works

@@ -1,23 +1,23 @@
-"""Running estimates, in milliseconds, of a draft step, a forward pass of the verifier, and the round trip."""
+"""Running estimates, in milliseconds, of a draft step, a verifier pass, and the round trip."""
 
 from collections import deque
 from collections.abc import Sequence
 
 from speculation.policy.estimates import Curve, Mean
 
-_LINK_WINDOW = 24  # exchanges
-_LINK_QUANTILE = 0.25  # low, because Wi-Fi power-save and late timers only ever lengthen an exchange
+_LINK_WINDOW = 24  # latest exchanges that the round trip is estimated from
+_LINK_QUANTILE = 0.25  # of their times: low, because Wi-Fi power-save and late timers only ever lengthen an exchange
 _ASSUMED_WIDER = 0.5  # share of a draft step's time that another branch adds, until it is measured
-_SHARED = 1.5  # sessions in a pass from which on a draft token is priced by its cost to all of them
-_LEAST = 1e-3  # ms; no time is 0
-_EARLY, _SPREADS = 2.0, 2.0  # a draft should arrive this many ms, plus mean errors of the pass estimate, early
+_SHARED = 1.5  # mean sessions in a pass from which a draft token is priced by its cost to all of them
+_LEAST = 1e-3  # ms; least estimate of a draft step or a verifier pass
+_EARLY, _SPREADS = 2.0, 2.0  # the margin: milliseconds, plus mean errors of the estimate of a verifier pass
 
 
 class LatencyModel:
-    """Running estimates of one drafter, one link and one verifier."""
+    """Running estimates of one drafter, one link and one verifier, all in milliseconds."""
 
     def __init__(self, pass_ms: Sequence[float] = ()) -> None:
-        """`pass_ms`: milliseconds of a pass over 1, 2, … tokens, as reported by the verifier."""
+        """`pass_ms`: milliseconds of a verifier pass over 1, 2, … tokens, as the verifier reports them."""
         self._draft = Mean(0.9)
         self._wider = Mean(0.9)
         self._verify, self._reported = Curve(pass_ms), Curve(pass_ms)
@@ -28,17 +28,20 @@ class LatencyModel:
         self._queue = Mean(0.8)
         self._error = Mean(0.9)
         self._sessions, self._judged = Mean(0.8), Mean(0.9)
-        self.link = 0.0  # round trip without the verifier's own times
+        self.link = 0.0  # the round trip, without the verifier's own times; 0.0 before the first exchange
         self._verify_ms: list[float] = []  # cache by number of draft tokens, until the next pass
 
     @property
     def queue(self) -> float:
-        """How long a request whose session is idle waits for the pass of other sessions to end."""
+        """Milliseconds that a request whose session is idle waits for the pass of other sessions to end."""
         return self._queue.value
 
     @property
     def margin(self) -> float:
-        """How much earlier than estimated a pass may end; at most half a step."""
+        """Milliseconds before the estimated end of a verifier pass by which a draft should have arrived.
+
+        The pass may end earlier than estimated. The margin is at most half a verifier pass.
+        """
         return min(_EARLY + _SPREADS * self._error.value, self.verify(0) / 2)
 
     @property
@@ -46,13 +49,13 @@ class LatencyModel:
         """Whether a draft step has been measured."""
         return self._draft.weight > 0.0
 
-    def draft(self, slots: int = 1) -> float:
-        """Time of one draft step over `rows` branches."""
+    def draft(self, branches: int = 1) -> float:
+        """Milliseconds of one draft step that reads one token for each of `branches` branches."""
         wider = self._wider.value if self._wider.weight else _ASSUMED_WIDER * self._draft.value
-        return max(_LEAST, self._draft.value + (slots - 1) * wider)
+        return max(_LEAST, self._draft.value + (branches - 1) * wider)
 
     def verify(self, drafts: int) -> float:
-        """Time of a verifier's pass that judges `drafts` draft tokens."""
+        """Milliseconds of a verifier pass that judges `drafts` draft tokens."""
         while drafts >= len(self._verify_ms):
             curve = self._verify if self._measured else self._reported
             self._verify_ms.append(max(_LEAST, curve.at(len(self._verify_ms))))
@@ -60,14 +63,14 @@ class LatencyModel:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other sessions share our passes."""
+        """Whether other sessions usually share the verifier passes of this one."""
         return self._sessions.value >= _SHARED
 
     def cost(self, drafts: int) -> float:
-        """Time of a pass if all sessions that share it had `drafts` draft tokens each.
+        """Milliseconds of a verifier pass if all sessions that share it had `drafts` draft tokens each.
 
         Where sessions share passes, each draft token delays all of them. If every drafter counted only its own delay,
-        all would send so many draft tokens that each was slower.
+        all would send too many draft tokens, and each would be slower.
         """
         sessions, usual = self._sessions.value, self._judged.value
         if not self.is_shared:
@@ -77,30 +80,33 @@ class LatencyModel:
         reported = self._reported.at(few) + (usual - few) * (self._reported.at(few + 1) - self._reported.at(few))
         return max(0.1 * self.verify(0), self.verify(round(usual)) + sessions * (self._reported.at(drafts) - reported))
 
-    def drafted(self, slots: int, milliseconds: float) -> None:
-        """Take in a draft step that read one token for each of `rows` branches."""
-        if slots > 1 and self._draft.weight:
-            self._wider.learn(max(0.0, milliseconds - self._draft.value) / (slots - 1))
+    def drafted(self, branches: int, milliseconds: float) -> None:
+        """Take in a draft step that read one token for each of `branches` branches."""
+        if branches > 1 and self._draft.weight:
+            self._wider.learn(max(0.0, milliseconds - self._draft.value) / (branches - 1))
         else:
-            self._draft.learn(milliseconds / (1.0 + (slots - 1) * _ASSUMED_WIDER))
+            self._draft.learn(milliseconds / (1.0 + (branches - 1) * _ASSUMED_WIDER))
 
     def exchanged(self, milliseconds: float, queue_ms: float, forward_ms: float) -> None:
-        """Take in the time of one exchange, and the part of it that the verifier reports as its own."""
+        """Take in the time of one exchange, and the parts of it that the verifier reports as waiting and as passes."""
         self._links.append(max(0.0, milliseconds - queue_ms - forward_ms))
         self.link = sorted(self._links)[int(_LINK_QUANTILE * len(self._links))]
 
     def verified(self, judged: int, forward_ms: float) -> None:
-        """Take in a pass that judged `judged` draft tokens."""
+        """Take in a verifier pass of `forward_ms` milliseconds that judged `judged` draft tokens."""
         self._error.learn(abs(forward_ms - self.verify(judged)) if self._measured else 0.0)
         self._verify.learn(judged, forward_ms)
         self._verify_ms, self._measured = [], True
 
     def shared(self, judged: int, sessions: int | None = None) -> None:
-        """Take in how many of our draft tokens a pass judged, and how many sessions shared it, where that is known."""
+        """Take in how many draft tokens of this session a verifier pass judged, and how many sessions shared it.
+
+        `sessions` None: not known.
+        """
         self._judged.learn(judged)
         if sessions is not None:
             self._sessions.learn(sessions)
 
     def queued(self, milliseconds: float) -> None:
-        """Take in how long a request waited whose session was idle."""
+        """Take in how long a request whose session was idle waited for a verifier pass."""
         self._queue.learn(milliseconds)

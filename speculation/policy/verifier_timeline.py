@@ -1,6 +1,7 @@
 """Predict when the verifier will be free, and how long the committed text will be by then.
 
 All times are milliseconds on the drafter's clock. The drafter learns of events at the verifier half a round trip later.
+A step here is a self-continuation step: a verifier pass without draft tokens.
 """
 
 from collections.abc import Sequence
@@ -21,13 +22,11 @@ class InFlightDraft:
     position: int  # tokens known to be committed when it was sent
     drafts: list[int]  # draft token ids from `position` on
     sent_at: float
-    next_in_ms: float  # stated in the request: when the next draft arrives if a token of this one is rejected
-    self_continue: bool | None = (
-        None  # stated in the request: whether the verifier self-continues; None where it never does
-    )
+    next_in_ms: float  # stated in the request: from the response until the next draft arrives, after a rejection
+    self_continue: bool | None = None  # stated in the request: whether the verifier self-continues; None: it never does
     stale: bool = False  # a token committed since differs from the draft
     looked_up: Sequence[bool] = ()  # for each draft token, whether it was looked up in the text
-    confidence: Sequence[float] = ()  # for each draft token, the drafter's probability of it
+    confidence: Sequence[float] = ()  # for each draft token, the drafter's probability of it, 0 to 1
     probs: list[Weights] | None = None  # for each draft token, the distribution it was drawn from, where that is sent
 
     @property
@@ -37,7 +36,7 @@ class InFlightDraft:
 
 
 class PassStart(NamedTuple):
-    """When the verifier would start the pass for a draft (milliseconds), and the length of the text by then."""
+    """When the verifier would start the pass for a draft (milliseconds), and how many tokens the text has by then."""
 
     at: float
     position: int
@@ -47,8 +46,8 @@ class _PassEnd(NamedTuple):
     """The state of the verifier when a pass ends."""
 
     at: float
-    position: int  # length of the text
-    draft_due: float  # when it expects a draft: within half a step of that, it starts no self-continuation step
+    position: int  # committed tokens
+    draft_due: float  # when it expects a draft: within half a step of that, it starts no step
     self_continue: bool  # whether it self-continues from here
 
 
@@ -58,7 +57,10 @@ class VerifierTimeline:
     def __init__(
         self, latencies: LatencyModel, self_continue: bool, position: int, next_in_ms: float, now: float
     ) -> None:
-        """`self_continue`: the verifier self-continues. `next_in_ms`: as stated in the prefill request."""
+        """`self_continue`: whether the verifier self-continues. `position`: committed tokens.
+
+        `next_in_ms`: stated in the prefill request: from the departure of its response until the first draft arrives.
+        """
         self.drafts_in_flight: list[InFlightDraft] = []
         self.self_continue = self_continue  # as of the last response
         self._latencies = latencies
@@ -73,7 +75,10 @@ class VerifierTimeline:
         self._end_of_all = None
 
     def expects(self, next_in_ms: float | None, now: float) -> None:
-        """Set when the verifier expects the next draft, counted from the response that came now; None: no draft."""
+        """Set when the verifier expects the next draft: `next_in_ms` after it sent the response that came now.
+
+        None: it expects no draft.
+        """
         self._draft_due = _LONG_AGO if next_in_ms is None else now - self._latencies.link / 2 + next_in_ms
         self._end_of_all = None
 
@@ -102,7 +107,7 @@ class VerifierTimeline:
         self._end_of_all = None
 
     def starts(self, send_at: Sequence[float], now: float) -> list[PassStart]:
-        """The pass start for a draft sent at each of these moments, if all drafts in flight are accepted."""
+        """For each moment of `send_at`, the pass start for a draft sent then, if all drafts in flight are accepted."""
         half, end = self._latencies.link / 2, self._end(now)
         starts = []
         for at in send_at:
@@ -111,7 +116,7 @@ class VerifierTimeline:
         return starts
 
     def is_late(self, now: float) -> bool:
-        """Whether a message from the verifier is half a step overdue, so that its next free moment is unknown."""
+        """Whether the verifier's next message is overdue by more than half a step, so `starts` is not reliable now."""
         half, step = self._latencies.link / 2, self._latencies.verify(0)
         end = self._end_of_drafts(half, -inf)
         due = end.at if self.drafts_in_flight else self._step_starts(end, end.at) + step
@@ -126,14 +131,17 @@ class VerifierTimeline:
         return free <= now + half < self._step_starts(end, free)
 
     def _end(self, now: float) -> _PassEnd:
-        """The end of all drafts in flight. An end more than half a round trip ago would be known."""
+        """The verifier after all drafts in flight. An end more than half a round trip ago would be known."""
         if self._end_of_all is None or self._end_of_all[0] != now:
             half = self._latencies.link / 2
             self._end_of_all = now, self._end_of_drafts(half, now - half)
         return self._end_of_all[1]
 
     def _end_of_drafts(self, half: float, known_until: float) -> _PassEnd:
-        """The end of all drafts in flight, none of which ended before `known_until`."""
+        """The verifier after all drafts in flight, the passes of which end at `known_until` or later.
+
+        `half`: milliseconds of half a round trip.
+        """
         end = _PassEnd(self._heard_at - half, self._position, self._draft_due, self.self_continue)
         for in_flight_draft in self.drafts_in_flight:
             self_continue = bool(in_flight_draft.self_continue)
@@ -151,9 +159,10 @@ class VerifierTimeline:
         return end
 
     def _self_continued(self, end: _PassEnd, until: float, known_until: float) -> PassStart:
-        """When self-continuation before `until` is over, and the length of the text by then.
+        """When the steps that the verifier starts before `until` are over, and how many tokens the text has by then.
 
-        A step that has begun ends before anything else begins.
+        `end`: the verifier before them. A step that has begun ends before anything else begins; the first one ends at
+        `known_until` or later.
         """
         free, position, step = end.at, end.position, self._latencies.verify(0)
         if not end.self_continue or until <= self._step_starts(end, free):

@@ -15,7 +15,8 @@ def fresh_drafts(
 ) -> list[int] | None:
     """The part of `drafts`, a draft from `position` on, that goes beyond the committed `tokens` (prompt included).
 
-    An empty list asks for one step of plain decoding. None: the committed tokens already hold the whole answer.
+    An empty list: the target decodes one token. None: the committed tokens already hold the whole answer. `finished`:
+    whether the text has ended.
     Raises PositionInsidePrompt and PositionBeyondCommitted, both with the number of committed tokens.
     """
     check_position(len(tokens), prompt_len, position)

@@ -13,14 +13,14 @@ from speculation.sampling import full_logits, nucleus
 from speculation.sampling.sampling import Logits, Row, Sampling
 from speculation.sampling.top_logits import TopLogits
 
-_FIRST_IDS, _WIDER = 1024, 16  # ids searched for the nucleus at first, and the factor for each further search
+_FIRST_IDS, _WIDER = 1024, 16  # likeliest ids searched for the nucleus at first, and the factor for each further search
 _DOUBT = 1e-9  # relative bound on the difference between sums of one vocabulary in different order
 
 
 def probabilities(row: Row, sampling: Sampling) -> NDArray[np.float64]:
     """Probabilities after temperature, top-k and top-p as in `sampling.choose_reference`: float64 of shape (vocab,).
 
-    They sum to 1; where the session is greedy, all mass is on the argmax. Of a TopLogits the whole row is fetched.
+    They sum to 1; where the session is greedy, all mass is on the argmax. For a TopLogits, the whole row is fetched.
     Raises ValueError where the row holds a NaN or no finite value.
     """
     logits = row.whole() if isinstance(row, TopLogits) else row
@@ -49,7 +49,7 @@ def draw(weights: NDArray[np.float64], u: float) -> int:
 
 
 def _kept(logits: Logits, scaled: NDArray[np.float64], sampling: Sampling) -> NDArray[np.intp] | slice:
-    """The ids that pass the filters."""
+    """The ids that pass the filters, as an index into the row. `scaled`: logits over temperature, float64."""
     size, top_p = len(logits), sampling.top_p
     if 0 < sampling.top_k < size:
         ids = full_logits.top_ids(logits, sampling.top_k)
@@ -64,8 +64,7 @@ def _kept(logits: Logits, scaled: NDArray[np.float64], sampling: Sampling) -> ND
         fewest, most = (int(mass.searchsorted(top_p * total * each)) for each in (1.0 - _DOUBT, 1.0 + _DOUBT))
         if fewest == most < searched:
             return ids[: most + 1]
-        searched = (
-            searched * _WIDER if most == searched else size
-        )  # too close to call: sum in the order of the definition
+        # Where the two bounds differ, it is too close to call: sum over all ids, in the order of the definition.
+        searched = searched * _WIDER if most == searched else size
     ids = np.lexsort((np.arange(size), -scaled))
     return ids[: nucleus.nucleus_size(scaled[ids], top_p)]

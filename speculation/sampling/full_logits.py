@@ -65,14 +65,13 @@ def top_ids(logits: Logits, k: int) -> NDArray[np.intp]:
     maxima = logits[:whole].reshape(-1, block).max(axis=1)
     floor = np.partition(maxima, len(maxima) - k)[len(maxima) - k]
     candidates = np.flatnonzero(logits >= floor)
-    order = np.argsort(
-        -logits[candidates], kind="stable"
-    )  # candidates ascend by id, and a stable sort keeps that order in ties
+    # Candidates ascend by id, and a stable sort keeps that order in ties.
+    order = np.argsort(-logits[candidates], kind="stable")
     return candidates[order[:k]]
 
 
 def _draw_unsorted(logits: Logits, temperature: float, top_p: float, key: gumbel.RowKey, best: int) -> int:
-    """Full vocabulary, or top-p alone: the best score; while it lies outside the nucleus, the best ahead of it."""
+    """The token drawn without top-k: the id of the best score that lies in the nucleus. `best`: the argmax."""
     work = _work.arrays(len(logits))
     bound = _score_bounds(logits, temperature, key, work)
     limit: float | None = None  # mass of the nucleus; set together with the mass of each id
@@ -135,7 +134,7 @@ def _score_bounds(logits: Logits, temperature: float, key: gumbel.RowKey, work: 
 
 
 class _Arrays:
-    """Work arrays of the vocabulary's size."""
+    """Work arrays, each with one element for each id of the vocabulary."""
 
     def __init__(self, size: int) -> None:
         self.size = size

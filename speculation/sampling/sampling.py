@@ -41,7 +41,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the token is the plain argmax."""
+        """Whether the chosen token is the plain argmax."""
         return self.temperature < GREEDY_BELOW
 
     @property
@@ -66,9 +66,9 @@ def choose(row: Row, sampling: Sampling, position: int) -> int:
 
 
 def choose_two(row: Row, sampling: Sampling, position: int) -> tuple[int, int | None]:
-    """The token at `position`, and the one that would be chosen if the first were masked; None: there is no other.
+    """The token at absolute `position`, and the one chosen if the first were masked; None: there is no other.
 
-    Without filters the second costs next to nothing in a whole row. A whole row is written to and restored. A TopLogits
+    In a whole row without filters the second costs next to nothing. A whole row is written to and restored. A TopLogits
     should hold several ids even where the session is greedy, because one id does not tell the second. Raises what
     `choose` raises.
     """
@@ -84,7 +84,7 @@ def choose_two(row: Row, sampling: Sampling, position: int) -> tuple[int, int | 
 
 
 def probability(row: Row, token: int, sampling: Sampling) -> float:
-    """The probability of the chosen `token` at the session's temperature (1 where it is greedy), without filters.
+    """The probability, 0 to 1, of the chosen `token` at the session's temperature (1 where greedy), without filters.
 
     Raises ValueError for a TopLogits that holds a NaN or no finite value, or was made at another temperature.
     """

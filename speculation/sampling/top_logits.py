@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from speculation.sampling.full_logits import Logits, top_ids
 
 _DOUBT = 1e-4  # relative error bound of a float32 sum over a vocabulary, far above its rounding
-_DOUBT_OF_TERMS = 1e-6  # added to it per unit of the greatest scaled logit: the device scales and adds in float32
+_DOUBT_OF_TERMS = 1e-6  # added to `_DOUBT` per unit of |log_sum|: the device scales and adds in float32
 
 
 @dataclass(slots=True, eq=False)
@@ -42,8 +42,8 @@ class TopLogits:
     temperature: float
     log_sum: float
     full: Callable[[], Logits]
-    sure: int = field(init=False)  # so many ids are also first in the sorted whole row, in this order
-    outside: int = field(init=False)  # number of ids that are not included and may be chosen
+    sure: int = field(init=False)  # how many of the first ids also lead the sorted whole row, in the same order
+    outside: int = field(init=False)  # how many ids of the row are not included and may be chosen
     doubt: float = field(init=False)  # bound on the relative error of the sum; from 1 on the sum is useless
     _known: NDArray[np.int64] = field(init=False)  # ids that are not outside
     _whole: Logits | None = field(init=False, default=None)
@@ -75,7 +75,7 @@ class TopLogits:
         self.doubt = _DOUBT + _DOUBT_OF_TERMS * abs(self.log_sum)
 
     def check(self) -> None:
-        """Raises ValueError where the row holds a NaN or no finite value."""
+        """Raise ValueError where the row holds a NaN or no finite value."""
         if not len(self.ids) or not all(map(isfinite, (self.log_sum, self.logits[0], self.logits[-1]))):
             raise ValueError("logits without a finite maximum: the engine returned NaN or infinity")
 
@@ -97,7 +97,7 @@ class TopLogits:
         return found
 
     def without(self, rank: int) -> "TopLogits":
-        """The top logits of the row with the token at `rank` masked."""
+        """The top logits of the row with the token at index `rank` of `ids` masked."""
         masked = self.ids[rank]
         share = exp(min(0.0, float(self.logits[rank]) / self.temperature - self.log_sum))
         rest = copy(self)
@@ -119,7 +119,7 @@ class TopLogits:
 
 
 def top_logits_of(logits: Logits, n: int, temperature: float) -> TopLogits:
-    """The `n` top logits of a row on the host, as an engine would give them."""
+    """The `n` top logits of a whole row in host memory, as an engine would give them."""
     top = float(logits.max())
     ids = top_ids(logits, n) if isfinite(top) else np.arange(n)
     with np.errstate(invalid="ignore"):  # `check` refuses a row of NaN or infinities later

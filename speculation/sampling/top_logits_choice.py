@@ -16,7 +16,9 @@ from speculation.sampling import gumbel, nucleus
 from speculation.sampling.top_logits import TopLogits
 
 _ORDER = 1e-9  # relative bound on the difference between float64 sums of one vocabulary in different order
-_MANY = 4  # where more rivals are expected, only one row in fifty has none, and the search costs as much as the row
+# Most rivals (ids outside whose noise suffices to win) to be expected for a search. With more of them, only one row in
+# fifty has none, and the search costs as much as the row.
+_MANY = 4
 
 
 def likeliest(top: TopLogits) -> int | None:
@@ -67,7 +69,7 @@ def draw(top: TopLogits, temperature: float, top_k: int, top_p: float, key: gumb
 
 
 def _kept(top: TopLogits, scaled: NDArray[np.float64], k: int, top_p: float) -> tuple[int, int]:
-    """Least and greatest number of ids that pass the filters. Beyond len(scaled) the exact number does not matter."""
+    """Least and greatest number of ids that may pass the filters. Beyond len(scaled) the number is not exact."""
     if top_p >= 1.0:
         return k, k
     mass = np.cumsum(np.exp(scaled - scaled[0]))

@@ -36,7 +36,7 @@ def _expected(node: TreeNode, chance: float, recent: float, tail: list[int]) -> 
     for rank, child in enumerate(node.children or []):
         accepted = calibration.chance((node.children or [])[0].confidence, recent)
         share = (1.0 - accepted) * RUNNER_UP if rank else accepted
-        yield from _expected(child, chance * share, calibration.then(recent, not rank), [*tail, child.token])
+        yield from _expected(child, chance * share, calibration.recent_after(recent, not rank), [*tail, child.token])
 
 
 def test_an_empty_tree_offers_its_root() -> None:

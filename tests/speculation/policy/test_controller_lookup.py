@@ -105,12 +105,12 @@ def test_text_is_finished_under_any_times(mechanisms: Mechanisms, right: float, 
 
 def test_rejections_lower_the_optimistic_chance_of_the_model() -> None:
     acceptance_model = AcceptanceModel()
-    assert acceptance_model.at_best(0.0) > 0.95
+    assert acceptance_model.optimistic_chance(0.0) > 0.95
     chances = []
     for accepted in (False,) * 6:
         acceptance_model.learn(TreeNode(1, 0.9, None), accepted)
         acceptance_model.fit()
-        chances.append(acceptance_model.at_best(acceptance_model.recent))
+        chances.append(acceptance_model.optimistic_chance(acceptance_model.recent))
     assert chances == sorted(chances, reverse=True) and chances[-1] < 0.5
 
 
