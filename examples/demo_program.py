@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 
-from backends.shipped import DEFAULT_TWIN
+from backends.shipped_models import DEFAULT_TWIN
 from benchmarks.harness.children import child
 from benchmarks.harness.models import padded_target, step_ms
 from benchmarks.harness.serving import NotUp, verifier

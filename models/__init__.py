@@ -9,9 +9,9 @@ Python source and know nothing else:
   nearly as much as the target: a drafter for a fast machine and a slow link.
 
 All three share one vocabulary of 4,096 ids. ``models.export`` writes such files, ``models.training.train`` makes such a
-pair; neither is imported here. The paths come from ``backends.shipped``, which programs use at run time.
+pair; neither is imported here. The paths come from ``backends.shipped_models``, which programs use at run time.
 """
 
-from backends.shipped import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
+from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 
 __all__ = ["DEFAULT_DRAFT", "DEFAULT_TARGET", "DEFAULT_TWIN"]

@@ -25,11 +25,12 @@ from backends.base import (
     first_line,
 )
 from backends.buckets import NARROW, Buckets, Launch
+from backends.hugging_face.folder import model_name
 from backends.machine import available_bytes, check_room, slots_that_fit
 from backends.torch.attention import group_queries
 from backends.torch.cache import SlotCache, View, layer_shapes
-from backends.torch.loading import (
-    Masks,
+from backends.torch.masks import Masks
+from backends.torch.read_model import (
     Reader,
     check_options,
     context_of,
@@ -37,7 +38,6 @@ from backends.torch.loading import (
     find_dtype,
     load_model,
     load_vocabulary,
-    model_name,
 )
 from backends.torch.top_logits import Place, select_top_logits, warm
 from speculation.sampling.top_logits import TopLogits

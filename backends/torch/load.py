@@ -3,7 +3,7 @@
 from backends.base import LoadOptions, ModelLoadError, Progress
 from backends.neuron.install import REQUIREMENTS, import_neuron
 from backends.torch.backend import NEURON, TorchBackend
-from backends.torch.loading import Reader, find_device, load_model
+from backends.torch.read_model import Reader, find_device, load_model
 
 
 def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader = load_model) -> TorchBackend:

@@ -23,9 +23,9 @@ from backends.base import Entry, LoadOptions, ModelLoadError, Progress, first_li
 from backends.hugging_face.folder import model_name
 from backends.machine import cores
 from backends.torch.backend import TorchBackend
-from backends.torch.loading import find_device, read_config
+from backends.torch.follower_team import LOOPBACK, Team
+from backends.torch.read_model import find_device, read_config
 from backends.torch.top_logits import Place
-from backends.torch.workers import LOOPBACK, Team
 
 T = TypeVar("T")
 _SKEW = timedelta(minutes=30)  # how much longer one process may load or compile than another
@@ -86,7 +86,7 @@ class LeadingPart(Part):
         self._leads = False  # during loading, all parts run the same passes without being told
         self._team = Team(options.tensor_parallel)
         try:
-            self._team.wait_until_here()
+            self._team.wait_until_started()
             store = open_store(self._team.port, options.tensor_parallel)  # before loading, which may end its server
             self._team.tell("load", options, compiler)
             super().__init__(0, store, options, progress, compiler=compiler, has_top_logits=has_top_logits)

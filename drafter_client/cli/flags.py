@@ -7,7 +7,7 @@ from pathlib import Path
 from backends.base import DTYPES
 from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
-from backends.shipped import DEFAULT_DRAFT
+from backends.shipped_models import DEFAULT_DRAFT
 from command_line.parser import OneOf
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Mode

@@ -1,4 +1,4 @@
-"""Turns a user's options into a loaded PyTorch model: its device, number type, weights, context and masks."""
+"""Reads a model for PyTorch by a user's options: device, number type, weights, vocabulary and context length."""
 
 import logging
 import os
@@ -9,12 +9,10 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
 from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
 from backends.base import DTYPES, LoadOptions, ModelLoadError, first_line
 from backends.hugging_face.folder import FOLDER, check_folder
-from backends.hugging_face.folder import model_name as model_name  # exported to users of this module
 from backends.hugging_face.vocabulary import read_chat_template, read_vocabulary
 from backends.vocabulary import Vocabulary
 
@@ -25,7 +23,6 @@ _log = logging.getLogger("specpair.torch")
 gguf_reading.tqdm = partial(gguf_reading.tqdm, disable=True)  # no progress bars in the output
 _ERROR_CHARACTERS = 400  # of a library's error that are shown
 _READS = f"{FOLDER}, or a GGUF file"
-_ATTENTION = {"full_attention", "sliding_attention"}
 _GROWING = {"dynamic", "longrope"}  # RoPE types whose encoding of a position depends on the longest text of a pass
 _STRETCHED = {"linear", "yarn"}  # RoPE types that allow `factor` times the positions that the model was trained on
 
@@ -154,38 +151,3 @@ def context_of(config: Any, asked: int | None) -> int:
     if asked is not None and stated and asked > most:
         raise ModelLoadError(f"context {asked}: this model was trained for {trained} positions: at most {most}")
     return asked or min(trained, 4096)
-
-
-class Masks:
-    """Attention masks: the positions that a token attends to, in each type of layer."""
-
-    def __init__(self, config: Any, name: str, dtype: torch.dtype) -> None:
-        """Raises ModelLoadError for a model with layers that are no attention."""
-        self._added = (
-            dtype if config._attn_implementation == "eager" else None
-        )  # "eager" adds numbers, others take bits
-        self._types = set(getattr(config, "layer_types", None) or ())
-        self._window = getattr(config, "sliding_window", None)
-        if getattr(config, "use_sliding_window", True) is False:
-            self._window = None
-        if not self._types <= _ATTENTION:
-            others = ", ".join(sorted(self._types - _ATTENTION))
-            raise ModelLoadError(
-                f"{name} has layers of {others}, which cannot roll back rejected tokens: "
-                "choose a model with attention in every layer"
-            )
-
-    def of(self, positions: Tensor, span: int) -> Tensor | dict[str, Tensor]:
-        """`positions` (slots, tokens) -> mask (slots, 1, tokens, span); a mask per layer type where these differ."""
-        keys = torch.arange(span, device=positions.device)
-        queries = positions[:, None, :, None]
-        full = keys <= queries
-        if self._window is None or self._types == {"full_attention"}:
-            return self._finished(full)
-        sliding = self._finished(full & (keys > queries - self._window))
-        return {"full_attention": self._finished(full), "sliding_attention": sliding} if self._types else sliding
-
-    def _finished(self, mask: Tensor) -> Tensor:
-        if self._added is None:
-            return mask
-        return torch.where(mask, 0.0, torch.finfo(self._added).min).to(self._added)

@@ -1,4 +1,4 @@
-"""A follower process that holds a part of a model and runs what its leader sends; `workers` starts and ends it."""
+"""The program of a follower process, which holds a part of a model and runs what its leader sends."""
 
 import os
 import pickle
@@ -9,7 +9,8 @@ from typing import Any
 
 from backends.base import first_line
 
-HERE = b"."  # as in `workers`, which is not imported here: that takes seconds, in which the leader may end unnoticed
+# As in `follower_team`, whose import would take seconds, during which this process would not notice the leader's end.
+STARTED = b"."
 
 _Messages = queue.SimpleQueue[tuple[Any, ...]]
 
@@ -44,7 +45,7 @@ def _follow(messages: _Messages, replies: int) -> None:
     number, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     port, *bound = map(int, sys.argv[1:])
     store = open_store(port, size, *bound)
-    os.write(replies, HERE)
+    os.write(replies, STARTED)
     _, options, compiler = messages.get()
     part = Part(number, store, options, compiler=compiler)
     while True:

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from backends.base import EngineLost, ModelLoadError
 
 LOOPBACK = "127.0.0.1"
-HERE = b"."  # the first byte from a follower: it has started
+STARTED = b"."  # the first byte from a follower: it has started
 PASS_AT_MOST = 300.0  # seconds; a longer pass counts as hung, because a stopped process closes no pipe
 _LAG = 2.0  # seconds within which the end of a process is noticed
 _GRACE = 10.0  # seconds that a process gets to end
@@ -58,7 +58,7 @@ class Team:
         """The process ids of the followers."""
         return [process.pid for process in self._processes.values()]
 
-    def wait_until_here(self) -> None:
+    def wait_until_started(self) -> None:
         """Wait until every follower has started. Raises ModelLoadError if one is lost."""
         with self._changed:
             self._changed.wait_for(lambda: self.lost is not None or all(self._received.values()))
@@ -144,7 +144,7 @@ class Team:
     def _ended(self, number: int) -> None:
         if self._ending or self.lost is not None:
             return
-        reason = self._received[number].removeprefix(HERE).decode(errors="replace")
+        reason = self._received[number].removeprefix(STARTED).decode(errors="replace")
         if not reason:
             with suppress(subprocess.TimeoutExpired):  # it closed its output without ending: `_lose` kills it
                 status = self._processes[number].wait(_GRACE)
@@ -174,7 +174,7 @@ def _start(number: int, size: int, server: socket.socket) -> "subprocess.Popen[b
     ranks = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(size)}
     bound = [server.fileno()] if number == 1 else []
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "backends.torch.worker", *map(str, [server.getsockname()[1], *bound])],
+        [sys.executable, "-P", "-m", "backends.torch.follower", *map(str, [server.getsockname()[1], *bound])],
         pass_fds=bound,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
