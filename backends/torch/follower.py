@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _listen(messages: _Messages) -> None:
-    """Receive messages in a thread of its own, so that this process ends with its leader even during a pass."""
+    """Receive the leader's messages in a thread of its own: this process ends with its leader even during a pass."""
     try:
         while True:
             messages.put(pickle.load(sys.stdin.buffer))
@@ -40,6 +40,7 @@ def _listen(messages: _Messages) -> None:
 
 
 def _follow(messages: _Messages, replies: int) -> None:
+    """Load a part of the model, then run every message. `replies`: file descriptor of the pipe to the leader."""
     from backends.torch.tensor_parallel import Part, open_store
 
     number, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

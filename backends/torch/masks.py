@@ -1,4 +1,4 @@
-"""Attention masks for slots that are each at a position of its own."""
+"""Attention masks for a launch over slots, each at a position of its own."""
 
 from typing import Any
 
@@ -11,10 +11,11 @@ _ATTENTION = {"full_attention", "sliding_attention"}  # the types of layers that
 
 
 class Masks:
-    """Attention masks: the positions that a token attends to, in each type of layer."""
+    """Makes the masks of one model: which positions a token attends to, in each type of layer."""
 
     def __init__(self, config: Any, name: str, dtype: torch.dtype) -> None:
-        """Raises ModelLoadError for a model with layers that are no attention."""
+        """`config`: of the text model. `name`: of the model, for errors. Raises ModelLoadError for a layer without
+        attention."""
         # "eager" attention adds the mask's numbers to the scores; other implementations take booleans.
         self._added = dtype if config._attn_implementation == "eager" else None
         self._types = set(getattr(config, "layer_types", None) or ())
@@ -29,7 +30,8 @@ class Masks:
             )
 
     def of(self, positions: Tensor, span: int) -> Tensor | dict[str, Tensor]:
-        """`positions` (slots, tokens) -> mask (slots, 1, tokens, span); a mask per layer type where these differ."""
+        """The mask (slots, 1, tokens, span) of tokens at `positions` (slots, tokens): which of the first
+        `span` positions each attends to. One mask per type of layer where these differ."""
         keys = torch.arange(span, device=positions.device)
         queries = positions[:, None, :, None]
         full = keys <= queries
@@ -39,6 +41,7 @@ class Masks:
         return {"full_attention": self._finished(full), "sliding_attention": sliding} if self._types else sliding
 
     def _finished(self, mask: Tensor) -> Tensor:
+        """The boolean `mask` in the form that the model's attention takes."""
         if self._added is None:
             return mask
         return torch.where(mask, 0.0, torch.finfo(self._added).min).to(self._added)
