@@ -17,7 +17,7 @@ _MODULES = {
     "llama_cpp": "backends.llama_cpp.load",
     "torch": "backends.torch.load",
     "mlx": "backends.mlx",
-    "neuron_legacy": "backends.neuron.backend",
+    "neuron_legacy": "backends.neuron.load",
     "scripted": "backends.scripted",
 }
 

@@ -173,11 +173,6 @@ class NeuronLegacyBackend(Backend):
                 report(_BUILT + (1 - _BUILT) * done / programs)
 
 
-def load(options: LoadOptions, progress: Progress | None = None) -> NeuronLegacyBackend:
-    """Compile and load the model of a folder in Hugging Face layout. Raises ModelLoadError with the reason."""
-    return NeuronLegacyBackend(options, progress)
-
-
 def _check_options(options: LoadOptions) -> None:
     """Raises ModelLoadError for options that this engine cannot honour."""
     options.refuse("neuron_legacy", *_NO_CHOICE)
