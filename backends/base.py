@@ -39,7 +39,7 @@ class ModelLoadError(BackendError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a library's error, for the message of our own; its repr where the error has no message."""
+    """The first line of a library's error message, for our own message to quote; `repr(error)` where it is empty."""
     return next(iter(str(error).strip().splitlines()), repr(error))
 
 
@@ -48,15 +48,15 @@ class EngineCrash(ModelLoadError):
 
 
 class BadEntry(BackendError):
-    """A slot, start, token or logits range that the contract does not allow. Nothing was changed."""
+    """A call names a slot, start, token id or logits range that the contract does not allow. Nothing was changed."""
 
 
 class OutOfRoom(BackendError):
-    """The KV cache cannot hold this batch. The batch's slots are empty and must be refilled from their tokens."""
+    """The KV cache cannot hold this batch. The batch's slots are now empty; refill them from their tokens."""
 
 
 class EngineFailure(BackendError):
-    """The engine failed in a forward pass. The batch's slots are empty and must be refilled from their tokens."""
+    """The engine failed in a forward pass. The batch's slots are now empty; refill them from their tokens."""
 
 
 class EngineLost(EngineFailure):
@@ -64,7 +64,8 @@ class EngineLost(EngineFailure):
 
 
 class Entry(NamedTuple):
-    """Work for one slot: place `tokens` from position `start` on, return the logits of `tokens[logits_from:]`."""
+    """Work for one slot in a pass: feed `tokens` from position `start` on, and return the logits that follow each of
+    `tokens[logits_from:]`; none where `logits_from` is `len(tokens)`."""
 
     slot: int
     start: int
@@ -82,11 +83,11 @@ class TopLogitsSpec(NamedTuple):
 
 
 MOST_SLOTS = 256  # slots of one engine: llama.cpp's limit
-TOP_LOGITS_COUNT = 1024  # top logits: they decide nearly every drawn token
+TOP_LOGITS_COUNT = 1024  # top logits of a row: these suffice to draw nearly every token
 
 
 def top_logits_spec(sampling: Sampling, below: int, choices: int = 1) -> TopLogitsSpec:
-    """The top logits that suffice to choose `choices` tokens by `sampling` among the ids below `below`."""
+    """The top logits to ask for, to choose `choices` tokens of one row by `sampling` among the ids below `below`."""
     size = choices if sampling.greedy else max(TOP_LOGITS_COUNT, sampling.top_k)
     return TopLogitsSpec(min(size, below), sampling.softmax_temperature, below)
 
@@ -95,25 +96,27 @@ def top_logits_spec(sampling: Sampling, below: int, choices: int = 1) -> TopLogi
 class LoadOptions:
     """A user's settings of an engine. None leaves a setting to the engine."""
 
-    model: Path | None = None
+    model: Path | None = None  # a file or a folder, as the engine reads it
     slots: int | None = 1  # None: as many as memory allows, where an engine can tell
     context_length: int | None = None  # tokens per slot
-    shared_cells: int | None = None  # all slots share `contexts` contexts and this many tokens more; None: no sharing
+    # None: each slot has room for its own `context_length` tokens. Else all slots share one KV cache with room for
+    # `contexts` full contexts and this many tokens more.
+    shared_cells: int | None = None
     contexts: int = 1  # full contexts in the shared cache: one for each text that has nothing in common with others
-    batch_tokens: int = 512  # tokens in one forward pass
-    gpu_layers: int = -1  # -1: all that the build can offload
-    threads: int | None = None
-    kv_type: str = "f16"
+    batch_tokens: int = 512  # most tokens in one forward pass
+    gpu_layers: int = -1  # layers on the GPU; -1: all that the build can offload
+    threads: int | None = None  # CPU threads
+    kv_type: str = "f16"  # number type of llama.cpp's KV cache
     mmap: bool = True
     flash_attention: bool = True
     deterministic: bool = False  # bit-identical logits whatever the batch, where an engine can
     device: str | None = None  # cpu, cuda, cuda:1, mps, neuron, where an engine supports a choice
-    dtype: str | None = None  # of weights and KV cache, where an engine converts: float32, bfloat16, float16
+    dtype: str | None = None  # number type of weights and KV cache, where an engine converts: one of DTYPES
     compile: bool = False  # compile the model for its shapes at load, where an engine supports a choice
     tensor_parallel: int = 1  # devices that the model is split over
 
     def refuse(self, engine: str, *names: str) -> None:
-        """Raises ModelLoadError if an option in `names` was set, since `engine` would silently ignore it."""
+        """Raises ModelLoadError if any option in `names` differs from its default, since `engine` would ignore it."""
         for field in fields(self):
             if field.name in names and getattr(self, field.name) != field.default:
                 raise ModelLoadError(f"{field.name}: the {engine} backend has no such choice, leave it out")
@@ -122,14 +125,14 @@ class LoadOptions:
 class Backend(ABC):
     """An engine with a loaded model. One thread at a time may use it.
 
-    `slots`            sequences that the engine holds at once, each with a KV cache
-    `context_length`   positions per slot
-    `max_batch_tokens` tokens in one `extend`, over all entries
-    `max_rollback`     how many of a slot's last tokens a smaller `start` may roll back; None: any number
-    `even_width`       an entry of up to this many tokens, alone in its pass, leaves the same KV as passes of one token
-                       each would; None: not known
-    `can_copy`         whether `copy` works
-    `has_top_logits`   whether `extend_top_logits` returns top logits: for engines that fetch whole rows slowly
+    `slots`            how many sequences the engine holds at once, each with a KV cache
+    `context_length`   tokens that a slot can hold
+    `max_batch_tokens` most tokens in one `extend`, over all entries
+    `max_rollback`     how many of a slot's last tokens a `start` above 0 can roll back; None: any number
+    `even_width`       an entry of up to this many tokens, alone in its pass, leaves bit for bit the KV that passes of
+                       one token each would leave; None: not known
+    `can_copy`         whether `copy` works; if not, it raises BadEntry
+    `has_top_logits`   whether `extend_top_logits` returns top logits: for engines that are slow to fetch whole rows
     """
 
     name: str
@@ -142,8 +145,8 @@ class Backend(ABC):
     even_width: int | None = None
     can_copy: bool = True
     has_top_logits: bool = False
-    chat_template: str | None = None
-    kv_bytes: int = 0  # memory of the KV cache of all slots
+    chat_template: str | None = None  # in Jinja; None: the model has none
+    kv_bytes: int = 0  # bytes of the KV cache of all slots
 
     def __init__(self) -> None:
         """Raises ModelLoadError if the context is too short to serve anything."""
@@ -152,7 +155,7 @@ class Backend(ABC):
         self._lengths = [0] * self.slots
 
     def length(self, slot: int) -> int:
-        """How many tokens the slot holds."""
+        """How many tokens slot number `slot` holds. Raises BadEntry for a slot that does not exist."""
         self._check_slot(slot)
         return self._lengths[slot]
 
@@ -165,10 +168,10 @@ class Backend(ABC):
         return self._tracked(batch, lambda: self._forward(batch))
 
     def extend_top_logits(self, batch: Sequence[Entry], wanted: Sequence[TopLogitsSpec]) -> Sequence[Rows]:
-        """`extend` with top logits: per entry, the top logits of each row, or whole rows without `has_top_logits`.
+        """Run ONE forward pass. Returns, per entry, the top logits of each row; without `has_top_logits`, whole rows.
 
-        `wanted[i]` is for `batch[i]`. Top logits are valid as long as the arrays of `extend` are. They raise
-        EngineFailure when they need the whole row and cannot fetch it.
+        `wanted[i]` is for `batch[i]`. The result is valid until the next pass, as in `extend`. A `TopLogits` raises
+        EngineFailure when it needs the whole row and cannot fetch it.
         """
         size = self.vocabulary.size
         if len(wanted) != len(batch) or any(not 1 <= each.size <= each.below <= size for each in wanted):
@@ -182,7 +185,7 @@ class Backend(ABC):
         return [rows if each.below == size else rows[:, : each.below] for rows, each in whole]
 
     def _tracked(self, batch: Sequence[Entry], run: Callable[[], T]) -> T:
-        """Check the batch, run it, and update the lengths of its slots."""
+        """Check `batch`, call `run` for its forward pass, update its slots' lengths; on an error, empty these slots."""
         self._check_batch(batch)
         try:
             result = run()
@@ -207,7 +210,7 @@ class Backend(ABC):
         self._lengths[destination] = length
 
     def release(self, slot: int) -> None:
-        """Empty the slot."""
+        """Empty slot number `slot`. Raises BadEntry for a slot that does not exist."""
         self._check_slot(slot)
         self._release(slot)
         self._lengths[slot] = 0

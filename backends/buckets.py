@@ -1,7 +1,7 @@
-"""Cuts batches into launches of few shapes, so that a compiler compiles each shape once.
+"""Cuts the batch of a forward pass into launches of few shapes, so that a compiler compiles each shape once.
 
-A batch of any slots and widths becomes launches. Entries of few tokens share a launch, padded to the widest of them. An
-entry of many tokens has a launch of its own. Where nothing is compiled, a launch is exactly as wide as its entries.
+A launch is one run of the model. Entries of few tokens share a launch, padded to the widest of them. An entry of many
+tokens has a launch of its own. Where nothing is compiled, a launch is exactly as wide as its widest entry.
 """
 
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from backends.base import Entry
 
-NARROW = 32  # an entry of up to so many tokens shares a launch; a launch of one entry gives logits of at most so many
+NARROW = 32  # tokens: an entry of up to 32 shares a launch; a wider launch gives logits of at most 32 tokens
 _WIDE = 64  # the smallest bucket above NARROW
 
 
 class Launch(NamedTuple):
     """One run of the model: `shape` is (slots, tokens per slot), padding included.
 
-    `pieces[i]` is a part of the entry `owners[i]` of the batch, in the order of the launch's slots.
+    `pieces[i]` is a part, usually all, of the entry at index `owners[i]` of the batch.
     """
 
     shape: tuple[int, int]
@@ -25,16 +25,16 @@ class Launch(NamedTuple):
     owners: list[int]
 
     def places(self, piece: Entry) -> slice:
-        """The tokens that `piece` wants logits of, among the tokens whose logits the launch keeps."""
+        """Where the logits wanted for `piece` are among the logits that the launch returns for its slot."""
         first = 0 if self.shape[1] > NARROW else piece.logits_from
         return slice(first, first + len(piece.tokens) - piece.logits_from)
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """The launch shapes of an engine. `compiled`: launches are padded to one of `shapes`; else any shape is used.
+    """The launch shapes of an engine with `slots` slots and batches of at most `batch_tokens` tokens.
 
-    `slots`: of the engine. `batch_tokens`: tokens in one batch.
+    `compiled`: launches are padded to one of `shapes`; else any shape is used.
     """
 
     slots: int
@@ -43,27 +43,27 @@ class Buckets:
 
     @property
     def slot_counts(self) -> list[int]:
-        """Numbers of slots in a launch: powers of four, and all slots."""
+        """The numbers of slots that a launch can have: powers of four, and all slots."""
         return sorted({*(4**n for n in range(self.slots.bit_length()) if 4**n < self.slots), self.slots})
 
     @property
     def widths(self) -> list[int]:
-        """Tokens per slot where slots share a launch: powers of two."""
+        """The numbers of tokens per slot in a launch that slots share: powers of two up to NARROW."""
         return [2**n for n in range(NARROW.bit_length())]
 
     @property
     def wide_widths(self) -> list[int]:
-        """Tokens of a launch of one entry: powers of two, up to a whole batch."""
+        """The numbers of tokens in a launch of one wide entry: powers of two, up to a whole batch."""
         most = max(self.batch_tokens, _WIDE)
         return [2**n for n in range(_WIDE.bit_length() - 1, (most - 1).bit_length() + 1)]
 
     @property
     def padding(self) -> int:
-        """How many tokens padding may reach beyond the context."""
+        """How many positions beyond the context length a slot's cache needs, because padding is written there."""
         return max(self.wide_widths) if self.compiled else NARROW
 
     def shapes(self) -> list[tuple[int, int]]:
-        """All shapes that a compiler will see, the widest last."""
+        """All shapes (slots, tokens per slot) that a compiler will see, the widest last."""
         shared = [(slots, width) for slots in self.slot_counts for width in self.widths]
         return [*shared, *((1, width) for width in self.wide_widths)]
 
@@ -85,11 +85,12 @@ class Buckets:
         return launches
 
     def _fit(self, count: int, sizes: list[int]) -> int:
+        """The smallest of `sizes` that holds `count`; where nothing is compiled, `count` itself."""
         return next(size for size in sizes if size >= count) if self.compiled else count
 
 
 def _pieces(entry: Entry) -> list[Entry]:
-    """Cut an entry so that a piece of many tokens gives logits of at most NARROW: usually the result is one piece."""
+    """Cut an entry so that a piece wider than NARROW gives logits of at most NARROW tokens; usually into one piece."""
     slot, start, tokens, logits_from = entry
     if len(tokens) <= NARROW:
         return [entry]

@@ -11,8 +11,10 @@ from backends.base import Backend, ModelLoadError
 MOST_AUTO_SLOTS = 16
 THREADS_AT_MOST = 1024  # several thousand threads crash GCC's OpenMP, which llama.cpp uses
 _CGROUP = Path("/sys/fs/cgroup")
-_SHARE = 0.25  # of the available memory: weights may still be paged in, and other programs need memory, too
-_BYTES_A_THREAD = 16 * 2**20
+# The share of the available memory that `slots_that_fit` uses: weights may still be paged in, and other programs need
+# memory, too.
+_SHARE = 0.25
+_BYTES_A_THREAD = 16 * 2**20  # bytes of weights for which another thread pays
 
 
 def available_bytes() -> int:
@@ -24,7 +26,7 @@ def available_bytes() -> int:
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Path | None:
-    """The platform's cache folder for our programs; None for a user without a home. `home`: in place of the user's."""
+    """The folder where our programs cache; None for a user without a home. `home`: replaces the user's home folder."""
     named = environment.get("XDG_CACHE_HOME") or (environment.get("LOCALAPPDATA") if sys.platform == "win32" else None)
     try:
         usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
@@ -57,7 +59,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def slots_that_fit(bytes_per_slot: int, available: int) -> int:
-    """Slots for `auto`: those that fit a quarter of the available memory, at least 1, at most `MOST_AUTO_SLOTS`."""
+    """How many slots, 1 to `MOST_AUTO_SLOTS`, fit a quarter of the `available` bytes: for users who set no number."""
     return max(1, min(MOST_AUTO_SLOTS, int(available * _SHARE) // max(1, bytes_per_slot)))
 
 
@@ -84,10 +86,11 @@ def cores() -> int:
 
 
 def threads_for(model_bytes: int) -> int:
-    """Threads for a model of this size: one per core; beyond four logical cores, one per two (usually siblings).
+    """The number of CPU threads for a model whose weights take `model_bytes`, for users who set no number.
 
-    A small model gets fewer, since its threads would wait for each other longer than they compute: on two cores, two
-    threads begin to pay at about 16 MB of weights (`benchmarks.threads`).
+    It is one per core; beyond four logical cores, one per two (usually siblings). A small model gets fewer, since its
+    threads would wait for each other longer than they compute: on two cores, two threads begin to pay at about 16 MB of
+    weights (`benchmarks.threads`).
     """
     have = cores()
     return max(1, min(have if have <= 4 else have // 2, model_bytes // _BYTES_A_THREAD))

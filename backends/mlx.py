@@ -1,4 +1,4 @@
-"""Models of mlx-lm, on Apple silicon and, with MLX's build for CPUs, on Linux.
+"""The mlx engine: models of mlx-lm, on Apple silicon and, with MLX's build for CPUs, on Linux.
 
 Each slot has a cache of mlx-lm, which a rollback trims at its end. MLX is lazy: it computes a result only when it is
 evaluated, and only on the thread that created it. So every call here evaluates all its results before it returns.
@@ -37,7 +37,7 @@ class _BatchedCache:
         return mx.arange(self._longest + count) <= (self.offset[:, None] + mx.arange(count))[:, None, :, None]
 
     def update_and_fetch(self, keys: Any, values: Any) -> list[Any]:
-        """Append the new keys and values of each slot; return all, shorter slots padded (the mask hides padding)."""
+        """Append each slot's new keys and values. Returns all, padded to the longest slot's: the mask hides padding."""
         self.offset, longest = self.offset + keys.shape[2], self._longest + keys.shape[2]
         held = [layer.update_and_fetch(keys[at, None], values[at, None]) for at, layer in enumerate(self._layers)]
         ends = [[(0, 0), (0, 0), (0, longest - layer.offset), (0, 0)] for layer in self._layers]
@@ -45,12 +45,12 @@ class _BatchedCache:
 
 
 class MlxBackend(Backend):
-    """See the module."""
+    """A model of mlx-lm. Slots may share a launch although each is at a position of its own."""
 
     name = "mlx"
 
     def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
-        """Raises ModelLoadError."""
+        """Load the model in `options.model`; `progress` is called once, at the end. Raises ModelLoadError."""
         options.refuse("mlx", *_NO_CHOICE, "compile", "tensor_parallel")  # options that MLX lacks or decides itself
         folder = check_folder(options.model, "mlx")
         self.model_name, moved = model_name(folder), _moved(read_json(folder / "config.json"))
@@ -91,7 +91,7 @@ class MlxBackend(Backend):
         mx.clear_cache()
 
     def _probe(self) -> tuple[int, int]:
-        """Bytes of a token in the cache, and ids that have logits.
+        """Run a launch over two slots. Returns the bytes of a token in the KV cache, and how many ids have logits.
 
         Raises any exception for a model family that supports only one position for all slots of a pass.
         """
@@ -112,7 +112,7 @@ class MlxBackend(Backend):
         return [np.concatenate(each) for each in parts]
 
     def _launch(self, launch: Launch) -> list[Any]:
-        """For each piece, float32 logits (tokens, vocabulary) of the tokens that it wants logits of."""
+        """Run a launch. Returns, for each piece, float32 logits (tokens, vocabulary) of the tokens that want logits."""
         (_, width), pieces = launch.shape, launch.pieces
         slots = [self._trim(piece.slot, piece.start) for piece in pieces]
         cache = slots[0] if len(slots) == 1 else [_BatchedCache(layers) for layers in zip(*slots, strict=True)]
@@ -130,7 +130,7 @@ class MlxBackend(Backend):
         return wanted
 
     def _trim(self, slot: int, length: int) -> Any:
-        """Cut the cache of a slot to `length` tokens, and return it."""
+        """Cut the cache of `slot` to its first `length` tokens. Returns it: mlx-lm's cache of each layer."""
         for layer in self._slots[slot]:
             layer.trim(layer.offset - length)
         return self._slots[slot]
@@ -144,9 +144,9 @@ class MlxBackend(Backend):
 
 
 def _moved(config: dict[str, Any]) -> dict[str, Any]:
-    """Entries that transformers 5 moved to `rope_parameters`, moved back to where most of mlx-lm's families read them.
+    """The entries that transformers 5 moved into `rope_parameters`, for the places where it had them before.
 
-    These families would otherwise silently use defaults.
+    Most of mlx-lm's model families read them there, and would otherwise silently use defaults.
     """
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type", "default") != "default":

@@ -8,7 +8,7 @@ from backends.base import Backend, LoadOptions, ModelLoadError, Progress
 
 
 class Loader(Protocol):
-    """The `load` function of an engine's module."""
+    """The type of the `load` function in an engine's module."""
 
     def __call__(self, options: LoadOptions, progress: Progress | None = None) -> Backend: ...
 
@@ -17,7 +17,7 @@ _MODULES = {
     "llama_cpp": "backends.llama_cpp.load",
     "torch": "backends.torch.load",
     "mlx": "backends.mlx",
-    "neuron_legacy": "backends.neuron.backend",
+    "neuron_legacy": "backends.neuron.load",
     "scripted": "backends.scripted",
 }
 
@@ -30,7 +30,7 @@ SHOWN = tuple(name for name in NAMES if name not in TEST_ENGINES)
 
 
 def load(name: str, options: LoadOptions, progress: Progress | None = None) -> Backend:
-    """Load a model with the engine `name`. `progress` is called with 0 … 1. Raises ModelLoadError."""
+    """Load a model with the engine `name`. `progress` gets the share done, 0 to 1. Raises ModelLoadError."""
     try:
         module = _MODULES[name]
     except KeyError:

@@ -1,8 +1,8 @@
 """A deterministic toy language model without weights, for tests and for measurements of everything but the model.
 
 Its logits are random numbers seeded by the last `ORDER` tokens: the text depends on the context, so that a wrong KV
-cache changes the text at once. A drafter of agreement a has the target's logits at a share a of the contexts, and
-unrelated logits at the rest.
+cache changes the text at once. A draft model of agreement a has the target's logits after a share a of all contexts,
+and unrelated logits after the others. Its acceptance rate is a little higher: unrelated logits can give equal tokens.
 """
 
 import time
@@ -43,16 +43,16 @@ class Script:
     """The parameters of the toy model. Two backends with equal `seed` are the same model."""
 
     seed: int = 1
-    agreement: float = 1.0
+    agreement: float = 1.0  # share of the contexts after which the logits are those of agreement 1; 0 to 1
     sharpness: float = 4.0  # standard deviation of the logits
     end_bias: float = -100.0  # added to the end token's logit: large values end texts early
-    vocabulary_size: int = 258
-    seconds_per_pass: float = 0.0
-    support: int | None = None  # only the first so many ids have finite logits; None: all ordinary ids and the end
+    vocabulary_size: int = 258  # ids, at least 258
+    seconds_per_pass: float = 0.0  # how long each forward pass sleeps
+    support: int | None = None  # only ids below it have finite logits; None: all ordinary ids and the end token
 
 
 class ScriptedBackend(Backend):
-    """See the module. A slot holds a plain list of tokens."""
+    """The toy model as an engine. A slot holds a plain list of tokens."""
 
     name = "scripted"
 
@@ -72,13 +72,13 @@ class ScriptedBackend(Backend):
         self.vocabulary = ByteVocabulary(script.vocabulary_size)
         self.slots, self.context_length, self.max_batch_tokens = slots, context_length, max_batch_tokens
         self.max_rollback, self.can_copy, self.has_top_logits = max_rollback, can_copy, has_top_logits
-        self.passes = 0
+        self.passes = 0  # forward passes so far
         self.fed = 0  # tokens over all passes
         self._held: list[list[int]] = [[] for _ in range(slots)]
         super().__init__()
 
     def logits_after(self, tokens: Sequence[int]) -> Logits:
-        """The model as a pure function: float32 logits (vocab,) of the token after `tokens`."""
+        """The float32 logits (vocab,) of the token that follows `tokens`: the model as a pure function."""
         context = tuple(tokens[-ORDER:])
         disagrees = np.random.default_rng([self.script.seed, 7, *context]).random() >= self.script.agreement
         source = np.random.default_rng([self.script.seed, 11 if disagrees else 5, *context])
@@ -120,7 +120,7 @@ class ScriptedBackend(Backend):
 
 
 def load(options: LoadOptions, progress: Progress | None = None) -> ScriptedBackend:
-    """A toy model; `options.model` may give the seed as its file name, e.g. `7`. Raises ModelLoadError."""
+    """Make a toy model, whose seed is the file name of `options.model`, e.g. `7`, or 1. Raises ModelLoadError."""
     options.refuse("scripted", "device", "dtype", "compile", "tensor_parallel")
     name = options.model.name if options.model is not None else "1"
     if not name.isdigit():

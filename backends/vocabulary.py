@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 
 class Kind(IntEnum):
-    """Class of a token id."""
+    """The class of a token id."""
 
     ORDINARY = 0  # text
     CONTROL = 1  # begin, end, roles: has a meaning but no text
@@ -19,19 +19,22 @@ class Kind(IntEnum):
 class Fingerprint:
     """Sent in place of a vocabulary: SHA-256 hashes over (id, bytes) per class of token, for the ids below `below`."""
 
-    size: int
+    size: int  # ids in the whole vocabulary
     below: int
-    begin: int | None
-    ends: tuple[int, ...]
-    ordinary: str
-    control: str
+    begin: int | None  # the id of the begin token
+    ends: tuple[int, ...]  # the ids of all end tokens
+    ordinary: str  # the hash over the ordinary tokens
+    control: str  # the hash over the control tokens
 
 
 class Vocabulary(ABC):
     """The bytes and class of each id, and the encoding of text. Only ids cross the network, so both ends need one."""
 
     def __init__(self, pieces: list[bytes], kinds: list[Kind], begin: int | None, ends: frozenset[int]) -> None:
-        """`begin` is ignored unless it is a control token: llama.cpp reports a default id where a file names none."""
+        """`pieces[id]` and `kinds[id]`: bytes and class of a token. `begin`, `ends`: ids of the begin and end tokens.
+
+        `begin` is ignored unless it is a control token: llama.cpp reports a default id where a file names none.
+        """
         self.pieces, self.kinds, self.ends = pieces, kinds, ends
         self.begin = begin if begin is not None and kinds[begin : begin + 1] == [Kind.CONTROL] else None
 
@@ -41,15 +44,18 @@ class Vocabulary(ABC):
 
     @cached_property
     def longest(self) -> int:
-        """Bytes of the longest token."""
+        """The number of bytes in the longest token, at least 1."""
         return max(map(len, self.pieces), default=1) or 1
 
     @abstractmethod
     def encode(self, text: str, *, add_begin: bool = True, parse_control: bool = False) -> list[int]:
-        """The ids of `text`. With `parse_control`, spelled-out control tokens (chat templates) become their ids."""
+        """The ids of `text`, after the begin token if `add_begin` is true and the model has one.
+
+        With `parse_control`, control tokens spelled out in the text (chat templates) become their ids.
+        """
 
     def decode(self, ids: list[int]) -> bytes:
-        """The bytes of the ordinary tokens; control and unused ids have no text. A character may span several ids."""
+        """The bytes of the ordinary tokens in `ids`; other ids have no text. A character can span several ids."""
         return b"".join(self.pieces[i] for i in ids if self.kinds[i] == Kind.ORDINARY)
 
     @cached_property
@@ -78,7 +84,7 @@ class Vocabulary(ABC):
 
 
 def cannot_draft(draft_name: str, draft: Vocabulary, target_name: str, target: Vocabulary) -> str | None:
-    """A sentence that says why a model of vocabulary `draft` cannot draft for one of `target`; None if it can."""
+    """Why a model with vocabulary `draft` cannot draft for one with vocabulary `target`; None if it can."""
     below = min(draft.size, target.size)
     differs = difference(draft.fingerprint_below(below), target.fingerprint_below(below))
     if differs is None:
@@ -91,17 +97,17 @@ def cannot_draft(draft_name: str, draft: Vocabulary, target_name: str, target: V
 
 
 def refusal(draft_name: str, target_name: str, differs: str) -> str:
-    """The sentence by which either end refuses a draft model."""
+    """The message with which drafter and verifier refuse a draft model; `differs` is the reason."""
     return f"{draft_name} cannot draft for {target_name}: {differs}. Choose a draft model of the target's own family"
 
 
 def first_difference(draft: Vocabulary, token: int) -> str:
-    """The part of that sentence that names the first id that differs."""
+    """The end of the reason in `refusal`: it names `token`, the first id whose bytes differ."""
     return f"the first is id {token}, {draft.pieces[token]!r} in the draft model"
 
 
 def difference(ours: Fingerprint, theirs: Fingerprint) -> str | None:
-    """The difference that makes two fingerprints over the same ids incompatible; None if they are compatible.
+    """Say in which way two fingerprints over the same ids are incompatible; None if they are compatible.
 
     Compatible means: equal bytes for every ordinary token below the smaller size, and equal begin and end ids. Other
     control tokens may differ: the verifier rejects drafts of them. Raises ValueError for different numbers of ids.

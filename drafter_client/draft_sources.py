@@ -9,7 +9,7 @@ from typing import Protocol
 
 from backends.base import MOST_SLOTS, Backend, LoadOptions, ModelLoadError
 from backends.registry import load
-from backends.shipped import DEFAULT_DRAFT
+from backends.shipped_models import DEFAULT_DRAFT
 from backends.vocabulary import Vocabulary
 from drafter_client.display.progress import ProgressReport, silent
 from drafter_client.errors import BadOption, VocabularyMismatch

@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 
-from backends.shipped import DEFAULT_TWIN
+from backends.shipped_models import DEFAULT_TWIN
 from command_line import start
 from models.padded_target import padded_target, step_ms
 from processes.children import child

@@ -5,13 +5,13 @@ Python source and know nothing else:
 
 * ``DEFAULT_TARGET``: the target model (7.3 M parameters, Q8_0).
 * ``DEFAULT_DRAFT``: the draft model (0.9 M parameters, Q8_0), distilled from the target.
-* ``DEFAULT_TWIN``: the target in Q4_0. It agrees with the target far more often than the draft model does, and costs
-  nearly as much as the target: a drafter for a fast machine and a slow link.
+* ``DEFAULT_TWIN``: the target in Q4_0. As a draft model, it has a far higher acceptance rate than the small one, and
+  costs nearly as much as the target: for a fast machine and a slow link.
 
 All three share one vocabulary of 4,096 ids. ``models.export`` writes such files, ``models.training.train`` makes such a
-pair; neither is imported here. The paths come from ``backends.shipped``, which programs use at run time.
+pair; neither is imported here. Programs take the paths from ``backends.shipped_models``, as this module does.
 """
 
-from backends.shipped import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
+from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
 
 __all__ = ["DEFAULT_DRAFT", "DEFAULT_TARGET", "DEFAULT_TWIN"]

@@ -31,17 +31,17 @@ def export_hf(
     license_id: str | None = None,
     description: str | None = None,
 ) -> None:
-    """Write the Llama model of a Hugging Face folder as GGUF with matrices of type ``kind``.
+    """Write the Llama model of a Hugging Face folder as GGUF with matrices of type ``kind``, one of TYPES.
 
-    ``pad`` and ``width`` add idle layers and neurons as in ``pad_layers``. Raises ExportError if the folder is no such
-    model, the kind is unknown, or the destination is not writable.
+    It gets ``pad`` more layers, and the MLP of every layer ``width`` times as wide, as in ``pad_layers``. Raises
+    ExportError if the folder is no such model, the kind is unknown, or the destination is not writable.
     """
     model = read_huggingface(folder, name=name, license_id=license_id, description=description)
     write_gguf(widened(padded(quantised(model, kind), pad), width), destination)
 
 
 def convert_gguf(source: Path, destination: Path, *, kind: str | None = None, pad: int = 0, width: int = 1) -> None:
-    """Write a GGUF model again: requantised to ``kind`` unless that is None, and padded as in ``pad_layers``.
+    """Write a GGUF model again: requantised to ``kind`` unless that is None, and padded as ``export_hf`` does.
 
     Raises ExportError as ``pad_layers`` does, and for a source that is too coarse to requantise.
     """
@@ -56,9 +56,9 @@ def convert_gguf(source: Path, destination: Path, *, kind: str | None = None, pa
 def pad_layers(source: Path, destination: Path, layers: int, width: int = 1) -> None:
     """Write the model of ``source`` with ``layers`` more layers and the MLP of every layer ``width`` times as wide.
 
-    Both change the cost of a step, but not the output. The destination appears complete or not at all; an existing file
-    is replaced. Raises ExportError for a missing or damaged source, more than 512 layers in all, or an unsupported
-    architecture.
+    Both change the cost of a forward pass, but not the output. The destination appears complete or not at all; an
+    existing file is replaced. Raises ExportError for a missing or damaged source, more than 512 layers in all, or an
+    unsupported architecture.
     """
     convert_gguf(source, destination, pad=layers, width=width)
 
@@ -98,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _summary(path: Path, model: Gguf) -> str:
+    """One line about the file that was written: its size, layers and types of matrices."""
     types = sorted({tensor.kind.name for tensor in model.tensors if tensor.data.ndim > 1})
     return f"wrote {path}: {path.stat().st_size / 1e6:.1f} MB, {model.layers} layers, {' and '.join(types)}"
 

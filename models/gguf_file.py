@@ -1,4 +1,4 @@
-"""Reads a GGUF file into a value and writes such a value to a file.
+"""Reads a GGUF file into a ``Gguf``, and writes one to a file.
 
 The ``gguf`` package implements the format. This module adds plain errors, and writes under a temporary name, so that a
 reader never sees an incomplete file. Tensor data of a file that was read stays on disk, memory-mapped.
@@ -31,7 +31,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor: float data in its own shape, or quantised blocks as uint8 with the row's bytes as last dimension."""
+    """One tensor: numbers in the tensor's shape, or quantised blocks as uint8 with a row's bytes as last dimension."""
 
     name: str
     data: NDArray[Any]
@@ -47,7 +47,7 @@ class Gguf:
     tensors: Sequence[Tensor]
 
     def get(self, key: str) -> Any:
-        """The value of a key under the architecture's name, such as ``block_count``, or None."""
+        """The value of a key under the architecture's name, such as ``block_count``; None if the file lacks it."""
         field = self.fields.get(f"{self.architecture}.{key}")
         return None if field is None else field.value
 
@@ -69,7 +69,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def read_gguf(path: Path) -> Gguf:
-    """Read the metadata and map the tensors. Raises ExportError for anything but a complete GGUF file."""
+    """Read a file's metadata and memory-map its tensors. Raises ExportError for anything but a complete GGUF file."""
     if not path.exists():
         raise ExportError(f"{path} does not exist: give a folder or a GGUF file")
     if not is_gguf(path):

@@ -1,4 +1,4 @@
-"""Reads a Llama model in Hugging Face layout into a GGUF value.
+"""Reads a Llama model in Hugging Face layout into a ``Gguf``.
 
 Supports only what ``models.training.train`` writes and similar models: architecture Llama, plain RoPE, one safetensors
 file, and a byte-level BPE with the Llama 3 split pattern. For other models the error names llama.cpp's converter, which
@@ -83,6 +83,7 @@ def _head_dim(config: dict[str, Any]) -> int:
 
 
 def _check(config: dict[str, Any], folder: Path) -> None:
+    """Raises ExportError for a model that this module does not support."""
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     if config.get("model_type") != "llama":
         raise ExportError(f"{folder} holds a {config.get('model_type')!r} model, not llama: {_ELSEWHERE}")
@@ -100,6 +101,7 @@ def _interleaved(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]
 
 
 def _tensors(config: dict[str, Any], weights: dict[str, NDArray[np.float32]], folder: Path) -> Iterator[Tensor]:
+    """The weights as tensors under GGUF's names. Raises ExportError for a missing weight or a wrong shape."""
     heads = int(config["num_attention_heads"])
     kv_heads = int(config.get("num_key_value_heads") or heads)
     hidden, ffn, dim = int(config["hidden_size"]), int(config["intermediate_size"]), _head_dim(config)
@@ -172,7 +174,7 @@ def _hyperparameters(config: dict[str, Any]) -> dict[str, Field]:
 
 
 def _patterns(step: Any) -> list[str]:
-    """Every regular expression in a pre-tokenizer, which may be a sequence of them."""
+    """All regular expressions in a pre-tokenizer, which can be a sequence of pre-tokenizers."""
     if not isinstance(step, dict):
         return []
     nested = [pattern for inner in step.get("pretokenizers", []) for pattern in _patterns(inner)]
@@ -180,6 +182,7 @@ def _patterns(step: Any) -> list[str]:
 
 
 def _vocabulary(tokenizer: dict[str, Any], config: dict[str, Any], path: Path) -> dict[str, Field]:
+    """The metadata of a tokenizer.json. Raises ExportError for a tokenizer that this module does not support."""
     model = tokenizer.get("model")
     if not isinstance(model, dict) or model.get("type") != "BPE" or model.get("byte_fallback"):
         raise ExportError(f"{path} is no byte-level BPE: {_ELSEWHERE}")

@@ -8,7 +8,7 @@ from typing import Final
 
 from backends.base import Entry, LoadOptions
 from backends.registry import load
-from backends.shipped import DEFAULT_TARGET
+from backends.shipped_models import DEFAULT_TARGET
 from models.export import pad_layers
 
 CACHE: Final = Path(__file__).resolve().parents[1] / ".cache"

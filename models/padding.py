@@ -1,4 +1,4 @@
-"""Pads a model with idle layers and neurons: a step costs more, the output stays the same."""
+"""Pads a model with idle layers and neurons: a forward pass costs more, the output stays the same."""
 
 import re
 from collections.abc import Iterator
@@ -44,24 +44,25 @@ def padded(model: Gguf, layers: int) -> Gguf:
     return replace(model, fields=dict(_grown(model, have, layers)), tensors=[*model.tensors, *added])
 
 
-def widened(model: Gguf, times: int) -> Gguf:
-    """Return the model with the MLP of every layer ``times`` times as wide; the added neurons are idle.
+def widened(model: Gguf, factor: int) -> Gguf:
+    """Return the model with the MLP of every layer ``factor`` times as wide; the added neurons are idle.
 
     They copy the input weights of existing neurons, and their output weights are zero. So the output is the same to the
     bit, while the layers cost as much as those of a larger model.
 
     Raises ExportError for a factor below one, or an unsupported architecture.
     """
-    if times < 1:
-        raise ExportError(f"cannot make the layers {times} times as wide: give a number from 1 up")
-    if times == 1:
+    if factor < 1:
+        raise ExportError(f"cannot make the layers {factor} times as wide: give a number from 1 up")
+    if factor == 1:
         return model
     _layers(model)
-    return replace(model, fields=dict(_wide(model, times)), tensors=[_wider(tensor, times) for tensor in model.tensors])
+    tensors = [_wider(tensor, factor) for tensor in model.tensors]
+    return replace(model, fields=dict(_wide(model, factor)), tensors=tensors)
 
 
 def _layers(model: Gguf) -> list[list[tuple[str, Tensor]]]:
-    """The tensors of each layer, by name. Raises ExportError for a layer of an unsupported form."""
+    """The tensors of each layer, each with its name within the layer. Raises ExportError for an unsupported layer."""
     if model.architecture not in _PADDABLE:
         raise ExportError(f"cannot pad a {model.architecture} model: only {', '.join(_PADDABLE)} have known layers")
     layers: list[list[tuple[str, Tensor]]] = [[] for _ in range(model.layers)]
@@ -76,6 +77,7 @@ def _layers(model: Gguf) -> list[list[tuple[str, Tensor]]]:
 
 
 def _copy(parts: list[tuple[str, Tensor]], index: int) -> Iterator[Tensor]:
+    """The tensors of a new layer number ``index``: copies of ``parts``, with zeros in the output projections."""
     for part, tensor in parts:
         # Zero bytes are zero weights in every GGML type: a block of zero bytes has scale zero.
         is_output = part.split(".")[0] in _OUTPUTS
@@ -84,7 +86,7 @@ def _copy(parts: list[tuple[str, Tensor]], index: int) -> Iterator[Tensor]:
 
 
 def _grown(model: Gguf, have: int, layers: int) -> Iterator[tuple[str, Field]]:
-    """The metadata for ``layers`` more layers: the count, the name, and any list with one entry per layer."""
+    """The metadata with ``have`` + ``layers`` layers: the count, the name, and all lists with one entry per layer."""
     prefix = f"{model.architecture}."
     earlier = model.fields.get(_PAD_COUNT)
     for name, field in model.fields.items():
@@ -99,26 +101,27 @@ def _grown(model: Gguf, have: int, layers: int) -> Iterator[tuple[str, Field]]:
     yield _PAD_COUNT, Field((earlier.value if earlier else 0) + layers, GGUFValueType.UINT32)
 
 
-def _wider(tensor: Tensor, times: int) -> Tensor:
+def _wider(tensor: Tensor, factor: int) -> Tensor:
+    """The tensor with ``factor`` times the neurons, if it belongs to an MLP; else the tensor itself."""
     match = _LAYER.fullmatch(tensor.name)
     part, _, what = match[2].partition(".") if match else ("", "", "")
     data = tensor.data
     if part in _NEURONS:  # (neurons, inputs), or (neurons) for a bias
-        return replace(tensor, data=np.concatenate([data] * times))
+        return replace(tensor, data=np.concatenate([data] * factor))
     if part == "ffn_down" and what == "weight":  # (outputs, neurons); a row consists of whole blocks
-        idle = np.zeros((data.shape[0], data.shape[1] * (times - 1)), data.dtype)
+        idle = np.zeros((data.shape[0], data.shape[1] * (factor - 1)), data.dtype)
         return replace(tensor, data=np.concatenate([data, idle], axis=1))
     return tensor
 
 
-def _wide(model: Gguf, times: int) -> Iterator[tuple[str, Field]]:
-    """The metadata for layers ``times`` times as wide."""
+def _wide(model: Gguf, factor: int) -> Iterator[tuple[str, Field]]:
+    """The metadata with the MLP of every layer ``factor`` times as wide."""
     earlier = model.fields.get(_PAD_WIDTH)
     for name, field in model.fields.items():
         value: Any = field.value
         if name == f"{model.architecture}.feed_forward_length":
-            value = [one * times for one in value] if isinstance(value, list) else value * times
+            value = [one * factor for one in value] if isinstance(value, list) else value * factor
         elif name == "general.name":
-            value = f"{value} x{times} width"
+            value = f"{value} x{factor} width"
         yield name, replace(field, value=value)
-    yield _PAD_WIDTH, Field((earlier.value if earlier else 1) * times, GGUFValueType.UINT32)
+    yield _PAD_WIDTH, Field((earlier.value if earlier else 1) * factor, GGUFValueType.UINT32)

@@ -29,9 +29,9 @@ _FINE: Final = {
 def quantised(model: Gguf, kind: str) -> Gguf:
     """Return the model with every matrix in ``kind``, one of TYPES; vectors (norms, biases) are unchanged.
 
-    Embeddings and an untied LM head stay in Q8_0 in a Q4_0 model, since their rounding matters most: in the default
-    target, 0.92 instead of 0.90 of the sampled tokens then agree with Q8_0; F16 embeddings gain nothing more. A matrix
-    whose rows do not divide into the type's blocks is kept in F16.
+    Embeddings and an untied LM head stay in Q8_0 in a Q4_0 model, since their rounding matters most: 0.92, not 0.90, of
+    the default target's sampled tokens then equal those in Q8_0; F16 embeddings gain nothing more. A matrix whose
+    rows do not divide into the type's blocks is kept in F16.
 
     Raises ExportError for an unknown kind, and for input of another type that is coarser than Q8_0.
     """
@@ -45,6 +45,7 @@ def quantised(model: Gguf, kind: str) -> Gguf:
 
 
 def _wanted(name: str, kind: GGMLQuantizationType) -> GGMLQuantizationType:
+    """The type of the tensor called ``name`` in a model of type ``kind``."""
     if kind == GGMLQuantizationType.Q4_0 and name in ("token_embd.weight", "output.weight"):
         return GGMLQuantizationType.Q8_0
     return kind

@@ -1,7 +1,7 @@
 """Makes a model with another vocabulary from an existing one: other ids for the same tokens, or fewer tokens.
 
-The result stands in for a model of another family: its ids mean other tokens. With fewer tokens it also tokenizes texts
-differently than in its training, which is worse than for a real model.
+The result stands in for a model of another family in tests and measurements: its ids mean other tokens. With fewer
+tokens it also tokenizes texts differently than in its training, which is worse than for a real model.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,10 @@ _TOKENS = "tokenizer.ggml."
 
 
 def renumbered(source: Path, destination: Path, *, size: int | None = None, seed: int = 1) -> None:
-    """Write the byte-level model of `source` with its first `size` tokens (None: all), all but 258 under new ids."""
+    """Write the byte-level model of `source` with its first `size` tokens (None: all) under new ids.
+
+    The ids are drawn with `seed`. Only the first 258 tokens keep theirs.
+    """
     model = read_gguf(source)
     count = len(model.fields[_TOKENS + "tokens"].value)
     first = 258  # begin, end and the bytes, by which every text can be encoded

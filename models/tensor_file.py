@@ -19,7 +19,7 @@ _DTYPES: Final = {"F16": "<f2", "F32": "<f4", "BF16": "<u2"}
 
 
 def read_tensors(path: Path) -> dict[str, NDArray[np.float32]]:
-    """Return every tensor of the file as float32.
+    """Read every tensor of the file as float32, by name.
 
     Raises ExportError if the file is missing, damaged, or holds other types than F16, BF16 and F32.
     """

@@ -80,7 +80,7 @@ def has_amx(cpuinfo: Path = CPUINFO) -> bool:
 
 
 def options(environment: Mapping[str, str], amx: bool) -> tuple[list[str], list[str]]:
-    """Options for CMake, and options for pip. `amx`: whether this processor has AMX."""
+    """Find the options for CMake and those for pip. `amx`: whether this processor has AMX."""
     if prebuilt_only(environment):
         return [], []
     cured = [language for language in LANGUAGES if needs_cure(language, environment)]
@@ -88,7 +88,7 @@ def options(environment: Mapping[str, str], amx: bool) -> tuple[list[str], list[
 
 
 def _defined(name: str, environment: Mapping[str, str]) -> str:
-    """The last value that CMAKE_ARGS gives to a variable, or ""."""
+    """The last value that CMAKE_ARGS gives to the variable `name`, or ""."""
     found = ""
     for word in shlex.split(environment.get("CMAKE_ARGS", "")):
         if match := re.fullmatch(rf"-D{name}(?::\w+)?=(.*)", word):

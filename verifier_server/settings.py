@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from backends.base import LoadOptions
 from backends.machine import THREADS_AT_MOST
 from backends.registry import NAMES, SHOWN
-from backends.shipped import DEFAULT_TARGET
+from backends.shipped_models import DEFAULT_TARGET
 from command_line.environment import UnknownVariable, variables
 from verifier_server.flags import HOST, PORT, flag, flags_parser, port
 

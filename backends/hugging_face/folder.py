@@ -34,12 +34,12 @@ def check_folder(
 
 
 def model_name(path: Path) -> str:
-    """The name of the file or folder: config.json may name another model, from which this one was made."""
+    """The name of a model, after its file or folder: `config.json` can name the model from which it was made."""
     return path.stem if path.is_file() else path.resolve().name
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object of an optional file; empty if there is no such file. Raises ModelLoadError for a bad one."""
+    """Read the JSON object in `path`; empty if there is no such file. Raises ModelLoadError for a bad file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

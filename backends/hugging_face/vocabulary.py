@@ -22,7 +22,7 @@ _SPACE = "▁"  # how SentencePiece writes a space
 
 
 class HfVocabulary(Vocabulary):
-    """Reads pieces, classes and end ids once; encodes through `tokenizers`."""
+    """Reads each token's bytes and class once; encodes with the library `tokenizers`."""
 
     def __init__(
         self,
@@ -33,11 +33,11 @@ class HfVocabulary(Vocabulary):
         ends: frozenset[int],
         adds_begin: bool | None = None,
     ) -> None:
-        """`text`: of a tokenizer.json. `size`: of the embedding table; ids beyond the tokenizer's are unused.
+        """`text`: contents of a tokenizer.json. `size`: ids in the embedding table; those without a token are unused.
 
-        `ends`: end ids that the model states; more may follow from the names of tokens. `adds_begin`: whether a prompt
-        starts with the begin token; None: as the tokenizer does it, or always if it does not say. Raises
-        ModelLoadError.
+        `begin`: id of the begin token. `ends`: ids of end tokens that the model states; the names of tokens can add
+        others. `adds_begin`: whether a prompt starts with the begin token; None: as the tokenizer does it, or always if
+        it does not say. Raises ModelLoadError.
         """
         content = json.loads(text)
         added = {each["id"]: each for each in content.get("added_tokens", ())}
@@ -69,10 +69,9 @@ class HfVocabulary(Vocabulary):
 
 
 def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
-    """The vocabulary of the model in `folder`; `size`: ids in its embedding table.
+    """Read the vocabulary of the model in `folder`, whose embedding table has `size` ids. Raises ModelLoadError.
 
-    `tokenizer.json` may be in the folder or, where a model pair shares it, in the folder's parent. Raises
-    ModelLoadError.
+    `tokenizer.json` may be in the folder or, where a model pair shares it, in the folder's parent.
     """
     path = folder / "tokenizer.json"
     if not path.is_file():
@@ -101,7 +100,7 @@ def read_vocabulary(folder: Path, size: int) -> HfVocabulary:
 
 
 def read_chat_template(folder: Path) -> str | None:
-    """The chat template of the model in `folder`; None without one. Raises ModelLoadError."""
+    """Read the chat template of the model in `folder`; None if it has none. Raises ModelLoadError."""
     beside = folder / "chat_template.jinja"
     if beside.is_file():
         try:
@@ -116,7 +115,7 @@ def read_chat_template(folder: Path) -> str | None:
 
 
 def _ids(field: str, stated: object) -> list[int]:
-    """The ids that a configuration states: one, several or none. Raises ModelLoadError for a value that is no id."""
+    """The ids that the entry `field` states: one, several or none. Raises ModelLoadError for a value that is no id."""
     ids: list[Any] = stated if isinstance(stated, list) else [] if stated is None else [stated]
     if not all(isinstance(each, int) for each in ids):
         raise ModelLoadError(f"{field} is {json.dumps(stated)}: a token id, or a list of ids, is expected there")
@@ -124,6 +123,7 @@ def _ids(field: str, stated: object) -> list[int]:
 
 
 def _kinds(ids: Mapping[str, int], added: Mapping[int, Mapping[str, Any]], size: int) -> list[Kind]:
+    """The class of each of `size` ids. `ids`: ids by name. `added`: the tokenizer's added tokens, by id."""
     kinds = [Kind.UNUSED] * size
     control, shown = token_names.controls(ids), token_names.shown(ids)
     for name, token in ids.items():
@@ -141,7 +141,7 @@ def _literal(name: str, kind: Kind) -> bytes:
 
 
 def _piece_reader(content: Mapping[str, Any]) -> Callable[[str], bytes]:
-    """A function from the name of an ordinary token to its bytes. Raises ModelLoadError for an unsupported type."""
+    """Make the function from an ordinary token's name to its bytes. Raises ModelLoadError for an unsupported type."""
     model = content["model"]
     if model["type"] not in ("BPE", "Unigram"):
         raise ModelLoadError(f"a tokenizer of type {model['type']} has no exact bytes: BPE and Unigram have")
@@ -173,6 +173,7 @@ def _byte_alphabet() -> dict[str, bytes]:
 
 
 def _adds_begin(tokenizer: Any, content: Mapping[str, Any], begin: int | None) -> bool:
+    """Whether the tokenizer starts a text with the begin token; true if it has no rule for that."""
     if content.get("post_processor") is None:
         return True
     return begin in tokenizer.encode("a").ids[:1]

@@ -26,24 +26,25 @@ from backends.base import (
     OutOfRoom,
     Progress,
 )
-from backends.llama_cpp.library import interrupts, last_words, lib
+from backends.llama_cpp.library import lib, take_interrupts, take_warnings
 from backends.llama_cpp.vocabulary import LlamaVocabulary, chat_template, check_gguf
 from backends.machine import available_bytes, check_room, slots_that_fit, threads_for
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}  # ggml_type numbers
 _KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-_ONE_PATH = 63  # passes of 2 (mostly even 1) to so many tokens take the same code path on CPUs; wider ones another
+_ONE_PATH = 63  # passes of 2 (mostly even 1) to 63 tokens take the same code path on CPUs; wider ones take another
 
 
 class LlamaBackend(Backend):
-    """See the module. One model and one llama.cpp context."""
+    """A GGUF model with one llama.cpp context."""
 
     name = "llama_cpp"
 
     def __init__(self, options: LoadOptions, progress: Progress | None = None, *, extra_buffers: bool = True) -> None:
-        """`extra_buffers`: whether weights may be repacked for the processor (AMX, wider vectors), which is faster.
+        """Load the model in `options.model`. Raises ModelLoadError.
 
-        Raises ModelLoadError.
+        `progress` is called with the share loaded, 0 to 1. `extra_buffers`: whether weights may be repacked for the
+        processor (AMX, wider vectors), which is faster.
         """
         path = check_gguf(options.model)
         if options.kv_type not in KV_TYPES:
@@ -109,12 +110,12 @@ class LlamaBackend(Backend):
         if not context:
             raise ModelLoadError(
                 f"no context for {self.slots} slots of {self.context_length} tokens ({self.kv_bytes / 2**30:.2f} GiB "
-                f"of KV cache): lower rows or context ({last_words()})"
+                f"of KV cache): lower rows or context ({take_warnings()})"
             )
         return context
 
     def _prepare_batch(self) -> None:
-        """Make one llama_batch over NumPy arrays: filling these takes a twentieth of the time of filling C structs."""
+        """Make the llama_batch of all passes over NumPy arrays, which fill 20 times as fast as C structs."""
         room = self.max_batch_tokens + 1
         self._tokens = np.zeros(room, dtype=np.int32)
         self._positions = np.zeros(room, dtype=np.int32)
@@ -140,6 +141,7 @@ class LlamaBackend(Backend):
         return self._pass(batch)
 
     def _pass(self, batch: Sequence[Entry]) -> list[Logits]:
+        """Run one forward pass. Returns, per entry, logits in the library's memory, which the next pass overwrites."""
         at = outputs = 0
         for slot, start, tokens, logits_from in batch:
             if start < self._lengths[slot]:
@@ -164,10 +166,11 @@ class LlamaBackend(Backend):
         if code == 1:
             raise OutOfRoom(f"the KV cache has no room for {at} more tokens")
         if code != 0:
-            raise EngineFailure(f"llama_decode returned {code}: {last_words()}")
+            raise EngineFailure(f"llama_decode returned {code}: {take_warnings()}")
         return self._split(batch, outputs)
 
     def _split(self, batch: Sequence[Entry], outputs: int) -> list[Logits]:
+        """Cut the library's block of `outputs` rows of logits into those of each entry."""
         if not outputs:
             return [np.empty((0, self.vocabulary.size), dtype=np.float32) for _ in batch]
         pointer = lib.llama_get_logits(self._context)
@@ -210,7 +213,7 @@ def _load_model(path: Path, options: LoadOptions, progress: Progress | None, ext
     params.n_gpu_layers = options.gpu_layers
     params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if options.mmap else lib.LLAMA_LOAD_MODE_NONE
 
-    raised: list[BaseException] = []  # in the callback, such as KeyboardInterrupt: ctypes would drop the exception
+    raised: list[BaseException] = []  # exceptions in the callback, such as KeyboardInterrupt: ctypes would drop them
 
     def report(fraction: float, _user_data: object) -> bool:
         try:
@@ -222,19 +225,20 @@ def _load_model(path: Path, options: LoadOptions, progress: Progress | None, ext
 
     callback = lib.llama_progress_callback(report)
     params.progress_callback = callback
-    last_words()  # drop earlier messages
+    take_warnings()  # drop earlier messages
     model = lib.llama_model_load_from_file(str(path).encode(), params)
-    raised += interrupts()
+    raised += take_interrupts()
     if raised:
         if model:
             lib.llama_model_free(model)
         raise raised[0]
     if not model:
-        raise ModelLoadError(f"llama.cpp could not load {path}: {last_words()}")
+        raise ModelLoadError(f"llama.cpp could not load {path}: {take_warnings()}")
     return model
 
 
 def _kv_bytes_per_token(model: Any, kv_type: str) -> int:
+    """Bytes of the KV cache for one token of one slot, over all layers."""
     usual = lib.llama_model_n_embd(model) // max(1, lib.llama_model_n_head(model))  # head width, unless one is stated
     widths = sum(_metadata(model, f"attention.{part}_length") or usual for part in ("key", "value"))
     values = lib.llama_model_n_layer(model) * lib.llama_model_n_head_kv(model) * widths
@@ -242,7 +246,7 @@ def _kv_bytes_per_token(model: Any, kv_type: str) -> int:
 
 
 def _metadata(model: Any, key: str) -> int | None:
-    """An integer of the model file by its key, without the prefix of the architecture's name; None without it."""
+    """The integer that the model file states under the architecture's name and `key`; None if it states none."""
     text = ctypes.create_string_buffer(64)
     lib.llama_model_meta_val_str(model, b"general.architecture", text, len(text))
     name = text.value + b"." + key.encode()

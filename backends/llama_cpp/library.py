@@ -16,18 +16,19 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 import llama_cpp as lib  # noqa: E402 - after the environment is set
 
-__all__ = ["interrupts", "last_words", "lib"]
+__all__ = ["lib", "take_interrupts", "take_warnings"]
 
 _log = logging.getLogger("specpair.llama_cpp")
 _WARN, _ERROR, _CONT = 3, 4, 5
 _LEVELS = {_WARN: logging.DEBUG, _ERROR: logging.WARNING}
-_recent: deque[str] = deque(maxlen=8)
+_recent: deque[str] = deque(maxlen=8)  # the library's last warnings and errors
 _interrupts: list[BaseException] = []
 _last_level = 0
 
 
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
 def _keep(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
+    """Log and keep a message of the library if it is a warning, an error or the continuation of one."""
     global _last_level
     try:
         if level != _CONT:
@@ -44,15 +45,15 @@ def _keep(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
 lib.llama_log_set(_keep, ctypes.c_void_p(0))  # replaces llama_cpp's callback, which prints everything
 
 
-def interrupts() -> list[BaseException]:
-    """Take the KeyboardInterrupts that occurred within the log callback: the library's caller is to raise them."""
+def take_interrupts() -> list[BaseException]:
+    """Return and forget the KeyboardInterrupts that came during the log callback; the library's caller raises them."""
     found = _interrupts[:]
     _interrupts.clear()
     return found
 
 
-def last_words() -> str:
-    """Take the library's recent warnings, which are its only explanation of a return code."""
+def take_warnings() -> str:
+    """Return and forget the library's last warnings, at most 8: they are its only explanation of a return code."""
     warnings = "; ".join(_recent)
     _recent.clear()
     return warnings or "the library gave no reason"

@@ -29,24 +29,26 @@ from backends.machine import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL_MODEL = ROOT / "models" / "stdlib-draft-q8_0.gguf"  # by path, since `models` may be a module of the user's
-TIMEOUT = 120.0  # seconds; the child usually takes one
+TIMEOUT = 120.0  # seconds for a child, which usually takes one second
 _PASSES = ((0, 1), (1, 2), (3, 5), (2, 5))  # start and width; the last pass rolls back 6 tokens
-_FROM_OUTSIDE = ("SIGTERM", "SIGKILL", "SIGHUP")  # another process ended the child: that proves nothing
+_FROM_OUTSIDE = ("SIGTERM", "SIGKILL", "SIGHUP")  # another process ended the child: that says nothing of llama.cpp
 _PROCESSOR = re.compile(r"(vendor_id|cpu family|model|model name|stepping|flags|Features|CPU \w+|isa)\s*:")
 _log = logging.getLogger("specpair.llama_cpp")
 
+# From the model's path, and whether extra buffer types are used, to the command that starts a child.
 Command = Callable[[Path, bool], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class ChildResult:
-    """How a child ended. `status`: its exit status, or minus a signal's number as in `subprocess`; None if it hung."""
+    """How a child ended. `status`: its exit status, or minus the number of a signal, or None if it hung."""
 
     status: int | None
-    last_line: str  # on its standard error
+    last_line: str  # the last line of its standard error
 
     @property
     def crashed(self) -> bool:
+        """Whether the child hung or a crash ended it; false if another process ended it."""
         return self.status is None or (self.status < 0 and self.signal not in _FROM_OUTSIDE)
 
     @property
@@ -74,7 +76,8 @@ def extra_buffers(
     """Whether llama.cpp may use its extra buffer types on this machine. Raises EngineCrash if it cannot run at all.
 
     True where nothing is known: `model` does not exist, no child can be started, or the child fails without a crash.
-    `folder`: for stored results, by default the user's cache folder. `timeout`: seconds for each child.
+    `folder`: where results are stored; None: the user's cache folder. `command`: makes the command that starts a child.
+    `timeout`: seconds for each child. `cpuinfo`: the system's file that describes the processor.
     """
     wheel, processor = _wheel(), _processor(cpuinfo)
     folder = folder or cache_folder()
@@ -99,7 +102,10 @@ def extra_buffers(
 
 
 def _try_extra_buffers(model: Path, command: Command, timeout: float, processor: str) -> bool | None:
-    """Whether llama.cpp works with extra buffer types; None if the children do not show it. Raises EngineCrash."""
+    """Whether llama.cpp works with extra buffer types, by running children; None if they do not show it.
+
+    Raises EngineCrash if llama.cpp works neither with them nor without.
+    """
     first = _run(command(model, True), timeout)
     if first is None or not first.crashed:
         if first is not None and first.status != 0:
@@ -116,7 +122,7 @@ def _try_extra_buffers(model: Path, command: Command, timeout: float, processor:
 
 
 def _run(command: Sequence[str], timeout: float) -> ChildResult | None:
-    """Run a child; None if it cannot be started. Raises KeyboardInterrupt on Ctrl-C, which reaches the child, too."""
+    """Run a child to its end; None if it cannot be started. Raises KeyboardInterrupt if Ctrl-C ended it."""
     python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     try:
         done = subprocess.run(
@@ -143,7 +149,7 @@ def child_command(model: Path, extra: bool) -> Sequence[str]:
 
 
 def try_model(model: Path, extra: bool) -> None:
-    """Load `model` and run a few passes, in the child. Raises BackendError, or a signal ends the process."""
+    """Load `model` and run a few forward passes; the child calls this. Raises BackendError, or crashes."""
     from backends.llama_cpp.backend import LlamaBackend
 
     with closing(LlamaBackend(LoadOptions(model=model, context_length=64), extra_buffers=extra)) as backend:
@@ -159,6 +165,7 @@ def repair_command() -> str:
 
 
 def _cause(signal_name: str, processor: str) -> str:
+    """The most likely cause of a crash by this signal on this processor, in words."""
     if signal_name == "SIGILL":
         return "most likely its wheel was compiled for another processor"
     if signal_name == "SIGSEGV" and re.search(r"\bamx_tile\b", processor):
@@ -180,7 +187,7 @@ def _version() -> str:
 
 
 def _wheel() -> str:
-    """The version, and name, size and time of each of the library's files."""
+    """What identifies the installed library: its version, and the name, size and change time of each of its files."""
     package = _package()
     if package is None:
         return ""
@@ -210,7 +217,7 @@ def _digest(*parts: str) -> str:
 
 
 def _read_result(stored: Path) -> bool | None:
-    """The stored result; None if there is none, or the file is damaged: then the check runs again."""
+    """The stored result of an earlier check; None if there is none or its file is damaged."""
     try:
         works = json.loads(stored.read_text(encoding="utf-8"))["extra_buffers"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from backends.base import ModelLoadError
-from backends.llama_cpp.library import last_words, lib
+from backends.llama_cpp.library import lib, take_warnings
 from backends.vocabulary import Kind, Vocabulary
 
 
 class LlamaVocabulary(Vocabulary):
-    """Reads pieces, classes and end ids once; encodes through the library."""
+    """Reads each token's bytes and class once from a loaded model; encodes with llama.cpp."""
 
     def __init__(self, model: Any) -> None:
         self._vocab = lib.llama_model_get_vocab(model)
@@ -55,14 +55,14 @@ class LlamaVocabulary(Vocabulary):
 
 
 def read_gguf_vocabulary(path: Path) -> tuple[LlamaVocabulary, str | None]:
-    """The vocabulary and the chat template of a GGUF file, without its weights. Raises ModelLoadError."""
+    """Read the vocabulary and the chat template of a GGUF file, but not its weights. Raises ModelLoadError."""
     check_gguf(path)
     params = lib.llama_model_default_params()
     params.vocab_only = True
-    last_words()  # drop earlier messages
+    take_warnings()  # drops earlier messages
     model = lib.llama_model_load_from_file(str(path).encode(), params)  # never freed: the vocabulary reads from it
     if not model:
-        raise ModelLoadError(f"llama.cpp could not read the vocabulary of {path}: {last_words()}")
+        raise ModelLoadError(f"llama.cpp could not read the vocabulary of {path}: {take_warnings()}")
     return LlamaVocabulary(model), chat_template(model)
 
 
@@ -81,6 +81,6 @@ def check_gguf(path: Path | None) -> Path:
 
 
 def chat_template(model: Any) -> str | None:
-    """The chat template of a model file; None without one."""
+    """The chat template of a loaded model; None if it has none."""
     template = lib.llama_model_chat_template(model, None)
     return template.decode() if template else None

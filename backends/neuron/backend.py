@@ -3,9 +3,9 @@
 This backend has not run on the hardware. It is tested on a CPU against a stand-in that treats tokens, positions and
 slots as the library's source does (`tests/stand_ins/transformers_neuronx`).
 
-A slot is one sequence (`start_ids`) of the library's continuous batching. Its cache holds keys and values at cells
-(`cache_ids`), cell i for position i. Only the caller knows which cells are valid, so a rollback is a smaller start
-cell. Two kinds of passes are used:
+A slot is one sequence (`start_ids`) of the library's continuous batching. Its KV cache consists of cells (`cache_ids`),
+cell i for position i. The library does not record which cells are valid, so a rollback is a pass from an earlier cell
+on. Two kinds of passes are used:
 
 * a prompt pass from cell 0 on, of any length, which returns the logits of its last token only;
 * a speculative pass from a cell above 0 on, of a compiled width, which returns the logits of each of its tokens.
@@ -26,22 +26,23 @@ from backends.neuron.install import LEGACY_REQUIREMENTS, import_neuron
 from backends.neuron.model import TYPES, Checkpoint, Shape, compiled, read_checkpoint
 from backends.neuron.shapes import LENGTHS, Piece, cells_for, cells_of, padded, pieces, prompt_buckets
 
-_SLOTS: Final = 4  # for `auto`: the library does not say how much memory the devices have
-_CONTEXT_AT_MOST: Final = 4096  # unless the options ask for more
-_READ, _OPENED, _BUILT = 0.02, 0.05, 0.8  # progress at these points; building takes longest and reports no progress
+_SLOTS: Final = 4  # where the options leave it to the engine: the library does not tell the devices' memory
+_CONTEXT_AT_MOST: Final = 4096  # tokens per slot, unless the options ask for more
+# The share of the loading that is done at these points. Building the model takes longest and reports no progress.
+_READ, _OPENED, _BUILT = 0.02, 0.05, 0.8
 # Options that the library, its compiler and the chip leave no choice about.
 _NO_CHOICE: Final = ("gpu_layers", "threads", "mmap", "flash_attention", "deterministic")
 
 
 class NeuronLegacyBackend(Backend):
-    """See the module. Each entry of a batch takes one or a few passes of the device."""
+    """A Llama model on trn1 or inf2. Each entry of a batch takes one or a few passes of the device."""
 
     name = "neuron_legacy"
     max_rollback = None
     can_copy = False
 
     def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
-        """Raises ModelLoadError."""
+        """Compile and load the model `options.model`; `progress` gets the share done, 0 to 1. Raises ModelLoadError."""
         report = progress or (lambda fraction: None)
         _check_options(options)
         checkpoint = read_checkpoint(options.model)
@@ -89,6 +90,7 @@ class NeuronLegacyBackend(Backend):
             raise EngineFailure(f"transformers-neuronx failed: {type(error).__name__}: {error}") from error
 
     def _build(self, neuron: Any, checkpoint: Checkpoint, shape: Shape, report: Progress) -> None:
+        """Compile and load the model with the library `neuron`. Raises ModelLoadError."""
         try:
             self._model = compiled(neuron, checkpoint, shape)
             report(_OPENED)
@@ -108,6 +110,7 @@ class NeuronLegacyBackend(Backend):
         """Nothing to do: only the lengths in the base class say which cells are valid."""
 
     def _extended(self, entry: Entry) -> Logits:
+        """Run the passes of one entry. Returns the logits (tokens, vocab) that it wants."""
         slot, start, tokens, logits_from = entry
         done = 0
         parts = [np.empty((0, self.vocabulary.size), dtype=np.float32)]
@@ -123,10 +126,10 @@ class NeuronLegacyBackend(Backend):
         return np.concatenate(parts)
 
     def _prompt(self, slot: int, tokens: Sequence[int]) -> Logits:
-        """Fill a slot from cell 0 on; returns the logits (1, vocab) of the last of `tokens`.
+        """Run one prompt pass, from cell 0 on. Returns the logits (1, vocab) of the last of `tokens`.
 
-        A prompt of one token gets a padding token: else it would be a pass over a single token. The library takes the
-        token with the greatest cell for the last one. So the padding token's cell is given as 0, although the library
+        A prompt of one token gets a padding token: else it would be a pass over a single token. The library returns the
+        logits of the token with the greatest cell. So the padding token's cell is given as 0, although the library
         writes it to cell 1.
         """
         count = len(tokens)
@@ -137,7 +140,7 @@ class NeuronLegacyBackend(Backend):
         return self._array(logits, (1, self.vocabulary.size))
 
     def _speculated(self, slot: int, start: int, tokens: Sequence[int], piece: Piece) -> Logits:
-        """Run one speculative pass over a slot from a cell above 0 on; returns the logits (len(tokens), vocab)."""
+        """Run one speculative pass, from the cell `start` > 0 on. Returns the logits (len(tokens), vocab)."""
         logits = self._model.speculative_forward(
             self._tensor([padded(tokens, piece.length)]),
             cache_ids=self._tensor([cells_of(start, piece.length, self._cells)]),
@@ -150,6 +153,7 @@ class NeuronLegacyBackend(Backend):
         return self._torch.tensor(values, dtype=self._torch.int32)
 
     def _array(self, logits: Any, shape: tuple[int, ...]) -> Logits:
+        """The library's logits in NumPy. Raises EngineFailure if their shape is not `shape`."""
         if tuple(logits.shape) != shape:
             raise EngineFailure(
                 f"transformers-neuronx returned logits of shape {tuple(logits.shape)}, expected was {shape}"
@@ -167,11 +171,6 @@ class NeuronLegacyBackend(Backend):
             for done, length in enumerate(LENGTHS, start=len(buckets) + 1):
                 self._speculated(0, 1, [0] * length, Piece(0, length, length))
                 report(_BUILT + (1 - _BUILT) * done / programs)
-
-
-def load(options: LoadOptions, progress: Progress | None = None) -> NeuronLegacyBackend:
-    """Load a folder in Hugging Face layout and compile it. Raises ModelLoadError with the reason."""
-    return NeuronLegacyBackend(options, progress)
 
 
 def _check_options(options: LoadOptions) -> None:

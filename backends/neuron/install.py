@@ -40,7 +40,7 @@ def refuse_placeholders(requirements: str) -> None:
 
 
 def _placeholder_version(name: str) -> str | None:
-    """The version of the installed package `name` if it is a placeholder."""
+    """The version of the installed package `name` if it is a placeholder; else None."""
     try:
         described = metadata.metadata(name)
     except metadata.PackageNotFoundError:

@@ -26,10 +26,10 @@ class Shape:
     """The sizes and number type that a model is compiled for."""
 
     slots: int
-    cells: int  # of each slot's cache
-    buckets: list[int]  # widths of the prompt passes
-    dtype: str
-    cores: int
+    cells: int  # cells in each slot's KV cache, one per position
+    buckets: list[int]  # widths of the prompt passes, in tokens
+    dtype: str  # a key of TYPES
+    cores: int  # NeuronCores that the model is split over
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def read_checkpoint(path: Path | None) -> Checkpoint:
 
 
 def compiled(neuron: Any, checkpoint: Checkpoint, shape: Shape) -> Any:
-    """The model of the library `neuron`, configured but not built yet: its `to_neuron` builds it, which takes long.
+    """Make the model with the library `neuron`, but do not compile it: its `to_neuron` does, which takes long.
 
     Raises ModelLoadError if the library did not take a setting.
     """
@@ -105,6 +105,7 @@ def compiled(neuron: Any, checkpoint: Checkpoint, shape: Shape) -> Any:
 
 
 def _check_taken(model: Any, checkpoint: Checkpoint, shape: Shape) -> None:
+    """Raises ModelLoadError if a setting of the library's model is not the one that it was made with."""
     taken = {
         "n_positions": (model.token_buckets, [shape.cells]),
         "context_length_estimate": (model.context_buckets, shape.buckets),
@@ -138,7 +139,7 @@ def _rope_type(rope: dict[str, Any]) -> str:
 
 
 def _ignored_entry(config: dict[str, Any]) -> str | None:
-    """The first entry that the library does not implement; None if there is none."""
+    """The first entry of config.json that the library does not implement, in words; None if there is none."""
     width = config["hidden_size"] // config["num_attention_heads"]
     if (config.get("head_dim") or width) != width:
         return f"head_dim {config['head_dim']} with heads of hidden_size / num_attention_heads = {width}"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-# Widths of the speculative passes, each with a program of its own. The library selects the program of a call by
+# Widths of the speculative passes in tokens, each with a compiled program of its own. The library selects a program by
 # bisecting `list(set(widths))`, which works only if Python's set of the widths iterates in ascending order. It does for
 # these widths, but not for 4, 8, 16, 32, 64. No width is 1, since a single token is another kind of pass
 # (`backends.neuron.backend`). All are below the smallest cache, since the library takes a pass as wide as the cache for
@@ -15,7 +15,7 @@ _GRAIN: Final = 128  # cache and buckets are multiples of it: the width of the c
 
 
 class Piece(NamedTuple):
-    """One speculative pass: `size` tokens from `first` on, padded to the compiled `length`."""
+    """The tokens of one speculative pass: `size` of them, from index `first` on, padded to the compiled `length`."""
 
     first: int
     size: int
@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 
 
 def pieces(count: int) -> list[Piece]:
-    """Cut `count` tokens into passes of the greatest width, and one of the smallest width that holds the rest."""
+    """Cut `count` tokens into passes of the greatest width, and one of the smallest width that the rest fits."""
     widest = LENGTHS[-1]
     full, rest = divmod(count, widest)
     cut = [Piece(number * widest, widest, widest) for number in range(full)]
@@ -33,7 +33,9 @@ def pieces(count: int) -> list[Piece]:
 
 
 def cells_of(start: int, length: int, cells: int) -> list[int]:
-    """The cells of a pass of `length` tokens from `start` on: consecutive, but never beyond the slot's last cell.
+    """The cells of a pass of `length` tokens from the cell `start` on, in a slot of `cells` cells.
+
+    They are consecutive, but the slot's last cell takes all that would lie beyond it.
 
     Padding may overwrite cells behind the last real token, since they are written again before they are read, and the
     last cell, which holds no token. Padding may not go below `start`: a pass attends to the cells below the smallest of
@@ -43,12 +45,12 @@ def cells_of(start: int, length: int, cells: int) -> list[int]:
 
 
 def cells_for(context_length: int) -> int:
-    """Cells of a slot that holds `context_length` tokens: at least one more, for padding."""
+    """The number of cells in a slot that holds `context_length` tokens: at least one more, for padding."""
     return _round_up(context_length + 1)
 
 
 def prompt_buckets(batch_tokens: int, cells: int) -> list[int]:
-    """Widths of the prompt passes: a short one, one for a whole batch, and one as wide as the cache.
+    """The widths of the prompt passes in tokens: a short one, one for a whole batch, and one as wide as the cache.
 
     The last one is needed for its width alone: the library writes its own padding to the last cell of the widest
     bucket, which would otherwise be a cell in the middle of a text.
@@ -57,7 +59,7 @@ def prompt_buckets(batch_tokens: int, cells: int) -> list[int]:
 
 
 def kv_heads_held(heads: int, kv_heads: int, cores: int) -> int:
-    """Key-value heads in the caches of all cores. Each core holds at least one, so that some are held repeatedly."""
+    """The number of key-value heads in the caches of all cores, copies included: each core holds at least one."""
     if kv_heads % cores and kv_heads != heads:
         kv_heads = cores if cores % kv_heads == 0 else heads
     return math.ceil(kv_heads / cores) * cores

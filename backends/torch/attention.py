@@ -16,7 +16,7 @@ _NAME = "specpair_grouped"  # a name in transformers' registry, which all models
 
 
 def group_queries(model: Any) -> None:
-    """Make a transformers model that uses PyTorch's attention ("sdpa") use this one."""
+    """Make `model`, of transformers, use this attention in place of PyTorch's ("sdpa"); others stay as they are."""
     if model.config.get_text_config()._attn_implementation == "sdpa":
         AttentionInterface.register(_NAME, _grouped)
         model.set_attn_implementation(_NAME)
@@ -25,8 +25,8 @@ def group_queries(model: Any) -> None:
 def _grouped(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """`query` (slots, heads, tokens, width), `key` and `value` (slots, fewer heads, positions, width), `mask` (slots,
-    1, tokens, positions) -> (slots, tokens, heads, width)."""
+    """The attention: (slots, tokens, heads, width). `query` is (slots, heads, tokens, width), `key` and `value` are
+    (slots, fewer heads, positions, width), `mask` is (slots, 1, tokens, positions)."""
     slots, heads, tokens, width = query.shape
     group = heads // key.shape[1]
     single = tokens == 1 and not torch.compiler.is_compiling()  # for one token, the library does not repeat them either

@@ -25,11 +25,12 @@ from backends.base import (
     first_line,
 )
 from backends.buckets import NARROW, Buckets, Launch
+from backends.hugging_face.folder import model_name
 from backends.machine import available_bytes, check_room, slots_that_fit
 from backends.torch.attention import group_queries
 from backends.torch.cache import SlotCache, View, layer_shapes
-from backends.torch.loading import (
-    Masks,
+from backends.torch.masks import Masks
+from backends.torch.read_model import (
     Reader,
     check_options,
     context_of,
@@ -37,7 +38,6 @@ from backends.torch.loading import (
     find_dtype,
     load_model,
     load_vocabulary,
-    model_name,
 )
 from backends.torch.top_logits import Place, select_top_logits, warm
 from speculation.sampling.top_logits import TopLogits
@@ -47,12 +47,12 @@ _log = logging.getLogger("specpair.torch")
 NEURON = "neuron"  # a kind of device, and the compiler for it
 _SPAN = 1024  # positions in the shortest span of attention where shapes are compiled; each next is four times as long
 _MEASURED = ("cpu", "mps", "cuda")  # devices whose available memory is known
-_SLOTS = 4  # for `auto` on other devices
-_LOADED = 0.3  # progress when the model is loaded but not yet compiled
+_SLOTS = 4  # on other devices, where the options leave it to the engine
+_LOADED = 0.3  # share of the loading that is done before compilation
 
 
-class _Step(torch.nn.Module):  # type: ignore[misc]
-    """One launch: takes ids (slots, tokens), returns logits (slots, kept, vocabulary), and writes to the cache."""
+class _LaunchModule(torch.nn.Module):  # type: ignore[misc]
+    """Runs one launch: takes ids (slots, tokens), returns logits (slots, kept, vocabulary), and writes to the cache."""
 
     def __init__(self, model: Any, cache: SlotCache, masks: Masks, context_length: int) -> None:
         super().__init__()
@@ -64,8 +64,8 @@ class _Step(torch.nn.Module):  # type: ignore[misc]
     ) -> Tensor:
         """`tokens`: int64 (slots, tokens). `slots`, `starts`: int64 (slots,), the slot and first position of each line.
 
-        `kept`: indices of the tokens of each slot that get logits; 0: all. `span`: positions that attention covers.
-        `whole`: `slots` are all slots, in order.
+        `kept`: indices of the tokens of each slot that get logits; 0: all tokens. `span`: how many positions of each
+        slot's cache attention covers. `whole`: `slots` are all slots, in order.
         """
         positions = starts[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
         mask = self._masks.of(positions, span)
@@ -87,10 +87,11 @@ def _logits(model: Any, tokens: Tensor, positions: Tensor, mask: Any, cache: Any
 
 
 class TorchBackend(Backend):
-    """See the module.
+    """A model of transformers on one device.
 
-    `compiler`: torch.compile's backend; None: nothing is compiled. `has_top_logits`: None: True except on CPUs. `read`
-    loads the model; the vocabulary is always that of the folder or file in the options.
+    `compiler`: torch.compile's backend; None: nothing is compiled. `has_top_logits`: whether top logits are selected on
+    the device; None: on every device but a CPU. `read` loads the model's weights; the vocabulary is always that of the
+    folder or file in the options.
     """
 
     name = "torch"
@@ -104,7 +105,7 @@ class TorchBackend(Backend):
         has_top_logits: bool | None = None,
         read: Reader = load_model,
     ) -> None:
-        """Raises ModelLoadError."""
+        """Load the model in `options.model`; `progress` gets the share done, 0 to 1. Raises ModelLoadError."""
         report = progress or (lambda fraction: None)
         check_options(options)
         if options.threads is not None:
@@ -135,7 +136,7 @@ class TorchBackend(Backend):
             check_room(self, self._free_bytes())
         self._cache = SlotCache(layers, self.slots, positions, dtype, self._device)
         self._reach = [0] * self.slots  # positions of each slot that were written to since its release
-        self._run: Any = _Step(model, self._cache, masks, self.context_length)
+        self._run: Any = _LaunchModule(model, self._cache, masks, self.context_length)
         self._spans = _spans(positions)
         self._compiled = compiler is not None
         self._replayed = compiler == "inductor" and self._device.type == "cuda"
@@ -193,15 +194,15 @@ class TorchBackend(Backend):
         def select(logits: Tensor, owners: list[int], places: list[Place]) -> list[list[TopLogits]]:
             return select_top_logits(logits, [wanted[owner] for owner in owners], places)
 
-        return [[head for part in each for head in part] for each in self._launched(batch, select)]
+        return [[top for part in each for top in part] for each in self._launched(batch, select)]
 
     def _launched(
         self, batch: Sequence[Entry], take: Callable[[Tensor, list[int], list[Place]], list[T]]
     ) -> list[list[T]]:
         """Run the launches of a batch. Returns, per entry, the results of `take` for its part of each launch.
 
-        `take` gets the logits of a launch (slots, kept, vocabulary), the entries of the launch's pieces, and the place
-        of each piece in the logits. Raises EngineFailure.
+        `take` gets the logits of a launch (slots, kept, vocabulary) and, for each of its pieces, the index of the entry
+        in `batch` and the place in the logits. Raises EngineFailure.
         """
         parts: list[list[T]] = [[] for _ in batch]
         try:
@@ -217,7 +218,7 @@ class TorchBackend(Backend):
         return parts
 
     def _slots_of(self, launch: Launch) -> list[int]:
-        """The slots of a launch: those of its pieces, and further slots to fill its shape."""
+        """The slots of a launch: those of its pieces, and others where its shape has more slots than pieces."""
         if launch.shape[0] == self.slots:
             return list(range(self.slots))
         taken = [piece.slot for piece in launch.pieces]
@@ -225,7 +226,10 @@ class TorchBackend(Backend):
         return [*taken, *islice(others, launch.shape[0] - len(taken))]
 
     def _launch(self, launch: Launch, slots: list[int], span: int | None = None) -> Tensor:
-        """Run a launch over `slots`. Returns logits (slots, kept, vocabulary), on the device."""
+        """Run a launch over `slots`, with attention over `span` positions; None: as many as the launch needs.
+
+        Returns logits (slots, kept, vocabulary), on the device.
+        """
         count, width = launch.shape
         by_slot = {piece.slot: piece for piece in launch.pieces}
         tokens = torch.zeros(count, width, dtype=torch.int64)
@@ -246,7 +250,7 @@ class TorchBackend(Backend):
         return logits.clone() if self._replayed else logits  # the next launch of this shape writes to the same memory
 
     def _span(self, positions: int) -> int:
-        """The span that covers so many positions; where spans are compiled, the shortest of the few that do."""
+        """The span of attention for `positions` positions: that number, or the next span that is compiled."""
         return next(span for span in self._spans if span >= positions) if self._compiled else positions
 
     def _pass(
@@ -270,7 +274,7 @@ class TorchBackend(Backend):
             self._reach[slot] = 0
 
     def _write(self, verb: str, *arguments: int) -> None:
-        """Run `copy` or `clear` of the cache. Raises EngineFailure."""
+        """Call the cache's method `verb`: "copy" or "clear". Raises EngineFailure."""
         try:
             with torch.no_grad():
                 getattr(self._cache, verb)(*arguments)
@@ -279,7 +283,7 @@ class TorchBackend(Backend):
 
 
 def _spans(positions: int) -> list[int]:
-    """The spans of attention, in positions, that launches are compiled for: few, up to the whole cache."""
+    """The few spans of attention that launches are compiled for, up to all `positions` of a slot's cache."""
     spans = [_SPAN]
     while spans[-1] < positions:
         spans.append(4 * spans[-1])

@@ -17,14 +17,14 @@ from backends.base import ModelLoadError
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one layer keeps of a token: (heads, width) of its key and of its value."""
+    """The shape of what one layer keeps of a token: (heads, width) of its key and of its value."""
 
     key: tuple[int, int]
     value: tuple[int, int]
 
     @property
     def numbers(self) -> int:
-        """Numbers stored per token."""
+        """How many numbers the layer stores per token."""
         return self.key[0] * self.key[1] + self.value[0] * self.value[1]
 
 
@@ -41,7 +41,7 @@ class _Cache:
 
 
 class Probe(_Cache):
-    """Records the shape of the keys and values of each layer."""
+    """A cache that stores nothing, but records the shape of each layer's keys and values."""
 
     def __init__(self) -> None:
         self.layers: dict[int, LayerShape] = {}
@@ -52,7 +52,7 @@ class Probe(_Cache):
 
 
 def layer_shapes(run: Callable[[Probe], object], name: str) -> list[LayerShape]:
-    """The shape of each layer's keys and values; `run` runs the model over one token with the given cache.
+    """Find the shape of each layer's keys and values. `run` runs the model over one token with the cache it is given.
 
     Raises ModelLoadError for a model that keeps anything but keys and values, since it could not roll back.
     """
@@ -70,9 +70,9 @@ def layer_shapes(run: Callable[[Probe], object], name: str) -> list[LayerShape]:
 
 
 class SlotCache(torch.nn.Module):  # type: ignore[misc]
-    """The cache of all slots. Per layer two tensors of shape (slots, heads, positions, width).
+    """The KV cache of all slots: per layer two tensors of shape (slots, heads, positions, width).
 
-    They are buffers of a module, which compilers treat as writable memory at a fixed address.
+    The tensors are buffers of a module, which compilers treat as writable memory at a fixed address.
     """
 
     def __init__(self, layers: list[LayerShape], slots: int, positions: int, dtype: torch.dtype, device: Any) -> None:
@@ -97,9 +97,9 @@ class SlotCache(torch.nn.Module):  # type: ignore[misc]
 
 
 class View(_Cache):
-    """The cache during one pass: tokens of `slots` are at `positions` (slots, tokens) and attend to `span` positions.
+    """The cache in one launch: the tokens of `slots` are at `positions` (slots, tokens) and attend to `span` positions.
 
-    `whole`: the pass covers all slots in order, so that no slots need to be gathered.
+    `whole`: the launch covers all slots in order, so that no slots need to be gathered.
     """
 
     def __init__(self, cache: SlotCache, slots: Tensor, positions: Tensor, span: int, whole: bool) -> None:

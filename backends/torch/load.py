@@ -1,13 +1,13 @@
-"""Load a model on PyTorch: on one device, or with its parts on several."""
+"""Loads a model on PyTorch: whole on one device, or split over several."""
 
 from backends.base import LoadOptions, ModelLoadError, Progress
 from backends.neuron.install import REQUIREMENTS, import_neuron
 from backends.torch.backend import NEURON, TorchBackend
-from backends.torch.loading import Reader, find_device, load_model
+from backends.torch.read_model import Reader, find_device, load_model
 
 
 def load(options: LoadOptions, progress: Progress | None = None, *, read: Reader = load_model) -> TorchBackend:
-    """Load a model folder or a GGUF file; `read` as for `TorchBackend`. Raises ModelLoadError."""
+    """Load a model folder or a GGUF file; `read` loads the model's weights. Raises ModelLoadError."""
     kind = find_device(None).type if options.device is None else options.device.partition(":")[0]
     compiler = "inductor" if options.compile else None
     if kind == NEURON:  # there, models are always compiled

@@ -1,8 +1,8 @@
 """Tensor parallelism: one process per device holds a part of every layer, and all processes run the same passes.
 
 Transformers' tensor-parallel plan for the model determines the parts: it splits matrices so that each process has some
-of the heads and few sums over processes are needed. All processes run the same code on the same inputs; only the first
-one, the leader, serves requests.
+of the heads and few sums over processes are needed. All processes run the same code on the same inputs. Process 0, the
+leader, serves requests; the others are its followers.
 """
 
 import os
@@ -23,16 +23,16 @@ from backends.base import Entry, LoadOptions, ModelLoadError, Progress, first_li
 from backends.hugging_face.folder import model_name
 from backends.machine import cores
 from backends.torch.backend import TorchBackend
-from backends.torch.loading import find_device, read_config
+from backends.torch.follower_team import LOOPBACK, Team
+from backends.torch.read_model import find_device, read_config
 from backends.torch.top_logits import Place
-from backends.torch.workers import LOOPBACK, Team
 
 T = TypeVar("T")
-_SKEW = timedelta(minutes=30)  # how much longer one process may load or compile than another
+_SKEW = timedelta(minutes=30)  # how much longer than the others a process may take to load or compile
 
 
 class Part(TorchBackend):
-    """The part of the model in process `number`, which meets the others at `store`. Process 0 has a `LeadingPart`."""
+    """The part of the model in process `number`. `store`: where the processes meet. The leader has a `LeadingPart`."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class Part(TorchBackend):
         self.kv_bytes *= self._size
 
     def follow(self, verb: str, arguments: Sequence[Any]) -> None:
-        """Run what the leader runs."""
+        """Run what a message of the leader says: a forward pass ("pass"), or "copy" or "clear" on the KV cache."""
         if verb != "pass":
             self._write(verb, *arguments)
         else:
             self._pass(*(torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in arguments))
 
     def _free_bytes(self) -> int:
-        """The least free memory of all processes, so that all compute the same number of slots."""
+        """Free bytes of memory in the process with the least, so that all processes have the same number of slots."""
         free = super()._free_bytes()
         if self._device.type == "cpu":
             free //= self._size  # the processes share this memory
@@ -81,12 +81,12 @@ class LeadingPart(Part):
         compiler: str | None = None,
         has_top_logits: bool | None = None,
     ) -> None:
-        """Raises ModelLoadError."""
+        """Start the followers, and load the model in all processes. Raises ModelLoadError."""
         check_spread(options)
         self._leads = False  # during loading, all parts run the same passes without being told
         self._team = Team(options.tensor_parallel)
         try:
-            self._team.wait_until_here()
+            self._team.wait_until_started()
             store = open_store(self._team.port, options.tensor_parallel)  # before loading, which may end its server
             self._team.tell("load", options, compiler)
             super().__init__(0, store, options, progress, compiler=compiler, has_top_logits=has_top_logits)
@@ -125,7 +125,7 @@ class LeadingPart(Part):
 
 
 def check_spread(options: LoadOptions) -> None:
-    """Raises ModelLoadError if the devices or the model cannot be used this way, before any process is started."""
+    """Raises ModelLoadError if the model or the devices rule out tensor parallelism, before any process is started."""
     size, kind = options.tensor_parallel, _kind(options)
     if dist.is_initialized():
         raise ModelLoadError("tensor_parallel: this process is in a process group already: one such model is the most")
@@ -148,6 +148,7 @@ def check_spread(options: LoadOptions) -> None:
 
 
 def _check_plan(options: LoadOptions) -> None:
+    """Raises ModelLoadError if transformers cannot split this model into that many parts."""
     config, size = read_config(options.model), options.tensor_parallel
     assert options.model is not None
     name, plan = model_name(options.model), config.base_model_tp_plan
@@ -165,7 +166,7 @@ def _check_plan(options: LoadOptions) -> None:
 
 
 def _kind(options: LoadOptions) -> str:
-    """The device's type, without a number. Raises ModelLoadError."""
+    """The type of device to use, such as "cpu" or "cuda". Raises ModelLoadError."""
     if options.device is None:
         return str(find_device(None).type)
     try:
@@ -175,12 +176,13 @@ def _kind(options: LoadOptions) -> str:
 
 
 def open_store(port: int, size: int, bound: int | None = None) -> dist.Store:
-    """The store where the processes meet. The process with `bound`, a socket bound to this port, serves the store."""
+    """Connect to the key-value store where `size` processes meet. One process serves it: the one with `bound`, the file
+    descriptor of a socket bound to `port`."""
     return dist.TCPStore(LOOPBACK, port, size, bound is not None, wait_for_workers=False, master_listen_fd=bound)
 
 
 def _meet(number: int, size: int, store: dist.Store, device: torch.device) -> None:
-    """Open the process group of all parts."""
+    """Join the process group of all `size` parts, as process `number`."""
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
     if loopback is not None:  # by default Gloo listens at the address of the machine's name
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)

@@ -1,4 +1,4 @@
-"""Selects top logits on the device, so that a thousand numbers per row of logits are fetched in place of all."""
+"""Selects top logits on the device, so that about a thousand numbers are fetched of a row of logits, not all."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from backends.base import TOP_LOGITS_COUNT, EngineFailure, Logits, TopLogitsSpec, first_line
 from speculation.sampling.top_logits import TopLogits
 
-Place = tuple[int, slice]  # the index of a slot in a launch, and the tokens wanted of it
+Place = tuple[int, slice]  # where the logits of a piece are: the index of a slot in a launch, and tokens of that slot
 
 
 def select_top_logits(
@@ -52,7 +52,10 @@ def select_top_logits(
 
 
 def warm(logits: Tensor, below: int) -> None:
-    """Run `select_top_logits` once for logits of this shape in the usual sizes: the device compiles for them."""
+    """Run `select_top_logits` in the usual sizes for logits of this shape, so that the device compiles for them now.
+
+    `below`: ids in the vocabulary.
+    """
     for size in (1, 2, TOP_LOGITS_COUNT):
         ((top,),) = select_top_logits(logits, [TopLogitsSpec(min(size, below), 1.0, below)], [(0, slice(0, 1))])
     top.whole()

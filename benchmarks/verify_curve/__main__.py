@@ -97,7 +97,7 @@ def _of_torch(options: argparse.Namespace) -> dict[str, str]:
     """Where and in which numbers PyTorch ran."""
     import torch
 
-    from backends.torch.loading import find_device, find_dtype
+    from backends.torch.read_model import find_device, find_dtype
 
     device = find_device(options.device)
     names = {"cpu": processor} | ({"cuda": lambda: torch.cuda.get_device_name(device)} if device.type == "cuda" else {})

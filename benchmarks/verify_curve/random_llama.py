@@ -50,7 +50,7 @@ def model_folder(name: str, shape: dict[str, Any]) -> Iterator[Path]:
 def read_random(path: Path | None, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> Any:
     """The model that `config.json` describes, with the same random weights each time. Raises ModelLoadError.
 
-    Stands in for `backends.torch.loading.load_model`.
+    Stands in for `backends.torch.read_model.load_model`.
     """
     if path is None:
         raise ModelLoadError("a random model needs a folder with a config.json that tells its shape")

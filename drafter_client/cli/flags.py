@@ -5,7 +5,7 @@ import argparse
 from backends.base import DTYPES
 from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
-from backends.shipped import DEFAULT_DRAFT
+from backends.shipped_models import DEFAULT_DRAFT
 from command_line.parser import OneOf
 from drafter_client.cli.flag_values import at_least, between, draft_n, from_to, path, seed
 from drafter_client.http.retries import PATIENCE

@@ -5,7 +5,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 
-from backends.shipped import DEFAULT_DRAFT, DEFAULT_TARGET
+from backends.shipped_models import DEFAULT_DRAFT, DEFAULT_TARGET
 from drafter_client.cli.shared_steps import drawing_options, engine_of, read_prompt, say_outage, show, wait_for
 from drafter_client.display.panel_rows import SOLO
 from drafter_client.display.progress import loading

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST, LARGEST = 200, 300_000  # bytes: smaller files teach nothing, larger ones are tables
-TEST_SHARE: Final = 0.55  # share of the test files: tests are half of the library and similar to each other
+TEST_SHARE: Final = 0.55  # share of the test files to train on: they are half of the library, and much alike
 _SKIPPED: Final = frozenset({"encodings", "pydoc_data", "site-packages", "__pycache__", "node_modules"})
 _TEST_FOLDERS: Final = frozenset({"test", "tests", "idle_test"})
 
@@ -61,7 +61,7 @@ class Corpus:
 
 
 def read_corpus(root: Path) -> Corpus:
-    """Read the corpus from a standard library's folder. Raises CorpusError if either part would be empty."""
+    """Read the corpus from a standard library's folder. Raises CorpusError if either of its parts would be empty."""
     training: list[str] = []
     held_out: list[str] = []
     for path in sorted(root.rglob("*.py")):
@@ -87,7 +87,7 @@ def is_chosen(name: str) -> bool:
 
 
 def windows(tokens: NDArray[np.uint16], length: int, batch: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield int64 ids ``(batch, length + 1)`` forever: inputs are the first ``length`` ids of a row, targets the last.
+    """Yield batches of int64 ids ``(batch, length + 1)`` forever: a row is a window of ``length`` ids and the next id.
 
     A pass over the text takes every window once, in random order. Each pass cuts the text at another offset, so that no
     token is always the first of its window. Windows that do not fill a batch are left out of the pass.
@@ -108,11 +108,12 @@ def windows(tokens: NDArray[np.uint16], length: int, batch: int, seed: int) -> I
 
 
 def _share(name: str) -> float:
-    """A number in [0, 1) that depends on the name alone."""
+    """A hash of the name as a number in [0, 1)."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 
 def _text(path: Path) -> Iterator[str]:
+    """The text of a file, or nothing if it is not UTF-8."""
     try:
         yield path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -20,8 +20,8 @@ from models.training.llama import Shape, logits, matrix_shapes
 from models.training.optim import Muon, schedule
 from models.training.vocabulary import BEGIN_ID, END_ID
 
-MATRIX_RATE: Final = 0.02
-VECTOR_RATE: Final = 3e-3
+MATRIX_RATE: Final = 0.02  # peak learning rate of Muon
+VECTOR_RATE: Final = 3e-3  # peak learning rate of AdamW
 
 Weights = dict[str, Tensor]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -36,7 +36,7 @@ def fit(
     report: Callable[[int, float], None],
     peak: float = 1.0,
 ) -> None:
-    """Train the weights in place, one batch of ids ``(batch, length + 1)`` per step.
+    """Train the weights in place for ``steps`` steps, each on one batch of ids ``(batch, length + 1)``.
 
     ``loss(predicted, inputs, targets)`` takes logits ``(batch, length, vocabulary)`` and two id tensors ``(batch,
     length)``; ``report`` gets the number of steps done and the loss in nats; ``peak`` scales both learning rates.
@@ -83,7 +83,7 @@ def imitation(teacher: Mapping[str, Tensor], shape: Shape) -> Loss:
 
 
 def held_out_loss(weights: Mapping[str, Tensor], shape: Shape, tokens: NDArray[np.uint16], length: int) -> float:
-    """Mean nats per token over the held-out text, in consecutive windows."""
+    """The mean cross entropy of the held-out ``tokens`` in nats per token, in windows of ``length`` tokens."""
     total, count = 0.0, 0
     with torch.no_grad():
         for start in range(0, len(tokens) - 1, length):

@@ -18,7 +18,7 @@ EMBEDDINGS: Final = "model.embed_tokens.weight"
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a model. ``context`` is declared in the file; training may use shorter windows."""
+    """The sizes of a model. ``context``: positions that its file declares; training can use shorter windows."""
 
     hidden: int
     layers: int
@@ -58,7 +58,7 @@ class Shape:
 
 
 def matrix_shapes(shape: Shape) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Name and (outputs, inputs) of every matrix but the embeddings."""
+    """The name and the shape (outputs, inputs) of every matrix but the embeddings."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     for index in range(shape.layers):
         layer = f"model.layers.{index}"
@@ -120,13 +120,13 @@ def logits(weights: Mapping[str, Tensor], shape: Shape, ids: Tensor) -> Tensor:
 
 
 def _rotations(shape: Shape, length: int) -> tuple[Tensor, Tensor]:
-    """The cosine and sine of every position's angles, ``(length, head_dim / 2)`` each."""
+    """The cosines and the sines of the angles of ``length`` positions, ``(length, head_dim / 2)`` each."""
     exponents = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
     angles = torch.outer(torch.arange(length, dtype=torch.float32), shape.rope_base**-exponents)
     return angles.cos(), angles.sin()
 
 
 def _rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotate the pairs (i, i + head_dim / 2), in the order of Hugging Face."""
+    """Apply rotary positions to the pairs (i, i + head_dim / 2) of every head, as Hugging Face pairs them."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)

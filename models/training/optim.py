@@ -60,9 +60,10 @@ class Muon:
 
 
 def schedule(step: int, steps: int, *, warm_up: int = 50, decay: float = 0.6, floor: float = 0.02) -> float:
-    """The share of the peak rate at a step: linear warm-up, constant, then linear to ``floor`` over the last ``decay``.
+    """The learning rate at a step of ``steps``, as a share of the peak rate.
 
-    A short run warms up over at most a tenth of its steps.
+    It rises linearly over ``warm_up`` steps (at most a tenth of all), stays at 1, and falls linearly to ``floor`` over
+    the last ``decay`` (a share) of the steps.
     """
     warm_up = max(1, min(warm_up, steps // 10))
     left = (steps - step) / max(1.0, decay * steps)

@@ -3,9 +3,9 @@
     python -m models.training.train --out pair
     python -m models.export pair/target target.gguf --type q8_0
 
-The folder receives ``tokenizer.json``, ``target/``, ``draft-plain/`` (the draft before distillation) and ``draft/``, in
-Hugging Face layout. Each is the result of one stage. Finished stages are not repeated: an interrupted run resumes when
-it is started again with the same options.
+The folder receives ``tokenizer.json``, ``target/``, ``draft-plain/`` (the draft model before distillation) and
+``draft/``, in Hugging Face layout. Each is the result of one stage. Finished stages are kept: an interrupted run
+resumes when it is started again with the same options.
 """
 
 import argparse
@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """The models to train, and for how long. A step is one batch of ``batch`` windows of ``length`` tokens."""
+    """The models to train, and for how many training steps: each on ``batch`` windows of ``length`` tokens."""
 
     target: Shape = TARGET
     draft: Shape = DRAFT
@@ -70,7 +70,7 @@ SMOKE_FILES: Final = 40
 
 
 def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
-    """Run the stages whose results ``out`` does not hold yet. ``say`` gets the progress, line by line."""
+    """Run the stages whose results ``out`` does not hold yet. ``say`` gets lines about the progress."""
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(recipe, corpus, out / "tokenizer.json", say)
     training, held_out = encode_all(tokenizer, corpus.training), encode_all(tokenizer, corpus.held_out)
@@ -95,7 +95,7 @@ def make_pair(recipe: Recipe, corpus: Corpus, out: Path, say: Say, clock: Callab
 
     target = stage("target", recipe.target, fresh(recipe.target), recipe.target_steps, cross_entropy, 1.0)
     plain = stage("draft-plain", recipe.draft, fresh(recipe.draft), recipe.draft_steps, cross_entropy, 1.0)
-    # At half the rates: the draft knows the language already and only has to approach its teacher.
+    # At half the learning rates: the draft model knows the language already and only has to approach its teacher.
     stage("draft", recipe.draft, lambda: plain, recipe.distil_steps, imitation(target, recipe.target), 0.5)
 
 

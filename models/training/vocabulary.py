@@ -19,7 +19,8 @@ END_ID: Final = 1
 
 
 def train_tokenizer(texts: Sequence[str], size: int) -> Tokenizer:
-    """Learn at most ``size`` ids: begin, end, the 256 bytes, then merges by frequency (Sennrich et al., 2016)."""
+    """Train a tokenizer of at most ``size`` ids: begin, end, the 256 bytes, then merges by frequency (Sennrich et al.,
+    2016)."""
     # ignore_merges: a word with an id of its own is encoded as that id, as in llama.cpp with this pattern.
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), "isolated")

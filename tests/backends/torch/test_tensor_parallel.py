@@ -27,10 +27,10 @@ from tests.paths import ROOT
 torch = pytest.importorskip("torch", reason="needs the extra in requirements-torch.txt")
 transformers = pytest.importorskip("transformers", reason="needs the extra in requirements-torch.txt")
 
-from backends.torch import workers  # noqa: E402
+from backends.torch import follower_team  # noqa: E402
 from backends.torch.backend import TorchBackend  # noqa: E402 - it needs the extra
+from backends.torch.follower_team import Team  # noqa: E402
 from backends.torch.tensor_parallel import LeadingPart  # noqa: E402
-from backends.torch.workers import Team  # noqa: E402
 
 pytestmark = [
     pytest.mark.engine("torch"),
@@ -157,8 +157,8 @@ def test_killed_follower_raises_engine_lost_at_once(folder: Path) -> None:
 
 
 def test_hanging_follower_is_killed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "PASS_AT_MOST", 0.5)
-    monkeypatch.setattr(workers, "_CHECK_EVERY", 0.1)
+    monkeypatch.setattr(follower_team, "PASS_AT_MOST", 0.5)
+    monkeypatch.setattr(follower_team, "_CHECK_EVERY", 0.1)
     with spread(folder) as backend:
         os.kill(backend._team.processes[0], signal.SIGSTOP)
         with pytest.raises(EngineLost, match="a forward pass did not end within 0 s"):

@@ -1,6 +1,6 @@
 """The leader's side of tensor parallelism: starts the follower processes, sends them messages and notices their end.
 
-The leader serves requests; the followers run what it runs, told over one pipe each. A pipe costs microseconds, lets a
+The leader serves requests; over a pipe to each follower it says what to run. A pipe costs microseconds, lets a
 follower wait for days (collective operations time out after minutes), and closes when the process at its other end ends
 for any reason, so that the end of a process is always noticed. A follower sends one byte when it has started, and the
 reason when it fails.
@@ -25,23 +25,23 @@ import torch.distributed as dist
 from backends.base import EngineLost, ModelLoadError
 
 LOOPBACK = "127.0.0.1"
-HERE = b"."  # the first byte from a follower: it has started
+STARTED = b"."  # the first byte from a follower: it has started
 PASS_AT_MOST = 300.0  # seconds; a longer pass counts as hung, because a stopped process closes no pipe
 _LAG = 2.0  # seconds within which the end of a process is noticed
-_GRACE = 10.0  # seconds that a process gets to end
+_GRACE = 10.0  # seconds that a process gets to end before it is killed
 _CHECK_EVERY = 5.0  # seconds between checks for a hung pass
 
 _log = logging.getLogger("specpair.torch")
 
 
 class Team:
-    """The followers 1 to `size - 1`; the leader is 0. Followers end when `end` is called or this process ends."""
+    """The follower processes 1 to `size - 1` of this process, the leader. They end when `end` is called or it ends."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.lost: str | None = None  # the reason if a follower is lost: then no pass can run any more
-        self._received = dict.fromkeys(range(1, size), b"")
-        self._since: float | None = None  # start time of the pass in progress
+        self._received = dict.fromkeys(range(1, size), b"")  # what each follower has sent
+        self._since: float | None = None  # when the forward pass in progress began, by `time.monotonic`
         self._ending = False
         self._changed = threading.Condition()
         # The leader binds the socket, so that no other program can take the port, and only this machine reaches it. The
@@ -58,7 +58,7 @@ class Team:
         """The process ids of the followers."""
         return [process.pid for process in self._processes.values()]
 
-    def wait_until_here(self) -> None:
+    def wait_until_started(self) -> None:
         """Wait until every follower has started. Raises ModelLoadError if one is lost."""
         with self._changed:
             self._changed.wait_for(lambda: self.lost is not None or all(self._received.values()))
@@ -76,7 +76,7 @@ class Team:
 
     @contextmanager
     def in_pass(self) -> Iterator[None]:
-        """The context of a forward pass. Raises EngineLost if followers are lost.
+        """Run a forward pass in this context. Raises EngineLost if followers are lost.
 
         If the pass fails, all followers are given up: how far each came is unknown, so that the next pass would mix up
         their parts.
@@ -118,6 +118,7 @@ class Team:
             raise EngineLost(f"{self.lost}: the model is incomplete, restart to load it again")
 
     def _watch(self) -> None:
+        """Receive what followers send and notice lost or hung ones, in a thread of its own, until all have ended."""
         with selectors.DefaultSelector() as selector:
             for number, process in self._processes.items():
                 assert process.stdout is not None
@@ -142,9 +143,10 @@ class Team:
             self._ended(number)
 
     def _ended(self, number: int) -> None:
+        """Give up all followers because follower `number` has ended, unless that was to be expected."""
         if self._ending or self.lost is not None:
             return
-        reason = self._received[number].removeprefix(HERE).decode(errors="replace")
+        reason = self._received[number].removeprefix(STARTED).decode(errors="replace")
         if not reason:
             with suppress(subprocess.TimeoutExpired):  # it closed its output without ending: `_lose` kills it
                 status = self._processes[number].wait(_GRACE)
@@ -152,7 +154,7 @@ class Team:
         self._lose(f"process {number + 1} of {self.size} is gone: {reason or 'it closed its output'}")
 
     def _lose(self, reason: str) -> None:
-        """Give up all followers: with a part of the model lost, the other parts are of no use."""
+        """Kill all followers and record the reason: without one part of the model, the others are of no use."""
         with self._changed:
             if self.lost is not None:
                 return
@@ -167,14 +169,14 @@ class Team:
 
 
 def _start(number: int, size: int, server: socket.socket) -> "subprocess.Popen[bytes]":
-    """Start a follower. It has its own process group: Ctrl-C in a terminal is for the leader, which ends followers."""
+    """Start follower `number`, in a process group of its own: Ctrl-C in a terminal is for the leader, which ends it."""
     root = Path(__file__).resolve().parents[2]
     path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
     # The variables of `torchrun`: transformers finds the device of a process by LOCAL_RANK.
     ranks = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(size)}
     bound = [server.fileno()] if number == 1 else []
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "backends.torch.worker", *map(str, [server.getsockname()[1], *bound])],
+        [sys.executable, "-P", "-m", "backends.torch.follower", *map(str, [server.getsockname()[1], *bound])],
         pass_fds=bound,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Turns a user's options into a loaded PyTorch model: its device, number type, weights, context and masks."""
+"""Reads a model for PyTorch by a user's options: device, number type, weights, vocabulary and context length."""
 
 import logging
 import os
@@ -9,12 +9,10 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
 from transformers import modeling_gguf_pytorch_utils as gguf_reading
 
 from backends.base import DTYPES, LoadOptions, ModelLoadError, first_line
 from backends.hugging_face.folder import FOLDER, check_folder
-from backends.hugging_face.folder import model_name as model_name  # exported to users of this module
 from backends.hugging_face.vocabulary import read_chat_template, read_vocabulary
 from backends.vocabulary import Vocabulary
 
@@ -23,9 +21,8 @@ Reader = Callable[[Path | None, LoadOptions, torch.device, torch.dtype], Any]
 
 _log = logging.getLogger("specpair.torch")
 gguf_reading.tqdm = partial(gguf_reading.tqdm, disable=True)  # no progress bars in the output
-_ERROR_CHARACTERS = 400  # of a library's error that are shown
+_ERROR_CHARACTERS = 400  # how much of a library's error message is shown
 _READS = f"{FOLDER}, or a GGUF file"
-_ATTENTION = {"full_attention", "sliding_attention"}
 _GROWING = {"dynamic", "longrope"}  # RoPE types whose encoding of a position depends on the longest text of a pass
 _STRETCHED = {"linear", "yarn"}  # RoPE types that allow `factor` times the positions that the model was trained on
 
@@ -38,7 +35,7 @@ def check_options(options: LoadOptions) -> None:
 
 
 def find_device(name: str | None) -> torch.device:
-    """The device called `name`; for None, an accelerator if there is one, else the CPU. Raises ModelLoadError."""
+    """The device called `name`; None: an accelerator if there is one, else the CPU. Raises ModelLoadError."""
     if name is None:
         accelerator = torch.accelerator.current_accelerator(check_available=True)
         return accelerator if accelerator is not None else torch.device("cpu")
@@ -51,7 +48,7 @@ def find_device(name: str | None) -> torch.device:
 
 
 def find_dtype(name: str | None, device: torch.device) -> torch.dtype:
-    """The dtype called `name`; for None, float32 on a CPU and bfloat16 elsewhere. Raises ModelLoadError."""
+    """The dtype called `name`; None: float32 on a CPU and bfloat16 elsewhere. Raises ModelLoadError."""
     if name is None:
         return torch.float32 if device.type == "cpu" else torch.bfloat16
     if name not in DTYPES:
@@ -61,16 +58,16 @@ def find_dtype(name: str | None, device: torch.device) -> torch.dtype:
 
 
 def source_of(path: Path | None) -> dict[str, Any]:
-    """The arguments of `from_pretrained` for a folder in Hugging Face layout or a GGUF file. Raises ModelLoadError."""
+    """Arguments of `from_pretrained` for a folder in Hugging Face layout or a GGUF file. Raises ModelLoadError."""
     if path is not None and os.path.isfile(path):  # unlike Path.is_file, it accepts names that no file can have
         return {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
     return {"pretrained_model_name_or_path": check_folder(path, "torch", reads=_READS)}
 
 
 def load_model(path: Path | None, options: LoadOptions, device: torch.device, dtype: torch.dtype) -> Any:
-    """The model of a folder in Hugging Face layout or of a GGUF file, ready to run. Raises ModelLoadError.
+    """Load the model of a folder in Hugging Face layout or of a GGUF file onto `device`. Raises ModelLoadError.
 
-    With tensor parallelism it is this process's part; `backends.torch.tensor_parallel` has opened the process group.
+    With tensor parallelism this process loads its part; `backends.torch.tensor_parallel` has opened the process group.
     """
     source = source_of(path)
     transformers.utils.logging.set_verbosity_error()
@@ -97,9 +94,9 @@ def load_model(path: Path | None, options: LoadOptions, device: torch.device, dt
 
 
 def _check_weights(path: Path | None, found: dict[str, Any]) -> None:
-    """Raises ModelLoadError for weights that `found` reports missing: the library would use random ones in their place.
+    """Raises ModelLoadError for weights that are missing or of a wrong shape: the library uses random ones instead.
 
-    `found`: the loading info of `from_pretrained`.
+    `found`: the loading info of `from_pretrained`, which lists them.
     """
     missing = [str(name) for name in found["missing_keys"]]
     others = [f"{name} {tuple(there)} for {tuple(here)}" for name, there, here in found["mismatched_keys"]]
@@ -113,7 +110,7 @@ def _check_weights(path: Path | None, found: dict[str, Any]) -> None:
 
 
 def read_config(path: Path | None) -> Any:
-    """The configuration of the text model at `path`, without its weights. Raises ModelLoadError."""
+    """Read the configuration of the text model at `path`, but not its weights. Raises ModelLoadError."""
     source = source_of(path)
     try:
         return transformers.AutoConfig.from_pretrained(**source, local_files_only=True).get_text_config()
@@ -128,7 +125,7 @@ def _not_loaded(path: Path | None, error: Exception) -> ModelLoadError:
 
 
 def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, str | None]:
-    """The vocabulary and the chat template of a loaded model; `size`: number of ids that it gives logits for."""
+    """Read the vocabulary and the chat template of a model that gives logits for `size` ids. Raises ModelLoadError."""
     if path.is_file():
         from backends.llama_cpp.vocabulary import read_gguf_vocabulary  # here, since folders do not need llama.cpp
 
@@ -137,7 +134,10 @@ def load_vocabulary(path: Path, size: int) -> tuple[Vocabulary, str | None]:
 
 
 def context_of(config: Any, asked: int | None) -> int:
-    """Positions per slot: `asked`, or a default. Raises ModelLoadError if the model does not support `asked`."""
+    """The context length in tokens: `asked`; None: what the model was trained for, at most 4,096.
+
+    Raises ModelLoadError if the model does not support `asked`.
+    """
     stated = int(getattr(config, "max_position_embeddings", 0) or 0)  # none for models of relative positions only
     trained = stated or 4096
     rope = getattr(config, "rope_parameters", None) or {}
@@ -154,38 +154,3 @@ def context_of(config: Any, asked: int | None) -> int:
     if asked is not None and stated and asked > most:
         raise ModelLoadError(f"context {asked}: this model was trained for {trained} positions: at most {most}")
     return asked or min(trained, 4096)
-
-
-class Masks:
-    """Attention masks: the positions that a token attends to, in each type of layer."""
-
-    def __init__(self, config: Any, name: str, dtype: torch.dtype) -> None:
-        """Raises ModelLoadError for a model with layers that are no attention."""
-        self._added = (
-            dtype if config._attn_implementation == "eager" else None
-        )  # "eager" adds numbers, others take bits
-        self._types = set(getattr(config, "layer_types", None) or ())
-        self._window = getattr(config, "sliding_window", None)
-        if getattr(config, "use_sliding_window", True) is False:
-            self._window = None
-        if not self._types <= _ATTENTION:
-            others = ", ".join(sorted(self._types - _ATTENTION))
-            raise ModelLoadError(
-                f"{name} has layers of {others}, which cannot roll back rejected tokens: "
-                "choose a model with attention in every layer"
-            )
-
-    def of(self, positions: Tensor, span: int) -> Tensor | dict[str, Tensor]:
-        """`positions` (slots, tokens) -> mask (slots, 1, tokens, span); a mask per layer type where these differ."""
-        keys = torch.arange(span, device=positions.device)
-        queries = positions[:, None, :, None]
-        full = keys <= queries
-        if self._window is None or self._types == {"full_attention"}:
-            return self._finished(full)
-        sliding = self._finished(full & (keys > queries - self._window))
-        return {"full_attention": self._finished(full), "sliding_attention": sliding} if self._types else sliding
-
-    def _finished(self, mask: Tensor) -> Tensor:
-        if self._added is None:
-            return mask
-        return torch.where(mask, 0.0, torch.finfo(self._added).min).to(self._added)

@@ -1,4 +1,4 @@
-"""A follower process that holds a part of a model and runs what its leader sends; `workers` starts and ends it."""
+"""The program of a follower process, which holds a part of a model and runs what its leader sends."""
 
 import os
 import pickle
@@ -9,7 +9,8 @@ from typing import Any
 
 from backends.base import first_line
 
-HERE = b"."  # as in `workers`, which is not imported here: that takes seconds, in which the leader may end unnoticed
+# As in `follower_team`, whose import would take seconds, during which this process would not notice the leader's end.
+STARTED = b"."
 
 _Messages = queue.SimpleQueue[tuple[Any, ...]]
 
@@ -30,7 +31,7 @@ def main() -> None:
 
 
 def _listen(messages: _Messages) -> None:
-    """Receive messages in a thread of its own, so that this process ends with its leader even during a pass."""
+    """Receive the leader's messages in a thread of its own: this process ends with its leader even during a pass."""
     try:
         while True:
             messages.put(pickle.load(sys.stdin.buffer))
@@ -39,12 +40,13 @@ def _listen(messages: _Messages) -> None:
 
 
 def _follow(messages: _Messages, replies: int) -> None:
+    """Load a part of the model, then run every message. `replies`: file descriptor of the pipe to the leader."""
     from backends.torch.tensor_parallel import Part, open_store
 
     number, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     port, *bound = map(int, sys.argv[1:])
     store = open_store(port, size, *bound)
-    os.write(replies, HERE)
+    os.write(replies, STARTED)
     _, options, compiler = messages.get()
     part = Part(number, store, options, compiler=compiler)
     while True:
