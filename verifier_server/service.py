@@ -209,8 +209,8 @@ class Service:
         position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
             next_in, self_continue = seconds(request.next_in_ms), request.self_continue or None
-            pending = self._engine_client.ask(engine, session, position, next_in=next_in, self_continue=self_continue)
-            return session, await self._engine_client.answer(pending, receive)
+            pending = self._engine_client.prepare(session, position, next_in=next_in, self_continue=self_continue)
+            return session, await self._engine_client.answer(engine, pending, receive)
 
     def session(self, session_id: str, caller: Caller) -> Session:
         """The caller's session of this id. Raises UnknownSession."""

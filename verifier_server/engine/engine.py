@@ -76,11 +76,15 @@ class Engine:
         self._thread.join()
         self.backend.close()
 
-    def submit(self, request: Request) -> None:
-        """Queue a request. Thread-safe. Errors, Overloaded included, are given to `request.done`."""
+    def submit(self, *requests: Request) -> None:
+        """Queue requests before the next pass, so that they can share it. Thread-safe.
+
+        Errors, Overloaded included, are given to `done` of the request.
+        """
         now = self._clock()
-        if not self._between_passes(lambda: self._take_in(request, now)):
-            request.done(self.ended or EngineError("the engine has stopped: restart the verifier"))
+        if not self._between_passes(lambda: self._take_in(requests, now)):
+            for request in requests:
+                request.done(self.ended or EngineError("the engine has stopped: restart the verifier"))
             self._deliver()
 
     def forget(self, session: Session) -> None:
@@ -140,11 +144,12 @@ class Engine:
                 self._wake.notify()
             return not self._stopping
 
-    def _take_in(self, request: Request, now: float) -> None:
-        try:
-            self._scheduler.submit(request, now)
-        except SpecPairError as error:
-            request.done(error)
+    def _take_in(self, requests: Sequence[Request], now: float) -> None:
+        for request in requests:
+            try:
+                self._scheduler.submit(request, now)
+            except SpecPairError as error:
+                request.done(error)
 
     def _run(self) -> None:
         try:

@@ -42,9 +42,8 @@ class EngineClient:
         self._outbox = outbox
         self._watcher = DisconnectWatcher()
 
-    def ask(
+    def prepare(
         self,
-        engine: Engine,
         session: Session,
         position: int,
         drafts: Sequence[int] = (),
@@ -53,7 +52,7 @@ class EngineClient:
         next_in: float | None = None,
         self_continue: bool | None = None,
     ) -> Pending:
-        """Hand a request to the engine. The arguments are those of `Request`."""
+        """A request that is not handed to the engine yet. The arguments are those of `Request`."""
 
         def done(result: Answer | SpecPairError) -> None:
             self._outbox.put(partial(pending.settle, result))
@@ -63,22 +62,27 @@ class EngineClient:
             session, position, *draft, next_in=next_in, self_continue=self_continue, proposals=list(proposals)
         )
         pending = Pending(request, asyncio.get_running_loop().create_future())
-        engine.submit(request)
         return pending
 
-    async def wait(self, requests: Sequence[Pending], receive: Receive) -> list[Answer | SpecPairError]:
-        """The result of each request. All are dropped once `receive` says that their client disconnected."""
+    async def results(
+        self, engine: Engine, requests: Sequence[Pending], receive: Receive
+    ) -> list[Answer | SpecPairError]:
+        """Hand requests to the engine together, so that they can share a pass. Returns the result of each.
+
+        All are dropped once `receive` says that their client disconnected.
+        """
 
         def drop() -> None:
             for pending in requests:
                 pending.drop()
 
+        engine.submit(*(pending.request for pending in requests))
         with WatchedRequest(self._watcher, receive, drop):
             return [await pending.result for pending in requests]
 
-    async def answer(self, pending: Pending, receive: Receive) -> Answer:
-        """The answer to one request, which is dropped as in `wait`. Raises the error that the engine answers with."""
-        (result,) = await self.wait((pending,), receive)
+    async def answer(self, engine: Engine, pending: Pending, receive: Receive) -> Answer:
+        """The answer to one request, as in `results`. Raises the error that the engine answers with."""
+        (result,) = await self.results(engine, (pending,), receive)
         if isinstance(result, SpecPairError):
             raise result
         return result

@@ -31,7 +31,7 @@ class Verifying:
         Raises TokenOutOfRange, TooManyDrafts, InvalidRequest, SelfContinueRefused, and the errors of the engine.
         """
         with self._sessions.in_use(session):
-            answer = await self._client.answer(self._submit(engine, request, session), receive)
+            answer = await self._client.answer(engine, self._prepare(engine, request, session), receive)
         _move_cursor(request, session, answer)
         return answer
 
@@ -44,16 +44,17 @@ class Verifying:
         """
         results: list[Answer | SpecPairError] = []
         with ExitStack() as in_use:
-            submitted = [self._try_submit(engine, request, owner, in_use) for request in requests]
-            answers = iter(await self._client.wait([each for each in submitted if isinstance(each, Pending)], receive))
-        for request, each in zip(requests, submitted, strict=True):
+            prepared = [self._try_prepare(engine, request, owner, in_use) for request in requests]
+            pending = [each for each in prepared if isinstance(each, Pending)]
+            answers = iter(await self._client.results(engine, pending, receive))
+        for request, each in zip(requests, prepared, strict=True):
             result = next(answers) if isinstance(each, Pending) else each
             if isinstance(each, Pending) and isinstance(request, messages.VerifyRequest) and isinstance(result, Answer):
                 _move_cursor(request, each.request.session, result)
             results.append(result)
         return results
 
-    def _try_submit(
+    def _try_prepare(
         self, engine: Engine, request: messages.VerifyRequest | SpecPairError, owner: str, in_use: ExitStack
     ) -> Pending | SpecPairError:
         if isinstance(request, SpecPairError):
@@ -61,14 +62,13 @@ class Verifying:
         try:
             session = self._sessions.get(str(request.session_id), owner)
             in_use.enter_context(self._sessions.in_use(session))
-            return self._submit(engine, request, session)
+            return self._prepare(engine, request, session)
         except SpecPairError as error:
             return error
 
-    def _submit(self, engine: Engine, request: messages.VerifyRequest, session: Session) -> Pending:
+    def _prepare(self, engine: Engine, request: messages.VerifyRequest, session: Session) -> Pending:
         position, proposals = _read(engine, request, session)
-        return self._client.ask(
-            engine,
+        return self._client.prepare(
             session,
             position,
             request.draft_tokens,
