@@ -74,10 +74,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "loaded" in metafunc.fixturenames:
         torch = TorchOn(metafunc.config.getoption("--torch-device"), metafunc.config.getoption("--torch-dtype"))
         parameters = [_parameter(candidate) for candidate in candidates(torch)]
-        metafunc.parametrize("loaded", parameters, indirect=True, scope="session")
+        metafunc.parametrize("loaded", parameters, indirect=True, scope="package")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def loaded(request: pytest.FixtureRequest) -> Iterator[Subject]:
     subject = Subject(request.param)
     yield subject
