@@ -26,6 +26,7 @@ from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, by_turns, rate
+from child_processes.serving import Server, verifier
 from drafter_client import Mode, Options, Pair
 from drafter_client.cli.program import SWITCH_INTERVAL
 from drafter_client.draft_sources import Drafting
@@ -36,7 +37,6 @@ from drafters.base import Drafter
 from drafters.draft_model import model_drafter
 from models import DEFAULT_TARGET
 from models.padded_target import padded_target
-from processes.serving import Server, verifier
 from simulation.paced import Cost, Paced
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling

@@ -18,9 +18,9 @@ from typing import Any
 from benchmarks.harness.models import CONTEXT, DRAFTERS, held_out_prompts, load_drafter
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Writer, by_turns, connected, table, whole_rate
+from child_processes.serving import verifier
 from drafter_client.http.remote_vocabulary import check_vocabulary
 from models.padded_target import padded_target, step_ms
-from processes.serving import verifier
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 
 FLAGS = {

@@ -22,11 +22,11 @@ from benchmarks.harness.models import DRAFTERS, held_out_prompts
 from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, by_turns, whole_rate
+from child_processes.children import output
+from child_processes.serving import verifier
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair, Tokens
 from models import DEFAULT_TARGET
 from models.padded_target import padded_target
-from processes.children import output
-from processes.serving import verifier
 from speculation.acceptance.strategies import common_prefix
 
 FLAGS = {

@@ -18,12 +18,12 @@ from functools import partial
 from benchmarks.harness.models import held_out_prompts
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library, by_turns, connected, whole_rate
+from child_processes.children import child
+from child_processes.serving import verifier
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
 from drafter_client.generation.text_session import TextSession
 from models import DEFAULT_TARGET
 from models.padded_target import padded_target
-from processes.children import child
-from processes.serving import verifier
 from simulation.capacity import Setting
 from simulation.neighbour import BESIDE, DRAFTS, rate
 from simulation.paced import DRAFTER_8, TARGET_25, Cost

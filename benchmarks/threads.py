@@ -15,9 +15,9 @@ from statistics import median
 
 from backends.machine import cores
 from benchmarks.harness.report import Report, options_of
+from child_processes.children import child, output
 from models import DEFAULT_TARGET
 from models.padded_target import padded_target
-from processes.children import child, output
 
 WAITING = {"sleeping at once": {"OMP_WAIT_POLICY": "passive"}, "ours": {}, "spinning": {"OMP_WAIT_POLICY": "active"}}
 WIDTHS = (1, 4)

@@ -216,7 +216,7 @@ class Pair:
     @property
     def fastest(self) -> Mode | None:
         """The mode that `auto` expects to be the fastest; None until that mode was measured over the present link."""
-        return self._selection.settled
+        return self._selection.fastest
 
     def _write(self, text: TextSession, options: Options, stats: Stats) -> Run:
         with self._place() as place, self._observed(options, stats) as observer:

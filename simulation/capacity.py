@@ -250,7 +250,7 @@ class Intrusion:
 
 
 def intrude(clients: int, tokens: int, setting: Setting, chunk: int) -> Intrusion:
-    """Simulate `clients` clients in lockstep with and without a prompt of `tokens` tokens that arrives meanwhile.
+    """Simulate `clients` clients in lockstep twice: undisturbed, and with another client's prompt of `tokens` tokens.
 
     Their drafts, and what is accepted of them, are the same in both. `chunk`: most prompt tokens in a verifier pass.
     """

@@ -72,7 +72,7 @@ def room(name: str) -> str:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_packages_import_only_what_lies_below(package: str) -> None:
-    others = set(PACKAGES) | {"benchmarks", "processes", "simulation", "tests", "examples"}
+    others = set(PACKAGES) | {"benchmarks", "child_processes", "simulation", "tests", "examples"}
     allowed = BELOW[package] | {package}
     wrong = [
         f"{name} imports {target}"

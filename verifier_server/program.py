@@ -11,8 +11,8 @@ from fastapi import FastAPI
 
 from command_line import start
 from verifier_server.app import create_app
-from verifier_server.process.head_timeout import with_head_deadline
 from verifier_server.process.listening import Server, bind_sockets
+from verifier_server.process.request_head_timeout import with_head_deadline
 from verifier_server.settings import SettingsError, from_flags
 
 KEEP_ALIVE = 75  # seconds; longer than clients keep idle connections, so that the client closes first

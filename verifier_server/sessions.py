@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from speculation.acceptance.decisions import Decision
+from speculation.acceptance.explain import Decision
 from speculation.acceptance.judge import Rule
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
 from speculation.errors import SessionConflict, UnknownSession

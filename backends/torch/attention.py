@@ -16,7 +16,7 @@ _NAME = "specpair_grouped"  # a name in transformers' registry, which all models
 
 
 def group_queries(model: Any) -> None:
-    """Make `model`, of transformers, use this attention in place of PyTorch's ("sdpa"); others stay as they are."""
+    """Switch a transformers `model` from PyTorch's attention ("sdpa") to this one; a model of another one stays."""
     if model.config.get_text_config()._attn_implementation == "sdpa":
         AttentionInterface.register(_NAME, _grouped)
         model.set_attn_implementation(_NAME)

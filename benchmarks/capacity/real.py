@@ -23,9 +23,9 @@ from fastapi import FastAPI
 from backends.base import Entry, Logits
 from backends.machine import cores
 from benchmarks.harness.texts import connected
+from child_processes.serving import Server, verifier
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from processes.serving import Server, verifier
 from simulation.capacity import Setting
 from simulation.capacity_model import KnownText, Metrics, Target
 from simulation.paced import Cost, Paced

@@ -37,8 +37,8 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, alone, connected, paired
 from benchmarks.latency_sweep import summary
 from benchmarks.latency_sweep.drafters import NAMES, Loaded, loaded
+from child_processes.serving import verifier
 from drafter_client.http.client import VerifierClient
-from processes.serving import verifier
 from simulation import paced
 from simulation.static_policies import MeasuredLatencies, Trace, best, upper_bound
 from speculation.policy.schedule import LOCKSTEP, Mechanisms

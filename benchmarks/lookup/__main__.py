@@ -19,10 +19,10 @@ from benchmarks.harness.relay import relay
 from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, alone, by_turns, connected, paired, table
 from benchmarks.lookup.tasks import Task, tasks
+from child_processes.serving import verifier
 from drafters.draft_model import ModelDrafter
 from drafters.lookup import NgramDrafter
 from models import DEFAULT_DRAFT
-from processes.serving import verifier
 from simulation.paced import DRAFTER_8, TARGET_25, Cost, Paced
 from speculation.sampling.sampling import Sampling
 

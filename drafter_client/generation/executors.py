@@ -17,7 +17,7 @@ from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import StreamEnd, VerifyResponse
 from drafters.base import Drafter, Expansion
-from speculation.acceptance.decisions import Decision
+from speculation.acceptance.explain import Decision
 from speculation.drafts.node_selection import DraftStep
 from speculation.policy.verifier_timeline import InFlightDraft
 

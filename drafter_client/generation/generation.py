@@ -14,7 +14,7 @@ from drafter_client.http.stop import Stop
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.options import Options
-from speculation.acceptance.decisions import Decision
+from speculation.acceptance.explain import Decision
 
 
 class Token(NamedTuple):

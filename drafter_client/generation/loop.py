@@ -10,7 +10,7 @@ from drafter_client.generation.observer import Committed, Observer
 from drafter_client.http.responses import STREAM, ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import SourceChange, TokenSources
-from speculation.acceptance.decisions import Decision
+from speculation.acceptance.explain import Decision
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.controller import SpeculationController
 
@@ -90,10 +90,10 @@ class GenerationLoop:
         return len(self._controller.known)
 
     def settle(self) -> None:
-        """After the end of the text, wait for the responses that decide the token source of its last tokens.
+        """After the end of the text, wait for the responses to drafts in flight that show where its last tokens came from.
 
-        Other responses are not waited for. The wait is short, since the text is complete. Raises an earlier error of
-        any thread.
+        Other responses are not waited for. The wait is about a round trip, and bounded: the verifier runs no more
+        passes for this text. Raises an earlier error of one of the executor's threads.
         """
         while self._failure is None and self._awaits_responses() and self._executor.wait(_LAST_RESPONSES):
             pass

@@ -6,7 +6,7 @@ from typing import Any
 
 from backends.vocabulary import Fingerprint
 from drafter_client.http.fields import Fields, broken_promise
-from speculation.acceptance.decisions import VERDICTS, Decision
+from speculation.acceptance.explain import VERDICTS, Decision
 
 STREAM = "/sessions/…/stream"  # in error texts, for every session
 

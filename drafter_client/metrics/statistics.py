@@ -9,7 +9,7 @@ from drafter_client.http.responses import GenerateResponse, PrefillResponse, Ver
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.token_source import SourceChange, TokenSource, first_sources
 from drafter_client.metrics.waits import DRAFTING, NETWORK, PREFILL, QUEUE, VERIFY, Span, exchange, fitted, partition
-from speculation.acceptance.decisions import Decision
+from speculation.acceptance.explain import Decision
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
 

@@ -15,10 +15,10 @@ Span = tuple[str, float, float]  # one of PARTS, its begin and its end, millisec
 
 
 def exchange(part: str, sent: float, came: float, queue_ms: float, model_ms: float) -> list[Span]:
-    """The spans of a request from `sent` to `came`: its ways over the network, the verifier's queue and pass (`part`).
+    """Split the time of a request: the network there, the verifier's queue, its pass (`part`), the network back.
 
-    Both ways are assumed to take the same time. The verifier measures `queue_ms` and `model_ms` itself; they are cut to
-    the time of the whole request.
+    `sent` and `came`: milliseconds of the drafter's clock. Both ways are assumed to take the same time. The verifier
+    measures `queue_ms` and `model_ms` itself; they are cut to the time of the whole request, the queue first.
     """
     way = max(0.0, came - sent - queue_ms - model_ms) / 2
     back = came - way

@@ -85,7 +85,7 @@ def automatic(
         current = next(clients)
         while stats.finish_reason is None and not text.stop.is_set():
             mode, spare = next_mode, next(clients)
-            if selection.settled is None:
+            if selection.fastest is None:
                 connecting.begin(spare)
             part = Stats(mode=mode)
             current.round_trip_ms = selection.link_ms
@@ -101,7 +101,7 @@ def automatic(
                     _take(committed, stretch, stats)
                     timed = warm and len(part.resumed) == resumed  # an outage does not count against the mode
                     seconds = now - asked if timed else 0.0
-                    selection.measured(mode, len(committed.tokens), seconds, *stretch.newly_compared())
+                    selection.add_measurement(mode, len(committed.tokens), seconds, *stretch.newly_compared())
                     warm, resumed = stretch.tokens >= WARM_UP, len(part.resumed)
                     yield committed
                     probe()

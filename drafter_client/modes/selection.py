@@ -85,10 +85,10 @@ class ModeSelection:
             return Mode(self._selector.next(left, mode, written))
 
     @property
-    def settled(self) -> Mode | None:
+    def fastest(self) -> Mode | None:
         """The mode that is expected to be the fastest; None until that mode was measured over the present link."""
         with self._lock:
-            return None if self._selector.settled is None else Mode(self._selector.settled)
+            return None if self._selector.fastest is None else Mode(self._selector.fastest)
 
     @property
     def link_ms(self) -> float:
@@ -96,11 +96,10 @@ class ModeSelection:
         with self._lock:
             return self._selector.link_ms
 
-    def measured(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
-        """Take in that `mode` generated `tokens` tokens within `seconds` (0: not timed), and that the target accepted
-        `accepted` of the `compared` draft tokens that were compared with its choice."""
+    def add_measurement(self, mode: Mode, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
+        """Add a stretch of text. The arguments are those of `ModeSelector.add_measurement`."""
         with self._lock:
-            self._selector.measured(str(mode), tokens, seconds, accepted, compared)
+            self._selector.add_measurement(str(mode), tokens, seconds, accepted, compared)
 
     def keep(self) -> None:
         """Write the measurements to the memory for later runs."""

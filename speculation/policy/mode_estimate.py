@@ -64,7 +64,7 @@ class AcceptanceEstimate:
     compared: float = 0.0  # a faded one counts as a fraction
 
     def learn(self, accepted: int, compared: int) -> None:
-        """Take in that `accepted` of `compared` draft tokens were accepted."""
+        """Learn from `compared` draft tokens, of which `accepted` were accepted."""
         self.accepted += accepted
         self.compared += compared
         if self.compared > _CERTAIN:

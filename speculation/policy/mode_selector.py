@@ -69,8 +69,8 @@ class ModeSelector:
         return self.machines.link_ms
 
     @property
-    def settled(self) -> str | None:
-        """The mode with the best estimate; None while that mode was not measured over this link."""
+    def fastest(self) -> str | None:
+        """The mode of the highest estimated tokens per second; None until that mode was measured over this link."""
         best = max(self.modes, key=lambda mode: self._estimates[mode].likely)
         measurement = self._measurement(best)
         return best if len(self.modes) == 1 or (measurement.is_turn and not measurement.remembered) else None
@@ -93,10 +93,11 @@ class ModeSelector:
         repaid = (each for each in others if self._repays_a_trial(each, mode, left))
         return self._start_trial(next(repaid, mode), mode)
 
-    def measured(self, mode: str, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
-        """Take in a stretch of `tokens` tokens that took `seconds`; 0: it was not timed.
+    def add_measurement(self, mode: str, tokens: int, seconds: float, accepted: int = 0, compared: int = 0) -> None:
+        """Add a stretch of text in which `mode` committed `tokens` tokens in `seconds`.
 
-        `compared`: its draft tokens that were compared with the target's choice; `accepted` of them were accepted.
+        Where `seconds` is 0, the stretch was not timed, and only the acceptance rate is learnt from it. `compared`: how
+        many of its draft tokens were compared with the target's choice; `accepted`: how many of those were accepted.
         """
         self._cached_estimates = None
         self.written += tokens

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from speculation.acceptance.decisions import Verdict
+from speculation.acceptance.explain import Verdict
 from speculation.acceptance.strategies import Strategy
 from speculation.protocol.messages import SessionId
 

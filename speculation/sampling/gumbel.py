@@ -71,7 +71,7 @@ def _mix(x: int) -> int:
 
 
 def row_key(seed: int, position: int, purpose: Purpose = Purpose.TOKEN) -> RowKey:
-    """Key words for one position.
+    """The key of the noise for the token at `position`; each `purpose` has noise of its own.
 
     `seed` is in [0, 2**53), `position` counts tokens from the start of the prompt, in [0, 2**32).
     Raises ValueError outside of those.

@@ -38,14 +38,17 @@ def _installed(name: str) -> list[str]:
 
 DRAFTER = ("numpy", "drafter_client.cli.commands")
 VERIFIER = ("pydantic", "verifier_server.service")
-DEMO = ("processes", "numpy")
+DEMO = ("child_processes", "numpy")
 COMMANDS = [
     *((["-m", "drafter_client"], module) for module in ("drafter_client.cli.program", *DRAFTER)),
     *((_installed("drafter"), module) for module in DRAFTER),
     *((["-m", "verifier_server"], module) for module in ("verifier_server.program", *VERIFIER)),
     *((_installed("verifier"), module) for module in VERIFIER),
     *((["-m", "examples.demo"], module) for module in ("examples.demo_program", *DEMO)),
-    *((["-m", "processes.child", "0", "-m", "drafter_client"], module) for module in ("drafter_client", *DRAFTER)),
+    *(
+        (["-m", "child_processes.child", "0", "-m", "drafter_client"], module)
+        for module in ("drafter_client", *DRAFTER)
+    ),
 ]
 
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from backends.base import Backend, BackendError, Rows
-from speculation.acceptance.decisions import Decision, explain
+from speculation.acceptance.explain import Decision, explain
 from speculation.acceptance.judge import judge
 from speculation.errors import EngineError, Overloaded, SpecPairError
 from verifier_server.engine.batch_plan import BatchItem, BatchPlan

@@ -295,24 +295,24 @@ def test_selection_is_asked_once_for_each_stretch() -> None:
 
 def test_probes_of_several_texts_are_counted_once() -> None:
     selection = ModeSelection([Mode.REMOTE, Mode.TARGET], INFO, "draft", 0.5, 0.0)
-    selection.measured(Mode.REMOTE, 300, 1.0)
-    selection.measured(Mode.TARGET, 100, 1.0)
+    selection.add_measurement(Mode.REMOTE, 300, 1.0)
+    selection.add_measurement(Mode.TARGET, 100, 1.0)
     assert not selection.probe_is_due(0.4)
     assert [selection.probe_is_due(0.6), selection.probe_is_due(0.6)] == [True, False], "one at a time"
     assert not selection.probe_is_due(9.0), "while the first one is under way"
     selection.probed(50.0, 9.0)
-    assert not selection.probe_is_due(9.4) and selection.settled is Mode.REMOTE
+    assert not selection.probe_is_due(9.4) and selection.fastest is Mode.REMOTE
     assert selection.probe_is_due(9.5)
     selection.probed(None, 9.6)
-    assert selection.settled is Mode.REMOTE, "a failed probe is ignored"
+    assert selection.fastest is Mode.REMOTE, "a failed probe is ignored"
     for now in (10.3, 11.3):
-        assert selection.settled is Mode.REMOTE and selection.probe_is_due(now)
+        assert selection.fastest is Mode.REMOTE and selection.probe_is_due(now)
         selection.probed(50.0, now)
-    assert selection.settled is None and selection.link_ms == 50.0
+    assert selection.fastest is None and selection.link_ms == 50.0
     for now in (12.3, 13.3, 14.3):
         assert selection.probe_is_due(now)
         selection.probed(0.6, now)
-    assert selection.settled is Mode.REMOTE, "measurements over a link hold when the link returns"
+    assert selection.fastest is Mode.REMOTE, "measurements over a link hold when the link returns"
 
 
 def test_texts_shorter_than_the_probe_pause_notice_a_changed_link() -> None:
@@ -398,8 +398,8 @@ def test_memory_is_recalled_when_the_link_changes(tmp_path: Path) -> None:
     world = World(rates, lambda now: 50.0 if now > 20.0 else 0.2)
     file = tmp_path / "modes.json"
     before = _selection(World(rates, lambda _: 50.0), memory=file)
-    before.measured(Mode.REMOTE, 100, 12.0)
-    before.measured(Mode.FUSED, 100, 3.3)
+    before.add_measurement(Mode.REMOTE, 100, 12.0)
+    before.add_measurement(Mode.FUSED, 100, 3.3)
     before.keep()
     stats, _ = _write(world, 2000, _selection(world, memory=file))
     assert stats.turns[-1].mode == Mode.FUSED and "remote remembered 8.3" in stats.why

@@ -30,7 +30,7 @@ def _write(selector: ModeSelector, rates: dict[str, float], tokens: int = 128, s
             mode, stretch = following, 0
         accepted += 4 * share if mode != TARGET else 0.0
         accepted_now = int(accepted) if mode != TARGET else 0
-        selector.measured(
+        selector.add_measurement(
             mode, 4, 4 / rates[mode] if stretch >= WARM_UP else 0.0, accepted_now, 4 if mode != TARGET else 0
         )
         accepted -= accepted_now
@@ -69,23 +69,23 @@ def test_mode_that_is_slower_than_its_acceptance_suggests_is_left() -> None:
 def test_acceptance_is_shared_by_modes_with_the_same_draft_model() -> None:
     selector = _selector(20.0)
     assert selector.next(1000) == FUSED
-    selector.measured(FUSED, 40, 0.0, 39, 40)
+    selector.add_measurement(FUSED, 40, 0.0, 39, 40)
     assert selector.next(1000) == REMOTE
     apart = _selector(20.0, drafts={REMOTE: "small", FUSED: "large"})
-    apart.measured(FUSED, 40, 0.0, 39, 40)
+    apart.add_measurement(FUSED, 40, 0.0, 39, 40)
     assert apart.next(1000) == FUSED
 
 
 def test_change_must_be_repaid_by_the_rest_of_the_text() -> None:
     for left, mode in ((1000, REMOTE), (20, FUSED)):
         selector = _selector(20.0)
-        selector.measured(FUSED, 40, 0.4, 39, 40)
+        selector.add_measurement(FUSED, 40, 0.4, 39, 40)
         assert selector.next(left, FUSED, 40) == mode
 
 
 def test_stretch_has_a_least_length() -> None:
     selector = _selector(0.4)
-    selector.measured(REMOTE, 8, 0.0, 0, 8)
+    selector.add_measurement(REMOTE, 8, 0.0, 0, 8)
     assert selector.next(1000, REMOTE, 8) == REMOTE
 
 
@@ -114,9 +114,9 @@ def test_remembered_best_mode_begins_and_stays() -> None:
         FUSED: ModeMeasurement(100.0, 100 / 50.0, 75.0, 100.0, remembered=True),
     }
     selector = _selector(20.0, measured_by_mode=remembered)
-    assert "remote remembered 80.0, fused remembered 50.0" in selector.why() and selector.settled is None
+    assert "remote remembered 80.0, fused remembered 50.0" in selector.why() and selector.fastest is None
     assert _write(selector, {REMOTE: 80.0, FUSED: 50.0, TARGET: 33.0}) == {REMOTE: 128}
-    assert "remote measured 80.0" in selector.why() and selector.settled == REMOTE
+    assert "remote measured 80.0" in selector.why() and selector.fastest == REMOTE
 
 
 def test_remembered_best_mode_is_left_where_it_is_slower_now() -> None:
@@ -194,25 +194,25 @@ def test_best_mode_is_found_by_trials_where_no_times_are_known() -> None:
 
 def test_single_mode_needs_no_trial() -> None:
     selector = _selector(modes=[TARGET])
-    assert selector.settled == selector.next(100) == TARGET == selector.next(100, TARGET, 50)
-    selector.measured(TARGET, 24, 1.0)
+    assert selector.fastest == selector.next(100) == TARGET == selector.next(100, TARGET, 50)
+    selector.add_measurement(TARGET, 24, 1.0)
     assert selector.why() == "there is only target"
 
 
 def test_why_reports_estimates_and_measurements() -> None:
     selector = _selector(20.0)
     assert selector.why().startswith("fused expected ") and selector.why().endswith("at a round trip of 20.0 ms")
-    assert selector.settled is None
+    assert selector.fastest is None
     _write(selector, {REMOTE: 50.0, FUSED: 60.0, TARGET: 33.0})
-    assert selector.why().startswith("fused measured 60.0, remote expected ") and selector.settled == FUSED
+    assert selector.why().startswith("fused measured 60.0, remote expected ") and selector.fastest == FUSED
     assert selector.why().endswith("at a round trip of 20.0 ms, 75% of the draft tokens of draft accepted")
 
 
 def test_burst_of_tokens_is_no_measurement() -> None:
     """A reader that is slower than every mode receives tokens in bursts, at any rate."""
     selector = _selector()
-    selector.measured(REMOTE, 400, 0.001)
-    assert "measured" not in selector.why() and not selector.settled
+    selector.add_measurement(REMOTE, 400, 0.001)
+    assert "measured" not in selector.why() and not selector.fastest
     assert all(estimate.likely < 400.0 for estimate in selector._estimates.values())
 
 

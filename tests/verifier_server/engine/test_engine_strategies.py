@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from backends.base import Entry
 from backends.scripted import Script, ScriptedBackend
-from speculation.acceptance.decisions import explain
 from speculation.acceptance.draft_probs import Weights, drawn_from, propose
+from speculation.acceptance.explain import explain
 from speculation.acceptance.judge import Rule, judge
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
 from speculation.errors import OverlapRefused, PositionBeyondCommitted
@@ -259,7 +259,7 @@ def test_each_distribution_is_computed_once_for_rule_and_decision(
         asked.append(sampling)
         return probabilities(row, sampling)
 
-    monkeypatch.setattr("speculation.acceptance.decisions.probabilities", counted)
+    monkeypatch.setattr("speculation.acceptance.explain.probabilities", counted)
     monkeypatch.setattr("speculation.acceptance.judge.probabilities", counted)
     bench = Bench(SCRIPT)
     session = opened(bench, strategy, explain=True)

@@ -1,10 +1,10 @@
 """Runs a Python program that ends as soon as its parent process has ended, however that ended.
 
-    python -m processes.child FD -m MODULE [ARGUMENT …]
-    python -m processes.child FD -c CODE [ARGUMENT …]
+    python -m child_processes.child FD -m MODULE [ARGUMENT …]
+    python -m child_processes.child FD -c CODE [ARGUMENT …]
 
 `FD` is the read end of a pipe that carries no data and whose write end only the parent has. End of file on it means
-that the parent is gone, be it by SIGKILL. `processes.children` starts such processes.
+that the parent is gone, be it by SIGKILL. `child_processes.children` starts such processes.
 """
 
 import os

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from processes.children import child, output
-from processes.serving import NotUp, serve
+from child_processes.children import child, output
+from child_processes.serving import NotUp, serve
 from tests.paths import ROOT
 
 UP = """
@@ -96,7 +96,7 @@ def test_the_users_own_settings_for_a_verifier_are_left_out(tmp_path: Path, monk
 @pytest.mark.parametrize("busy", ["while True: pass", "import signal; signal.pause()"])
 def test_a_child_ends_with_its_parent(number: signal.Signals, busy: str) -> None:
     parent = f"""
-from processes.children import child
+from child_processes.children import child
 with child("-c", {busy!r}) as process:
     print(process.pid, flush=True)
     process.wait()
@@ -131,7 +131,7 @@ if __name__ == "__main__":
 
 
 def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("processes.children._PATIENCE", 0.2)
+    monkeypatch.setattr("child_processes.children._PATIENCE", 0.2)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
     with child("-c", deaf, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == "deaf\n"

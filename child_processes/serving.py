@@ -3,7 +3,7 @@
 So the parent knows the port, and requests wait in the socket until the server answers. If the server's process ends
 before, they fail at once. Nothing is read out of a log.
 
-    python -m processes.serving FD MODULE:APPLICATION    # what `serve` starts
+    python -m child_processes.serving FD MODULE:APPLICATION    # what `serve` starts
 """
 
 import http.client
@@ -20,7 +20,7 @@ from typing import Any
 
 import uvicorn
 
-from processes.children import child, end
+from child_processes.children import child, end
 
 _PATIENCE = 60.0  # seconds until a server answers
 _KEEP_ALIVE, _GRACE = 75, 5  # seconds; the same as in the command `python -m verifier_server`
@@ -59,7 +59,7 @@ def serve(
     with socket.create_server(("127.0.0.1", port)) as listener:
         port, number = listener.getsockname()[1], listener.fileno()
         with child(
-            *("-m", "processes.serving", str(number), application),
+            *("-m", "child_processes.serving", str(number), application),
             environment=inherited | (environment or {}),
             descriptors=[number],
             stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Starts child processes of measurements through `processes.child`, so that none outlives this one."""
+"""Starts child processes of measurements through `child_processes.child`, so that none outlives this one."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def child(
     try:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "processes.child", str(watched), *arguments],
+                [sys.executable, "-m", "child_processes.child", str(watched), *arguments],
                 cwd=_ROOT,
                 env=environment,
                 pass_fds=(watched, *descriptors),

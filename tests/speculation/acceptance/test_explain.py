@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from speculation.acceptance.decisions import Decision, explain
+from speculation.acceptance.explain import Decision, explain
 from speculation.acceptance.judge import Rule, judge
 from speculation.acceptance.strategies import Strategy, effective_sampling
 from speculation.sampling import gumbel
