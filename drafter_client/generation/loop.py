@@ -90,7 +90,7 @@ class GenerationLoop:
         return len(self._controller.known)
 
     def settle(self) -> None:
-        """After the end of the text, wait for the responses to drafts in flight that show the source of its last tokens.
+        """After the end of the text, wait for the responses to drafts that show the source of its last tokens.
 
         Other responses are not waited for. The wait is about a round trip, and bounded: the verifier runs no more
         passes for this text. Raises an earlier error of one of the executor's threads.

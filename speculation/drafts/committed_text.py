@@ -45,7 +45,7 @@ class CommittedText:
         self._acceptance_model.fit()
 
     def tip(self, main: Sequence[TreeNode]) -> TreeNode:
-        """The last node of `main`, the likeliest path (`tree.main()`), or the root, the committed text, if it is empty."""
+        """The last node of `main`, the likeliest path (`tree.main()`), or the root, the committed text, if none."""
         return main[-1] if main else self.tree.root
 
     def chances(self, path: Sequence[TreeNode] = (), ahead: int = 0) -> list[float]:
