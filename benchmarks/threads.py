@@ -31,8 +31,7 @@ def main() -> None:
     options = options_of(__doc__, {"repeats": 3})
     report = Report("threads", options)
     for name, model in (("shipped target", DEFAULT_TARGET), ("padded target", padded_target(30.0))):
-        for busy in (False, True):
-            beside = "beside a busy process" if busy else "alone"
+        for beside, busy in (("alone", False), ("beside a busy process", True)):
             several = [(f"{cores()} threads, {waiting}", cores(), waiting) for waiting in WAITING]
             with child("-c", "while True: pass") if busy else nullcontext():
                 for what, threads, waiting in [("1 thread", 1, "ours"), *several]:

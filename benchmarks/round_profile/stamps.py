@@ -82,9 +82,10 @@ def application() -> FastAPI:
             note("over", len(part.sequence.session.tokens), ended)
             note("told", len(part.sequence.session.tokens), told)
 
-    def submitted(engine: Engine, request: Any) -> None:
-        note("submitted", (request.position, len(request.drafts)), _clock())
-        submit(engine, request)
+    def submitted(engine: Engine, *requests: Any) -> None:
+        for request in requests:
+            note("submitted", (request.position, len(request.drafts)), _clock())
+        submit(engine, *requests)
 
     Scheduler.conclude, Engine.submit = concluded, submitted  # type: ignore[method-assign]
     return paced.application()
