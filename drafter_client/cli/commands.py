@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from backends.registry import SHOWN
 from command_line.environment import UnknownVariable, variables
@@ -24,10 +24,10 @@ _OF_MANY = ("--concurrency", "--output")
 _LEAVE = ", leave one of the two out"
 
 
-def drafter_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
+def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client`. Exits with status 2 for flags that do not go together."""
     parser = drafter_parser()
-    options = _parsed(parser, arguments, environment)
+    options = _parsed(parser, arguments)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
     _check_strategy(parser, options)
     if options.mode is not Mode.AUTO and not options.remember:
@@ -48,10 +48,10 @@ def drafter_options(arguments: Sequence[str], environment: Mapping[str, str] = o
     return options
 
 
-def compare_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
+def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client compare`. Exits with status 2 for flags that do not go together."""
     parser = compare_parser()
-    options = _parsed(parser, arguments, environment)
+    options = _parsed(parser, arguments)
     _check_lookup(parser, options)
     if options.png is not None and options.no_png:
         parser.error("--png: --no-png says the contrary, leave one of the two out")
@@ -64,11 +64,11 @@ def report_options(arguments: Sequence[str]) -> argparse.Namespace:
     return report_parser().parse(arguments)
 
 
-def _parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
+def _parsed(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags; the API key comes from the environment where no flag gives one."""
     options = parser.parse(arguments)
     try:
-        found = variables(flags.PREFIX, _VARIABLES, environment)
+        found = variables(flags.PREFIX, _VARIABLES, os.environ)
     except UnknownVariable as error:
         parser.error(str(error))
     for name in found.unknown:
@@ -130,10 +130,10 @@ def drafter_parser() -> Parser:
     return parser
 
 
-def solo_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
+def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client solo`. Exits with status 2 for flags that do not go together."""
     parser = solo_parser()
-    options = _parsed(parser, arguments, environment)
+    options = _parsed(parser, arguments)
     there = options.which == "server"
     where = "the model runs on the verifier" if there else "the model runs here, 'solo server' asks a verifier"
     _refuse(parser, options, _HERE if there else _THERE, f"with 'solo {options.which}' {where}")
@@ -198,13 +198,7 @@ def compare_parser() -> Parser:
         default=3,
         help="times that each text is written (default: 3)",
     )
-    texts.add_argument(
-        "--max-tokens",
-        type=flag_values.whole(1),
-        default=96,
-        metavar="N",
-        help="tokens at most (default: %(default)s)",
-    )
+    flags.max_tokens_flag(texts, default=96)
     flags.verifier_flags(parser)
     drafting = flags.draft_flags(parser)
     flags.memory_flag(drafting)

@@ -118,9 +118,7 @@ def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
         one_or_many.add_argument(
             "--prompt-file", type=path, metavar="FILE", help="many prompts: one a line, or JSON Lines (*.jsonl)"
         )
-    text.add_argument(
-        "--max-tokens", metavar="N", type=whole(1), default=128, help="tokens at most (default: %(default)s)"
-    )
+    max_tokens_flag(text, default=128)
     if many:
         text.add_argument("--chat", action="store_true", help="apply the target's chat template to the prompt")
         text.add_argument("--system", metavar="TEXT", help="system message, with --chat")
@@ -130,6 +128,12 @@ def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
         group.add_argument(
             "--output", type=path, metavar="FILE", help="write results there, as JSON Lines; the same command continues"
         )
+
+
+def max_tokens_flag(group: argparse._ArgumentGroup, default: int) -> None:
+    group.add_argument(
+        "--max-tokens", metavar="N", type=whole(1), default=default, help="tokens at most (default: %(default)s)"
+    )
 
 
 def sampling_flags(parser: argparse.ArgumentParser) -> None:
