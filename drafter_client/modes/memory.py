@@ -10,11 +10,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as validated
 
 from backends.machine import cache_folder
 from drafter_client.shared_files import replacing
@@ -28,6 +29,13 @@ _LARGEST = 1 << 20  # bytes; a larger file is not read
 _ALIKE = 0.4  # greatest difference between two measurements of a target pass on one host, as a share of the longer one
 _log = logging.getLogger("specpair.drafter")
 
+
+def _kept(name: object) -> object:
+    """The part of a name that the file keeps. A file's name may hold bytes that are no text: they are escaped."""
+    return name.encode(errors="backslashreplace").decode()[:_LONGEST_NAME] if isinstance(name, str) else name
+
+
+_Name = Annotated[str, BeforeValidator(_kept)]
 _Number = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 _Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -41,23 +49,15 @@ def memory_file(environment: Mapping[str, str] = os.environ, home: Path | None =
     return None if folder is None else folder / "modes.json"
 
 
-@dataclass(frozen=True, slots=True)
+@validated(frozen=True, slots=True)
 class Setting:
     """The models and the host that measurements belong to; together with the link they identify an entry."""
 
-    target: str  # the target model's name, as the verifier reports it
-    engine: str | None  # the target's engine
+    target: _Name  # the target model's name, as the verifier reports it
+    engine: _Name | None  # the target's engine
     pass_ms: _Number  # milliseconds of a target pass over one token, which tells hosts apart; 0: not known
-    draft: str | None  # the drafter on this machine
-    served_draft: str | None  # the drafter on the verifier, for mode `fused`
-
-    @property
-    def shortened(self) -> "Setting":
-        """This setting, with names cut to the length that the file keeps."""
-        cut: dict[str, Any] = {
-            name: value[:_LONGEST_NAME] for name, value in asdict(self).items() if isinstance(value, str)
-        }
-        return replace(self, **cut)
+    draft: _Name | None  # the drafter on this machine
+    served_draft: _Name | None  # the drafter on the verifier, for mode `fused`
 
     @property
     def names(self) -> tuple[str | None, ...]:
@@ -119,7 +119,7 @@ class ModeMemory:
         """Return the measurements by mode over the link whose round trip is nearest to `link_ms`, and the entry's
         `written`; an empty dictionary and 0 if no link is similar."""
         with self._lock:
-            entry = _nearest(self._read(), setting.shortened, link_ms)
+            entry = _nearest(self._read(), setting, link_ms)
         if entry is None:
             return {}, 0.0
         return {mode: _measured(record) for mode, record in entry.modes.items()}, entry.written
@@ -127,10 +127,9 @@ class ModeMemory:
     def acceptance_rates(self, setting: Setting) -> dict[str, float]:
         """Return the latest acceptance rate (0 to 1) by mode, over any link, as it does not depend on the link."""
         found: dict[str, float] = {}
-        names = setting.shortened.names
         with self._lock:
             for entry in self._read():
-                if entry.setting.names == names:
+                if entry.setting.names == setting.names:
                     found |= {mode: record.accepted for mode, record in entry.modes.items() if record.compared}
         return found
 
@@ -138,7 +137,7 @@ class ModeMemory:
         """Write the measurements of this run, by mode, and `ModeSelector.written`; drop the tokens per second of
         earlier runs that `ModeSelector` has dropped. A file that cannot be written is left unchanged, with one line in
         the log."""
-        now, setting = self._clock(), setting.shortened
+        now = self._clock()
         fresh = {
             mode: _record(measurement, now)
             for mode, measurement in measured.items()
