@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
 from drafter_client import shared_files
 from drafter_client.batch.prompts import Prompt
@@ -99,9 +98,7 @@ class ResultsFile:
     def __enter__(self) -> "ResultsFile":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager

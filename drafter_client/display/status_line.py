@@ -76,7 +76,7 @@ class StatusLine:
         self._on = wanted and console.is_terminal and not console.is_dumb_terminal
         self._drawn = False
         self._column = 0  # of the cursor within the text; the terminal's width after a full row
-        self._began = self._last = clock()
+        self._began = clock()
         self._ttft: float | None = None
         self._tokens = 0
         self._marks: deque[tuple[float, int]] = deque()  # times and token counts of the last `_WINDOW` seconds
