@@ -68,27 +68,24 @@ class DraftModel:
             backend = load_model(self.backend, self.engine, self.path, branches, texts, self.progress)
             engines = stack.enter_context(_lent(backend, texts))
             info = client.model()
+            name, vocabulary, make = backend.model_name, backend.vocabulary, partial(_direct, info.vocabulary.size)
             try:
-                check_vocabulary(client, backend.vocabulary, backend.model_name, info)
+                check_vocabulary(client, vocabulary, name, info)
             except VocabularyMismatch as error:
                 if not self.translate:
                     raise VocabularyMismatch(f"{error}, or let it draft through text: --translate") from None
-                target = RemoteVocabulary(client, info)
+                name, vocabulary = f"{name} (translated)", RemoteVocabulary(client, info)
                 client.ping()
-                through_text = [partial(_translating_drafter, engine, target) for engine in engines]
-                yield Drafting(f"{backend.model_name} (translated)", info, target, [*through_text])
-                return
-            size = info.vocabulary.size
-            drafters = [partial(_direct_drafter, engine, size) for engine in engines]
-            yield Drafting(backend.model_name, info, backend.vocabulary, [*drafters])
+                make = partial(_translating, vocabulary)
+            yield Drafting(name, info, vocabulary, [partial(make, engine) for engine in engines])
 
 
-def _direct_drafter(engine: Backend, vocabulary_size: int, sampling: Sampling, strategy: Strategy) -> Drafter:
+def _direct(vocabulary_size: int, engine: Backend, sampling: Sampling, strategy: Strategy) -> Drafter:
     """The drafter of one text, where the draft model has the target's vocabulary (of `vocabulary_size` ids)."""
     return FallbackDrafter(lambda: model_drafter(_emptied(engine), sampling, strategy, vocabulary_size))
 
 
-def _translating_drafter(engine: Backend, target: Vocabulary, sampling: Sampling, strategy: Strategy) -> Drafter:
+def _translating(target: Vocabulary, engine: Backend, sampling: Sampling, strategy: Strategy) -> Drafter:
     """The drafter of one text, where the draft model has another vocabulary than `target`."""
     drawn = effective_sampling(strategy, sampling)
     return FallbackDrafter(lambda: TranslatingDrafter(_emptied(engine), target, drawn, draws=strategy.draws))

@@ -2,18 +2,13 @@
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from queue import Empty, SimpleQueue
-from typing import Generic, NamedTuple, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Generic, TypeVar
 
 A = TypeVar("A")
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-class _End(NamedTuple):
-    """A thread has ended, with the error that ended it, if any."""
-
-    failure: BaseException | None
 
 
 def in_parallel(
@@ -22,52 +17,33 @@ def in_parallel(
     """Yield the result of `work` for each task, in order of completion; tasks are started in the given order.
 
     Once `stop` is set, no task is started; `work` can check it, and returns None for a task that it abandons. Results
-    from before are still yielded. An error that `work` raises sets `stop`, and is raised at the end. Closing the
-    generator sets `stop`, too. All threads have ended when the generator has.
+    from before are still yielded. An error that `work` raises sets `stop`, and is raised at the end. The generator sets
+    `stop` at its end, too, also when it is closed. All threads have ended by then.
     """
-    pending: SimpleQueue[A] = SimpleQueue()
-    done: SimpleQueue[R | _End] = SimpleQueue()
-    for task in tasks:
-        pending.put(task)
+    done: SimpleQueue[Future[R | None]] = SimpleQueue()
 
-    def run() -> None:
-        failure = None
+    def run(task: A) -> R | None:
         try:
-            while not stop.is_set():
-                result = work(pending.get_nowait())
-                if result is not None:
-                    done.put(result)
-        except Empty:
-            pass
-        except BaseException as error:  # raised in the caller's thread
+            return None if stop.is_set() else work(task)
+        except BaseException:
             stop.set()
-            failure = error
-        done.put(_End(failure))
+            raise
 
-    workers: list[threading.Thread] = []
-    failures: list[BaseException] = []
-    try:
-        for _ in range(min(threads, len(tasks))):
-            worker = threading.Thread(target=run, daemon=True)
-            worker.start()
-            workers.append(worker)
-        running = len(workers)
-        while running:
-            item = done.get()
-            if not isinstance(item, _End):
-                yield item
-                continue
-            running -= 1
-            if item.failure is not None:
-                failures.append(item.failure)
-    except BaseException:
-        stop.set()
-        raise
-    finally:
-        for worker in workers:
-            worker.join()
-    if failures:
-        raise failures[0]
+    failure: BaseException | None = None
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for task in tasks:
+                pool.submit(run, task).add_done_callback(done.put)
+            for _ in tasks:
+                future = done.get()
+                if (error := future.exception()) is not None:
+                    failure = failure or error
+                elif (result := future.result()) is not None:
+                    yield result
+        finally:
+            stop.set()
+    if failure is not None:
+        raise failure
 
 
 class InOrder(Generic[T]):

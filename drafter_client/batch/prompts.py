@@ -116,7 +116,7 @@ def _object(line: str, where: str) -> dict[str, Any]:
         types, meaning = _KEYS[key]
         if value is not None and type(value) not in types:
             refuse(f"{key} must be {meaning}, got {json.dumps(value)}")
-        if isinstance(value, str) and not _is_text(value):
+        if isinstance(value, str) and not is_text(value):
             refuse(f"{key} holds half a character (a lone surrogate): this is not text")
     given = {key: value for key, value in given.items() if value is not None}
     if "prompt" not in given:
@@ -126,7 +126,8 @@ def _object(line: str, where: str) -> dict[str, Any]:
     return given
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
+    """Whether UTF-8 can encode `value`: not half a character (a lone surrogate)."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -29,7 +29,7 @@ from speculation.errors import SpecPairError
 FORMAT = "specpair-result-1"
 _OPENING = json.dumps({"format": FORMAT, "index": 0}).encode().partition(b"0}")[0]  # every line begins so
 _TEXTS = ("text", "model", "draft_model")
-_COUNTS = ("generated_tokens", "rounds", "drafted", "accepted", "bytes_sent", "bytes_received")
+COUNTS = ("generated_tokens", "rounds", "drafted", "accepted", "bytes_sent", "bytes_received")
 _TIMES = ("ttft_ms", "total_ms")
 
 
@@ -111,7 +111,7 @@ def _result(line: bytes, name: str, number: int) -> Result:
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether a line has every key that this module and `Totals` read."""
+    """Whether a line has every key that this module and `show_totals` read."""
     if (
         type(record["index"]) is not int
         or type(record.get("asked")) is not dict
@@ -120,7 +120,7 @@ def _is_whole(record: dict[str, Any]) -> bool:
         return False
     if "error" in record:
         return type(record["error"]) is dict and type(record["error"].get("message")) is str
-    kinds = {_TEXTS: (str,), _COUNTS: (int,), _TIMES: (int, float)}  # types are compared: true is no number here
+    kinds = {_TEXTS: (str,), COUNTS: (int,), _TIMES: (int, float)}  # types are compared: true is no number here
     return all(type(record.get(name)) in types for names, types in kinds.items() for name in names)
 
 

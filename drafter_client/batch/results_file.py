@@ -1,15 +1,12 @@
 """The results file on disk: each result is written at once, and an interrupted run continues from it."""
 
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
-from drafter_client import file_lock
+from drafter_client import shared_files
 from drafter_client.batch.prompts import Prompt
 from drafter_client.batch.results import Models, Result, check, encode, latest, parse
 from drafter_client.errors import BadOutput, OutputBusy
@@ -44,7 +41,7 @@ class ResultsFile:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
             descriptor = os.open(self._path, flags, 0o666)
             try:
-                if not file_lock.take(descriptor, wait=False):
+                if not shared_files.lock(descriptor, wait=False):
                     raise OutputBusy(f"another run writes to {self.name}: wait for its end, or give another --output")
                 if self._path.exists() and os.path.samestat(os.fstat(descriptor), self._path.stat()):
                     return descriptor
@@ -80,21 +77,12 @@ class ResultsFile:
         if ordered == self._results:
             self.close()
             return
-        with self._errors_named():
-            handle, name = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
-            try:
-                with os.fdopen(handle, "wb") as new:
-                    new.writelines(encode(result) for result in ordered)
-                    new.flush()
-                    os.fsync(new.fileno())
-                shutil.copymode(self._path, name)
-                if sys.platform == "win32":  # where an open file cannot be replaced, and files are not locked
-                    self.close()
-                os.replace(name, self._path)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(name)
-                raise
+        with self._errors_named(), shared_files.replacing(self._path) as new:
+            new.writelines(encode(result) for result in ordered)
+            new.flush()
+            os.fsync(new.fileno())
+            if sys.platform == "win32":  # where an open file cannot be replaced, and files are not locked
+                self.close()
         self.close()
 
     def close(self) -> None:
@@ -110,9 +98,7 @@ class ResultsFile:
     def __enter__(self) -> "ResultsFile":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager

@@ -16,29 +16,26 @@ def chat_ids(template: str | None, vocabulary: Vocabulary, user: str, system: st
     """
     if not template:
         raise NoChatTemplate("the target model has no chat template: leave --chat away, or serve an instruct model")
-    contents = ([system] if system is not None else []) + [user]
-    roles = (["system"] if system is not None else []) + ["user"]
-    if any(_spells_control(vocabulary, content) for content in contents):
-        marks = [_MARK.format(at) for at in range(len(contents))]
-        rest = _render(template, vocabulary, list(zip(roles, marks, strict=True)))
-        ids: list[int] = []
-        for at, mark in enumerate(marks):
-            before, found, rest = rest.partition(mark)
-            if not found:
-                raise NoChatTemplate(f"the chat template does not show the {roles[at]} message as it is")
-            ids += vocabulary.encode(before, add_begin=at == 0, parse_control=True)
-            ids += vocabulary.encode(contents[at], add_begin=False)
-        return ids + vocabulary.encode(rest, add_begin=False, parse_control=True)
-    text = _render(template, vocabulary, list(zip(roles, contents, strict=True)))
-    return vocabulary.encode(text, parse_control=True)
+    messages = {"user": user} if system is None else {"system": system, "user": user}
+    if not any(_spells_control(vocabulary, content) for content in messages.values()):
+        return vocabulary.encode(_render(template, vocabulary, messages), parse_control=True)
+    rest = _render(template, vocabulary, {role: _MARK.format(role) for role in messages})
+    ids: list[int] = []
+    for at, (role, content) in enumerate(messages.items()):
+        before, found, rest = rest.partition(_MARK.format(role))
+        if not found:
+            raise NoChatTemplate(f"the chat template does not show the {role} message as it is")
+        ids += vocabulary.encode(before, add_begin=at == 0, parse_control=True)
+        ids += vocabulary.encode(content, add_begin=False)
+    return ids + vocabulary.encode(rest, add_begin=False, parse_control=True)
 
 
-def _render(template: str, vocabulary: Vocabulary, messages: list[tuple[str, str]]) -> str:
+def _render(template: str, vocabulary: Vocabulary, messages: dict[str, str]) -> str:
     begin = _piece(vocabulary, vocabulary.begin)
     text = render(
         template,
         {
-            "messages": [{"role": role, "content": content} for role, content in messages],
+            "messages": [{"role": role, "content": content} for role, content in messages.items()],
             "add_generation_prompt": True,
             "bos_token": begin,
             "eos_token": _piece(vocabulary, min(vocabulary.ends, default=None)),

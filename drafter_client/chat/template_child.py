@@ -9,13 +9,10 @@ import json
 import sys
 from typing import NoReturn
 
+from jinja2 import TemplateRuntimeError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 _MEMORY = 2**30  # bytes of address space, where the system can limit it
-
-
-class Refused(Exception):
-    """The template called `raise_exception`."""
 
 
 def rendered(template: str, variables: dict[str, object], most: int) -> dict[str, str]:
@@ -37,7 +34,7 @@ def rendered(template: str, variables: dict[str, object], most: int) -> dict[str
 
 
 def _refuse(message: str) -> NoReturn:
-    raise Refused(message)
+    raise TemplateRuntimeError(message)
 
 
 def _limit_memory() -> None:

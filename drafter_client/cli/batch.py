@@ -19,7 +19,7 @@ from drafter_client.batch.parallel import InOrder, in_parallel
 from drafter_client.batch.prompts import Prompt
 from drafter_client.batch.results import Models, Result, failed, finished
 from drafter_client.batch.results_file import ResultsFile
-from drafter_client.batch.totals import Totals, show_totals
+from drafter_client.batch.totals import show_totals
 from drafter_client.cli.shared_steps import (
     INTERRUPTED,
     check_draft_n,
@@ -94,9 +94,9 @@ class _Run:
         self._show(self._order.rest())
         if failure is None and not interrupted.is_set() and self._file is not None:
             self._file.put_in_order()
-        totals = Totals.of(len(self._prompts), self._found, self._new, seconds)
-        if totals.finished:
-            show_totals(totals, Console(stderr=True, markup=False, highlight=False))
+        if self._texts():
+            console = Console(stderr=True, markup=False, highlight=False)
+            show_totals(len(self._prompts), self._found, self._new, seconds, console)
         return self._conclude(interrupted.is_set(), failure)
 
     def _take(self, result: Result, progress: WritingProgress) -> None:
@@ -123,10 +123,13 @@ class _Run:
                 else:  # unchanged: rich would expand tabs and drop carriage returns
                     print(result.line["text"], flush=True)
 
+    def _texts(self) -> int:
+        """How many prompts have a finished text."""
+        return len(self._found) + sum(not result.failed for result in self._new)
+
     def _conclude(self, interrupted: bool, failure: Exception | None) -> int:
         """Report what is left to do, and return the exit status or raise `failure`."""
-        texts = len(self._found) + sum(not result.failed for result in self._new)
-        so_far = f"{texts} of {len(self._prompts)} texts are "
+        so_far = f"{self._texts()} of {len(self._prompts)} texts are "
         if self._file is None:
             so_far += "finished; with --output FILE, the same command could go on from there"
         else:

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from backends.registry import SHOWN
 from command_line.environment import UnknownVariable, variables
@@ -21,36 +21,37 @@ _VARIABLES = ("API_KEY",)  # without `flags.PREFIX`
 _HERE, _THERE = ("--model", "--backend", *_OF_AN_ENGINE), ("--verifier", "--api-key", "--patience")
 _OF_DRAFTING = (*_OF_A_MODEL, "--backend", "--branches", "--lockstep")
 _OF_MANY = ("--concurrency", "--output")
+_LEAVE = ", leave one of the two out"
 
 
-def drafter_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
+def drafter_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client`. Exits with status 2 for flags that do not go together."""
     parser = drafter_parser()
-    options = _parsed(parser, arguments, environment)
+    options = _parsed(parser, arguments)
     options.mode, options.strategy = Mode(options.mode), Strategy(options.strategy)
     _check_strategy(parser, options)
     if options.mode is not Mode.AUTO and not options.remember:
         parser.error(f"--no-remember: only --mode auto remembers, leave it out with --mode {options.mode}")
     if options.mode in (Mode.FUSED, Mode.TARGET):
-        _refuse(parser, options, _OF_DRAFTING, f"with --mode {options.mode} nothing drafts here")
+        _refuse(parser, options, _OF_DRAFTING, f"with --mode {options.mode} nothing drafts here{_LEAVE}")
         if options.mode is Mode.TARGET:
-            _refuse(parser, options, ["--draft-n"], f"with --mode {options.mode} nothing drafts")
+            _refuse(parser, options, ["--draft-n"], f"with --mode {options.mode} nothing drafts{_LEAVE}")
     else:
         _check_lookup(parser, options)
     if options.prompt_file is None:
-        _refuse(parser, options, _OF_MANY, "is for many prompts", "give them with --prompt-file")
+        _refuse(parser, options, _OF_MANY, "is for many prompts, give them with --prompt-file")
     else:
-        _refuse(parser, options, ["--baseline"], "is measured beside one text", "compare many with 'drafter compare'")
+        _refuse(parser, options, ["--baseline"], "is measured beside one text, compare many with 'drafter compare'")
         if options.output is not None:
-            _refuse(parser, options, ["--json"], "--output writes the same lines")
-        _refuse(parser, options, ["--verbose"], "shows the decisions on one text", "give it with --prompt")
+            _refuse(parser, options, ["--json"], f"--output writes the same lines{_LEAVE}")
+        _refuse(parser, options, ["--verbose"], "shows the decisions on one text, give it with --prompt")
     return options
 
 
-def compare_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
+def compare_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client compare`. Exits with status 2 for flags that do not go together."""
     parser = compare_parser()
-    options = _parsed(parser, arguments, environment)
+    options = _parsed(parser, arguments)
     _check_lookup(parser, options)
     if options.png is not None and options.no_png:
         parser.error("--png: --no-png says the contrary, leave one of the two out")
@@ -63,11 +64,11 @@ def report_options(arguments: Sequence[str]) -> argparse.Namespace:
     return report_parser().parse(arguments)
 
 
-def _parsed(parser: Parser, arguments: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
+def _parsed(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags; the API key comes from the environment where no flag gives one."""
     options = parser.parse(arguments)
     try:
-        found = variables(flags.PREFIX, _VARIABLES, environment)
+        found = variables(flags.PREFIX, _VARIABLES, os.environ)
     except UnknownVariable as error:
         parser.error(str(error))
     for name in found.unknown:
@@ -92,20 +93,15 @@ def _check_strategy(parser: Parser, options: argparse.Namespace) -> None:
 
 def _check_lookup(parser: Parser, options: argparse.Namespace) -> None:
     if options.backend == flags.NGRAM:
-        _refuse(parser, options, _OF_A_MODEL, "--backend ngram drafts without a model")
+        _refuse(parser, options, _OF_A_MODEL, f"--backend ngram drafts without a model{_LEAVE}")
 
 
-def _refuse(
-    parser: Parser,
-    options: argparse.Namespace,
-    which: Sequence[str],
-    reason: str,
-    then: str = "leave one of the two out",
-) -> None:
+def _refuse(parser: Parser, options: argparse.Namespace, which: Sequence[str], reason: str) -> None:
+    """End with an error that gives `reason` if one of the flags `which` has another value than its default."""
     for flag in which:
         name = "lookup" if flag == "--no-lookup" else flag[2:].replace("-", "_")
         if getattr(options, name) != parser.get_default(name):
-            parser.error(f"{flag}: {reason}, {then}")
+            parser.error(f"{flag}: {reason}")
 
 
 def drafter_parser() -> Parser:
@@ -134,16 +130,13 @@ def drafter_parser() -> Parser:
     return parser
 
 
-def solo_options(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> argparse.Namespace:
+def solo_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the flags of `python -m drafter_client solo`. Exits with status 2 for flags that do not go together."""
     parser = solo_parser()
-    options = _parsed(parser, arguments, environment)
+    options = _parsed(parser, arguments)
     there = options.which == "server"
-    for flag in _HERE if there else _THERE:
-        name = flag[2:].replace("-", "_")
-        if getattr(options, name) != parser.get_default(name):
-            where = "the model runs on the verifier" if there else "the model runs here, 'solo server' asks a verifier"
-            parser.error(f"{flag}: with 'solo {options.which}' {where}")
+    where = "the model runs on the verifier" if there else "the model runs here, 'solo server' asks a verifier"
+    _refuse(parser, options, _HERE if there else _THERE, f"with 'solo {options.which}' {where}")
     if options.model is not None and options.which == "draft":
         parser.error("--model: 'solo draft' is the shipped draft model, leave one of the two out")
     return options
@@ -201,17 +194,11 @@ def compare_parser() -> Parser:
     texts.add_argument(
         "--runs",
         metavar="N",
-        type=flag_values.from_to(1, 1000),
+        type=flag_values.whole(1, 1000),
         default=3,
         help="times that each text is written (default: 3)",
     )
-    texts.add_argument(
-        "--max-tokens",
-        type=flag_values.at_least(1),
-        default=96,
-        metavar="N",
-        help="tokens at most (default: %(default)s)",
-    )
+    flags.max_tokens_flag(texts, default=96)
     flags.verifier_flags(parser)
     drafting = flags.draft_flags(parser)
     flags.memory_flag(drafting)
@@ -245,9 +232,7 @@ def report_parser() -> Parser:
     )
     runs = parser.add_argument_group("run")
     runs.add_argument("folder", type=flag_values.path, metavar="DIR", help="the folder that --profile named")
-    runs.add_argument(
-        "--run", type=flag_values.at_least(1), metavar="N", help="which run (default: the last with drafts)"
-    )
+    runs.add_argument("--run", type=flag_values.whole(1), metavar="N", help="which run (default: the last with drafts)")
     picture = parser.add_argument_group("picture").add_mutually_exclusive_group()
     picture.add_argument("--png", type=flag_values.path, metavar="FILE", help="(default: report-N.png in the folder)")
     picture.add_argument("--no-png", action="store_true", help="in the terminal only")

@@ -15,7 +15,7 @@ def path(text: str) -> Path:
 
 
 def draft_n(text: str) -> str | int:
-    return text if text == "auto" else at_least(0)(text)
+    return text if text == "auto" else whole(0)(text)
 
 
 def lengths(text: str) -> list[int]:
@@ -23,8 +23,8 @@ def lengths(text: str) -> list[int]:
     found: set[int] = set()
     for part in text.split(","):
         low, to, high = part.partition("-")
-        first = from_to(0, 64)(low)
-        last = from_to(0, 64)(high) if to else first
+        first = whole(0, 64)(low)
+        last = whole(0, 64)(high) if to else first
         if last < first:
             raise argparse.ArgumentTypeError(f"{part!r} ends before it begins")
         found.update(range(first, last + 1))
@@ -32,13 +32,13 @@ def lengths(text: str) -> list[int]:
 
 
 def seed(text: str) -> int:
-    value = at_least(0)(text)
+    value = whole(0)(text)
     if value >= gumbel.SEED_LIMIT:
         raise argparse.ArgumentTypeError("must be below 2**53")
     return value
 
 
-def at_least(low: int) -> Callable[[str], int]:
+def whole(low: int, high: int | None = None) -> Callable[[str], int]:
     def parse(text: str) -> int:
         try:
             value = int(text)
@@ -46,15 +46,7 @@ def at_least(low: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
         if value < low:
             raise argparse.ArgumentTypeError(f"must be at least {low}, got {value}")
-        return value
-
-    return parse
-
-
-def from_to(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = at_least(low)(text)
-        if value > high:
+        if high is not None and value > high:
             raise argparse.ArgumentTypeError(f"must be at most {high}, got {value}")
         return value
 

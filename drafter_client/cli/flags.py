@@ -7,7 +7,7 @@ from backends.machine import THREADS_AT_MOST
 from backends.registry import SHOWN, TEST_ENGINES
 from backends.shipped_models import DEFAULT_DRAFT
 from command_line.parser import OneOf
-from drafter_client.cli.flag_values import at_least, between, draft_n, from_to, path, seed
+from drafter_client.cli.flag_values import between, draft_n, path, seed, whole
 from drafter_client.http.retries import PATIENCE
 from drafter_client.options import Mode
 from drafter_client.pair import BRANCHES, VERIFIER
@@ -65,7 +65,7 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
     draft.add_argument(
         "--branches",
         metavar="N",
-        type=from_to(1, _MOST_BRANCHES),
+        type=whole(1, _MOST_BRANCHES),
         default=BRANCHES,
         help="continuations followed at once, to be ready for recovered tokens (default: %(default)s)",
     )
@@ -87,13 +87,13 @@ def draft_flags(parser: argparse.ArgumentParser, *, modes: bool = False) -> argp
 def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meaning: str) -> None:
     parser.add_argument("--backend", choices=OneOf(names, TEST_ENGINES), default="llama_cpp", help=meaning)
     parser.add_argument(
-        "--context", metavar="TOKENS", type=at_least(8), help="tokens of context (default: as trained, up to 4096)"
+        "--context", metavar="TOKENS", type=whole(8), help="tokens of context (default: as trained, up to 4096)"
     )
     parser.add_argument(
-        "--threads", metavar="N", type=from_to(1, THREADS_AT_MOST), help="CPU threads (default: from the machine)"
+        "--threads", metavar="N", type=whole(1, THREADS_AT_MOST), help="CPU threads (default: from the machine)"
     )
     parser.add_argument(
-        "--gpu-layers", metavar="N", type=at_least(-1), default=-1, help="layers on the GPU; -1: all (default)"
+        "--gpu-layers", metavar="N", type=whole(-1), default=-1, help="layers on the GPU; -1: all (default)"
     )
     parser.add_argument("--device", metavar="NAME", help="torch: cpu, cuda, mps, neuron (default: the best there is)")
     parser.add_argument(
@@ -103,7 +103,7 @@ def engine_flags(parser: argparse._ArgumentGroup, names: tuple[str, ...], meanin
     parser.add_argument(
         "--tensor-parallel",
         metavar="N",
-        type=at_least(1),
+        type=whole(1),
         default=1,
         help="torch, neuron_legacy: devices that share the model",
     )
@@ -118,18 +118,22 @@ def text_flags(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
         one_or_many.add_argument(
             "--prompt-file", type=path, metavar="FILE", help="many prompts: one a line, or JSON Lines (*.jsonl)"
         )
-    text.add_argument(
-        "--max-tokens", metavar="N", type=at_least(1), default=128, help="tokens at most (default: %(default)s)"
-    )
+    max_tokens_flag(text, default=128)
     if many:
         text.add_argument("--chat", action="store_true", help="apply the target's chat template to the prompt")
         text.add_argument("--system", metavar="TEXT", help="system message, with --chat")
         group = parser.add_argument_group("many prompts")
-        texts = from_to(1, _MOST_TEXTS)
+        texts = whole(1, _MOST_TEXTS)
         group.add_argument("--concurrency", metavar="N", type=texts, default=1, help="texts at a time (default: 1)")
         group.add_argument(
             "--output", type=path, metavar="FILE", help="write results there, as JSON Lines; the same command continues"
         )
+
+
+def max_tokens_flag(group: argparse._ArgumentGroup, default: int) -> None:
+    group.add_argument(
+        "--max-tokens", metavar="N", type=whole(1), default=default, help="tokens at most (default: %(default)s)"
+    )
 
 
 def sampling_flags(parser: argparse.ArgumentParser) -> None:
@@ -139,7 +143,7 @@ def sampling_flags(parser: argparse.ArgumentParser) -> None:
         "--top-p", metavar="P", type=between(0.0, 1.0, open_low=True), default=1.0, help="nucleus mass (default: off)"
     )
     group.add_argument(
-        "--top-k", metavar="K", type=at_least(0), default=0, help="most likely tokens only; 0: off (default)"
+        "--top-k", metavar="K", type=whole(0), default=0, help="most likely tokens only; 0: off (default)"
     )
     group.add_argument(
         "--seed", metavar="S", type=seed, help="the same seed gives the same text (default: drawn, and reported)"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backends.base import BackendError, LoadOptions
-from drafter_client.batch.prompts import Prompt, parse_prompts
+from drafter_client.batch.prompts import Prompt, is_text, parse_prompts
 from drafter_client.cli.flags import NGRAM
 from drafter_client.display.panel_rows import SOLO
 from drafter_client.display.progress import loading
@@ -164,10 +164,8 @@ def check_system(options: argparse.Namespace) -> None:
 
 def check_encoding(what: str, text: str) -> None:
     """Raise BadPrompt for lone surrogates: Python passes bytes that the terminal's encoding lacks in this form."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadPrompt(f"the {what} is not valid text in this terminal's encoding: use UTF-8") from None
+    if not is_text(text):
+        raise BadPrompt(f"the {what} is not valid text in this terminal's encoding: use UTF-8")
 
 
 def wait_for() -> Callable[[float | None], None]:

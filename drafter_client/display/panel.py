@@ -1,5 +1,6 @@
 """The panels of metrics at the end of a run, and the colours of a text by token source."""
 
+from collections.abc import Iterable
 from itertools import zip_longest
 
 from rich.console import Console, Group, RenderableType
@@ -9,7 +10,6 @@ from rich.text import Text
 
 from drafter_client.display.panel_rows import (
     SOURCES,
-    LabelledValue,
     bars,
     columns,
     compared,
@@ -26,7 +26,7 @@ from drafter_client.metrics.token_source import TokenSource
 from drafter_client.metrics.waits import percentages
 
 _WIDEST = 60  # characters of the latency line, at most
-_GAP = "   "  # between two metrics
+_GAP = "   "  # between two metrics in a line
 _NARROW = 76  # columns of a line of main metrics, at most: longer lines are hard to read
 _FRAME = 4  # columns of the panel's border
 _SIDE_BY_SIDE = 76  # columns that a terminal needs for two metrics in a row
@@ -43,12 +43,16 @@ _NOTHING = ("", "")
 
 def legend(width: int = 100) -> Text:
     """The legend of the colours: one line, or more on a narrow terminal."""
+    return _wrapped((Text("■ ", STYLES[source]).append(name, "dim") for source, name in SOURCES.items()), width)
+
+
+def _wrapped(parts: Iterable[Text], width: int) -> Text:
+    """The parts side by side, in as many lines as they need on `width` columns; no part is split."""
     text, used = Text(), 0
-    for source, name in SOURCES.items():
-        size = len(name) + 2
-        gap = "" if not used else "   " if used + 3 + size <= width else "\n"
-        used = size if gap in ("", "\n") else used + 3 + size
-        text.append(gap).append("■ ", STYLES[source]).append(name, "dim")
+    for part in parts:
+        fits = used + len(_GAP) + len(part) <= width
+        text.append("" if not used else _GAP if fits else "\n").append_text(part)
+        used = used + len(_GAP) + len(part) if used and fits else len(part)
     return text
 
 
@@ -67,16 +71,10 @@ def show(stats: Stats, console: Console) -> None:
 
 def show_main(stats: Stats, console: Console) -> None:
     """Print the panel of the main metrics."""
-    metrics = headline(stats)
-    lines = [metrics[0]]
-    for metric in metrics[1:]:
-        if len(lines[-1]) + len(_GAP) + len(metric) <= min(_NARROW, console.width - _FRAME):
-            lines[-1] += _GAP + metric
-        else:
-            lines.append(metric)
+    metrics = _wrapped(map(Text, headline(stats)), min(_NARROW, console.width - _FRAME))
     differs = stats.baseline is not None and stats.baseline.same_tokens is False
     said = [*resumed(stats), *notes(stats), *([compared(stats) or ""] if differs else [])]
-    _print(stats, console, [Text("\n".join(lines)), *(Text(each, "yellow") for each in said)], "all: --stats")
+    _print(stats, console, [metrics, *(Text(each, "yellow") for each in said)], "all: --stats")
 
 
 def _print(stats: Stats, console: Console, parts: list[RenderableType], below: str) -> None:
@@ -108,16 +106,11 @@ def _pairs(stats: Stats, side_by_side: bool) -> Table:
 
 
 def _lines(stats: Stats) -> list[Table]:
-    rows = lines(stats)
-    return [_grid(rows)] if rows else []
-
-
-def _grid(rows: list[LabelledValue]) -> Table:
     table = Table.grid(padding=(0, 3))
     table.add_column(style="dim")
-    for row in rows:
+    for row in lines(stats):
         table.add_row(*row)
-    return table
+    return [table] if table.rows else []
 
 
 def _times(stats: Stats, width: int) -> Table:

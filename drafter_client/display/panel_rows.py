@@ -1,5 +1,6 @@
 """The rows, bars and notes of the panel, as text. Which there are depends on the mode."""
 
+from drafter_client.display.values import share, size, unit
 from drafter_client.metrics.pace import Pace
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
@@ -57,7 +58,7 @@ def columns(stats: Stats) -> tuple[list[LabelledValue], list[LabelledValue]]:
         ("generated", f"{stats.generated_tokens} tokens"),
         ("ended by", _end(stats)),
         ("TTFT", f"{stats.ttft_ms:.0f} ms"),
-        ("speed", _unit(stats.tokens_per_second, "tokens/s")),
+        ("speed", unit(stats.tokens_per_second, "tokens/s")),
     ]
     return text, _of_the_model(stats) if stats.mode in (SOLO, Mode.TARGET) else _of_the_pair(stats)
 
@@ -70,7 +71,7 @@ def couples(stats: Stats) -> list[tuple[LabelledValue, LabelledValue]]:
             (("looked up", f"{stats.looked_up} draft tokens"), ("looked up, accepted", str(stats.looked_up_accepted)))
         )
     if set(stats.schedules) - {Schedule.LOCKSTEP}:
-        ready = _share(stats.next_draft_ready / stats.mispredicted if stats.mispredicted else None)
+        ready = share(stats.next_draft_ready / stats.mispredicted if stats.mispredicted else None)
         pairs.append((("mispredicted", f"{stats.mispredicted} tokens"), ("next draft ready", ready)))
         late = str(stats.drafts_sent - stats.rounds)
         pairs.append((("drafts sent", str(stats.drafts_sent)), ("drafts out of date", late)))
@@ -83,7 +84,7 @@ def couples(stats: Stats) -> list[tuple[LabelledValue, LabelledValue]]:
         drawn = f"{stats.sampling['temperature']:g}"
         pairs.append((("temperature", drawn), ("seed", str(stats.sampling.get("seed")))))
     if stats.mode != SOLO:
-        pairs.append((("sent", _bytes(stats.bytes_sent)), ("received", _bytes(stats.bytes_received))))
+        pairs.append((("sent", size(stats.bytes_sent)), ("received", size(stats.bytes_received))))
     return pairs
 
 
@@ -92,8 +93,8 @@ def _of_the_pair(stats: Stats) -> list[LabelledValue]:
         ("rounds", str(stats.rounds)),
         ("draft tokens", str(stats.drafted)),
         ("accepted", str(stats.accepted)),
-        ("acceptance rate", _share(stats.acceptance_rate)),
-        ("mean acceptance length", _unit(stats.mean_acceptance_length)),
+        ("acceptance rate", share(stats.acceptance_rate)),
+        ("mean acceptance length", unit(stats.mean_acceptance_length)),
     ]
 
 
@@ -101,10 +102,10 @@ def _of_the_model(stats: Stats) -> list[LabelledValue]:
     pace = Pace.of(stats.token_ms)
     median, p90, longest = (None, None, None) if pace is None else (pace.median, pace.p90, pace.longest)
     return [
-        ("ITL median", _unit(median, "ms")),
-        ("ITL p90", _unit(p90, "ms")),
-        ("ITL longest", _unit(longest, "ms")),
-        ("TPOT", _unit(_per_token(stats), "ms")),
+        ("ITL median", unit(median, "ms")),
+        ("ITL p90", unit(p90, "ms")),
+        ("ITL longest", unit(longest, "ms")),
+        ("TPOT", unit(_per_token(stats), "ms")),
     ]
 
 
@@ -179,7 +180,7 @@ def headline(stats: Stats) -> list[str]:
     if stats.mode in (SOLO, Mode.TARGET):
         metrics += [f"TPOT {value:.2f} ms" for value in [_per_token(stats)] if value is not None]
     else:
-        metrics.append(f"acceptance rate {_share(stats.acceptance_rate)}")
+        metrics.append(f"acceptance rate {share(stats.acceptance_rate)}")
     metrics.append(f"ended by {_end(stats)}")
     if stats.speed_up is not None:
         metrics.append(_SPEED_UP.format(stats.speed_up))
@@ -215,15 +216,3 @@ def compared(stats: Stats) -> str | None:
 
 def _end(stats: Stats) -> str:
     return stats.ended_by or ("error" if stats.failed else "interrupt")
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
-def _unit(value: float | None, unit: str = "") -> str:
-    return "-" if value is None else f"{value:.2f} {unit}".rstrip()
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1024:.1f} KiB"

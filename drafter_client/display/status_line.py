@@ -76,7 +76,7 @@ class StatusLine:
         self._on = wanted and console.is_terminal and not console.is_dumb_terminal
         self._drawn = False
         self._column = 0  # of the cursor within the text; the terminal's width after a full row
-        self._began = self._last = clock()
+        self._began = clock()
         self._ttft: float | None = None
         self._tokens = 0
         self._marks: deque[tuple[float, int]] = deque()  # times and token counts of the last `_WINDOW` seconds
@@ -87,7 +87,7 @@ class StatusLine:
         self._began = self._clock()
         if self._on:
             _shown = self
-        self._draw("waiting for the first token")
+        self.busy("waiting for the first token")
 
     def wipe(self) -> None:
         """Erase the line, before something else is written."""
@@ -124,11 +124,12 @@ class StatusLine:
         while len(self._marks) > 2 and now - self._marks[0][0] > _WINDOW:
             self._marks.popleft()
         self._move(text)
-        self._draw(self._metrics())
+        self.busy(self._metrics())
 
     def busy(self, what: str) -> bool:
-        """Show `what`, which is under way instead of text. Returns whether there was room for it."""
-        return self._draw(what)
+        """Show `what` in the line. Returns whether there was room for it."""
+        with _lock:
+            return self._on and self._draw(what)
 
     def _metrics(self) -> str:
         (first, before), (last, count) = self._marks[0], self._marks[-1]
@@ -136,12 +137,6 @@ class StatusLine:
         return f"{self._tokens} tokens, {rate}TTFT {1e3 * (self._ttft or 0.0):.0f} ms"
 
     def _draw(self, said: str) -> bool:
-        if not self._on:
-            return False
-        with _lock:
-            return self._draw_now(said)
-
-    def _draw_now(self, said: str) -> bool:
         width = self._console.width
         self.wipe()
         if self._below_text and self._column >= width:

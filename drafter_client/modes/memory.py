@@ -5,29 +5,39 @@ entries that were written last. If two processes write at the same moment, the m
 never the file. A file of another format is ignored with one line in the log, and replaced with the next measurement.
 """
 
-import json
 import logging
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from math import isfinite
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as validated
 
 from backends.machine import cache_folder
+from drafter_client.shared_files import replacing
 from speculation.policy.mode_measurement import ModeMeasurement
 from speculation.policy.mode_selector import links_differ
+from speculation.terminal_text import one_line
 
-_VERSION = 1
 _MOST = 64  # entries that are kept
 _LONGEST_NAME = 200  # characters of a model's name that are kept
 _LARGEST = 1 << 20  # bytes; a larger file is not read
 _ALIKE = 0.4  # greatest difference between two measurements of a target pass on one host, as a share of the longer one
 _log = logging.getLogger("specpair.drafter")
+
+
+def _kept(name: object) -> object:
+    """The part of a name that the file keeps. A file's name may hold bytes that are no text: they are escaped."""
+    return name.encode(errors="backslashreplace").decode()[:_LONGEST_NAME] if isinstance(name, str) else name
+
+
+_Name = Annotated[str, BeforeValidator(_kept)]
+_Number = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+_Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 def memory_file(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Path | None:
@@ -39,22 +49,15 @@ def memory_file(environment: Mapping[str, str] = os.environ, home: Path | None =
     return None if folder is None else folder / "modes.json"
 
 
-@dataclass(frozen=True, slots=True)
+@validated(frozen=True, slots=True)
 class Setting:
     """The models and the host that measurements belong to; together with the link they identify an entry."""
 
-    target: str  # the target model's name, as the verifier reports it
-    engine: str | None  # the target's engine
-    pass_ms: float  # milliseconds of a target pass over one token, which tells hosts apart; 0: not known
-    draft: str | None  # the drafter on this machine
-    served_draft: str | None  # the drafter on the verifier, for mode `fused`
-
-    @property
-    def shortened(self) -> "Setting":
-        """This setting, with names cut to the length that the file keeps."""
-        names = (self.target, self.engine, self.draft, self.served_draft)
-        target, engine, draft, served = (None if name is None else name[:_LONGEST_NAME] for name in names)
-        return Setting(target or "", engine, self.pass_ms, draft, served)
+    target: _Name  # the target model's name, as the verifier reports it
+    engine: _Name | None  # the target's engine
+    pass_ms: _Number  # milliseconds of a target pass over one token, which tells hosts apart; 0: not known
+    draft: _Name | None  # the drafter on this machine
+    served_draft: _Name | None  # the drafter on the verifier, for mode `fused`
 
     @property
     def names(self) -> tuple[str | None, ...]:
@@ -71,11 +74,15 @@ class Setting:
 class _Record:
     """Measurements of one mode over one link."""
 
-    tokens_per_second: float
-    tokens: float  # how many tokens `tokens_per_second` was measured over; 0: it is not known
-    accepted: float  # the acceptance rate, 0 to 1, over the compared draft tokens
-    compared: float  # how many draft tokens were compared with the target's choice; 0: `accepted` is not known
-    when: float  # seconds since 1970
+    tokens_per_second: _Number
+    tokens: _Number  # how many tokens `tokens_per_second` was measured over; 0: it is not known
+    accepted: _Share  # the acceptance rate, over the compared draft tokens
+    compared: _Number  # how many draft tokens were compared with the target's choice; 0: `accepted` is not known
+    when: _Number  # seconds since 1970
+
+    def __post_init__(self) -> None:
+        if self.tokens and not self.tokens_per_second:
+            raise ValueError("tokens_per_second is 0 although tokens were measured")
 
 
 @dataclass(slots=True)
@@ -83,9 +90,20 @@ class _Entry:
     """Measurements of all modes over one link."""
 
     setting: Setting
-    link_ms: float  # the round trip in milliseconds
-    written: float = 0.0  # `ModeSelector.written`: tokens over this link since the last trial of a mode
+    link_ms: _Number  # the round trip in milliseconds
+    written: _Number = 0.0  # `ModeSelector.written`: tokens over this link since the last trial of a mode
     modes: dict[str, _Record] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Content:
+    """What the file holds."""
+
+    version: Literal[1]
+    entries: list[_Entry]
+
+
+_FORMAT = TypeAdapter(_Content)
 
 
 class ModeMemory:
@@ -101,7 +119,7 @@ class ModeMemory:
         """Return the measurements by mode over the link whose round trip is nearest to `link_ms`, and the entry's
         `written`; an empty dictionary and 0 if no link is similar."""
         with self._lock:
-            entry = _nearest(self._read(), setting.shortened, link_ms)
+            entry = _nearest(self._read(), setting, link_ms)
         if entry is None:
             return {}, 0.0
         return {mode: _measured(record) for mode, record in entry.modes.items()}, entry.written
@@ -109,10 +127,9 @@ class ModeMemory:
     def acceptance_rates(self, setting: Setting) -> dict[str, float]:
         """Return the latest acceptance rate (0 to 1) by mode, over any link, as it does not depend on the link."""
         found: dict[str, float] = {}
-        names = setting.shortened.names
         with self._lock:
             for entry in self._read():
-                if entry.setting.names == names:
+                if entry.setting.names == setting.names:
                     found |= {mode: record.accepted for mode, record in entry.modes.items() if record.compared}
         return found
 
@@ -120,7 +137,7 @@ class ModeMemory:
         """Write the measurements of this run, by mode, and `ModeSelector.written`; drop the tokens per second of
         earlier runs that `ModeSelector` has dropped. A file that cannot be written is left unchanged, with one line in
         the log."""
-        now, setting = self._clock(), setting.shortened
+        now = self._clock()
         fresh = {
             mode: _record(measurement, now)
             for mode, measurement in measured.items()
@@ -155,24 +172,16 @@ class ModeMemory:
         try:
             if len(data) > _LARGEST:
                 raise ValueError(f"it is longer than {_LARGEST} bytes")
-            return _entries(json.loads(data))
-        except (ValueError, RecursionError) as error:
-            self._complain(f"{self._path} is no memory of modes and will be replaced: {error}")
+            return _FORMAT.validate_json(data, strict=True).entries
+        except ValueError as error:
+            self._complain(f"{self._path} is no memory of modes and will be replaced: {_reason(error)}")
             return []
 
     def _write(self, entries: list[_Entry]) -> None:
-        body = {"version": _VERSION, "entries": [asdict(entry) for entry in entries]}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f"{self._path.name}.")
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    json.dump(body, file)
-                os.replace(name, self._path)
-            except BaseException:
-                with suppress(FileNotFoundError):
-                    os.unlink(name)
-                raise
+            with replacing(self._path) as file:
+                file.write(_FORMAT.dump_json(_Content(1, entries)))
         except OSError as error:
             self._complain(f"{self._path} cannot be written, nothing will be remembered: {error.strerror}")
 
@@ -198,41 +207,10 @@ def _record(measurement: ModeMeasurement, now: float) -> _Record:
     return _Record(round(measurement.rate, 2), tokens, round(share, 4), compared, round(now))
 
 
-def _entries(body: Any) -> list[_Entry]:
-    """The entries in the parsed `body` of a file. Raises ValueError for anything that `_write` does not write."""
-    if _field(body, "version", int) != _VERSION:
-        raise ValueError(f"its version is not {_VERSION}")
-    return [_entry(each) for each in _field(body, "entries", list)[-_MOST:]]
-
-
-def _entry(body: Any) -> _Entry:
-    fields = _field(body, "setting", dict)
-    setting = Setting(
-        target=_field(fields, "target", str),
-        engine=_field(fields, "engine", str, type(None)),
-        pass_ms=_number(fields, "pass_ms"),
-        draft=_field(fields, "draft", str, type(None)),
-        served_draft=_field(fields, "served_draft", str, type(None)),
-    )
-    modes = {name: _read_record(each) for name, each in _field(body, "modes", dict).items()}
-    return _Entry(setting, _number(body, "link_ms"), _number(body, "written"), modes)
-
-
-def _read_record(body: Any) -> _Record:
-    rate, tokens, accepted = (_number(body, name) for name in ("tokens_per_second", "tokens", "accepted"))
-    if (tokens and not rate) or accepted > 1.0:
-        raise ValueError("a rate is 0, or a share is above 1")
-    return _Record(rate, tokens, accepted, _number(body, "compared"), _number(body, "when"))
-
-
-def _field(body: Any, name: str, *types: type) -> Any:
-    if type(body) is not dict or type(body.get(name, ...)) not in types:
-        raise ValueError(f"{name} is missing or of another type")
-    return body[name]
-
-
-def _number(body: Any, name: str) -> float:
-    value = float(_field(body, name, int, float))
-    if not isfinite(value) or value < 0.0:
-        raise ValueError(f"{name} is {value}")
-    return value
+def _reason(error: ValueError) -> str:
+    """What is wrong with a file, in one line: of a ValidationError, which lists all faults, the first."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    return one_line(f"{where}: {first['msg']}" if where else first["msg"])

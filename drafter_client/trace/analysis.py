@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from drafter_client.metrics import waits
 from drafter_client.trace.reader import Exchange, RunTrace
 from drafter_client.trace.schema import Record, Value
 
@@ -21,17 +22,13 @@ class Depth(NamedTuple):
         return self.accepted / self.drafts
 
 
-def acceptance_by_depth(rounds: Iterable[Record]) -> list[Depth]:
+def acceptance_by_depth(rounds: Sequence[Record]) -> list[Depth]:
     """Acceptance at each depth, over all rounds.
 
     A draft token is accepted only if all before it are. So for drafts of equal length the acceptance rate falls with
     the depth; over drafts of different lengths it need not.
     """
-    judged: list[int] = []
-    accepted: list[int] = []
-    for record in rounds:
-        judged.append(_whole(record["judged"]))
-        accepted.append(_whole(record["accepted"]))
+    judged, accepted = ([_whole(record[name]) for record in rounds] for name in ("judged", "accepted"))
     return [
         Depth(depth, sum(count >= depth for count in judged), sum(count >= depth for count in accepted))
         for depth in range(1, max(judged, default=0) + 1)
@@ -58,9 +55,8 @@ class Span(NamedTuple):
 def timeline(run: RunTrace) -> list[Span]:
     """All activities that the trace of a run holds, ordered by their begin.
 
-    The clocks of the two machines are not compared. Of the time of an exchange that the verifier does not account for,
-    half is assumed to be the way there and half the way back. A verifier pass of self-continuation is placed so that it
-    ends when the drafter heard of it.
+    The clocks of the two machines are not compared: `waits.exchange` says how a request is placed on the drafter's. A
+    verifier pass of self-continuation is placed so that it ends when the drafter heard of it.
     """
     exchanges = list(run.prefills)
     for record in run.rounds:
@@ -75,10 +71,7 @@ def timeline(run: RunTrace) -> list[Span]:
 
 def _lanes_of(exchange: Exchange) -> list[Span]:
     sent, queue, forward, arrived = exchange
-    way = max(0.0, arrived - sent - queue - forward) / 2
-    queued = sent + way
-    begins = min(queued + queue, arrived)
-    ends = min(begins + forward, arrived)
+    _, (_, queued, begins), (_, _, ends) = waits.exchange(waits.VERIFY, sent, arrived, queue, forward)
     return [
         Span(Lane.NETWORK, sent, queued),
         Span(Lane.QUEUE, queued, begins),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
-from drafter_client import file_lock
+from drafter_client import shared_files
 from drafter_client.errors import TraceError
 
 _writing = threading.Lock()  # the only lock on Windows: there, only one process at a time may write to a folder
@@ -57,5 +57,5 @@ def _write(file: FileIO, text: bytes, end: int) -> None:
 def _opened(path: Path) -> Iterator[FileIO]:
     """The file, open for reading and appending, and locked against other writers."""
     with _writing, open(path, "a+b", buffering=0) as file:
-        file_lock.take(file.fileno(), wait=True)
+        shared_files.lock(file.fileno(), wait=True)
         yield file

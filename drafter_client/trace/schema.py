@@ -1,4 +1,4 @@
-"""The tables of a trace: their columns, in order, and what they mean. `docs/profile.md` documents the same."""
+"""The tables of a trace: their columns, in order. `docs/profile.md` has the meaning and the unit of each."""
 
 import csv
 import io
@@ -17,8 +17,6 @@ class Column:
 
     name: str
     kind: type[str] | type[int] | type[float]
-    unit: str
-    meaning: str
     needed: bool = False
 
     def cell(self, value: object) -> str:
@@ -82,64 +80,47 @@ def _lines(rows: Iterable[Sequence[str]]) -> str:
     return text.getvalue()
 
 
-_RUN = Column("run", int, "", "number of the run, from 1; the same in all files", needed=True)
+_RUN = Column("run", int, needed=True)
 
 RUNS = TraceTable(
     "runs.csv",
     (
         _RUN,
-        Column("started", str, "UTC", "begin of the run, ISO 8601", needed=True),
-        Column("mode", str, "", "mode as requested: `remote`, `fused`, `target` or `auto`", needed=True),
-        Column("model", str, "", "the target model"),
-        Column("draft_model", str, "", "the draft model or other drafter"),
-        Column("strategy", str, "", "the rule that decides which draft tokens are accepted"),
-        Column(
-            "threshold",
-            float,
-            "share",
-            "for the strategy `threshold`, which is lossy: probability above which it accepts",
-        ),
-        Column("temperature", float, "", "0: greedy"),
-        Column("top_k", int, "tokens", "0: off"),
-        Column("top_p", float, "share", "1: off"),
-        Column("seed", int, "", "seed of the sampling"),
-        Column("prompt_tokens", int, "tokens", "length of the prompt", needed=True),
-        Column("generated_tokens", int, "tokens", "tokens generated after the prompt", needed=True),
-        Column("finish_reason", str, "", "`stop` or `length`; empty: the run ended early"),
-        Column("error", str, "", "kind of the error that ended the run"),
-        Column("tokens_per_second", float, "1/s", "over the whole run, prefill included"),
-        Column("ttft_ms", float, "ms", "time to the first token", needed=True),
-        Column("total_ms", float, "ms", "time of the whole run", needed=True),
-        Column("prefill_ms", float, "ms", "the target's forward passes over the prompt", needed=True),
-        Column("drafting_ms", float, "ms", "draft steps", needed=True),
-        Column("network_ms", float, "ms", "time of requests beyond queue and forward pass", needed=True),
-        Column("queue_ms", float, "ms", "time in the verifier's queue", needed=True),
-        Column("verify_ms", float, "ms", "the target's forward passes over drafts", needed=True),
-        Column("rounds", int, "", "verify requests that the verifier ran its model for", needed=True),
-        Column("drafts_sent", int, "", "verify requests answered, stale ones included", needed=True),
-        Column("drafted", int, "tokens", "draft tokens judged by the target", needed=True),
-        Column("accepted", int, "tokens", "of these, accepted", needed=True),
-        Column("acceptance_rate", float, "share", "accepted / drafted"),
-        Column("mean_acceptance_length", float, "tokens", "1 + accepted / rounds"),
-        Column("looked_up", int, "tokens", "of those judged, from prompt lookup", needed=True),
-        Column("looked_up_accepted", int, "tokens", "of these, accepted", needed=True),
-        Column(
-            "target_decoded_tokens",
-            int,
-            "tokens",
-            "decoded by the verifier's self-continuation",
-            needed=True,
-        ),
-        Column("mispredicted", int, "tokens", "committed tokens that the drafter had not predicted", needed=True),
-        Column(
-            "next_draft_ready",
-            int,
-            "tokens",
-            "of these, tokens after which the next draft was ready at once",
-            needed=True,
-        ),
-        Column("bytes_sent", int, "bytes", "as counted by the drafter", needed=True),
-        Column("bytes_received", int, "bytes", "as counted by the drafter", needed=True),
+        Column("started", str, needed=True),
+        Column("mode", str, needed=True),
+        Column("model", str),
+        Column("draft_model", str),
+        Column("strategy", str),
+        Column("threshold", float),
+        Column("temperature", float),
+        Column("top_k", int),
+        Column("top_p", float),
+        Column("seed", int),
+        Column("prompt_tokens", int, needed=True),
+        Column("generated_tokens", int, needed=True),
+        Column("finish_reason", str),
+        Column("error", str),
+        Column("tokens_per_second", float),
+        Column("ttft_ms", float, needed=True),
+        Column("total_ms", float, needed=True),
+        Column("prefill_ms", float, needed=True),
+        Column("drafting_ms", float, needed=True),
+        Column("network_ms", float, needed=True),
+        Column("queue_ms", float, needed=True),
+        Column("verify_ms", float, needed=True),
+        Column("rounds", int, needed=True),
+        Column("drafts_sent", int, needed=True),
+        Column("drafted", int, needed=True),
+        Column("accepted", int, needed=True),
+        Column("acceptance_rate", float),
+        Column("mean_acceptance_length", float),
+        Column("looked_up", int, needed=True),
+        Column("looked_up_accepted", int, needed=True),
+        Column("target_decoded_tokens", int, needed=True),
+        Column("mispredicted", int, needed=True),
+        Column("next_draft_ready", int, needed=True),
+        Column("bytes_sent", int, needed=True),
+        Column("bytes_received", int, needed=True),
     ),
 )
 
@@ -147,35 +128,24 @@ ROUNDS = TraceTable(
     "rounds.csv",
     (
         _RUN,
-        Column("round", int, "", "number of the verify request, from 1, in the order of sending", needed=True),
-        Column(
-            "schedule", str, "", "schedule when it was sent: `lockstep`, `overlapped` or `self-continued`", needed=True
-        ),
-        Column(
-            "position", int, "tokens", "tokens known to be committed when it was sent, prompt included", needed=True
-        ),
-        Column("k", int, "tokens", "draft tokens in the request", needed=True),
-        Column("judged", int, "tokens", "draft tokens that the target judged: the last ones; empty: no response"),
-        Column("accepted", int, "tokens", "of those judged, accepted"),
-        Column(
-            "ran",
-            int,
-            "0, 1",
-            "whether the model ran for it; not for a stale request, or one that a longer request contains",
-        ),
-        Column("looked_up", int, "tokens", "of those judged, from prompt lookup instead of the draft model"),
-        Column(
-            "confidence_mean", float, "share", "the drafter's probability of its draft tokens, mean over the request"
-        ),
-        Column("confidence_min", float, "share", "the lowest of these probabilities"),
-        Column("draft_ms", float, "ms", "draft steps that ended since the request before was sent", needed=True),
-        Column("sent_ms", float, "ms", "time of sending, since the run began", needed=True),
-        Column("rtt_ms", float, "ms", "round trip, from sending to the response"),
-        Column("network_ms", float, "ms", "of the round trip, neither queue nor forward pass"),
-        Column("queue_ms", float, "ms", "of the round trip, time in the verifier's queue"),
-        Column("forward_ms", float, "ms", "of the round trip, the target's forward pass"),
-        Column("arrived_ms", float, "ms", "arrival of the response, since the run began"),
-        Column("committed", int, "tokens", "tokens first known from its response"),
+        Column("round", int, needed=True),
+        Column("schedule", str, needed=True),
+        Column("position", int, needed=True),
+        Column("k", int, needed=True),
+        Column("judged", int),
+        Column("accepted", int),
+        Column("ran", int),
+        Column("looked_up", int),
+        Column("confidence_mean", float),
+        Column("confidence_min", float),
+        Column("draft_ms", float, needed=True),
+        Column("sent_ms", float, needed=True),
+        Column("rtt_ms", float),
+        Column("network_ms", float),
+        Column("queue_ms", float),
+        Column("forward_ms", float),
+        Column("arrived_ms", float),
+        Column("committed", int),
     ),
 )
 
@@ -183,17 +153,11 @@ TOKENS = TraceTable(
     "tokens.csv",
     (
         _RUN,
-        Column("position", int, "tokens", "tokens before it, prompt included", needed=True),
-        Column("token", int, "", "token id", needed=True),
-        Column(
-            "source",
-            str,
-            "",
-            "token source: `accepted`, `recovered`, `bonus` or `target_decoded`",
-            needed=True,
-        ),
-        Column("target_decoded", int, "0, 1", "whether `source` is `target_decoded`", needed=True),
-        Column("committed_ms", float, "ms", "when the drafter knew it, since the run began", needed=True),
+        Column("position", int, needed=True),
+        Column("token", int, needed=True),
+        Column("source", str, needed=True),
+        Column("target_decoded", int, needed=True),
+        Column("committed_ms", float, needed=True),
     ),
 )
 

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import os
 import socket
 from contextlib import ExitStack
 
@@ -19,19 +18,13 @@ def bind_sockets(host: str, port: int) -> list[socket.socket]:
         sockets: list[socket.socket] = []
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                bound = on_failure.enter_context(socket.socket(family, kind, protocol))
-                if os.name == "posix":  # on Windows, the option would let two processes share the port
-                    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                bound.bind(address)
-                bound.listen()  # without it, a second process could bind the port, too
-                sockets.append(bound)
+            for family, address in dict.fromkeys((family, address) for family, *_, address in found):
+                # It listens at once: else a second process could bind the port, too.
+                sockets.append(on_failure.enter_context(socket.create_server(address, family=family)))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise SettingsError(f"port {port} is in use: choose another with --port") from None
-            reason = error.strerror or str(error)
+            reason = (error.strerror or str(error)).partition(" (while ")[0]  # `create_server` adds the address
             raise SettingsError(f"cannot listen on {host}, port {port}: {reason}: see --host and --port") from None
         on_failure.pop_all()
     return sockets

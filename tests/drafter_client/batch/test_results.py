@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_client import file_lock
+from drafter_client import shared_files
 from drafter_client.batch.prompts import Prompt
 from drafter_client.batch.results import Models, Result, encode, failed, finished, latest, parse
 from drafter_client.batch.results_file import ResultsFile
@@ -251,16 +251,16 @@ def test_a_file_replaced_while_it_is_opened_is_opened_again(
         first.begin(PROMPTS, MODELS)
         for at in (3, 2):
             first.add(_text(at))
-    take = file_lock.take
+    take = shared_files.lock
 
     def take_late(descriptor: int, *, wait: bool) -> bool:
         """The first run ends between opening and locking."""
-        monkeypatch.setattr(file_lock, "take", take)
+        monkeypatch.setattr(shared_files, "lock", take)
         first.put_in_order()
         first.close()
         return take(descriptor, wait=wait)
 
-    monkeypatch.setattr(file_lock, "take", take_late)
+    monkeypatch.setattr(shared_files, "lock", take_late)
     assert _resume(path) == ([0, 1, 4] if other == "put in order" else [0, 1, 2, 3, 4])
     assert path.read_bytes() == WHOLE
 

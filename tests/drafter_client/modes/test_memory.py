@@ -95,6 +95,12 @@ def test_entries_used_last_are_kept(memory: ModeMemory) -> None:
     assert entries[0]["setting"]["target"] == "target 7" and _file(memory).stat().st_size < 64 * 1024
 
 
+def test_a_name_that_is_no_text_is_remembered(memory: ModeMemory) -> None:
+    setting = replace(SETTING, draft="mod\udce9l.gguf")  # as Python passes a file name in another encoding
+    memory.keep(setting, 20.0, REMOTE, 0)
+    assert "remote" in memory.recall(setting, 20.0)[0]
+
+
 def test_long_names_are_cut(memory: ModeMemory) -> None:
     long = replace(SETTING, target="t" * 100_000)
     memory.keep(long, 20.0, REMOTE, 0)
