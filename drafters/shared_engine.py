@@ -231,11 +231,8 @@ class View(Backend):
         self.name, self.model_name, self.vocabulary = engine.name, engine.model_name, engine.vocabulary
         self.slots, self.context_length = len(numbers), engine.context_length
         self.max_batch_tokens, self.max_rollback = engine.max_batch_tokens, engine.max_rollback
-        self.can_copy, self.has_top_logits, self.chat_template = (
-            engine.can_copy,
-            engine.has_top_logits,
-            engine.chat_template,
-        )
+        self.can_copy, self.has_top_logits = engine.can_copy, engine.has_top_logits
+        self.chat_template = engine.chat_template
         self.kv_bytes = engine.kv_bytes * self.slots // engine.slots
         self._shared, self._numbers = shared, list(numbers)
         super().__init__()
