@@ -30,8 +30,7 @@ class AcceptanceModel:
 
     def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
         """For each node of a path, and for `ahead` further tokens: chance that it and all before it are accepted."""
-        found = [node.looked_up for node in path]
-        if not any(found):
+        if not any(node.looked_up for node in path):
             return self.model.path([node.confidence for node in path], ahead)
         chances, chance, recent = [], 1.0, self.recent
         for node in path:
