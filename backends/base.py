@@ -227,9 +227,9 @@ class Backend(ABC):
         """`extend_top_logits` after its checks, for engines with `has_top_logits`."""
         raise NotImplementedError
 
-    @abstractmethod
     def _copy(self, source: int, destination: int, length: int) -> None:
-        """`copy` after its checks."""
+        """`copy` after its checks, for engines with `can_copy`."""
+        raise NotImplementedError
 
     @abstractmethod
     def _release(self, slot: int) -> None:

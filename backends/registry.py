@@ -2,22 +2,15 @@
 
 import sys
 from importlib import import_module
-from typing import Protocol, cast
 
 from backends.base import Backend, LoadOptions, ModelLoadError, Progress
 
-
-class Loader(Protocol):
-    """The type of the `load` function in an engine's module."""
-
-    def __call__(self, options: LoadOptions, progress: Progress | None = None) -> Backend: ...
-
-
+# Modules with a `load(options, progress)` each, which returns a Backend.
 _MODULES = {
     "llama_cpp": "backends.llama_cpp.load",
     "torch": "backends.torch.load",
     "mlx": "backends.mlx",
-    "neuron_legacy": "backends.neuron.load",
+    "neuron_legacy": "backends.neuron.backend",
     "scripted": "backends.scripted",
 }
 
@@ -36,10 +29,11 @@ def load(name: str, options: LoadOptions, progress: Progress | None = None) -> B
     except KeyError:
         raise ModelLoadError(f"unknown backend {name!r}: choose one of {', '.join(SHOWN)}") from None
     try:
-        loader = cast(Loader, import_module(module).load)
+        load_model = import_module(module).load
     except ModuleNotFoundError as error:
         if name not in _EXTRAS:
             raise
         needs = f"{sys.executable} -m pip install -r {_EXTRAS[name]}"
         raise ModelLoadError(f"the {name} backend needs {error.name}, which is not installed: {needs}") from error
-    return loader(options, progress)
+    backend: Backend = load_model(options, progress)
+    return backend

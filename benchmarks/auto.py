@@ -36,8 +36,8 @@ from drafter_client.metrics.quantile import quantile
 from drafters.base import Drafter
 from drafters.draft_model import model_drafter
 from models import DEFAULT_TARGET
-from models.padded_target import padded_target
 from simulation.paced import Cost, Paced
+from simulation.padded_target import padded_target
 from speculation.acceptance.strategies import Strategy
 from speculation.sampling.sampling import Sampling
 

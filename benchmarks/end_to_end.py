@@ -20,7 +20,7 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Writer, by_turns, connected, table, whole_rate
 from child_processes.serving import verifier
 from drafter_client.http.remote_vocabulary import check_vocabulary
-from models.padded_target import padded_target, step_ms
+from simulation.padded_target import padded_target, step_ms
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 
 FLAGS = {

@@ -19,7 +19,7 @@ from benchmarks.harness.report import Report, options_of
 from benchmarks.harness.texts import Written, by_library
 from child_processes.serving import verifier
 from drafter_client import Mode, Options, Pair
-from models.padded_target import padded_target
+from simulation.padded_target import padded_target
 
 MODES = (Mode.TARGET, Mode.FUSED)
 AT_ONCE = (1, 4)

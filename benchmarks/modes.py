@@ -26,7 +26,7 @@ from child_processes.children import output
 from child_processes.serving import verifier
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair, Tokens
 from models import DEFAULT_TARGET
-from models.padded_target import padded_target
+from simulation.padded_target import padded_target
 from speculation.acceptance.strategies import common_prefix
 
 FLAGS = {

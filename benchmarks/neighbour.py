@@ -23,10 +23,10 @@ from child_processes.serving import verifier
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
 from drafter_client.generation.text_session import TextSession
 from models import DEFAULT_TARGET
-from models.padded_target import padded_target
 from simulation.capacity import Setting
 from simulation.neighbour import BESIDE, DRAFTS, rate
 from simulation.paced import DRAFTER_8, TARGET_25, Cost
+from simulation.padded_target import padded_target
 
 TARGETS = {"25 ms": TARGET_25, "25 ms, dear drafts": Cost(25.0, 8.0, 2.0)}
 KINDS = {"plain": 0, "junk": DRAFTS}  # random drafts in a request

@@ -25,7 +25,7 @@ from benchmarks.harness.report import Report, options_of, plot
 from benchmarks.harness.texts import Way, Writer, Written, by_turns, connected, rate, table, timed
 from child_processes.serving import verifier
 from drafter_client.http.remote_vocabulary import check_vocabulary
-from models.padded_target import padded_target
+from simulation.padded_target import padded_target
 
 LOOKUPS = (2, 5, 10)  # 10 is the library's default, 2 what it recommends for a CPU
 FLAGS = {"tokens": 128, "prompts": 4, "step-ms": 30.0, "temperatures": [0.0, 0.8]}

@@ -17,12 +17,12 @@ from backends.machine import cores
 from benchmarks.harness.report import Report, options_of
 from child_processes.children import child, output
 from models import DEFAULT_TARGET
-from models.padded_target import padded_target
+from simulation.padded_target import padded_target
 
 WAITING = {"sleeping at once": {"OMP_WAIT_POLICY": "passive"}, "ours": {}, "spinning": {"OMP_WAIT_POLICY": "active"}}
 WIDTHS = (1, 4)
 CODE = (
-    "import sys; from pathlib import Path; from models.padded_target import step_ms; "
+    "import sys; from pathlib import Path; from simulation.padded_target import step_ms; "
     f"print(*step_ms(Path(sys.argv[1]), widths={WIDTHS}, threads=int(sys.argv[2]), repeats=15).values())"
 )
 

@@ -22,7 +22,7 @@ from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
 from drafters.translation import TranslatingDrafter
 from models import DEFAULT_DRAFT, DEFAULT_TARGET, DEFAULT_TWIN
-from models.renumbering import renumbered
+from simulation.renumbering import renumbered
 from speculation.sampling.sampling import Sampling
 
 _PROMPTS = 12

@@ -44,15 +44,14 @@ class _Call:
         return sum(len(entry.tokens) for entry in self.batch)
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class _WholeRow:
     """Fetches the whole row of logits of a TopLogits, at the latest before the pass that would overwrite the row."""
 
-    __slots__ = ("__weakref__", "_error", "_fetch", "_row", "_shared")
-
-    def __init__(self, shared: "SharedEngine", fetch: Callable[[], Logits]) -> None:
-        self._shared, self._fetch = shared, fetch
-        self._row: Logits | None = None
-        self._error: BackendError | None = None
+    _shared: "SharedEngine"
+    _fetch: Callable[[], Logits]
+    _row: Logits | None = None
+    _error: BackendError | None = None
 
     def __call__(self) -> Logits:
         if self._row is None:  # else an earlier pass made it fetch the row, and it need not wait for the engine
@@ -231,11 +230,8 @@ class View(Backend):
         self.name, self.model_name, self.vocabulary = engine.name, engine.model_name, engine.vocabulary
         self.slots, self.context_length = len(numbers), engine.context_length
         self.max_batch_tokens, self.max_rollback = engine.max_batch_tokens, engine.max_rollback
-        self.can_copy, self.has_top_logits, self.chat_template = (
-            engine.can_copy,
-            engine.has_top_logits,
-            engine.chat_template,
-        )
+        self.can_copy, self.has_top_logits = engine.can_copy, engine.has_top_logits
+        self.chat_template = engine.chat_template
         self.kv_bytes = engine.kv_bytes * self.slots // engine.slots
         self._shared, self._numbers = shared, list(numbers)
         super().__init__()

@@ -9,7 +9,7 @@ from backends.shipped_models import DEFAULT_TWIN
 from child_processes.children import child
 from child_processes.serving import NotUp, verifier
 from command_line import start
-from models.padded_target import padded_target, step_ms
+from simulation.padded_target import padded_target, step_ms
 
 STEP_MS = 40.0  # milliseconds of a verifier pass over one token
 INTERRUPTED = 130  # exit status

@@ -25,17 +25,6 @@ SPLIT_PATTERN: Final = (
 )
 
 _ELSEWHERE: Final = "convert it with convert_hf_to_gguf.py of llama.cpp"
-_NAMES: Final = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
 
 
 def read_huggingface(folder: Path, *, name: str | None, license_id: str | None, description: str | None) -> Gguf:
@@ -106,16 +95,16 @@ def _tensors(config: dict[str, Any], weights: dict[str, NDArray[np.float32]], fo
     kv_heads = int(config.get("num_key_value_heads") or heads)
     hidden, ffn, dim = int(config["hidden_size"]), int(config["intermediate_size"]), _head_dim(config)
     embeddings = (int(config["vocab_size"]), hidden)
-    shapes = {
-        "attn_norm": (hidden,),
-        "attn_q": (heads * dim, hidden),
-        "attn_k": (kv_heads * dim, hidden),
-        "attn_v": (kv_heads * dim, hidden),
-        "attn_output": (hidden, heads * dim),
-        "ffn_norm": (hidden,),
-        "ffn_gate": (ffn, hidden),
-        "ffn_up": (ffn, hidden),
-        "ffn_down": (hidden, ffn),
+    layer: dict[str, tuple[str, tuple[int, ...]]] = {
+        "input_layernorm": ("attn_norm", (hidden,)),
+        "self_attn.q_proj": ("attn_q", (heads * dim, hidden)),
+        "self_attn.k_proj": ("attn_k", (kv_heads * dim, hidden)),
+        "self_attn.v_proj": ("attn_v", (kv_heads * dim, hidden)),
+        "self_attn.o_proj": ("attn_output", (hidden, heads * dim)),
+        "post_attention_layernorm": ("ffn_norm", (hidden,)),
+        "mlp.gate_proj": ("ffn_gate", (ffn, hidden)),
+        "mlp.up_proj": ("ffn_up", (ffn, hidden)),
+        "mlp.down_proj": ("ffn_down", (hidden, ffn)),
     }
 
     def take(source: str, destination: str, shape: tuple[int, ...]) -> Tensor:
@@ -128,8 +117,8 @@ def _tensors(config: dict[str, Any], weights: dict[str, NDArray[np.float32]], fo
 
     yield take("model.embed_tokens.weight", "token_embd.weight", embeddings)
     for index in range(int(config["num_hidden_layers"])):
-        for source, part in _NAMES.items():
-            tensor = take(f"model.layers.{index}.{source}.weight", f"blk.{index}.{part}.weight", shapes[part])
+        for source, (part, shape) in layer.items():
+            tensor = take(f"model.layers.{index}.{source}.weight", f"blk.{index}.{part}.weight", shape)
             if part in ("attn_q", "attn_k"):
                 reordered = _interleaved(tensor.data, heads if part == "attn_q" else kv_heads)
                 tensor = Tensor(tensor.name, reordered, tensor.kind)

@@ -9,14 +9,8 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, LlamaFil
 from models.errors import ExportError
 from models.gguf_file import Field, Gguf, Tensor
 
-TYPES: Final = ("f16", "q8_0", "q4_0")
+TYPES: Final = ("f16", "q8_0", "q4_0")  # in capitals, the library's names
 
-_KINDS: Final = {"f16": GGMLQuantizationType.F16, "q8_0": GGMLQuantizationType.Q8_0, "q4_0": GGMLQuantizationType.Q4_0}
-_FILE_TYPES: Final = {
-    "f16": LlamaFileType.MOSTLY_F16,
-    "q8_0": LlamaFileType.MOSTLY_Q8_0,
-    "q4_0": LlamaFileType.MOSTLY_Q4_0,
-}
 # The types to requantise from. Coarser types have lost precision already.
 _FINE: Final = {
     GGMLQuantizationType.F32,
@@ -35,10 +29,11 @@ def quantised(model: Gguf, kind: str) -> Gguf:
 
     Raises ExportError for an unknown kind, and for input of another type that is coarser than Q8_0.
     """
-    if kind not in _KINDS:
+    if kind not in TYPES:
         raise ExportError(f"unknown type {kind!r}: choose one of {', '.join(TYPES)}")
-    tensors = [_requantised(tensor, _wanted(tensor.name, _KINDS[kind])) for tensor in model.tensors]
-    file_type = Field(int(_FILE_TYPES[kind]), GGUFValueType.UINT32)
+    matrices = GGMLQuantizationType[kind.upper()]
+    tensors = [_requantised(tensor, _wanted(tensor.name, matrices)) for tensor in model.tensors]
+    file_type = Field(int(LlamaFileType[f"MOSTLY_{kind.upper()}"]), GGUFValueType.UINT32)
     version = Field(2, GGUFValueType.UINT32)  # of the block layouts; 2 since 2023
     fields = {**model.fields, "general.file_type": file_type, "general.quantization_version": version}
     return replace(model, fields=fields, tensors=tensors)

@@ -1,1 +1,2 @@
-"""Drafters and a verifier in virtual time, and engines that take a given time: for tests and measurements."""
+"""Drafters and a verifier in virtual time, engines of a given speed, models of another vocabulary: for tests and
+measurements."""

@@ -59,20 +59,22 @@ class LlamaBackend(Backend):
             self.chat_template = chat_template(self._model)
             trained = lib.llama_model_n_ctx_train(self._model)
             self.context_length = options.context_length or min(trained, 4096)
-            per_slot = _kv_bytes_per_token(self._model, options.kv_type) * self.context_length
-            self.slots = options.slots or slots_that_fit(per_slot, available_bytes())
+            token_bytes = _kv_bytes_per_token(self._model, options.kv_type)
+            self.slots = options.slots or slots_that_fit(token_bytes * self.context_length, available_bytes())
             if not 1 <= self.slots <= MOST_SLOTS:
                 raise ModelLoadError(f"rows is {self.slots}, llama.cpp takes 1 to {MOST_SLOTS}")
-            self.kv_bytes = per_slot * self.slots
+            contexts, further = self.slots, 0
             if options.shared_cells is not None and not options.deterministic:
-                self.kv_bytes = per_slot * options.contexts + per_slot * options.shared_cells // self.context_length
+                contexts, further = options.contexts, options.shared_cells
+            self.kv_bytes = token_bytes * (contexts * self.context_length + further)
             if not lib.llama_supports_gpu_offload():
                 check_room(self, available_bytes())
             self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
             self._deterministic = options.deterministic
             if not (self._deterministic or lib.llama_supports_gpu_offload()):
                 self.even_width = _ONE_PATH
-            self._context = self._open_context(options)
+            # For each context one cell more, for the padding token of `_pass`.
+            self._context = self._open_context(options, contexts * (self.context_length + 1) + further)
             self._memory = lib.llama_get_memory(self._context)
             self._prepare_batch()
             super().__init__()
@@ -89,13 +91,11 @@ class LlamaBackend(Backend):
             lib.llama_model_free(self._model)
             self._model = None
 
-    def _open_context(self, options: LoadOptions) -> Any:
+    def _open_context(self, options: LoadOptions, cells: int) -> Any:
         params = lib.llama_context_default_params()
         threads = options.threads or threads_for(lib.llama_model_size(self._model))
         params.n_seq_max = self.slots
-        params.n_ctx = self.slots * (self.context_length + 1)  # one cell more for the padding token of `_pass`
-        if options.shared_cells is not None and not options.deterministic:
-            params.n_ctx = options.contexts * (self.context_length + 1) + options.shared_cells
+        params.n_ctx = cells
         params.n_batch = self.max_batch_tokens + 1
         params.n_ubatch = min(params.n_batch, _ONE_PATH if self._deterministic else 512)
         params.n_threads = params.n_threads_batch = threads
@@ -142,7 +142,7 @@ class LlamaBackend(Backend):
 
     def _pass(self, batch: Sequence[Entry]) -> list[Logits]:
         """Run one forward pass. Returns, per entry, logits in the library's memory, which the next pass overwrites."""
-        at = outputs = 0
+        at = 0
         for slot, start, tokens, logits_from in batch:
             if start < self._lengths[slot]:
                 lib.llama_memory_seq_rm(self._memory, slot, start, -1)
@@ -152,7 +152,6 @@ class LlamaBackend(Backend):
             self._slot_ids[at:end] = slot
             self._wanted[at : at + logits_from] = 0
             self._wanted[at + logits_from : end] = 1
-            outputs += len(tokens) - logits_from
             at = end
         padded = self._deterministic and at % _ONE_PATH == 1
         if padded:  # a width of 1 would take another code path; no token attends to the padding token behind it
@@ -167,20 +166,12 @@ class LlamaBackend(Backend):
             raise OutOfRoom(f"the KV cache has no room for {at} more tokens")
         if code != 0:
             raise EngineFailure(f"llama_decode returned {code}: {take_warnings()}")
-        return self._split(batch, outputs)
-
-    def _split(self, batch: Sequence[Entry], outputs: int) -> list[Logits]:
-        """Cut the library's block of `outputs` rows of logits into those of each entry."""
-        if not outputs:
-            return [np.empty((0, self.vocabulary.size), dtype=np.float32) for _ in batch]
-        pointer = lib.llama_get_logits(self._context)
-        block = np.ctypeslib.as_array(pointer, shape=(outputs, self.vocabulary.size))
-        results, at = [], 0
-        for entry in batch:
-            count = len(entry.tokens) - entry.logits_from
-            results.append(block[at : at + count])
-            at += count
-        return results
+        ends = np.cumsum([len(entry.tokens) - entry.logits_from for entry in batch])
+        block: Logits = np.empty((0, self.vocabulary.size), dtype=np.float32)
+        if ends[-1]:
+            pointer = lib.llama_get_logits(self._context)
+            block = np.ctypeslib.as_array(pointer, shape=(ends[-1], self.vocabulary.size))
+        return np.split(block, ends[:-1])
 
     def _copy(self, source: int, destination: int, length: int) -> None:
         self._release(destination)  # llama.cpp would merge the copy with what the slot holds

@@ -22,13 +22,15 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from importlib import metadata
+from itertools import takewhile
 from pathlib import Path
 
 from backends.base import BackendError, EngineCrash, Entry, LoadOptions
 from backends.machine import cache_folder
+from backends.shipped_models import DEFAULT_DRAFT
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL_MODEL = ROOT / "models" / "stdlib-draft-q8_0.gguf"  # by path, since `models` may be a module of the user's
 TIMEOUT = 120.0  # seconds for a child, which usually takes one second
 _PASSES = ((0, 1), (1, 2), (3, 5), (2, 5))  # start and width; the last pass rolls back 6 tokens
 _FROM_OUTSIDE = ("SIGTERM", "SIGKILL", "SIGHUP")  # another process ended the child: that says nothing of llama.cpp
@@ -66,7 +68,7 @@ class ChildResult:
 
 
 def extra_buffers(
-    model: Path = SMALL_MODEL,
+    model: Path = DEFAULT_DRAFT,
     *,
     folder: Path | None = None,
     command: Command | None = None,
@@ -80,8 +82,9 @@ def extra_buffers(
     `timeout`: seconds for each child. `cpuinfo`: the system's file that describes the processor.
     """
     wheel, processor = _wheel(), _processor(cpuinfo)
+    digest = hashlib.sha256(f"{wheel}\0{processor}".encode()).hexdigest()
     folder = folder or cache_folder()
-    stored = folder and folder / f"llama_cpp-{_digest(wheel, processor)}.json"
+    stored = folder and folder / f"llama_cpp-{digest[:24]}.json"
     works = _read_result(stored) if stored else None
     if works is None:
         if not model.is_file():
@@ -107,10 +110,13 @@ def _try_extra_buffers(model: Path, command: Command, timeout: float, processor:
     Raises EngineCrash if llama.cpp works neither with them nor without.
     """
     first = _run(command(model, True), timeout)
-    if first is None or not first.crashed:
-        if first is not None and first.status != 0:
-            _log.info("the self-check of llama.cpp %s, which shows nothing about the processor", first)
-        return True if first is not None and first.status == 0 else None
+    if first is None:
+        return None
+    if first.status == 0:
+        return True
+    if not first.crashed:
+        _log.info("the self-check of llama.cpp %s, which shows nothing about the processor", first)
+        return None
     second = _run(command(model, False), timeout)
     if second is not None and second.status == 0:
         return False
@@ -173,25 +179,19 @@ def _cause(signal_name: str, processor: str) -> str:
     return "most likely its wheel does not fit this machine"
 
 
-def _package() -> Path | None:
-    """The folder of llama_cpp, found without an import, which would load the library."""
-    spec = importlib.util.find_spec("llama_cpp")
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent
-
-
 def _version() -> str:
-    package = _package()
-    text = "" if package is None else (package / "__init__.py").read_text(encoding="utf-8")
-    found = re.search(r'^__version__ = "([^"]+)"', text, re.MULTILINE)
-    return found.group(1) if found else "*"
+    try:
+        return metadata.version("llama-cpp-python")
+    except metadata.PackageNotFoundError:
+        return "*"
 
 
 def _wheel() -> str:
     """What identifies the installed library: its version, and the name, size and change time of each of its files."""
-    package = _package()
-    if package is None:
+    package = importlib.util.find_spec("llama_cpp")  # an import would load the library
+    if package is None or package.origin is None:
         return ""
-    folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or package / "lib")
+    folder = Path(os.environ.get("LLAMA_CPP_LIB_PATH") or Path(package.origin).parent / "lib")
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     stats = ((file.name, file.stat()) for file in files if file.is_file())
     return "\n".join([_version(), str(folder), *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)])
@@ -199,21 +199,11 @@ def _wheel() -> str:
 
 def _processor(cpuinfo: Path) -> str:
     """The system's description of the first core, without values that change, such as the clock rate."""
-    lines = []
     try:
         with cpuinfo.open(encoding="utf-8") as file:
-            for line in file:
-                if not line.strip():
-                    break
-                if _PROCESSOR.match(line):
-                    lines.append(line)
+            return "".join(line for line in takewhile(str.strip, file) if _PROCESSOR.match(line))
     except OSError:  # no procfs
-        lines = [platform.machine(), platform.version()]
-    return "".join(lines)
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+        return platform.machine() + platform.version()
 
 
 def _read_result(stored: Path) -> bool | None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from backends.base import Backend, BadEntry, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
+from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.hugging_face.folder import model_name
 from backends.neuron.install import LEGACY_REQUIREMENTS, import_neuron
 from backends.neuron.model import TYPES, Checkpoint, Shape, compiled, read_checkpoint
@@ -38,7 +38,6 @@ class NeuronLegacyBackend(Backend):
     """A Llama model on trn1 or inf2. Each entry of a batch takes one or a few passes of the device."""
 
     name = "neuron_legacy"
-    max_rollback = None
     can_copy = False
 
     def __init__(self, options: LoadOptions, progress: Progress | None = None) -> None:
@@ -51,15 +50,13 @@ class NeuronLegacyBackend(Backend):
         if options.shared_cells is not None:  # the further slots are for copies of a text, which this engine lacks
             self.slots = options.contexts
         self.context_length = options.context_length or min(checkpoint.trained, _CONTEXT_AT_MOST) - 1
-        if self.context_length < 2:
-            raise ModelLoadError(f"context is {self.context_length}, a prompt and an answer take at least 2 tokens")
+        super().__init__()
         self.max_batch_tokens = max(options.batch_tokens, self.slots, 2)
         cells = cells_for(self.context_length)
         buckets = prompt_buckets(self.max_batch_tokens, cells)
         shape = Shape(self.slots, cells, buckets, options.dtype or "bfloat16", options.tensor_parallel)
         self.kv_bytes = checkpoint.kv_bytes(shape)
         self._cells = cells
-        super().__init__()
         neuron = import_neuron("transformers_neuronx", LEGACY_REQUIREMENTS)
         from backends.hugging_face.vocabulary import (  # needs tokenizers, a dependency of transformers-neuronx
             read_chat_template,
@@ -102,9 +99,6 @@ class NeuronLegacyBackend(Backend):
         except Exception as error:  # any type: assertions, errors of the runtime or the compiler
             reason = f"{type(error).__name__}: {error}"
             raise ModelLoadError(f"transformers-neuronx could not load {checkpoint.folder}: {reason}") from error
-
-    def _copy(self, source: int, destination: int, length: int) -> None:
-        raise BadEntry(f"{self.name} cannot copy slots")  # `copy` raises this before
 
     def _release(self, slot: int) -> None:
         """Nothing to do: only the lengths in the base class say which cells are valid."""
@@ -187,3 +181,6 @@ def _check_options(options: LoadOptions) -> None:
     for name, value in (("rows", options.slots), ("tensor_parallel", options.tensor_parallel)):
         if value is not None and value < 1:
             raise ModelLoadError(f"{name} is {value}, at least 1 is needed")
+
+
+load = NeuronLegacyBackend

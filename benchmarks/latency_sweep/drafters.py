@@ -21,8 +21,8 @@ from drafters.base import Drafter, Expansion
 from drafters.draft_model import ModelDrafter
 from models import DEFAULT_TARGET
 from models.gguf_file import Tensor, read_gguf, write_gguf
-from models.padded_target import CACHE
 from simulation.paced import Cost, Paced
+from simulation.padded_target import CACHE
 from speculation.drafts.tree import Prediction
 from speculation.sampling.sampling import Sampling
 

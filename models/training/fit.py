@@ -1,6 +1,8 @@
 """Trains a model's weights on a stream of windows, and saves and loads them.
 
-This module has the recipe's optimiser settings: Muon for matrices, AdamW for embeddings and norms, and one schedule.
+This module has the recipe's optimiser settings: Muon for matrices, AdamW for embeddings and norms, which are not linear
+maps between hidden states, and one schedule. (Muon: K. Jordan, Y. Jin, V. Boza, J. You, F. Cesista, L. Newhouse, J.
+Bernstein, "Muon: An optimizer for hidden layers in neural networks", 2024, https://kellerjordan.github.io/posts/muon/.)
 """
 
 import json
@@ -11,13 +13,14 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
 
 from models.errors import ExportError
-from models.tensor_file import read_tensors, write_tensors
+from models.tensor_file import read_tensors
 from models.training.llama import Shape, logits, matrix_shapes
-from models.training.optim import Muon, schedule
 from models.training.vocabulary import BEGIN_ID, END_ID
 
 MATRIX_RATE: Final = 0.02  # peak learning rate of Muon
@@ -42,14 +45,13 @@ def fit(
     length)``; ``report`` gets the number of steps done and the loss in nats; ``peak`` scales both learning rates.
     """
     names = {name for name, _ in matrix_shapes(shape)}
-    muon = Muon([weights[name] for name in sorted(names)])
     others = [weight for name, weight in weights.items() if name not in names]
-    adam = torch.optim.AdamW(others, lr=VECTOR_RATE, betas=(0.9, 0.95), weight_decay=0.0)
+    optimisers = (
+        torch.optim.Muon([weights[name] for name in sorted(names)], MATRIX_RATE, weight_decay=0.01, momentum=0.95),
+        torch.optim.AdamW(others, VECTOR_RATE, betas=(0.9, 0.95), weight_decay=0.0),
+    )
+    rates = [LambdaLR(optimiser, lambda step: peak * schedule(step, steps)) for optimiser in optimisers]
     for step in range(steps):
-        rate = peak * schedule(step, steps)
-        muon.rate = rate * MATRIX_RATE
-        for group in adam.param_groups:
-            group["lr"] = rate * VECTOR_RATE
         rows = torch.from_numpy(next(batches))
         inputs, targets = rows[:, :-1], rows[:, 1:]
         value = loss(logits(weights, shape, inputs), inputs, targets)
@@ -57,9 +59,21 @@ def fit(
             weight.grad = None
         torch.autograd.backward(value)
         torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
-        muon.step()
-        adam.step()
+        for optimiser, rate in zip(optimisers, rates, strict=True):
+            optimiser.step()
+            rate.step()
         report(step + 1, value.item())
+
+
+def schedule(step: int, steps: int, *, warm_up: int = 50, decay: float = 0.6, floor: float = 0.02) -> float:
+    """The learning rate at a step of ``steps``, as a share of the peak rate.
+
+    It rises linearly over ``warm_up`` steps (at most a tenth of all), stays at 1, and falls linearly to ``floor`` over
+    the last ``decay`` (a share) of the steps.
+    """
+    warm_up = max(1, min(warm_up, steps // 10))
+    left = (steps - step) / max(1.0, decay * steps)
+    return min((step + 1) / warm_up, 1.0, floor + (1 - floor) * left)
 
 
 def cross_entropy(predicted: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -98,9 +112,8 @@ def save(folder: Path, weights: Mapping[str, Tensor], shape: Shape) -> None:
     """Write ``config.json`` and ``model.safetensors``. The weights come last: their presence marks a finished stage."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(shape.config(BEGIN_ID, END_ID), indent=2) + "\n", encoding="utf-8")
-    halves = {name: weight.detach().to(torch.float16).numpy() for name, weight in weights.items()}
     partial = folder / "model.safetensors.part"
-    write_tensors(partial, halves)
+    save_file({name: weight.detach().half() for name, weight in weights.items()}, partial, {"format": "pt"})
     partial.replace(folder / "model.safetensors")
 
 

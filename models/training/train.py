@@ -28,7 +28,7 @@ try:
     from models.training.llama import Shape, initial_weights
     from models.training.vocabulary import encode_all, train_tokenizer
 except ModuleNotFoundError as missing:
-    if missing.name not in ("torch", "tokenizers"):
+    if missing.name not in ("torch", "tokenizers", "safetensors"):
         raise
     hint = f"models.training.train needs {missing.name}: pip install -e '.[torch]'"
     if __name__ == "__main__":

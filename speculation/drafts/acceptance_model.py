@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from speculation.drafts.calibration import Calibration
+from speculation.drafts.calibration import Calibration, recent_after
 from speculation.drafts.tree import TreeNode
 
 _OPTIMISTIC, _TRIES = 0.97, 4.0  # optimistic prior chance of the draft model's tokens, and how many it counts for
@@ -20,23 +20,18 @@ class AcceptanceModel:
         """Fading mean outcome of the last draft tokens of both kinds, from -1 (rejected) to 1 (accepted)."""
         return self.model.recent
 
-    def recent_after(self, recent: float, accepted: bool) -> float:
-        """`recent` after the outcome of one more draft token."""
-        return self.model.recent_after(recent, accepted)
-
     def chance(self, node: TreeNode, recent: float) -> float:
         """Chance that the draft token at `node` is accepted if all before it are."""
         return self._of(node).chance(node.confidence, recent)
 
     def path(self, path: Sequence[TreeNode], ahead: int = 0) -> list[float]:
         """For each node of a path, and for `ahead` further tokens: chance that it and all before it are accepted."""
-        found = [node.looked_up for node in path]
-        if not any(found):
+        if not any(node.looked_up for node in path):
             return self.model.path([node.confidence for node in path], ahead)
         chances, chance, recent = [], 1.0, self.recent
         for node in path:
             chance *= self.chance(node, recent)
-            recent = self.recent_after(recent, True)
+            recent = recent_after(recent, True)
             chances.append(chance)
         for _ in range(ahead):
             chance *= self.model.typical
@@ -51,8 +46,7 @@ class AcceptanceModel:
     def learn(self, node: TreeNode, accepted: bool) -> None:
         """Take in whether the draft token at `node` was accepted. It counts from the next `fit` on."""
         self._of(node).learn(node.confidence, accepted)
-        recent = self._of(node).recent
-        self.model.recent = self.lookup.recent = recent
+        self.model.recent = self.lookup.recent = self._of(node).recent
 
     def fit(self) -> None:
         """Refit both calibrations to the outcomes taken in so far."""

@@ -7,6 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SURE = 30.0  # log-odds that are as good as certain
+_MEMORY = 0.7  # weight of the past in `recent`
+
+
+def recent_after(recent: float, accepted: bool) -> float:
+    """The fading mean outcome `recent` of the last draft tokens, -1 to 1, after the outcome of one more."""
+    return _MEMORY * recent + (1.0 - _MEMORY) * (1.0 if accepted else -1.0)
 
 
 class Calibration:
@@ -21,7 +27,6 @@ class Calibration:
     _WINDOW = 200  # latest outcomes that the regression is fitted to
     _LATEST = 50  # latest outcomes that the typical chance is taken from
     _CLIP = 4.0  # log-odds beyond which a confidence makes no difference
-    _MEMORY = 0.7  # weight of the past in `recent`
     _PRIOR = np.array([1.0, 0.5, 0.8])  # bias, gain of the log-odds, gain of `recent`
     _PRECISION = np.array([0.5, 3.0, 1.0])  # inverse variances of the prior
 
@@ -43,10 +48,6 @@ class Calibration:
         """Chance of acceptance, 0 to 1, where only the last outcomes are known."""
         return 1.0 / (1.0 + exp(-max(self._typical + self._weights[2] * recent, -_SURE)))
 
-    def recent_after(self, recent: float, accepted: bool) -> float:
-        """`recent` after the outcome of one more draft token."""
-        return self._MEMORY * recent + (1.0 - self._MEMORY) * (1.0 if accepted else -1.0)
-
     def chance(self, confidence: float, recent: float) -> float:
         """Chance that a draft token of this confidence is accepted if all before it are."""
         bias, gain, recent_gain = self._weights
@@ -59,7 +60,7 @@ class Calibration:
         made = [bias + gain * self._odds(confidence) for confidence in confidences]
         for score in [*made, *[self._typical] * ahead]:
             chance /= 1.0 + exp(-max(score + recent_gain * recent, -_SURE))
-            recent = self.recent_after(recent, True)
+            recent = recent_after(recent, True)
             chances.append(chance)
         return chances
 
@@ -67,7 +68,7 @@ class Calibration:
         """Take in the outcome of one draft token. It counts from the next `fit` on."""
         self._outcomes[self.count % self._WINDOW] = 1.0, self._odds(confidence), self.recent, accepted
         self.count += 1
-        self.recent = self.recent_after(self.recent, accepted)
+        self.recent = recent_after(self.recent, accepted)
 
     def fit(self) -> None:
         """Refit by two Newton steps from the last fit, which suffice because it moves little from round to round."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from speculation.drafts.acceptance_model import AcceptanceModel
+from speculation.drafts.calibration import recent_after
 from speculation.drafts.tree import DraftTree, TreeNode
 
 FLOOR = 0.02  # chance, that the text passes through a node, below which it is not expanded
@@ -39,7 +40,6 @@ def expandable_nodes(
     considered of a branch that leaves the likeliest path, from the fork on; 0: such branches are ignored.
     """
     found: list[tuple[float, TreeNode]] = []
-    recent_after = acceptance_model.recent_after
     # Node, its chance, `recent` at it, its depth, and how many nodes its branch may still have.
     waiting = [(tree.root, 1.0, acceptance_model.recent, 0, deepest)] if deepest > 0 else []
     while waiting:

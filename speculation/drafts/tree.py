@@ -6,6 +6,7 @@ draft; the other branches are prepared for recovered tokens.
 """
 
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from speculation.acceptance.draft_probs import Weights
@@ -23,31 +24,16 @@ class Prediction(NamedTuple):
     probs: Weights | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TreeNode:
-    """A draft token behind those on its path from the root. `children` is None until the node is expanded.
+    """A draft token behind those on its path from the root."""
 
-    `confidence`: the drafter's probability of the token, 0 to 1; for a runner-up, an upper bound of it. `looked_up`:
-    the token was looked up in the text. `probs`: the distribution that it was drawn from, where it was drawn.
-    """
-
-    __slots__ = ("children", "confidence", "looked_up", "parent", "probs", "token")
-
-    def __init__(
-        self,
-        token: int,
-        confidence: float,
-        parent: "TreeNode | None",
-        looked_up: bool = False,
-        probs: Weights | None = None,
-    ) -> None:
-        self.token, self.confidence, self.parent, self.looked_up, self.probs = (
-            token,
-            confidence,
-            parent,
-            looked_up,
-            probs,
-        )
-        self.children: list[TreeNode] | None = None
+    token: int
+    confidence: float  # the drafter's probability of the token, 0 to 1; for a runner-up, an upper bound of it
+    parent: "TreeNode | None"
+    looked_up: bool = False  # the token was looked up in the text
+    probs: Weights | None = None  # the distribution that the token was drawn from, where it was drawn
+    children: "list[TreeNode] | None" = field(init=False, default=None)  # None until the node is expanded
 
 
 class DraftTree:

@@ -135,7 +135,12 @@ def worths(latencies: LatencyModel, chances: Sequence[float], since: int, most: 
 
     Arguments as for `worth_sending`.
     """
-    return list(accumulate(_worths(latencies, chances, since, most, price), max))
+    given, plain = price * chances[min(since, len(chances) - 1)], latencies.cost(0)
+    gain, each = 0.0, [0.0]
+    for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
+        gain += chances[since + drafts]
+        each.append(gain - given * (latencies.cost(drafts) - plain))
+    return list(accumulate(each, max))
 
 
 def worth_sending(latencies: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> int:
@@ -145,15 +150,5 @@ def worth_sending(latencies: LatencyModel, chances: Sequence[float], since: int,
     committed when the verifier pass starts; those beyond are fresh, and at most `most` of them are judged. `price`:
     tokens that a millisecond of the verifier's time is worth.
     """
-    each = _worths(latencies, chances, since, most, price)
-    return since + each.index(max(each))
-
-
-def _worths(latencies: LatencyModel, chances: Sequence[float], since: int, most: int, price: float) -> list[float]:
-    """The value of sending exactly 0, 1, 2, … fresh draft tokens, in tokens. Arguments as for `worth_sending`."""
-    given, plain = price * chances[min(since, len(chances) - 1)], latencies.cost(0)
-    gain, each = 0.0, [0.0]
-    for drafts in range(1, min(len(chances) - 1 - since, most) + 1):
-        gain += chances[since + drafts]
-        each.append(gain - given * (latencies.cost(drafts) - plain))
-    return each
+    each = worths(latencies, chances, since, most, price)
+    return since + each.index(each[-1])

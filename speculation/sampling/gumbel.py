@@ -62,9 +62,10 @@ class RowKey(NamedTuple):
     k3: int
 
 
-def _mix(x: int) -> int:
+def _permute_one(x: int, key: int) -> int:
+    """`permute(x, key)`; with `key` 0 it is `mix(x)`."""
     x ^= x >> 16
-    x = x * _M1 & _MASK
+    x = (x * _M1 & _MASK) ^ key
     x ^= x >> 15
     x = x * _M2 & _MASK
     return x ^ x >> 16
@@ -85,7 +86,7 @@ def row_key(seed: int, position: int, purpose: Purpose = Purpose.TOKEN) -> RowKe
     for lane in _LANES:
         state = lane
         for word in words:
-            state = (_mix(state ^ word) + lane) & _MASK
+            state = (_permute_one(state ^ word, 0) + lane) & _MASK
         keys.append(state)
     return RowKey(*keys)
 
@@ -125,13 +126,14 @@ def _permute(x: NDArray[np.uint32], key: int, scratch: NDArray[np.uint32]) -> ND
 
 def gumbel(key: RowKey, ids: NDArray[np.integer]) -> NDArray[np.float64]:
     """Gumbel(0, 1) noise for each of `ids` (any shape), float64 of the same shape."""
-    return gumbel_from_high(key, high_words(key, spread_ids(ids)))
+    high = high_words(key, spread_ids(ids))
+    low = _permute(high ^ np.uint32(key.k2), key.k3, np.empty_like(high))
+    return gumbel_of((high.astype(np.uint64) << np.uint64(21)) | (low >> np.uint32(11)).astype(np.uint64))
 
 
 def gumbel_one(key: RowKey, token: int) -> float:
     """`gumbel` of one id in plain Python, in a tenth of the time of array calls on one element."""
-    high = _permute_one(token * _GOLDEN & _MASK ^ key.k0, key.k1)
-    h = high << 21 | _permute_one(high ^ key.k2, key.k3) >> 11
+    h = _word_of_one(key, token)
     if h < 1 << 52:
         return -log(-log((h + 0.5) * 2.0**-53))
     return -log(-log1p(-(((1 << 53) - 1 - h) + 0.5) * 2.0**-53))
@@ -139,22 +141,13 @@ def gumbel_one(key: RowKey, token: int) -> float:
 
 def uniform(key: RowKey, token: int = 0) -> float:
     """The 53-bit word of one id as a number in [0, 1): h / 2**53, which is exact."""
+    return _word_of_one(key, token) * 2.0**-53
+
+
+def _word_of_one(key: RowKey, token: int) -> int:
+    """The 53-bit word h of one id."""
     high = _permute_one(token * _GOLDEN & _MASK ^ key.k0, key.k1)
-    return (high << 21 | _permute_one(high ^ key.k2, key.k3) >> 11) * 2.0**-53
-
-
-def _permute_one(x: int, key: int) -> int:
-    x ^= x >> 16
-    x = (x * _M1 & _MASK) ^ key
-    x ^= x >> 15
-    x = x * _M2 & _MASK
-    return x ^ x >> 16
-
-
-def gumbel_from_high(key: RowKey, high: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Gumbel noise of ids whose high words are known; float64 of the same shape."""
-    low = _permute(high ^ np.uint32(key.k2), key.k3, np.empty_like(high))
-    return gumbel_of((high.astype(np.uint64) << np.uint64(21)) | (low >> np.uint32(11)).astype(np.uint64))
+    return high << 21 | _permute_one(high ^ key.k2, key.k3) >> 11
 
 
 def gumbel_of(h: NDArray[np.uint64]) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary
 from drafters.translation import TranslatingDrafter
 from models import DEFAULT_TWIN
-from models.renumbering import renumbered
+from simulation.renumbering import renumbered
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.cli.command_line import Command, runner

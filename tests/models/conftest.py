@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 from models.huggingface import SPLIT_PATTERN
-from models.tensor_file import write_tensors
 
 Floats = NDArray[np.float32]
 
@@ -222,9 +221,15 @@ class TinyModel:
         (self.folder / "config.json").write_text(json.dumps({**self.config, **changes}), encoding="utf-8")
 
     def write_weights(self) -> None:
-        """Write ``model.safetensors``."""
-        halves = {name: data.astype(np.float16) for name, data in self.weights.items()}
-        write_tensors(self.folder / "model.safetensors", halves)
+        """Write ``model.safetensors``: the length of a header in JSON, the header, and the weights in float16."""
+        header: dict[str, Any] = {}
+        content = b""
+        for name, data in self.weights.items():
+            start, content = len(content), content + data.astype("<f2").tobytes()
+            header[name] = {"dtype": "F16", "shape": list(data.shape), "data_offsets": [start, len(content)]}
+        encoded = json.dumps(header).encode()
+        path = self.folder / "model.safetensors"
+        path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + content)
 
 
 @pytest.fixture

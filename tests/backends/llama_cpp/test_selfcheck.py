@@ -13,8 +13,9 @@ import pytest
 from backends.base import EngineCrash, LoadOptions, ModelLoadError
 from backends.llama_cpp import backend, selfcheck
 from backends.llama_cpp.load import load
-from backends.llama_cpp.selfcheck import SMALL_MODEL, child_command, extra_buffers
+from backends.llama_cpp.selfcheck import child_command, extra_buffers
 from backends.machine import cache_folder
+from backends.shipped_models import DEFAULT_DRAFT
 
 FINE = "pass"
 HANGS = "import signal; signal.pause()"
@@ -37,7 +38,7 @@ class Machine:
         self._code = {True: extra, False: plain}
 
     def _command(self, model: Path, extra: bool) -> Sequence[str]:
-        assert model == SMALL_MODEL
+        assert model == DEFAULT_DRAFT
         self.tries.append(extra)
         return [sys.executable, "-S", "-c", self._code[extra]]
 
@@ -163,7 +164,7 @@ def test_check_decides_nothing_if_no_child_starts(tmp_path: Path) -> None:
 def test_real_child_runs_its_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: bool) -> None:
     (tmp_path / "backends.py").write_text("raise SystemExit(7)", encoding="utf-8")  # a module of the user
     monkeypatch.chdir(tmp_path)
-    result = selfcheck._run(child_command(SMALL_MODEL, extra), 60.0)
+    result = selfcheck._run(child_command(DEFAULT_DRAFT, extra), 60.0)
     assert result == selfcheck.ChildResult(0, "")
 
 
@@ -185,7 +186,7 @@ def test_load_uses_the_result_of_the_check(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(backend.lib, "llama_model_load_from_file", record)
     for works in (False, True):
         monkeypatch.setattr(selfcheck, "extra_buffers", lambda works=works: works)
-        load(LoadOptions(model=SMALL_MODEL, context_length=64)).close()
+        load(LoadOptions(model=DEFAULT_DRAFT, context_length=64)).close()
     assert used == [False, True]
 
 
@@ -196,7 +197,7 @@ def test_load_stops_before_loading_if_the_check_crashes(monkeypatch: pytest.Monk
     monkeypatch.setattr(selfcheck, "extra_buffers", crash)
     monkeypatch.setattr(backend.lib, "llama_model_load_from_file", lambda *_: pytest.fail("loaded"))
     with pytest.raises(EngineCrash):
-        load(LoadOptions(model=SMALL_MODEL))
+        load(LoadOptions(model=DEFAULT_DRAFT))
 
 
 def test_cache_folder_is_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,4 +230,4 @@ def test_setup_prints_a_crash_and_exits_with_1(
     monkeypatch.setattr(selfcheck, "extra_buffers", crash)
     assert selfcheck.main([]) == 1
     assert capsys.readouterr().err == "setup: it died\n"
-    assert os.path.isfile(SMALL_MODEL)
+    assert os.path.isfile(DEFAULT_DRAFT)

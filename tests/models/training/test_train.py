@@ -14,9 +14,8 @@ pytest.importorskip("tokenizers", reason="tokenizers is not installed: `make tes
 
 from models.export import ExportError, export_hf  # noqa: E402
 from models.training.corpus import Corpus  # noqa: E402
-from models.training.fit import cross_entropy, fit, held_out_loss, imitation, load, save  # noqa: E402
+from models.training.fit import cross_entropy, fit, held_out_loss, imitation, load, save, schedule  # noqa: E402
 from models.training.llama import EMBEDDINGS, Shape, initial_weights, logits  # noqa: E402
-from models.training.optim import Muon, orthogonalised, schedule  # noqa: E402
 from models.training.train import DRAFT, SMOKE, TARGET, main, make_pair  # noqa: E402
 from models.training.vocabulary import train_tokenizer  # noqa: E402
 
@@ -52,40 +51,6 @@ def test_forward_pass_equals_the_reference(reference: Any) -> None:
 def test_shapes_of_the_pair_have_the_stated_sizes() -> None:
     sizes = [sum(weight.numel() for weight in initial_weights(shape, 0).values()) for shape in (TARGET, DRAFT)]
     assert sizes == [7_344_384, 918_144]
-
-
-@pytest.mark.parametrize("size", [(24, 24), (8, 40), (40, 8)])
-def test_orthogonalised_singular_values_are_near_one(size: tuple[int, int]) -> None:
-    matrix = torch.randn(*size, generator=torch.Generator().manual_seed(0))
-    before, _, _ = torch.linalg.svd(matrix, full_matrices=False)
-    result = orthogonalised(matrix)
-    after, values, _ = torch.linalg.svd(result, full_matrices=False)
-    assert 0.5 < float(values.min()) <= float(values.max()) < 1.3
-    assert float((result * matrix).sum()) > 0  # the direction is kept
-    assert before.shape == after.shape
-
-
-def test_muon_step_size_depends_on_the_rate_only() -> None:
-    steps = []
-    for scale in (1e-3, 1e3):
-        matrix = torch.zeros(16, 16, requires_grad=True)
-        matrix.grad = scale * torch.randn(16, 16, generator=torch.Generator().manual_seed(0))
-        muon = Muon([matrix], weight_decay=0.0)
-        muon.rate = 0.1
-        muon.step()
-        steps.append(matrix.detach())
-    torch.testing.assert_close(steps[0], steps[1], atol=1e-4, rtol=0)
-    assert 0.05 < float(torch.linalg.matrix_norm(steps[0], 2)) < 0.13
-
-
-def test_muon_decays_weights_and_skips_those_without_gradient() -> None:
-    used, unused = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4, requires_grad=True)
-    used.grad = torch.zeros(4, 4)
-    muon = Muon([used, unused], weight_decay=0.5)
-    muon.rate = 0.1
-    muon.step()
-    torch.testing.assert_close(used.detach(), torch.full((4, 4), 0.95))
-    torch.testing.assert_close(unused.detach(), torch.ones(4, 4))
 
 
 def test_schedule_warms_up_holds_and_decays() -> None:

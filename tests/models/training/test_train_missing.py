@@ -8,7 +8,7 @@ import pytest
 
 @pytest.mark.parametrize("package", ["torch", "tokenizers"])
 def test_missing_package_is_named_with_the_install_command(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("train", "fit", "llama", "optim", "vocabulary"):
+    for name in ("train", "fit", "llama", "vocabulary"):
         monkeypatch.delitem(sys.modules, f"models.training.{name}", raising=False)
     if package == "tokenizers":
         pytest.importorskip("torch", reason="torch is looked for first")

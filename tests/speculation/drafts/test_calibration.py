@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.drafts.calibration import Calibration
+from speculation.drafts.calibration import Calibration, recent_after
 
 CONFIDENCE = st.floats(0.0, 1.0)
 OUTCOMES = st.lists(st.tuples(CONFIDENCE, st.booleans()), max_size=60)
@@ -79,12 +79,12 @@ def test_recent_outcomes_fade() -> None:
     calibration = Calibration()
     assert calibration.recent == 0.0
     for accepted in (True, True, False):
-        expected = calibration.recent_after(calibration.recent, accepted)
+        expected = recent_after(calibration.recent, accepted)
         calibration.learn(0.5, accepted)
         assert calibration.recent == expected
-    assert calibration.recent_after(1.0, True) == pytest.approx(1.0)
-    assert calibration.recent_after(-1.0, False) == pytest.approx(-1.0)
-    assert -1.0 < calibration.recent_after(-1.0, True) < calibration.recent_after(0.0, True) < 1.0
+    assert recent_after(1.0, True) == pytest.approx(1.0)
+    assert recent_after(-1.0, False) == pytest.approx(-1.0)
+    assert -1.0 < recent_after(-1.0, True) < recent_after(0.0, True) < 1.0
 
 
 @given(outcomes=OUTCOMES, confidences=st.lists(CONFIDENCE, max_size=6), ahead=st.integers(0, 4))
@@ -97,7 +97,7 @@ def test_path_chance_is_the_product_of_its_tokens_chances(
     chance, recent = 1.0, calibration.recent
     for found, confidence in zip(path, confidences, strict=False):
         chance *= calibration.chance(confidence, recent)
-        recent = calibration.recent_after(recent, True)
+        recent = recent_after(recent, True)
         assert found == pytest.approx(chance)
     assert all(0.0 <= after <= before <= 1.0 for before, after in zip([1.0, *path], path, strict=False))
 

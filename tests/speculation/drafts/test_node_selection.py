@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speculation.drafts.acceptance_model import AcceptanceModel
+from speculation.drafts.calibration import recent_after
 from speculation.drafts.node_selection import FLOOR, expandable_nodes
 from speculation.drafts.tree import DraftTree, Prediction, TreeNode
 
@@ -36,7 +37,7 @@ def _expected(node: TreeNode, chance: float, recent: float, tail: list[int]) -> 
     for rank, child in enumerate(node.children or []):
         accepted = calibration.chance((node.children or [])[0].confidence, recent)
         share = (1.0 - accepted) * RUNNER_UP if rank else accepted
-        yield from _expected(child, chance * share, calibration.recent_after(recent, not rank), [*tail, child.token])
+        yield from _expected(child, chance * share, recent_after(recent, not rank), [*tail, child.token])
 
 
 def test_an_empty_tree_offers_its_root() -> None:
