@@ -304,7 +304,7 @@ def virtual_world(setting: Setting, clients: int, *, one_by_one: bool = False, c
     world = World(backend, meter, pass_ms=_known(setting.target), prefill_chunk=chunk, batching_window=batching_window)
     if one_by_one:
         scheduler = world.scheduler
-        scheduler._composer = OneByOne(backend, scheduler._slots, scheduler._queue, chunk, scheduler.max_drafts, 1.0)
+        scheduler._composer = OneByOne(backend, scheduler.slots, scheduler._queue, chunk, scheduler.max_drafts, 1.0)
     return world, meter
 
 

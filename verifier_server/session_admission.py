@@ -12,12 +12,12 @@ No client has more sessions in use at once than its quota, so none can take all 
 operation does not depend on the number of sessions.
 """
 
-import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from speculation.errors import Overloaded
+from verifier_server.limits import retry_after
 
 if TYPE_CHECKING:
     from verifier_server.sessions import Session
@@ -103,7 +103,7 @@ class SessionAdmission:
             return next(iter(self._idle))
         raise Overloaded(
             f"all {self._capacity} sessions are taken and in use: try again later, or raise max_sessions",
-            retry_after=_whole(_expected(self._use, self._lingering, now)),
+            retry_after=retry_after(_expected(self._use, self._lingering, now)),
         )
 
     def add(self, session: "Session", now: float) -> None:
@@ -225,7 +225,7 @@ class SessionAdmission:
             raise Overloaded(
                 f"{client.use.busy} sessions of yours are in use, and one client may have {self._quota}: try again "
                 "later, or raise max_sessions_per_client",
-                retry_after=_whole(_expected(client.use, client.lingering, now)),
+                retry_after=retry_after(_expected(client.use, client.lingering, now)),
             )
 
 
@@ -235,7 +235,3 @@ def _expected(use: Turnover, lingering: Sessions, now: float) -> float:
     if use.busy > len(lingering):
         expected.append(use.expected(now))
     return min(expected)
-
-
-def _whole(seconds: float) -> int:
-    return max(1, math.ceil(seconds))

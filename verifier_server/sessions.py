@@ -35,7 +35,6 @@ class Session:
     threshold: float | None = None  # target probability above which the strategy threshold accepts
     decisions: list[Decision] | None = None  # one for each token from `decided_from` on; None: not asked for
     rule: Rule = field(init=False)  # how tokens are judged, from strategy, sampling and threshold
-    judged_at: float = 0.0  # when the last pass for a request ended, on the engine's clock; set by the engine
     request: Any = None  # the prefill that opened it: a repeated one must be equal
     owner: str = ""  # the key that owns it; "": every caller that knows its id
     client: str = ""  # the client for whose quota it counts
@@ -43,8 +42,6 @@ class Session:
     requests: int = 0  # how many requests on it are being served
     cursor: int = field(init=False)  # position of the next draft, for clients that send none
     finish_reason: str | None = None
-    slot: int | None = None  # slot of its KV cache; set by the engine
-    held: int = 0  # how many of `tokens` the slot holds, from the first on; set by the engine
     self_continue: bool = False  # whether the verifier decodes it further while it waits for drafts
     # Positions at which ranges of target-decoded tokens begin, end, begin, …
     target_decoded_bounds: list[int] = field(default_factory=list)

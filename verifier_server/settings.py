@@ -17,6 +17,7 @@ from backends.registry import NAMES, SHOWN
 from backends.shipped_models import DEFAULT_TARGET
 from command_line.environment import UnknownVariable, variables
 from verifier_server.flags import HOST, PORT, flag, flags_parser, port
+from verifier_server.limits import share_of_one_client
 
 _log = logging.getLogger("specpair.verifier")
 PREFIX = "VERIFIER_"
@@ -146,7 +147,7 @@ class Settings(BaseModel):
     def quota(self) -> int:
         """How many sessions one client may have in use at once."""
         given = self.max_sessions_per_client
-        return self.max_sessions - self.max_sessions // 4 if given == "auto" else given
+        return share_of_one_client(self.max_sessions) if given == "auto" else given
 
     def _check_draft(self) -> None:
         if self.draft_engine not in (*NAMES, NGRAM):

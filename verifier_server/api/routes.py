@@ -163,7 +163,7 @@ async def list_sessions(request: Request) -> Response:
             "prompt_len": session.prompt_len,
             "total_tokens": len(session.tokens),
             "finish_reason": session.finish_reason,
-            "resident": session.slot is not None,
+            "resident": service.engine.is_resident(session),
         }
         for session in service.sessions.all()
         if session.owner == caller.owner

@@ -8,11 +8,10 @@ from concurrent.futures import Future
 
 from backends.base import Backend, BackendError, EngineLost
 from speculation.errors import EngineError, ShuttingDown, SpecPairError
-from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session
 
-__all__ = ["Answer", "Engine", "Request"]
 _log = logging.getLogger("specpair.engine")
 _SHUTTING_DOWN = "the verifier is shutting down: ask again when it is back"
 
@@ -94,6 +93,10 @@ class Engine:
     def replace(self, old: Session, new: Session) -> None:
         """Remove `old`; `new` gets its slot, with the prefix of tokens that both share. Thread-safe."""
         self._between_passes(lambda: self._scheduler.replace(old, new, self._clock()))
+
+    def is_resident(self, session: Session) -> bool:
+        """Whether `session` has a slot. Thread-safe."""
+        return session in self._scheduler.slots
 
     def check_integrity(self) -> None:
         """Raise Inconsistent if sessions, slots and requests do not fit together. Thread-safe."""

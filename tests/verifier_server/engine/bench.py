@@ -96,6 +96,11 @@ class Bench:
             decisions=[] if explain else None,
         )
 
+    def slot(self, session: Session) -> int | None:
+        """The number of the slot of `session`; None: it has none."""
+        slots = self.engine._scheduler.slots
+        return slots[session].number if session in slots else None
+
     def ask(
         self,
         session: Session,

@@ -111,7 +111,7 @@ def test_the_window_ignores_sessions_without_a_slot() -> None:
     answered = world.now
     world.ask(other)
     world.run(answered + 0.028)
-    assert gone.slot is None
+    assert world.slot(gone) is None
     world.ask(third)
     world.run(answered + 0.0281)
     assert world.plans[-1][0] == pytest.approx(answered + 0.028)

@@ -65,6 +65,11 @@ class World(virtual_time.World):
         options = {"self_continue": self_continue, "client": client}
         return Session(name, list(prompt), len(prompt), sampling, strategy, limit, **options)  # type: ignore[arg-type]
 
+    def slot(self, session: Session) -> int | None:
+        """The number of the slot of `session`; None: it has none."""
+        slots = self.scheduler.slots
+        return slots[session].number if session in slots else None
+
     def ask(
         self,
         session: Session,
