@@ -89,7 +89,7 @@ def create_app(
     app.state.service = service = Service(settings, backend, clock, draft)
     routes.add_to(app)
     docs_page.add_to(app)
-    app.add_middleware(VerifyShortcut)
+    app.add_middleware(Entrance)
     app.add_middleware(QuietShutdown, stopping=lambda: service.stopping)
     app.add_exception_handler(SpecPairError, _reply_error)
     app.add_exception_handler(HTTPException, _reply_http)
@@ -97,25 +97,33 @@ def create_app(
     return app
 
 
-class VerifyShortcut:
-    """Middleware that calls the endpoint of POST /verify directly: routing would cost more time than the endpoint.
+class Entrance:
+    """Middleware: each path works with a trailing slash, too, and `/verify` is served here.
 
-    The route is registered as well, for /docs and for the 405 of other methods.
+    FastAPI's routing would cost more time than that endpoint.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] in ("/verify", "/verify/") and scope["method"] == "POST":
-            request = Request(scope, receive)
-            try:
-                response = await routes.verify(request)
-            except SpecPairError as error:
-                response = await _reply_error(request, error)
-            await response(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        if scope["type"] == "http":
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            if path.endswith("/") and path not in ("/", "/docs/"):  # the documentation page has relative addresses
+                path, scope = path[:-1], {**scope, "path": scope["path"][:-1]}
+            if path == "/verify":
+                await (await _verify(Request(scope, receive)))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+async def _verify(request: Request) -> Response:
+    if request.method != "POST":
+        return await _reply_http(request, HTTPException(405, headers={"Allow": "POST"}))
+    try:
+        return await routes.verify(request)
+    except SpecPairError as error:
+        return await _reply_error(request, error)
 
 
 async def _reply_error(_request: Request, error: Exception) -> Response:

@@ -24,7 +24,7 @@ from verifier_server.access import ANYONE, Access, Caller
 from verifier_server.engine.batching_window import LONGEST
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.pass_time import pass_cost
-from verifier_server.engine.requests import Answer
+from verifier_server.engine.requests import Answer, Request
 from verifier_server.generation.draft_model import load_draft_model
 from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.generator import GeneratedText, Generator
@@ -209,8 +209,8 @@ class Service:
         position = session.prompt_len + len(request.committed_ids)
         with self.sessions.in_use(session):
             next_in, self_continue = seconds(request.next_in_ms), request.self_continue or None
-            pending = self._engine_client.prepare(session, position, next_in=next_in, self_continue=self_continue)
-            return session, await self._engine_client.answer(engine, pending, receive)
+            first = Request(session, position, [], next_in=next_in, self_continue=self_continue)
+            return session, await self._engine_client.answer(engine, first, receive)
 
     def session(self, session_id: str, caller: Caller) -> Session:
         """The caller's session of this id. Raises UnknownSession."""

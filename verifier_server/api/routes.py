@@ -28,10 +28,9 @@ SESSION_HEADER = "X-Session-Id"
 
 
 def add_to(app: FastAPI) -> None:
-    """Register every endpoint, with and without the trailing slash. `openapi.operations` describes them."""
+    """Register every endpoint but `verify`, which the application calls. `openapi.operations` describes them."""
     for path, method, endpoint in (
         ("/prefill", "POST", prefill),
-        ("/verify", "POST", verify),
         ("/verify/batch", "POST", verify_batch),
         ("/generate", "POST", generate),
         ("/tokenize", "POST", tokenize),
@@ -43,7 +42,6 @@ def add_to(app: FastAPI) -> None:
         ("/sessions/{session_id}/stream", "GET", stream),
     ):
         app.add_api_route(path, endpoint, methods=[method])
-        app.add_api_route(path + "/", endpoint, methods=[method])
 
 
 async def prefill(request: Request) -> Response:

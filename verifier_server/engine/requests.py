@@ -51,7 +51,7 @@ class Request:
     session: Session
     position: int
     drafts: list[int]
-    done: OnAnswer
+    done: OnAnswer = lambda _: None  # set by who hands the request to the engine
     until_end: bool = False
     next_in: float | None = None  # time from the answer to the next request of the session, as its client states
     self_continue: bool | None = None  # whether the session may self-continue from here on; None: as before

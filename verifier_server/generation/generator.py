@@ -112,21 +112,19 @@ class Generator:
 
     async def last(self, text: GeneratedText, receive: Receive) -> Answer:
         """Generate `text`; returns the last answer. Cancelled once `receive` says that the client disconnected."""
-        future: asyncio.Future[Answer | SpecPairError] = asyncio.get_running_loop().create_future()
-
-        def settle(result: Answer | SpecPairError) -> None:
-            if not future.done():  # the client may have disconnected
-                future.set_result(result)
+        future: asyncio.Future[Answer | SpecPairError]
+        future, settle = self._outbox.future()
 
         def on_answer(result: Answer | SpecPairError) -> None:
             if isinstance(result, SpecPairError) or result.finish_reason is not None:
-                self._outbox.put(partial(settle, result))
+                settle(result)
+
+        def drop() -> None:
+            settle(disconnected())
+            self._outbox.deliver()
 
         try:
-            with (
-                WatchedRequest(self._watcher, receive, lambda: settle(disconnected())),
-                self._generating(text, on_answer),
-            ):
+            with WatchedRequest(self._watcher, receive, drop), self._generating(text, on_answer):
                 result = await future
         finally:
             self._forget(text.session)  # even if unfinished: without a reply the client does not know the id
