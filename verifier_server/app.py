@@ -67,18 +67,18 @@ def create_app(
         if (warning := service.access.warning()) is not None:
             _log.warning("%s", warning)
         service.outbox.attach(asyncio.get_running_loop())
-        service.start(on_failure)
+        service.loader.start(on_failure)
         with stop_signals(asyncio.get_running_loop(), service.begin_stop) as received:
             try:
                 yield
             finally:
                 service.stopping = received.app_ending = True
-                if received.numbers and not service.loaded_within(GRACE if len(received.numbers) == 1 else 0.0):
+                if received.numbers and not service.loader.wait(GRACE if len(received.numbers) == 1 else 0.0):
                     _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
                     received.end_process()
                 service.stop()
-            if service.failure is not None:
-                _log.error("the verifier stops, because the model could not be loaded: %s", service.failure)
+            if service.loader.failure is not None:
+                _log.error("the verifier stops, because the model could not be loaded: %s", service.loader.failure)
                 if after_failure is not None:
                     after_failure()
 

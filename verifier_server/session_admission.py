@@ -14,13 +14,10 @@ operation does not depend on the number of sessions.
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from speculation.errors import Overloaded
 from verifier_server.limits import retry_after
-
-if TYPE_CHECKING:
-    from verifier_server.sessions import Session
+from verifier_server.sessions import Session
 
 LINGER = 2.0  # seconds for which the scheduler continues a session without requests
 _WEIGHT = 0.2  # weight (0 to 1) of the latest interval in the moving average of the intervals between freed places
@@ -54,7 +51,7 @@ class Turnover:
         return max(self._every, now - self._since)
 
 
-Sessions = OrderedDict["Session", None]  # an ordered set
+Sessions = OrderedDict[Session, None]  # an ordered set
 
 
 @dataclass(eq=False, slots=True)
@@ -83,7 +80,7 @@ class SessionAdmission:
         self._idle: Sessions = OrderedDict()
         self._graced: Sessions = OrderedDict()  # finished or idle sessions with a grace, which is the same for all
 
-    def choose(self, name: str, now: float) -> "Session | None":
+    def choose(self, name: str, now: float) -> Session | None:
         """Which session a new one of the client `name` displaces; None: a place is free.
 
         Raises Overloaded, with `retry_after`.
@@ -106,18 +103,18 @@ class SessionAdmission:
             retry_after=retry_after(_expected(self._use, self._lingering, now)),
         )
 
-    def add(self, session: "Session", now: float) -> None:
+    def add(self, session: Session, now: float) -> None:
         """Add a new session, which is at rest."""
-        client = self._client(session.client)
+        client = self._client(session.place.client)
         client.held += 1
         self._held += 1
-        session.last_used = now
+        session.place.last_used = now
         self._add_at_rest(session, client)
 
-    def drop(self, session: "Session", now: float) -> None:
+    def drop(self, session: Session, now: float) -> None:
         """Remove a session, in whatever state it is."""
         self.settle(now)
-        client = self._clients[session.client]
+        client = self._clients[session.place.client]
         if session in self._lingering or not self._remove_from_rest(session, client):
             self._lingering.pop(session, None)
             client.lingering.pop(session, None)
@@ -127,10 +124,10 @@ class SessionAdmission:
         self._held -= 1
         self._update_over(client)
 
-    def use(self, session: "Session", now: float) -> None:
+    def use(self, session: Session, now: float) -> None:
         """Mark a session as in use: its first request begins. Raises Overloaded if its client has its quota in use."""
         self.settle(now)
-        client = self._clients[session.client]
+        client = self._clients[session.place.client]
         if session in self._lingering:
             del self._lingering[session], client.lingering[session]
             return
@@ -139,21 +136,21 @@ class SessionAdmission:
         client.use.taken(now)
         self._use.taken(now)
 
-    def rest(self, session: "Session", now: float) -> None:
+    def rest(self, session: Session, now: float) -> None:
         """Let a session linger or come to rest: its last request is over."""
         self.settle(now)
-        session.last_used = now
-        client = self._clients[session.client]
+        session.place.last_used = now
+        client = self._clients[session.place.client]
         if session.self_continue and session.finish_reason is None:
             self._lingering[session] = client.lingering[session] = None
         else:
             self._come_to_rest(session, client, now)
 
-    def touch(self, session: "Session", now: float) -> None:
+    def touch(self, session: Session, now: float) -> None:
         """Count a session that is at rest as used now: it was looked up."""
         if session in self._finished or session in self._idle:
-            session.last_used = now
-            client = self._clients[session.client]
+            session.place.last_used = now
+            client = self._clients[session.place.client]
             self._remove_from_rest(session, client)
             self._add_at_rest(session, client)
 
@@ -161,31 +158,31 @@ class SessionAdmission:
         """Let sessions come to rest that have lingered for `LINGER` seconds."""
         while self._lingering:
             session = next(iter(self._lingering))
-            until = session.last_used + LINGER
+            until = session.place.last_used + LINGER
             if until > now:
                 return
-            client = self._clients[session.client]
+            client = self._clients[session.place.client]
             del self._lingering[session], client.lingering[session]
-            session.last_used = until
+            session.place.last_used = until
             self._come_to_rest(session, client, until)
 
-    def unused(self, now: float, ttl: float) -> "Session | None":
+    def unused(self, now: float, ttl: float) -> Session | None:
         """A session that has been at rest for longer than `ttl` seconds, or than its grace; None: there is none."""
         for resting in (self._finished, self._idle, self._graced):
             if resting:
                 session = next(iter(resting))
-                kept = ttl if session.grace is None else min(ttl, session.grace)
-                if session.last_used < now - kept:
+                kept = ttl if session.place.grace is None else min(ttl, session.place.grace)
+                if session.place.last_used < now - kept:
                     return session
         return None
 
-    def _come_to_rest(self, session: "Session", client: Client, now: float) -> None:
+    def _come_to_rest(self, session: Session, client: Client, now: float) -> None:
         client.use.freed(now)
         self._use.freed(now)
         self._add_at_rest(session, client)
 
-    def _add_at_rest(self, session: "Session", client: Client) -> None:
-        if session.grace is not None:
+    def _add_at_rest(self, session: Session, client: Client) -> None:
+        if session.place.grace is not None:
             self._graced[session] = None
         if session.finish_reason is not None:
             self._finished[session] = None
@@ -193,7 +190,7 @@ class SessionAdmission:
             self._idle[session] = client.idle[session] = None
         self._update_over(client)
 
-    def _remove_from_rest(self, session: "Session", client: Client) -> bool:
+    def _remove_from_rest(self, session: Session, client: Client) -> bool:
         """Take a session out of those at rest. Returns False if it was not at rest."""
         if session in self._finished:
             del self._finished[session]
@@ -231,7 +228,7 @@ class SessionAdmission:
 
 def _expected(use: Turnover, lingering: Sessions, now: float) -> float:
     """Estimated seconds until a session that is in use comes to rest; exact if all of them linger."""
-    expected = [next(iter(lingering)).last_used + LINGER - now] if lingering else []
+    expected = [next(iter(lingering)).place.last_used + LINGER - now] if lingering else []
     if use.busy > len(lingering):
         expected.append(use.expected(now))
     return min(expected)

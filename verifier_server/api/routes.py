@@ -164,7 +164,7 @@ async def list_sessions(request: Request) -> Response:
             "resident": service.engine.is_resident(session),
         }
         for session in service.sessions.all()
-        if session.owner == caller.owner
+        if session.place.owner == caller.owner
     ]
     return JSONResponse({"sessions": listed})
 

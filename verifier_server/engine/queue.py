@@ -41,7 +41,7 @@ class Queue:
 
     def __len__(self) -> int:
         """How many requests wait."""
-        return sum(len(sequence.requests) for sequence in self._active)
+        return _requests_of(self._active)
 
     @property
     def sequences(self) -> Iterable[SequenceState]:
@@ -74,18 +74,18 @@ class Queue:
         came: dict[str, int] = {}
         places: list[tuple[int, SequenceState]] = []
         for sequence in sorted(sequences, key=order):
-            client = sequence.session.client
+            client = sequence.client
             came[client] = min(came.get(client, sequence.turn), sequence.turn)
             places.append((before[client], sequence))
             before[client] += 1
         served = {client: self._served.get(client, turn) for client, turn in came.items()}
-        places.sort(key=lambda each: (each[0], served[each[1].session.client]))
+        places.sort(key=lambda each: (each[0], served[each[1].client]))
         return [sequence for _, sequence in places]
 
     def served(self, sequence: SequenceState) -> None:
         """Note that a pass feeds tokens for a session: its client had its turn."""
-        self._served[sequence.session.client] = next(self._numbers)
-        self._served.move_to_end(sequence.session.client)
+        self._served[sequence.client] = next(self._numbers)
+        self._served.move_to_end(sequence.client)
         if len(self._served) > CLIENTS:
             self._served.popitem(last=False)
 
@@ -98,16 +98,16 @@ class Queue:
         return self._overload(session)
 
     def _overload(self, session: Session) -> Overload | None:
-        sequence, client = self._sequences.get(session), session.client
+        sequence, client = self._sequences.get(session), session.place.client
         if sequence is not None and len(sequence.requests) >= PER_SESSION:
             why = f"{len(sequence.requests)} requests of session {session.id} are already waiting"
             return Overload([sequence], why)
-        theirs = sum(len(each.requests) for each in self._active if each.session.client == client) if client else 0
-        if theirs >= share_of_one_client(self._max_queue):
-            why = f"{theirs} of your requests are already waiting, the most for one client"
-            return Overload([each for each in self.waiting if each.session.client == client], why)
-        if len(self) >= self._max_queue:
-            return Overload(self.waiting, f"{len(self)} requests are already waiting")
+        theirs = [each for each in self._active if client and each.client == client]
+        if (count := _requests_of(theirs)) >= share_of_one_client(self._max_queue):
+            why = f"{count} of your requests are already waiting, the most for one client"
+            return Overload([each for each in self.waiting if each.client == client], why)
+        if (count := _requests_of(self._active)) >= self._max_queue:
+            return Overload(self.waiting, f"{count} requests are already waiting")
         return None
 
     def add(self, request: Request, now: float) -> SequenceState:
@@ -132,7 +132,7 @@ class Queue:
     def judged(self, sequence: SequenceState, drafts: int, accepted: int, price: float) -> None:
         """Note that a pass judged `drafts` draft tokens of a session, at `price` each, and accepted `accepted`."""
         sequence.draft_credit.judged(drafts, accepted, price)
-        self._remembered.judged(sequence.session.client, sequence.draft_credit)
+        self._remembered.judged(sequence.client, sequence.draft_credit)
 
     def inherit(self, old: Session, new: Session) -> None:
         """Make `new` known, with the draft credit of `old`."""
@@ -197,7 +197,7 @@ class Queue:
         sequence = self._sequences.get(session)
         if sequence is None:
             # If the text depends on which draft tokens are judged, it must not depend on the client's other texts.
-            known = session.client if session.strategy in DRAFTER_INVARIANT else ""
+            known = session.place.client if session.strategy in DRAFTER_INVARIANT else ""
             sequence = self._sequences[session] = SequenceState(session, self._remembered.draft_credit(known))
         return sequence
 
@@ -224,6 +224,11 @@ class Queue:
         else:
             sequence.arrivals.over()
         request.done(answer)
+
+
+def _requests_of(sequences: Iterable[SequenceState]) -> int:
+    """How many requests of these sessions wait."""
+    return sum(len(sequence.requests) for sequence in sequences)
 
 
 def _expect_next(sequence: SequenceState, request: Request, answer: Answer, now: float) -> None:

@@ -24,6 +24,11 @@ class SequenceState:
         self.judged_at = 0.0  # when the last pass for a request ended, in seconds
         self.served = 0  # number of the last pass it was part of
 
+    @property
+    def client(self) -> str:
+        """The client for whose share of the queue the session counts; "" if it has none."""
+        return self.session.place.client
+
     def add(self, request: Request, now: float) -> None:
         """Add a request that arrives at `now`."""
         self.arrivals.arrived(now)

@@ -18,7 +18,8 @@ from verifier_server.generation.disconnects import DisconnectWatcher, WatchedReq
 from verifier_server.generation.outbox import Outbox
 from verifier_server.generation.prompts import make_session
 from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
-from verifier_server.sessions import Session, SessionTable
+from verifier_server.session_table import SessionTable
+from verifier_server.sessions import Session
 
 GRACE = 60.0  # seconds for which a session with an id made here is kept for a client whose stream was cut
 Start = Callable[[OnAnswer], Callable[[], None]]  # starts a text, reports its answers; returns a function to cancel it
@@ -78,13 +79,15 @@ class Generator:
                 param="draft_n",
             )
 
-        def make(new_id: str) -> Session:
-            session = make_session(engine.backend, new_id, request)
-            session.grace = GRACE if session_id is None else None
-            return session
-
         request = request.model_copy(update={"session_id": None})
-        session = self._sessions.open(session_id, caller, request, make, latest=False)
+        session = self._sessions.open(
+            session_id,
+            caller,
+            request,
+            lambda new_id: make_session(engine.backend, new_id, request),
+            latest=False,
+            grace=GRACE if session_id is None else None,
+        )
         self.cancel(session)
         self._sessions.use(session)
         position = session.prompt_len + len(request.committed_ids)
@@ -182,7 +185,7 @@ class Generator:
 
     def _forget(self, session: Session) -> None:
         """Remove a session whose id was made here, unless a later request has used the id."""
-        if session.grace is not None:
+        if session.place.grace is not None:
             self._sessions.discard(session)
 
 

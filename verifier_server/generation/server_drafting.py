@@ -110,7 +110,7 @@ class ServerDrafting:
                 on_answer(result)
                 self._deliver()
 
-        self._threads.submit(session.client, generate)
+        self._threads.submit(session.place.client, generate)
         return text.cancel
 
     def stop(self) -> None:

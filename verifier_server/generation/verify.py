@@ -13,7 +13,8 @@ from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Request, check_number
 from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.prompts import check_ids
-from verifier_server.sessions import Session, SessionTable
+from verifier_server.session_table import SessionTable
+from verifier_server.sessions import Session
 
 
 class Verifying:

@@ -52,7 +52,7 @@ def body_of(sampling: Sampling, prompt: Sequence[int] = PROMPT_IDS, **options: A
 
 
 def draft_engine(live: LiveServer) -> ScriptedBackend:
-    fusion = live.service._server_drafting
+    fusion = live.service.loader.loaded().drafting
     assert fusion is not None and fusion.draft._shared is not None
     engine = fusion.draft._shared.backend
     assert isinstance(engine, ScriptedBackend)
@@ -61,7 +61,7 @@ def draft_engine(live: LiveServer) -> ScriptedBackend:
 
 def slots_free(live: LiveServer) -> bool:
     """Whether every slot of the draft model was released."""
-    fusion = live.service._server_drafting
+    fusion = live.service.loader.loaded().drafting
     assert fusion is not None and fusion.draft._shared is not None
     return len(fusion.draft._shared._free) == fusion.draft.slots
 

@@ -247,7 +247,7 @@ def test_other_endpoints_match_the_document(live: LiveServer) -> None:
 
 def test_replies_without_a_model_match_the_document(serve: Serve) -> None:
     live = serve()
-    live.service.failure = "no such file"
+    live.service.loader.failure = "no such file"
     reply(live.http.get("/health"), responses.HealthResponse, 503)
     reply(live.http.get("/model"), responses.ErrorResponse, 503)
 
