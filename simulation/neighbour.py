@@ -23,7 +23,7 @@ from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling
 from verifier_server.engine.requests import Answer, Request
-from verifier_server.sessions import Session
+from verifier_server.sessions import Place, Session
 
 DRAFTS = 64  # draft tokens in a request of the junk senders
 _MANY = 16  # requests under way at a time
@@ -51,7 +51,7 @@ class Sender:
         self._texts += 1
         prompt = list(KnownText(1000 + self._texts).prompt)
         name = f"sender-{self._texts}"
-        return Session(name, prompt, len(prompt), Sampling(), Strategy.COUPLED, _TEXT, client="sender")
+        return Session(name, prompt, len(prompt), Sampling(), Strategy.COUPLED, _TEXT, place=Place(client="sender"))
 
     def _submit(self) -> None:
         session = self._session

@@ -11,9 +11,9 @@ from backends.base import Backend, BackendError
 from backends.registry import load
 from speculation.errors import ModelFailed, ModelLoading
 from speculation.terminal_text import one_line, several_lines
-from verifier_server.engine.batching_window import LONGEST
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.pass_time import pass_cost
+from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import load_draft_model
 from verifier_server.generation.server_drafting import ServerDrafting
 from verifier_server.limits import retry_after
@@ -129,16 +129,14 @@ class Loader:
                 _log.info(
                     "%s drafts for %d texts at once, %.1f ms a step", one_line(draft.name), draft.slots, draft.step_ms
                 )
-            engine = Engine(
+            scheduler = Scheduler(
                 backend,
-                settings.max_drafts,
-                self._clock,
+                max_drafts=settings.max_drafts,
                 prefill_chunk=settings.prefill_chunk,
                 max_queue=settings.max_queue,
-                batching_window=LONGEST,
                 pass_ms=pass_ms,
-                deliver=deliver,
             )
+            engine = Engine(scheduler, self._clock, deliver)
             engine.start()
             on_failure.pop_all()
         return Models(engine, pass_ms, drafting)

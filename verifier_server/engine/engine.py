@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from backends.base import Backend, BackendError, EngineLost
+from backends.base import BackendError, EngineLost
 from speculation.errors import EngineError, ShuttingDown, SpecPairError
 from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Inconsistent, Scheduler
@@ -21,33 +21,14 @@ class Engine:
 
     def __init__(
         self,
-        backend: Backend,
-        max_drafts: int,
+        scheduler: Scheduler,
         clock: Callable[[], float] = time.perf_counter,
-        *,
-        prefill_chunk: int = 128,
-        max_queue: int = 256,
-        batching_window: float = 0.0,
-        pass_ms: Sequence[float] = (),
         deliver: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clock`: in seconds. `deliver` is called from the engine's thread after answers were given, once per pass.
-
-        The other arguments are those of `Scheduler`, except that by default there is no batching window.
-        """
-        self.backend = backend
+        """`clock`: in seconds. `deliver` is called from the engine's thread after answers were given, once per pass."""
+        self.backend, self.max_drafts = scheduler.backend, scheduler.max_drafts
         self.failure: str | None = None  # why no more passes will run; None while they do
-        self._scheduler = Scheduler(
-            backend,
-            max_drafts=max_drafts,
-            prefill_chunk=prefill_chunk,
-            max_queue=max_queue,
-            batching_window=batching_window,
-            pass_ms=pass_ms,
-        )
-        self.max_drafts = self._scheduler.max_drafts
-        self._clock = clock
-        self._deliver = deliver
+        self._scheduler, self._clock, self._deliver = scheduler, clock, deliver
         self._wake = threading.Condition()
         self._inbox: list[Callable[[], None]] = []  # calls to make between passes, in order
         self._stopping = self._shutting_down = False

@@ -53,7 +53,7 @@ class Scheduler:
         multiple of the time of the pass. `pass_ms`: milliseconds of passes over 1, 2, … tokens; empty if unknown."""
         self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a draft is judged in one pass
         self.wake_at: float | None = None  # when to plan again at the latest, even if nothing was submitted
-        self._backend = backend
+        self.backend = backend
         self._batching_window = batching_window
         self._pass_time = PassTime(pass_ms)
         self._queue = Queue(self.max_drafts, max_queue)
@@ -189,7 +189,7 @@ class Scheduler:
         return self.wake_at is not None
 
     def _commit(self, part: BatchItem, rows: Rows, began: float, ended: float) -> None:
-        session, ends = part.sequence.session, self._backend.vocabulary.ends
+        session, ends = part.sequence.session, self.backend.vocabulary.ends
         rule, position = session.rule, len(session.tokens)
         rulings = judge(part.fresh, rows, rule, position, ends, part.proposals)
         decisions: list[Decision] = []

@@ -30,9 +30,10 @@ from tests.verifier_server.generation.test_disconnects import leave_behind, unti
 from verifier_server.api import routes
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer
+from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import DraftModel
 from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
-from verifier_server.sessions import Session
+from verifier_server.sessions import Place, Session
 
 GREEDY, WARM = Sampling(seed=4), Sampling(seed=5, temperature=0.8)
 FILTERED = Sampling(seed=6, temperature=1.2, top_k=20, top_p=0.9)
@@ -479,7 +480,7 @@ def test_a_failure_of_the_target_fails_the_text(serve: Serve) -> None:
 def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
     """One slot, two texts, and a clock that moves once: while the second text waits and the first one is generated."""
     now = [0.0]
-    engine = Engine(ScriptedBackend(SCRIPT), 16, lambda: now[0])
+    engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16), lambda: now[0])
     draft = half_right(slots=1)
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None)
     last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
@@ -501,7 +502,7 @@ def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
 
 
 def test_a_client_with_many_texts_does_not_block_another_client() -> None:
-    engine = Engine(ScriptedBackend(SCRIPT), 16)
+    engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16))
     draft = half_right(slots=1)
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
     ended: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
@@ -513,7 +514,7 @@ def test_a_client_with_many_texts_does_not_block_another_client() -> None:
 
     clients = [*["many"] * 4, "one"]
     for number, client in enumerate(clients):
-        session = Session(str(number), [256, number], 2, WARM, Strategy.COUPLED, 12, client=client)
+        session = Session(str(number), [256, number], 2, WARM, Strategy.COUPLED, 12, place=Place(client=client))
         fusion.start(engine, session, 2, DraftCounts(""), lambda result, client=client: report(client, result))  # type: ignore[misc]
     engine.start()
     order = [ended.get(timeout=20) for _ in clients]
@@ -524,7 +525,7 @@ def test_a_client_with_many_texts_does_not_block_another_client() -> None:
 
 
 def test_stopping_ends_running_and_waiting_texts() -> None:
-    engine = Engine(Endless(), 16)
+    engine = Engine(Scheduler(Endless(), max_drafts=16))
     engine.start()
     draft = half_right(slots=1)
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
