@@ -24,7 +24,7 @@ from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
 from drafter_client.generation.text_session import TextSession
 from models import DEFAULT_TARGET
 from models.padded_target import padded_target
-from simulation.capacity import Setting
+from simulation.capacity_clients import Setting
 from simulation.neighbour import BESIDE, DRAFTS, rate
 from simulation.paced import DRAFTER_8, TARGET_25, Cost
 

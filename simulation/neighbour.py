@@ -16,7 +16,8 @@ The messages of all but the last take no time, so that they are as fast as a cli
 import random
 from collections.abc import Callable
 
-from simulation.capacity import FORMS, Client, Setting, start_all, virtual_world
+from simulation.capacity import FORMS, start_all, virtual_world
+from simulation.capacity_clients import Client, Setting
 from simulation.capacity_model import KnownText
 from simulation.virtual_time import World
 from speculation.acceptance.strategies import Strategy
@@ -65,7 +66,7 @@ class Sender:
         if session is self._session and (self._anew or answer.finish_reason is not None):
             self._session = self._open()
             if self._anew:
-                self._world.scheduler.forget(session, self._world.now)
+                self._world.scheduler.forget(session)
         self._world.at(self._world.now, self._submit)
 
 

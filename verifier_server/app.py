@@ -34,8 +34,9 @@ from verifier_server.api import docs_page, routes
 from verifier_server.api.openapi import document
 from verifier_server.process.open_files import allow_files
 from verifier_server.process.shutdown import QuietShutdown, stop_signals
+from verifier_server.process.workers import refuse_workers
 from verifier_server.service import GRACE, Service
-from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers
+from verifier_server.settings import Settings, SettingsError, from_environment
 
 if TYPE_CHECKING:
     app: FastAPI

@@ -69,11 +69,11 @@ class Engine:
 
     def forget(self, session: Session) -> None:
         """Free the slot of a removed session and fail its waiting requests. Thread-safe."""
-        self._between_passes(lambda: self._scheduler.forget(session, self._clock()))
+        self._between_passes(lambda: self._scheduler.forget(session))
 
     def replace(self, old: Session, new: Session) -> None:
         """Remove `old`; `new` gets its slot, with the prefix of tokens that both share. Thread-safe."""
-        self._between_passes(lambda: self._scheduler.replace(old, new, self._clock()))
+        self._between_passes(lambda: self._scheduler.replace(old, new))
 
     def is_resident(self, session: Session) -> bool:
         """Whether `session` has a slot. Thread-safe."""
@@ -112,7 +112,7 @@ class Engine:
         try:
             rows = self.backend.extend_top_logits(plan.batch, plan.top_logits_specs(self.backend.vocabulary.size))
         except BackendError as error:
-            self._scheduler.failed(plan, error, self._clock())
+            self._scheduler.failed(plan, error)
             if isinstance(error, EngineLost):
                 self.failure = str(error)
         else:

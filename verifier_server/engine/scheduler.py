@@ -73,7 +73,7 @@ class Scheduler:
         if len(sequence.requests) == 1:
             sequence.served = self._passes  # it queues after the sessions that wait already
 
-    def forget(self, session: Session, now: float) -> None:
+    def forget(self, session: Session) -> None:
         """Free the slot of a removed session; its waiting requests fail with UnknownSession."""
         self._queue.forget(session)
         session.gone = True
@@ -81,12 +81,12 @@ class Scheduler:
             self.slots.drop(session)  # else `conclude` does, after the pass that is running
         _notify(session)
 
-    def replace(self, old: Session, new: Session, now: float) -> None:
+    def replace(self, old: Session, new: Session) -> None:
         """Remove `old` as `forget` does; `new` gets its slot, with the prefix of tokens that both share."""
         self._queue.inherit(old, new)
         if self._running is None and old in self.slots:
             self.slots.take_over(old, new)
-        self.forget(old, now)
+        self.forget(old)
 
     def plan(self, now: float) -> BatchPlan | None:
         """The next pass, or None if there is nothing to run now. Answers what the committed tokens answer already."""
@@ -142,7 +142,7 @@ class Scheduler:
         if plan.holds_chunk:
             self._composer.chunk_over = ended
 
-    def failed(self, plan: BatchPlan, error: Exception, now: float) -> None:
+    def failed(self, plan: BatchPlan, error: Exception) -> None:
         """Fail the requests of a pass that the backend could not run; the KV cache of its slots will be recomputed."""
         self._running = None
         self._fail_parts(plan.parts, error)

@@ -7,7 +7,7 @@ from starlette.types import Receive
 from speculation.errors import SpecPairError
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Request
-from verifier_server.generation.disconnects import DisconnectWatcher, WatchedRequest, disconnected
+from verifier_server.generation.disconnects import disconnected, watched
 from verifier_server.generation.outbox import Outbox
 
 
@@ -17,7 +17,6 @@ class EngineClient:
     def __init__(self, outbox: Outbox) -> None:
         """`outbox`: carries the engine's answers to the event loop."""
         self._outbox = outbox
-        self._watcher = DisconnectWatcher()
 
     async def results(
         self, engine: Engine, requests: Sequence[Request], receive: Receive
@@ -38,7 +37,7 @@ class EngineClient:
             self._outbox.deliver()
 
         engine.submit(*requests)
-        with WatchedRequest(self._watcher, receive, drop):
+        with watched(receive, drop):
             return [await future for future in futures]
 
     async def answer(self, engine: Engine, request: Request, receive: Receive) -> Answer:

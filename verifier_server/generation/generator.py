@@ -14,7 +14,7 @@ from speculation.protocol.messages import GenerateRequest
 from verifier_server.access import Caller
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
-from verifier_server.generation.disconnects import DisconnectWatcher, WatchedRequest, disconnected
+from verifier_server.generation.disconnects import disconnected, watched
 from verifier_server.generation.outbox import Outbox
 from verifier_server.generation.prompts import make_session
 from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
@@ -45,7 +45,6 @@ class Generator:
     def __init__(self, outbox: Outbox, sessions: SessionTable) -> None:
         """`outbox`: carries the engine's answers to the event loop."""
         self._outbox, self._sessions = outbox, sessions
-        self._watcher = DisconnectWatcher()
         self._latest: WeakValueDictionary[Session, GeneratedText] = WeakValueDictionary()
 
     @property
@@ -127,7 +126,7 @@ class Generator:
             self._outbox.deliver()
 
         try:
-            with WatchedRequest(self._watcher, receive, drop), self._generating(text, on_answer):
+            with watched(receive, drop), self._generating(text, on_answer):
                 result = await future
         finally:
             self._forget(text.session)  # even if unfinished: without a reply the client does not know the id

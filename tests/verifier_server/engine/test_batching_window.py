@@ -148,7 +148,7 @@ def tokens_per_second(
             if answer.finish_reason is None:
                 world.after(pause(), lambda: world.ask(session, answer.total_tokens, [], answered))
             else:
-                world.scheduler.forget(session, world.now)
+                world.scheduler.forget(session)
                 world.after(pause(), lambda: begin(number))
 
         world.ask(session, session.prompt_len, [], answered)

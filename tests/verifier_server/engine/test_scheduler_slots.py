@@ -205,7 +205,7 @@ def test_a_session_forgotten_during_its_pass_frees_its_slot_afterwards() -> None
     errors: list[str] = []
     for session in (gone, stays):
         world.ask(session, failed=lambda error: errors.append(error.code))
-    world.after(0.01, lambda: world.scheduler.forget(gone, world.now))
+    world.after(0.01, lambda: world.scheduler.forget(gone))
     world.run(0.02)
     assert (errors, world.slot(gone)) == (["unknown_session"], 0)
     world.run(0.1)
