@@ -31,7 +31,7 @@ class Engine:
         self._scheduler, self._clock, self._deliver = scheduler, clock, deliver
         self._wake = threading.Condition()
         self._inbox: list[Callable[[], None]] = []  # calls to make between passes, in order
-        self._stopping = self._shutting_down = False
+        self._stopping = False  # whether no pass will run after the present one
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -40,14 +40,15 @@ class Engine:
     @property
     def ended(self) -> SpecPairError | None:
         """The error that answers requests once no more passes run; None while they do."""
-        if self.failure is not None:
-            return EngineError(self.failure)
-        return ShuttingDown(_SHUTTING_DOWN) if self._shutting_down else None
+        return self._end() if self._stopping or self.failure is not None else None
+
+    def _end(self) -> SpecPairError:
+        return ShuttingDown(_SHUTTING_DOWN) if self.failure is None else EngineError(self.failure)
 
     def shut_down(self) -> None:
         """Run no pass after the present one, and answer waiting requests with ShuttingDown. Thread-safe."""
         with self._wake:
-            self._stopping = self._shutting_down = True
+            self._stopping = True
             self._wake.notify()
 
     def stop(self) -> None:
@@ -64,7 +65,7 @@ class Engine:
         now = self._clock()
         if not self._between_passes(lambda: self._take_in(requests, now)):
             for request in requests:
-                request.done(self.ended or EngineError("the engine has stopped: restart the verifier"))
+                request.done(self._end())
             self._deliver()
 
     def forget(self, session: Session) -> None:
@@ -147,7 +148,7 @@ class Engine:
             self._stopping = True
         for call in self._inbox:
             call()
-        self._scheduler.abandon(self.ended or ShuttingDown(_SHUTTING_DOWN))
+        self._scheduler.abandon(self._end())
         self._deliver()
 
     def _sleep(self) -> None:

@@ -32,9 +32,10 @@ class Queue:
         self._sequences: dict[Session, SequenceState] = {}
         # Those that `active` describes, the longest silent first. They are few: no pass looks at all known sessions.
         self._active: OrderedDict[SequenceState, None] = OrderedDict()
+        # What is known of clients outlives their sessions.
         self._remembered = ClientCredit()
-        self._numbers = count(1)  # the order of arrivals and passes
         self._served: OrderedDict[str, int] = OrderedDict()  # each client's last pass, as one of `_numbers`
+        self._numbers = count(1)  # the order of arrivals and passes
 
     def __getitem__(self, session: Session) -> SequenceState:
         return self._sequences[session]

@@ -42,7 +42,7 @@ OnAnswer = Callable[[Answer | SpecPairError], None]  # called with each answer, 
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A verify request that waits for its answer. `done` is called once with it, from the engine's thread.
+    """A verify request, checked, that waits for its answer. `done` is called once with it, from the engine's thread.
 
     With `until_end`, the target decodes the session to its end, and `done` is called after every pass. All times are in
     seconds.

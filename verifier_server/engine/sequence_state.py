@@ -10,7 +10,7 @@ SILENCE = 2.0  # seconds without a request after which a session's client counts
 
 
 class SequenceState:
-    """The scheduler's state of one session, besides its tokens."""
+    """The scheduler's state of one session. Only the engine's thread uses it; the event loop reads a `Session`, too."""
 
     def __init__(self, session: Session, draft_credit: DraftCredit) -> None:
         self.session = session

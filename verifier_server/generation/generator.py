@@ -92,7 +92,7 @@ class Generator:
         position = session.prompt_len + len(request.committed_ids)
         if request.mode == "fused" and drafting is not None:
             counts = DraftCounts(drafting.draft.name)
-            start = partial(drafting.start, engine, session, request.draft_n, counts, position=position)
+            start = partial(drafting.start, engine, session, request.draft_n, counts, position)
             text = GeneratedText(engine, session, position, start, counts)
         else:
             text = GeneratedText(engine, session, position, partial(_decode, engine, session, position), None)

@@ -92,17 +92,15 @@ class ServerDrafting:
         session: Session,
         length: int | None,
         counts: DraftCounts,
+        position: int,
         on_answer: OnAnswer,
-        position: int | None = None,
     ) -> Callable[[], None]:
         """Generate a text when its turn comes; `on_answer` gets each answer. Returns a function that cancels
         the text for good: then another request can generate in the session.
 
-        `length`: the draft length; None: the controller chooses it. `position`: where the first answer begins; None: at
-        the end of the prompt.
+        `length`: the draft length; None: the controller chooses it. `position`: where the first answer begins.
         """
         began, latencies = self._clock(), LatencyModel(self._pass_ms)
-        position = session.prompt_len if position is None else position
         text = _FusedText(engine, self.draft, session, length, latencies, self._clock, counts, began, position)
 
         def generate() -> None:

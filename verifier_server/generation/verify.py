@@ -43,16 +43,14 @@ class Verifying:
 
         Each result is an answer or an error, whether the request was invalid from the start or failed later.
         """
-        results: list[Answer | SpecPairError] = []
         with ExitStack() as in_use:
             prepared = [self._prepare(engine, request, owner, in_use) for request in requests]
             valid = [each for each in prepared if isinstance(each, Request)]
             answers = iter(await self._client.results(engine, valid, receive))
-        for request, each in zip(requests, prepared, strict=True):
-            result = next(answers) if isinstance(each, Request) else each
-            if isinstance(each, Request) and isinstance(request, messages.VerifyRequest) and isinstance(result, Answer):
+        results = [next(answers) if isinstance(each, Request) else each for each in prepared]
+        for request, each, result in zip(requests, prepared, results, strict=True):
+            if isinstance(request, messages.VerifyRequest) and isinstance(each, Request) and isinstance(result, Answer):
                 _move_cursor(request, each.session, result)
-            results.append(result)
         return results
 
     def _prepare(
