@@ -189,28 +189,20 @@ class Settings(BaseModel):
     def draft_options(self, slots: int, context_length: int) -> LoadOptions:
         """Load options of the draft model, beside a target with `slots` slots of `context_length` tokens.
 
-        `deterministic` stays off: the draft model's logits do not affect the text.
+        `deterministic` stays off: the draft model's logits do not affect the text. It runs on one device.
         """
-        options = LoadOptions(
+        same = self.draft_engine == self.backend
+        shared = self.load_options() if same else LoadOptions(batch_tokens=self.batch_tokens)
+        return replace(
+            shared,
             model=self.draft_model,
             slots=self.draft_slots_beside(slots),
             # No text is longer than the target's context. In a shorter draft context, a long text slides.
             context_length=context_length if context_length < _USUAL_CONTEXT else None,
-            batch_tokens=self.batch_tokens,
             threads=None if self.draft_threads == "auto" else self.draft_threads,
-            device=self.draft_device,
-        )
-        if self.draft_engine != self.backend:
-            return options
-        return replace(
-            options,
-            gpu_layers=self.gpu_layers,
-            kv_type=self.kv_type,
-            mmap=self.mmap,
-            flash_attention=self.flash_attention,
-            device=self.draft_device or self.device,
-            dtype=self.dtype,
-            compile=self.compile,
+            device=self.draft_device or shared.device,
+            deterministic=False,
+            tensor_parallel=1,
         )
 
     def load_options(self) -> LoadOptions:
