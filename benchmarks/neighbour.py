@@ -23,7 +23,7 @@ from child_processes.serving import verifier
 from drafter_client import DraftModel, LoadOptions, Mode, Options, Pair
 from drafter_client.generation.text_session import TextSession
 from models import DEFAULT_TARGET
-from simulation.capacity import Setting
+from simulation.capacity_clients import Setting
 from simulation.neighbour import BESIDE, DRAFTS, rate
 from simulation.paced import DRAFTER_8, TARGET_25, Cost
 from simulation.padded_target import padded_target

@@ -12,61 +12,30 @@ a warm-up. Their programs take no time. Forms of clients and verifiers:
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
-from simulation.capacity_model import Knowing, KnownText, Metrics, Target, TextRange, pass_ms, percentile
+from simulation.capacity_clients import (
+    CONTEXT,
+    GREEDY,
+    Client,
+    Ours,
+    Replayed,
+    Setting,
+    Starting,
+    TargetAlone,
+    known_pass_ms,
+)
+from simulation.capacity_model import KnownText, Metrics, Target, TextRange, percentile
 from simulation.paced import Cost
-from simulation.virtual_time import Network, VirtualDrafter, World
+from simulation.virtual_time import World
 from speculation.acceptance.strategies import Strategy
-from speculation.errors import SpecPairError
-from speculation.policy.draft_length import MAX_AUTO
-from speculation.sampling.sampling import Sampling
 from verifier_server.engine.batch_plan import BatchPlan
 from verifier_server.engine.batching_window import LONGEST
 from verifier_server.engine.composer import Composer
-from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.sessions import Session
 
 _WITHIN = 0.2  # seconds in which the clients start
-_CONTEXT = 4096  # tokens
-_BRANCHES = 6  # most branches that a drafter expands in one draft step
-GREEDY = Sampling()
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Costs of both models, the link, the draft length of lockstep clients, and how long is measured."""
-
-    target: Cost
-    drafter: Cost
-    rtt_ms: float = 5.0
-    k: int = 4  # draft tokens of a client in lockstep
-    warm_up: float = 2.0  # seconds before the measurement
-    seconds: float = 6.0  # seconds of the measurement
-
-    @property
-    def thinking_ms(self) -> float:
-        """Milliseconds of a client in lockstep from a response's departure to the arrival of its next request."""
-        return self.rtt_ms + self.k * self.drafter.decode_ms
-
-
-class Starting(Protocol):
-    """A client, or a sender of other requests, that begins when it is started."""
-
-    def start(self) -> None:
-        """Send the first request."""
-
-
-class Client(Starting, Protocol):
-    """A client that writes one text."""
-
-    text: KnownText
-    session: Session
-
-    @property
-    def times(self) -> list[float]:
-        """When the client learnt each token behind the first, in seconds."""
 
 
 class Meter:
@@ -80,89 +49,6 @@ class Meter:
         seconds = self._cost.of(plan.batch) / 1e3
         self.passes.append((len(plan.batch), seconds))
         return seconds
-
-
-class Replayed:
-    """A client in lockstep whose drafts are those of `KnownText.draft`; drafting takes the time of the draft steps."""
-
-    def __init__(self, world: World, text: KnownText, setting: Setting, name: str) -> None:
-        self.times: list[float] = []
-        self.rounds: list[tuple[float, float]] = []  # when each request was sent and its response came, in seconds
-        self.text, self._world, self._setting = text, world, setting
-        self.session = _session(name, text)
-
-    def start(self) -> None:
-        self._submit(len(self.text.prompt), [], self._draft)
-
-    def _submit(self, position: int, drafts: list[int], then: Callable[[Answer], None]) -> None:
-        sent, world, delay = self._world.now, self._world, self._setting.rtt_ms / 2e3
-
-        def done(result: Answer | SpecPairError) -> None:
-            if isinstance(result, SpecPairError):
-                raise result
-            world.at(world.now + delay, lambda: arrive(result))
-
-        def arrive(answer: Answer) -> None:
-            if drafts:
-                self.rounds.append((sent, world.now))
-            then(answer)
-
-        request = Request(self.session, position, drafts, done)
-        world.at(sent + delay, lambda: world.scheduler.submit(request, world.now))
-
-    def _answered(self, answer: Answer) -> None:
-        self.times += [self._world.now] * len(answer.tokens)
-        self._draft(answer)
-
-    def _draft(self, answer: Answer) -> None:
-        now, setting = self._world.now, self._setting
-        drafts = self.text.draft(answer.total_tokens, setting.k)
-        drafted = now + setting.k * setting.drafter.decode_ms / 1e3
-        self._world.at(drafted, lambda: self._submit(answer.total_tokens, drafts, self._answered))
-
-
-class TargetAlone:
-    """A client that drafts nothing: the server decodes its text to the end."""
-
-    def __init__(self, world: World, text: KnownText, setting: Setting, name: str) -> None:
-        self.times: list[float] = []
-        self.text, self._world, self._setting = text, world, setting
-        self.session = _session(name, text)
-
-    def start(self) -> None:
-        request = Request(self.session, self.session.prompt_len, [], self._done, until_end=True)
-        self._later(lambda: self._world.scheduler.submit(request, self._world.now))
-
-    def _done(self, result: Answer | SpecPairError) -> None:
-        if isinstance(result, SpecPairError):
-            raise result
-        if result.position > self.session.prompt_len:
-            self._later(lambda: self.times.extend([self._world.now] * len(result.tokens)))
-
-    def _later(self, do: Callable[[], None]) -> None:
-        self._world.at(self._world.now + self._setting.rtt_ms / 2e3, do)
-
-
-class Ours(VirtualDrafter):
-    """A drafter with all mechanisms on."""
-
-    def __init__(self, world: World, text: KnownText, setting: Setting, name: str) -> None:
-        super().__init__(
-            world,
-            text.prompt,
-            GREEDY,
-            Knowing(text, _BRANCHES),
-            lambda texts: pass_ms(setting.drafter, texts, 1),
-            max_tokens=_CONTEXT,
-            network=Network(setting.rtt_ms / 1e3),
-            pass_ms=_known(setting.target),
-            name=name,
-        )
-        self.text = text
-
-    @property
-    def times(self) -> list[float]:
-        return self.course.times
 
 
 class OneByOne(Composer):
@@ -285,7 +171,7 @@ def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[
     def enter() -> None:
         rng = random.Random(tokens)
         session = Session(
-            "long", [rng.randrange(256) for _ in range(tokens)], tokens, GREEDY, Strategy.COUPLED, _CONTEXT
+            "long", [rng.randrange(256) for _ in range(tokens)], tokens, GREEDY, Strategy.COUPLED, CONTEXT
         )
         world.scheduler.submit(Request(session, tokens, [], lambda _: read.append(world.now)), world.now)
 
@@ -299,12 +185,14 @@ def _intruded(clients: int, tokens: int, setting: Setting, chunk: int) -> tuple[
 
 def virtual_world(setting: Setting, clients: int, *, one_by_one: bool = False, chunk: int = 128) -> tuple[World, Meter]:
     """A verifier with slots for `clients` sessions, and its meter. `chunk`: most prompt tokens in a verifier pass."""
-    meter, backend = Meter(setting.target), Target(slots=clients, context_length=_CONTEXT)
+    meter, backend = Meter(setting.target), Target(slots=clients, context_length=CONTEXT)
     batching_window = 0.0 if one_by_one else LONGEST
-    world = World(backend, meter, pass_ms=_known(setting.target), prefill_chunk=chunk, batching_window=batching_window)
+    world = World(
+        backend, meter, pass_ms=known_pass_ms(setting.target), prefill_chunk=chunk, batching_window=batching_window
+    )
     if one_by_one:
         scheduler = world.scheduler
-        scheduler._composer = OneByOne(backend, scheduler._slots, scheduler._queue, chunk, scheduler.max_drafts, 1.0)
+        scheduler._composer = OneByOne(backend, scheduler.slots, scheduler._queue, chunk, scheduler.max_drafts, 1.0)
     return world, meter
 
 
@@ -313,12 +201,3 @@ def start_all(world: World, crowd: Iterable[Starting]) -> None:
     rng = random.Random(0)
     for client in crowd:
         world.at(rng.uniform(0.0, _WITHIN), client.start)
-
-
-def _known(target: Cost) -> list[float]:
-    """Milliseconds of a verifier pass over 1, 2, … tokens, as the verifier reports them."""
-    return [pass_ms(target, 1, tokens) for tokens in range(1, MAX_AUTO + 2)]
-
-
-def _session(name: str, text: KnownText) -> Session:
-    return Session(name, list(text.prompt), len(text.prompt), GREEDY, Strategy.COUPLED, _CONTEXT)

@@ -16,14 +16,15 @@ The messages of all but the last take no time, so that they are as fast as a cli
 import random
 from collections.abc import Callable
 
-from simulation.capacity import FORMS, Client, Setting, start_all, virtual_world
+from simulation.capacity import FORMS, start_all, virtual_world
+from simulation.capacity_clients import Client, Setting
 from simulation.capacity_model import KnownText
 from simulation.virtual_time import World
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling
 from verifier_server.engine.requests import Answer, Request
-from verifier_server.sessions import Session
+from verifier_server.sessions import Place, Session
 
 DRAFTS = 64  # draft tokens in a request of the junk senders
 _MANY = 16  # requests under way at a time
@@ -51,7 +52,7 @@ class Sender:
         self._texts += 1
         prompt = list(KnownText(1000 + self._texts).prompt)
         name = f"sender-{self._texts}"
-        return Session(name, prompt, len(prompt), Sampling(), Strategy.COUPLED, _TEXT, client="sender")
+        return Session(name, prompt, len(prompt), Sampling(), Strategy.COUPLED, _TEXT, place=Place(client="sender"))
 
     def _submit(self) -> None:
         session = self._session
@@ -65,7 +66,7 @@ class Sender:
         if session is self._session and (self._anew or answer.finish_reason is not None):
             self._session = self._open()
             if self._anew:
-                self._world.scheduler.forget(session, self._world.now)
+                self._world.scheduler.forget(session)
         self._world.at(self._world.now, self._submit)
 
 

@@ -1,35 +1,21 @@
-"""Drafters and a verifier in virtual time: the real decisions on both sides; time, network and costs are modelled.
+"""A verifier in virtual time: its decisions are the real ones; time, network and costs are modelled.
 
-The verifier's scheduler, its sessions and the acceptance of drafts, the drafters' controllers and their draft models
-are the real ones. A verifier pass and a draft step take the time of a cost model, messages take the time of a modelled
-link, and the clock jumps from event to event. The time that the programs themselves take is left out, except
-`overhead`.
+The scheduler, the sessions and the acceptance of drafts are the verifier's own. A pass takes the time of a cost model,
+messages take the time of a modelled link, and the clock jumps from event to event. The time that the programs
+themselves take is left out.
 """
 
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from backends.base import Backend, BackendError
-from drafters.base import Drafter
-from speculation.acceptance.strategies import Strategy
-from speculation.drafts.ngram import NgramIndex
-from speculation.drafts.node_selection import DraftStep
 from speculation.errors import SpecPairError
-from speculation.policy.controller import SpeculationController
-from speculation.policy.schedule import Mechanisms
-from speculation.policy.timing import LatencyModel
-from speculation.policy.verifier_timeline import InFlightDraft
-from speculation.sampling.sampling import Sampling
 from verifier_server.engine.batch_plan import BatchPlan
-from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.requests import Answer, OnAnswer
 from verifier_server.engine.scheduler import Scheduler
-from verifier_server.sessions import Session
-
-_RETRY = 0.1  # seconds after which a lost message is sent again, doubled each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +81,7 @@ class World:
         try:
             logits = self.backend.extend(plan.batch)
         except BackendError as error:
-            self.scheduler.failed(plan, error, self.now)
+            self.scheduler.failed(plan, error)
             self.at(self.now, lambda: None)
             return
         self._busy = True
@@ -107,211 +93,12 @@ class World:
         self.at(began + self._cost(plan), over)
 
 
-@dataclass(slots=True)
-class Course:
-    """What happened while a text was written. Times in seconds; the other numbers are counts."""
+def or_raise(then: Callable[[Answer], None]) -> OnAnswer:
+    """Pass answers on to `then`, and raise errors."""
 
-    opened: float = 0.0  # when its first token was known
-    times: list[float] = field(default_factory=list)  # when each token behind the first was known
-    drafts_sent: int = 0
-    judged: int = 0  # draft tokens that the target judged
-    accepted: int = 0  # of these
-    steps: int = 0  # draft steps
+    def done(result: Answer | SpecPairError) -> None:
+        if isinstance(result, SpecPairError):
+            raise result
+        then(result)
 
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens behind the first per second since the first."""
-        return len(self.times) / (self.times[-1] - self.opened)
-
-
-class VirtualDrafter:
-    """One drafter with its text, from the prompt to the end."""
-
-    def __init__(
-        self,
-        world: World,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        drafter: Drafter,
-        draft_ms: Callable[[int], float],
-        *,
-        max_tokens: int,
-        network: Network = Network(),
-        overhead: float = 0.0,
-        length: int | None = None,
-        mechanisms: Mechanisms = Mechanisms(),
-        pass_ms: Sequence[float] = (),
-        lookup: bool = False,
-        seed: int = 0,
-        name: str = "session",
-    ) -> None:
-        """`draft_ms`: milliseconds of a draft step by its number of branches. `pass_ms`: as for `LatencyModel`.
-
-        `overhead`: seconds that an exchange takes beside the network. `length`: fixed draft length; None: automatic.
-        `lookup`: whether draft tokens are looked up in the text. `seed`: of the network's random numbers.
-        """
-        self.course = Course()
-        self.controller: SpeculationController | None = None
-        self._world, self._drafter, self._draft_ms = world, drafter, draft_ms
-        self._network, self._overhead, self._rng = network, overhead, random.Random(seed)
-        self._length, self._mechanisms, self._lookup = length, mechanisms, lookup
-        limit = min(len(prompt) + max_tokens, world.backend.context_length)
-        self.session = Session(name, list(prompt), len(prompt), sampling, Strategy.COUPLED, limit)
-        self.session.self_continue = mechanisms.self_continue
-        self._latencies = LatencyModel(pass_ms)
-        self._latencies.exchanged(1e3 * (network.rtt + overhead), 0.0, 0.0)
-        self._heard = 0  # position up to which tokens were put on the stream
-        self._streamed = 0.0  # when the last tokens on the stream arrive, in seconds
-        self._wake: float | None = None
-
-    def start(self) -> None:
-        """Send the prefill request."""
-        self._request(len(self.session.tokens), [], self._latencies.link, self._opened)
-
-    @property
-    def finished(self) -> bool:
-        return self.controller is not None and self.controller.finished
-
-    def _carry(self, do: Callable[[], None], retry: float = _RETRY) -> None:
-        """Call `do` when a message sent now has arrived at the other end, however often it must be sent.
-
-        `retry`: seconds until it is sent again if it is lost.
-        """
-        takes = self._network.takes(self._world.now, self._rng)
-        if takes is None:
-            self._world.at(self._world.now + retry, lambda: self._carry(do, 2 * retry))
-        else:
-            self._world.at(self._world.now + takes + self._overhead / 2, do)
-
-    def _request(
-        self,
-        position: int,
-        drafts: list[int],
-        next_in_ms: float,
-        then: Callable[[Answer], None],
-        self_continue: bool | None = None,
-    ) -> None:
-        def done(result: Answer | SpecPairError) -> None:
-            if isinstance(result, SpecPairError):
-                raise result
-            self._carry(lambda: then(result))
-
-        def arrive() -> None:
-            request = Request(
-                self.session, position, drafts, done, next_in=next_in_ms / 1e3, self_continue=self_continue
-            )
-            self._world.scheduler.submit(request, self._world.now)
-
-        self._carry(arrive)
-
-    def _opened(self, answer: Answer) -> None:
-        now = self._world.now
-        self.course.opened = now
-        self.controller = SpeculationController(
-            self.session.tokens[: answer.position] + answer.tokens,
-            self.session.limit,
-            self._world.backend.vocabulary.ends,
-            self._latencies,
-            max_drafts=self._world.scheduler.max_drafts,
-            width=self._drafter.width,
-            length=self._length,
-            mechanisms=self._mechanisms,
-            next_in_ms=self._latencies.link,
-            lookup=NgramIndex() if self._lookup else None,
-            now=1e3 * now,
-        )
-        self.controller.finished = answer.finish_reason is not None
-        self._heard = len(self.controller.known)
-        if self._mechanisms.self_continue:
-            self.session.watchers = (self._news,)
-            self._news()
-        self._act()
-
-    def _news(self) -> None:
-        """Put newly committed tokens on the session's stream. Called by the verifier."""
-        position, tokens = self._heard, self.session.tokens[self._heard :]
-        finished = self.session.finish_reason is not None
-        target_decoded_ms = self.session.target_decoded_ms if len(self.session.target_decoded_bounds) % 2 else None
-        self._heard += len(tokens)
-        if tokens:
-            self._stream(lambda: self._streamed_to(position, tokens, finished, target_decoded_ms))
-
-    def _stream(self, do: Callable[[], None]) -> None:
-        """Call `do` when an event put on the stream now has arrived. Events keep their order; a lost one is resent."""
-        now, retry = self._world.now, _RETRY
-        while (takes := self._network.takes(now, self._rng)) is None:
-            now, retry = now + retry, 2 * retry
-        self._streamed = max(self._streamed, now + takes + self._overhead / 2)
-        self._world.at(self._streamed, do)
-
-    def _streamed_to(self, position: int, tokens: list[int], finished: bool, target_decoded_ms: float | None) -> None:
-        assert self.controller is not None
-        if target_decoded_ms is not None:
-            self.controller.self_continued(target_decoded_ms)
-        self._learn(position, tokens, finished)
-
-    def _learn(self, position: int, tokens: list[int], finished: bool) -> None:
-        assert self.controller is not None
-        new = self.controller.committed(position, tokens, finished, 1e3 * self._world.now)
-        self.course.times += [self._world.now] * len(new)
-        self._act()
-
-    def _answered(self, in_flight_draft: InFlightDraft, answer: Answer) -> None:
-        assert self.controller is not None
-        now = 1e3 * self._world.now
-        self.course.judged += answer.judged
-        if answer.judged:
-            self.course.accepted += max(0, answer.accepted - (len(in_flight_draft.drafts) - answer.judged))
-        self.controller.answered(
-            in_flight_draft, answer.judged, answer.queue_ms, answer.forward_ms, now, answer.sessions
-        )
-        self._learn(in_flight_draft.position, answer.tokens, answer.finish_reason is not None)
-
-    def _draft(self, step: DraftStep, tails: list[list[int]]) -> None:
-        self.course.steps += 1
-        takes = self._draft_ms(len(tails)) / 1e3
-        self._world.at(self._world.now + takes, partial(self._drafted, step, tails))
-
-    def _drafted(self, step: DraftStep, tails: list[list[int]]) -> None:
-        assert self.controller is not None
-        expansion = self._drafter.expand(self.controller.known[: step.length], tails, step.runners_up)
-        onward = step.onward(tails[0], expansion.predictions[0].token)
-        self.controller.drafted(expansion.predictions, len(tails), 1e3 * self._world.now, onward is not None)
-        if onward is not None:
-            self._draft(step, [onward])
-        self._act()
-
-    def _send(self, in_flight_draft: InFlightDraft) -> None:
-        self.course.drafts_sent += 1
-        self._request(
-            in_flight_draft.position,
-            in_flight_draft.drafts,
-            in_flight_draft.next_in_ms,
-            partial(self._answered, in_flight_draft),
-            in_flight_draft.self_continue,
-        )
-
-    def _act(self) -> None:
-        """Start the actions that the controller asks for now, and set a timer for the next time to ask."""
-        assert self.controller is not None
-        self._order(self.controller)
-        if self.controller.reflect():
-            self._order(self.controller)
-        now = 1e3 * self._world.now
-        wake = self.controller.wake_at(now)
-        if wake is not None and wake != self._wake:
-            self._wake = wake
-            self._world.at(wake / 1e3, self._awake)
-
-    def _order(self, controller: SpeculationController) -> None:
-        now = 1e3 * self._world.now
-        while (in_flight_draft := controller.next_draft(now)) is not None:
-            self._send(in_flight_draft)
-        step = controller.next_step(now)
-        if step is not None:
-            self._draft(step, step.tails)
-
-    def _awake(self) -> None:
-        if not self.finished:
-            self._wake = None
-            self._act()
+    return done

@@ -34,8 +34,9 @@ from verifier_server.api import docs_page, routes
 from verifier_server.api.openapi import document
 from verifier_server.process.open_files import allow_files
 from verifier_server.process.shutdown import QuietShutdown, stop_signals
+from verifier_server.process.workers import refuse_workers
 from verifier_server.service import GRACE, Service
-from verifier_server.settings import Settings, SettingsError, from_environment, refuse_workers
+from verifier_server.settings import Settings, SettingsError, from_environment
 
 if TYPE_CHECKING:
     app: FastAPI
@@ -67,18 +68,18 @@ def create_app(
         if (warning := service.access.warning()) is not None:
             _log.warning("%s", warning)
         service.outbox.attach(asyncio.get_running_loop())
-        service.start(on_failure)
+        service.loader.start(on_failure)
         with stop_signals(asyncio.get_running_loop(), service.begin_stop) as received:
             try:
                 yield
             finally:
                 service.stopping = received.app_ending = True
-                if received.numbers and not service.loaded_within(GRACE if len(received.numbers) == 1 else 0.0):
+                if received.numbers and not service.loader.wait(GRACE if len(received.numbers) == 1 else 0.0):
                     _log.warning("told to stop while the model loads: the verifier stops without waiting for the load")
                     received.end_process()
                 service.stop()
-            if service.failure is not None:
-                _log.error("the verifier stops, because the model could not be loaded: %s", service.failure)
+            if service.loader.failure is not None:
+                _log.error("the verifier stops, because the model could not be loaded: %s", service.loader.failure)
                 if after_failure is not None:
                     after_failure()
 
@@ -89,7 +90,7 @@ def create_app(
     app.state.service = service = Service(settings, backend, clock, draft)
     routes.add_to(app)
     docs_page.add_to(app)
-    app.add_middleware(VerifyShortcut)
+    app.add_middleware(Entrance)
     app.add_middleware(QuietShutdown, stopping=lambda: service.stopping)
     app.add_exception_handler(SpecPairError, _reply_error)
     app.add_exception_handler(HTTPException, _reply_http)
@@ -97,25 +98,33 @@ def create_app(
     return app
 
 
-class VerifyShortcut:
-    """Middleware that calls the endpoint of POST /verify directly: routing would cost more time than the endpoint.
+class Entrance:
+    """Middleware: each path works with a trailing slash, too, and `/verify` is served here.
 
-    The route is registered as well, for /docs and for the 405 of other methods.
+    FastAPI's routing would cost more time than that endpoint.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] in ("/verify", "/verify/") and scope["method"] == "POST":
-            request = Request(scope, receive)
-            try:
-                response = await routes.verify(request)
-            except SpecPairError as error:
-                response = await _reply_error(request, error)
-            await response(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        if scope["type"] == "http":
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            if path.endswith("/") and path not in ("/", "/docs/"):  # the documentation page has relative addresses
+                path, scope = path[:-1], {**scope, "path": scope["path"][:-1]}
+            if path == "/verify":
+                await (await _verify(Request(scope, receive)))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+async def _verify(request: Request) -> Response:
+    if request.method != "POST":
+        return await _reply_http(request, HTTPException(405, headers={"Allow": "POST"}))
+    try:
+        return await routes.verify(request)
+    except SpecPairError as error:
+        return await _reply_error(request, error)
 
 
 async def _reply_error(_request: Request, error: Exception) -> Response:

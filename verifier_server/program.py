@@ -38,7 +38,7 @@ def main() -> int:
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after its shutdown
         start.catch_interrupts()
         Server(_config(app)).run(sockets)
-    return 1 if app.state.service.failure is not None else 0
+    return 1 if app.state.service.loader.failure is not None else 0
 
 
 def _config(app: FastAPI) -> uvicorn.Config:

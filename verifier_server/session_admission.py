@@ -12,15 +12,12 @@ No client has more sessions in use at once than its quota, so none can take all 
 operation does not depend on the number of sessions.
 """
 
-import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from speculation.errors import Overloaded
-
-if TYPE_CHECKING:
-    from verifier_server.sessions import Session
+from verifier_server.limits import retry_after
+from verifier_server.sessions import Session
 
 LINGER = 2.0  # seconds for which the scheduler continues a session without requests
 _WEIGHT = 0.2  # weight (0 to 1) of the latest interval in the moving average of the intervals between freed places
@@ -54,17 +51,24 @@ class Turnover:
         return max(self._every, now - self._since)
 
 
-Sessions = OrderedDict["Session", None]  # an ordered set
+Sessions = OrderedDict[Session, None]  # an ordered set
 
 
 @dataclass(eq=False, slots=True)
-class Client:
-    """The sessions of one client."""
+class Group:
+    """The sessions of one client, or of all."""
 
     held: int = 0  # sessions in the table
     use: Turnover = field(default_factory=Turnover)
     idle: Sessions = field(default_factory=OrderedDict)  # the least recently used first
     lingering: Sessions = field(default_factory=OrderedDict)  # in use without a request, the oldest first
+
+    def expected(self, now: float) -> float:
+        """Estimated seconds until a session that is in use comes to rest; exact if all of them linger."""
+        expected = [next(iter(self.lingering)).place.last_used + LINGER - now] if self.lingering else []
+        if self.use.busy > len(self.lingering):
+            expected.append(self.use.expected(now))
+        return min(expected)
 
 
 class SessionAdmission:
@@ -73,17 +77,14 @@ class SessionAdmission:
     def __init__(self, capacity: int, quota: int) -> None:
         """`capacity`: sessions in the table, at most. `quota`: sessions that one client may have in use at once."""
         self._capacity, self._quota = capacity, quota
-        self._held = 0
-        self._use = Turnover()
-        self._clients: dict[str, Client] = {}
-        self._over: dict[Client, None] = {}  # clients with idle sessions and more sessions than their quota
-        # Each in the order in which the sessions came to rest, or began to linger.
-        self._lingering: Sessions = OrderedDict()
+        self._all = Group()
+        self._clients: dict[str, Group] = {}
+        self._over: dict[Group, None] = {}  # clients with idle sessions and more sessions than their quota
+        # Each in the order in which the sessions came to rest.
         self._finished: Sessions = OrderedDict()
-        self._idle: Sessions = OrderedDict()
         self._graced: Sessions = OrderedDict()  # finished or idle sessions with a grace, which is the same for all
 
-    def choose(self, name: str, now: float) -> "Session | None":
+    def choose(self, name: str, now: float) -> Session | None:
         """Which session a new one of the client `name` displaces; None: a place is free.
 
         Raises Overloaded, with `retry_after`.
@@ -91,7 +92,7 @@ class SessionAdmission:
         self.settle(now)
         client = self._client(name)
         self._check_quota(client, now)
-        if self._held < self._capacity:
+        if self._all.held < self._capacity:
             return None
         if self._finished:
             return next(iter(self._finished))
@@ -99,143 +100,133 @@ class SessionAdmission:
             return next(iter(client.idle))
         if self._over:
             return next(iter(next(iter(self._over)).idle))
-        if self._idle:
-            return next(iter(self._idle))
+        if self._all.idle:
+            return next(iter(self._all.idle))
         raise Overloaded(
             f"all {self._capacity} sessions are taken and in use: try again later, or raise max_sessions",
-            retry_after=_whole(_expected(self._use, self._lingering, now)),
+            retry_after=retry_after(self._all.expected(now)),
         )
 
-    def add(self, session: "Session", now: float) -> None:
+    def add(self, session: Session, now: float) -> None:
         """Add a new session, which is at rest."""
-        client = self._client(session.client)
-        client.held += 1
-        self._held += 1
-        session.last_used = now
-        self._add_at_rest(session, client)
+        for group in (self._client(session.place.client), self._all):
+            group.held += 1
+        session.place.last_used = now
+        self._add_at_rest(session)
 
-    def drop(self, session: "Session", now: float) -> None:
+    def drop(self, session: Session, now: float) -> None:
         """Remove a session, in whatever state it is."""
         self.settle(now)
-        client = self._clients[session.client]
-        if session in self._lingering or not self._remove_from_rest(session, client):
-            self._lingering.pop(session, None)
-            client.lingering.pop(session, None)
-            client.use.freed(now)
-            self._use.freed(now)
-        client.held -= 1
-        self._held -= 1
-        self._update_over(client)
+        was_in_use = not self._remove_from_rest(session)
+        for group in self._groups(session):
+            group.held -= 1
+            if was_in_use:
+                group.lingering.pop(session, None)
+                group.use.freed(now)
+        self._update_over(session)
 
-    def use(self, session: "Session", now: float) -> None:
+    def use(self, session: Session, now: float) -> None:
         """Mark a session as in use: its first request begins. Raises Overloaded if its client has its quota in use."""
         self.settle(now)
-        client = self._clients[session.client]
-        if session in self._lingering:
-            del self._lingering[session], client.lingering[session]
+        client, everyone = self._groups(session)
+        if session in everyone.lingering:
+            del client.lingering[session], everyone.lingering[session]
             return
         self._check_quota(client, now)
-        self._remove_from_rest(session, client)
+        self._remove_from_rest(session)
         client.use.taken(now)
-        self._use.taken(now)
+        everyone.use.taken(now)
 
-    def rest(self, session: "Session", now: float) -> None:
+    def rest(self, session: Session, now: float) -> None:
         """Let a session linger or come to rest: its last request is over."""
         self.settle(now)
-        session.last_used = now
-        client = self._clients[session.client]
+        session.place.last_used = now
         if session.self_continue and session.finish_reason is None:
-            self._lingering[session] = client.lingering[session] = None
+            for group in self._groups(session):
+                group.lingering[session] = None
         else:
-            self._come_to_rest(session, client, now)
+            self._come_to_rest(session, now)
 
-    def touch(self, session: "Session", now: float) -> None:
+    def touch(self, session: Session, now: float) -> None:
         """Count a session that is at rest as used now: it was looked up."""
-        if session in self._finished or session in self._idle:
-            session.last_used = now
-            client = self._clients[session.client]
-            self._remove_from_rest(session, client)
-            self._add_at_rest(session, client)
+        if self._remove_from_rest(session):
+            session.place.last_used = now
+            self._add_at_rest(session)
 
     def settle(self, now: float) -> None:
         """Let sessions come to rest that have lingered for `LINGER` seconds."""
-        while self._lingering:
-            session = next(iter(self._lingering))
-            until = session.last_used + LINGER
+        while self._all.lingering:
+            session = next(iter(self._all.lingering))
+            until = session.place.last_used + LINGER
             if until > now:
                 return
-            client = self._clients[session.client]
-            del self._lingering[session], client.lingering[session]
-            session.last_used = until
-            self._come_to_rest(session, client, until)
+            for group in self._groups(session):
+                del group.lingering[session]
+            session.place.last_used = until
+            self._come_to_rest(session, until)
 
-    def unused(self, now: float, ttl: float) -> "Session | None":
+    def unused(self, now: float, ttl: float) -> Session | None:
         """A session that has been at rest for longer than `ttl` seconds, or than its grace; None: there is none."""
-        for resting in (self._finished, self._idle, self._graced):
+        for resting in (self._finished, self._all.idle, self._graced):
             if resting:
                 session = next(iter(resting))
-                kept = ttl if session.grace is None else min(ttl, session.grace)
-                if session.last_used < now - kept:
+                kept = ttl if session.place.grace is None else min(ttl, session.place.grace)
+                if session.place.last_used < now - kept:
                     return session
         return None
 
-    def _come_to_rest(self, session: "Session", client: Client, now: float) -> None:
-        client.use.freed(now)
-        self._use.freed(now)
-        self._add_at_rest(session, client)
+    def _come_to_rest(self, session: Session, now: float) -> None:
+        for group in self._groups(session):
+            group.use.freed(now)
+        self._add_at_rest(session)
 
-    def _add_at_rest(self, session: "Session", client: Client) -> None:
-        if session.grace is not None:
+    def _add_at_rest(self, session: Session) -> None:
+        if session.place.grace is not None:
             self._graced[session] = None
         if session.finish_reason is not None:
             self._finished[session] = None
         else:
-            self._idle[session] = client.idle[session] = None
-        self._update_over(client)
+            for group in self._groups(session):
+                group.idle[session] = None
+        self._update_over(session)
 
-    def _remove_from_rest(self, session: "Session", client: Client) -> bool:
+    def _remove_from_rest(self, session: Session) -> bool:
         """Take a session out of those at rest. Returns False if it was not at rest."""
         if session in self._finished:
             del self._finished[session]
-        elif session in self._idle:
-            del self._idle[session], client.idle[session]
+        elif session in self._all.idle:
+            for group in self._groups(session):
+                del group.idle[session]
         else:
             return False
         self._graced.pop(session, None)
-        self._update_over(client)
+        self._update_over(session)
         return True
 
-    def _update_over(self, client: Client) -> None:
-        """Note whether `client` has more sessions than its quota, one of them idle."""
+    def _update_over(self, session: Session) -> None:
+        """Note whether the client of `session` has more sessions than its quota, one of them idle."""
+        client, _ = self._groups(session)
         if client.held > self._quota and client.idle:
             self._over[client] = None
         else:
             self._over.pop(client, None)
 
-    def _client(self, name: str) -> Client:
+    def _groups(self, session: Session) -> tuple[Group, Group]:
+        """The sessions of the client of `session`, and all sessions."""
+        return self._clients[session.place.client], self._all
+
+    def _client(self, name: str) -> Group:
         client = self._clients.get(name)
         if client is None:
             if len(self._clients) > 2 * self._capacity:  # at least half have no session: a rare sweep
                 self._clients = {name: client for name, client in self._clients.items() if client.held}
-            client = self._clients[name] = Client()
+            client = self._clients[name] = Group()
         return client
 
-    def _check_quota(self, client: Client, now: float) -> None:
+    def _check_quota(self, client: Group, now: float) -> None:
         if client.use.busy >= self._quota < self._capacity:
             raise Overloaded(
                 f"{client.use.busy} sessions of yours are in use, and one client may have {self._quota}: try again "
                 "later, or raise max_sessions_per_client",
-                retry_after=_whole(_expected(client.use, client.lingering, now)),
+                retry_after=retry_after(client.expected(now)),
             )
-
-
-def _expected(use: Turnover, lingering: Sessions, now: float) -> float:
-    """Estimated seconds until a session that is in use comes to rest; exact if all of them linger."""
-    expected = [next(iter(lingering)).last_used + LINGER - now] if lingering else []
-    if use.busy > len(lingering):
-        expected.append(use.expected(now))
-    return min(expected)
-
-
-def _whole(seconds: float) -> int:
-    return max(1, math.ceil(seconds))

@@ -3,7 +3,6 @@
 import argparse
 import logging
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from backends.registry import NAMES, SHOWN
 from backends.shipped_models import DEFAULT_TARGET
 from command_line.environment import UnknownVariable, variables
 from verifier_server.flags import HOST, PORT, flag, flags_parser, port
+from verifier_server.limits import share_of_one_client
 
 _log = logging.getLogger("specpair.verifier")
 PREFIX = "VERIFIER_"
@@ -146,7 +146,7 @@ class Settings(BaseModel):
     def quota(self) -> int:
         """How many sessions one client may have in use at once."""
         given = self.max_sessions_per_client
-        return self.max_sessions - self.max_sessions // 4 if given == "auto" else given
+        return share_of_one_client(self.max_sessions) if given == "auto" else given
 
     def _check_draft(self) -> None:
         if self.draft_engine not in (*NAMES, NGRAM):
@@ -189,28 +189,20 @@ class Settings(BaseModel):
     def draft_options(self, slots: int, context_length: int) -> LoadOptions:
         """Load options of the draft model, beside a target with `slots` slots of `context_length` tokens.
 
-        `deterministic` stays off: the draft model's logits do not affect the text.
+        `deterministic` stays off: the draft model's logits do not affect the text. It runs on one device.
         """
-        options = LoadOptions(
+        same = self.draft_engine == self.backend
+        shared = self.load_options() if same else LoadOptions(batch_tokens=self.batch_tokens)
+        return replace(
+            shared,
             model=self.draft_model,
             slots=self.draft_slots_beside(slots),
             # No text is longer than the target's context. In a shorter draft context, a long text slides.
             context_length=context_length if context_length < _USUAL_CONTEXT else None,
-            batch_tokens=self.batch_tokens,
             threads=None if self.draft_threads == "auto" else self.draft_threads,
-            device=self.draft_device,
-        )
-        if self.draft_engine != self.backend:
-            return options
-        return replace(
-            options,
-            gpu_layers=self.gpu_layers,
-            kv_type=self.kv_type,
-            mmap=self.mmap,
-            flash_attention=self.flash_attention,
-            device=self.draft_device or self.device,
-            dtype=self.dtype,
-            compile=self.compile,
+            device=self.draft_device or shared.device,
+            deterministic=False,
+            tensor_parallel=1,
         )
 
     def load_options(self) -> LoadOptions:
@@ -293,18 +285,3 @@ def _build(values: Mapping[str, str], key_of: Any) -> Settings:
         else:  # the messages of our own checks begin with the field's name
             field, _, message = message.partition(": ")
         raise SettingsError(f"{key_of(field)}: {message}") from None
-
-
-def refuse_workers(arguments: Sequence[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise SettingsError if more than one worker process is asked for."""
-    count = environment.get("UVICORN_WORKERS") or environment.get("WEB_CONCURRENCY", "1")
-    for at, argument in enumerate(arguments):
-        if argument in ("--workers", "-w") and at + 1 < len(arguments):
-            count = arguments[at + 1]
-        elif argument.startswith("--workers="):
-            count = argument.partition("=")[2]
-    if count.isdecimal() and int(count) > 1:
-        raise SettingsError(
-            f"--workers {count}: sessions and their KV caches live in one process, and a second one would not know "
-            "them. Run one verifier per model copy on its own port, and let a proxy route on the X-Session-Id header"
-        )

@@ -25,7 +25,8 @@ from typing import Any
 from benchmarks.capacity import real
 from benchmarks.harness.report import Report, options_of, plot
 from simulation import capacity
-from simulation.capacity import FORMS, Setting
+from simulation.capacity import FORMS
+from simulation.capacity_clients import Setting
 from simulation.capacity_model import (
     KnownText,
     Metrics,

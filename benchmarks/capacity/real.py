@@ -26,7 +26,7 @@ from benchmarks.harness.texts import connected
 from child_processes.serving import Server, verifier
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from simulation.capacity import Setting
+from simulation.capacity_clients import Setting
 from simulation.capacity_model import KnownText, Metrics, Target
 from simulation.paced import Cost, Paced
 from verifier_server.app import create_app

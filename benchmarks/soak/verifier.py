@@ -97,7 +97,7 @@ class Books(logging.Handler):
     async def keep(self) -> None:
         """Check, again and again, until the first fault."""
         service = self._service
-        await asyncio.to_thread(service._loader.join)
+        await asyncio.to_thread(service.loader.wait)
         while self._fault is None:
             try:
                 await asyncio.to_thread(service.engine.check_integrity)

@@ -90,11 +90,11 @@ def test_inconsistent_bookkeeping_is_reported() -> None:
     async def check() -> tuple[int, dict[str, object]]:
         service = Service(Settings(backend="scripted"), WholeContext())
         service.outbox.attach(asyncio.get_running_loop())
-        service.start()
+        service.loader.start()
         try:
             books = Books(service)
             keeping = asyncio.create_task(books.keep())
-            await asyncio.to_thread(service._loader.join)
+            await asyncio.to_thread(service.loader.wait)
             assert (await books.show()).status_code == 200
             service.engine._scheduler._slots._free.append(0)
             async with asyncio.timeout(20):

@@ -12,6 +12,7 @@ from speculation.sampling.sampling import Sampling, choose
 from tests.conformance.conftest import Subject
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.scheduler import Scheduler
 from verifier_server.sessions import Session
 
 LENGTH = 24
@@ -39,7 +40,7 @@ def test_five_sessions_on_three_slots_equal_plain_decoding(subject: Subject, tem
         Session(str(number), list(prompt), len(prompt), samplings[number], Strategy.COUPLED, len(prompt) + LENGTH)
         for number, prompt in enumerate(prompts)
     ]
-    engine = Engine(subject.backend, max_drafts=8)
+    engine = Engine(Scheduler(subject.backend, max_drafts=8, batching_window=0.0))
     answered: list[object] = []
     for rounds in range(1, LENGTH + 1):  # each commits at least one token in every session, or ends it
         for number, session in enumerate(sessions):

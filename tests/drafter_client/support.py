@@ -78,7 +78,7 @@ def running(settings: Settings, backend: Backend | None = None, *, wait: bool = 
     try:
         assert server.up.wait(20), "the server did not start"
         if wait:
-            app.state.service._loader.join()
+            app.state.service.loader.wait()
         yield Verifier(f"http://127.0.0.1:{listener.getsockname()[1]}", app.state.service)
     finally:
         server.should_exit = True

@@ -21,7 +21,7 @@ from verifier_server.settings import from_environment
 async def serve():
     app = create_app(from_environment({"VERIFIER_ROWS": "1", "VERIFIER_CONTEXT": "64"}))
     async with app.router.lifespan_context(app):
-        await asyncio.to_thread(app.state.service._loader.join)
+        await asyncio.to_thread(app.state.service.loader.wait)
         print(app.state.service.engine.backend.model_name)
 
 asyncio.run(serve())

@@ -3,7 +3,8 @@
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from simulation.capacity import FORMS, Client, Form, Replayed, Setting, intrude, measure
+from simulation.capacity import FORMS, Form, intrude, measure
+from simulation.capacity_clients import Client, Replayed, Setting
 from simulation.capacity_model import (
     Gaps,
     KnownText,

@@ -165,7 +165,7 @@ def test_the_application_is_made_when_it_is_asked_for(monkeypatch: pytest.Monkey
     monkeypatch.setenv("VERIFIER_BACKEND", "scripted")
     monkeypatch.setenv("VERIFIER_MODEL", "7")
     monkeypatch.setenv("PACED_TARGET", str(TARGET_25))
-    backend = paced.app.state.service._backend
+    backend = paced.app.state.service.loader._backend
     assert isinstance(backend, Paced)
     assert (backend.cost, backend.model_name) == (TARGET_25, "scripted-7")
     with pytest.raises(AttributeError):

@@ -82,9 +82,9 @@ def test_address_of_another_machine_ends_the_process_with_one_line() -> None:
 # A verifier whose load never ends and cannot be interrupted. {} is replaced by further changes of a test.
 STUCK = """
 import signal, sys, threading, uvicorn
-import verifier_server.app, verifier_server.service
+import verifier_server.app, verifier_server.loading
 def never(*_): threading.Event().wait()
-verifier_server.service.load = never
+verifier_server.loading.load = never
 {}
 from verifier_server.program import main
 sys.argv = ["verifier", "--port", "0"]

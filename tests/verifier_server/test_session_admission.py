@@ -19,7 +19,8 @@ from speculation.sampling.sampling import Sampling
 from verifier_server.access import Caller
 from verifier_server.engine.sequence_state import SILENCE
 from verifier_server.session_admission import LINGER
-from verifier_server.sessions import Session, SessionTable
+from verifier_server.session_table import SessionTable
+from verifier_server.sessions import Session
 
 CAPACITY, QUOTA, TTL = 6, 3, 30.0
 
@@ -61,17 +62,17 @@ class Rules(RuleBasedStateMachine):
         return list(self.rested)
 
     def busy(self, session: Session) -> bool:
-        return session.requests > 0 or self.desk.now < self.rested[session]
+        return session.place.requests > 0 or self.desk.now < self.rested[session]
 
     def pass_time(self, seconds: float) -> None:
         self.desk.now += seconds
         for session in self.held:
-            if not session.requests and self.rested[session] < self.desk.now - TTL:
+            if not session.place.requests and self.rested[session] < self.desk.now - TTL:
                 del self.rested[session]
 
     def expected(self, client: str) -> tuple[str, list[Session]]:
         """The outcome of a new session of `client`: "free", "full", or "displaces" with the candidates."""
-        mine = [each for each in self.held if each.client == client]
+        mine = [each for each in self.held if each.place.client == client]
         at_rest = [each for each in self.held if not self.busy(each)]
         if sum(map(self.busy, mine)) >= QUOTA:
             return "full", []
@@ -79,12 +80,14 @@ class Rules(RuleBasedStateMachine):
             return "free", []
         if done := [each for each in at_rest if each.finish_reason is not None]:
             return "displaces", [min(done, key=self.rested.__getitem__)]
-        counts = Counter(each.client for each in self.held)
+        counts = Counter(each.place.client for each in self.held)
         if len(mine) >= QUOTA:
-            return "displaces", [min((each for each in at_rest if each.client == client), key=self.rested.__getitem__)]
+            return "displaces", [
+                min((each for each in at_rest if each.place.client == client), key=self.rested.__getitem__)
+            ]
         oldest: dict[str, Session] = {}
         for each in sorted(at_rest, key=self.rested.__getitem__, reverse=True):
-            oldest[each.client] = each
+            oldest[each.place.client] = each
         if over := [each for name, each in oldest.items() if counts[name] > QUOTA]:
             return "displaces", over
         return ("displaces", [min(at_rest, key=self.rested.__getitem__)]) if at_rest else ("full", [])
@@ -107,7 +110,7 @@ class Rules(RuleBasedStateMachine):
             (len(gone) == 1 and gone[0] in candidates) if outcome == "displaces" else (outcome == "free" and not gone)
         )
         for each in gone:
-            assert not each.requests
+            assert not each.place.requests
             del self.rested[each]
         self.rested[session] = self.desk.now
         self.desk.table.use(session)
@@ -121,12 +124,12 @@ class Rules(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 99))
     def uses_one_that_lingers(self, number: int) -> None:
-        self.use([each for each in self.held if self.busy(each) and not each.requests], number)
+        self.use([each for each in self.held if self.busy(each) and not each.place.requests], number)
 
     def use(self, among: list[Session], number: int) -> None:
         if among:
             session = among[number % len(among)]
-            mine = [each for each in self.held if each.client == session.client]
+            mine = [each for each in self.held if each.place.client == session.place.client]
             if not self.busy(session) and sum(map(self.busy, mine)) >= QUOTA:
                 with pytest.raises(Overloaded, match=f"one client may have {QUOTA}"):
                     self.desk.table.use(session)
@@ -136,13 +139,13 @@ class Rules(RuleBasedStateMachine):
     @rule(number=st.integers(0, 99), seconds=st.floats(0.001, 1.5))
     def leaves(self, number: int, seconds: float) -> None:
         self.pass_time(seconds)
-        used = [each for each in self.held if each.requests]
+        used = [each for each in self.held if each.place.requests]
         if used:
             self.leave(used[number % len(used)])
 
     def leave(self, session: Session) -> None:
         self.desk.table.leave(session)
-        if not session.requests:
+        if not session.place.requests:
             lingers = session.self_continue and session.finish_reason is None
             self.rested[session] = self.desk.now + LINGER * lingers
 
@@ -195,7 +198,7 @@ def test_a_client_with_many_sessions_leaves_room_for_others() -> None:
     for number in range(300):
         desk.open(f"other {number % 7}")
     assert len(desk.table) == 1024
-    assert {each.client for each in desk.removed} == {"flood"}
+    assert {each.place.client for each in desk.removed} == {"flood"}
 
 
 def test_only_the_client_with_its_quota_in_use_is_refused() -> None:

@@ -6,7 +6,8 @@ from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded, SessionConflict, UnknownSession
 from speculation.sampling.sampling import Sampling
 from verifier_server.access import ANYONE, Caller
-from verifier_server.sessions import CALLERS, Session, SessionTable
+from verifier_server.session_table import CALLERS, SessionTable
+from verifier_server.sessions import Session
 
 
 class Table:
@@ -26,9 +27,10 @@ class Table:
         caller: str = "me",
         prompt: int = 1,
         owner: str = "",
+        grace: float | None = None,
     ) -> Session:
         sender = Caller(owner, owner or caller, caller)
-        return self.sessions.open(name, sender, request, lambda new_id: session(new_id, prompt))
+        return self.sessions.open(name, sender, request, lambda new_id: session(new_id, prompt), grace=grace)
 
     def latest(self, caller: str, owner: str = "") -> Session:
         return self.sessions.latest(Caller(owner, owner or caller, caller))
@@ -50,7 +52,7 @@ def test_a_session_is_found_by_its_id() -> None:
     opened = table.open("a")
     assert table.sessions.get("a") is opened
     assert table.open("a") is opened
-    assert (opened.cursor, opened.request) == (2, "request")
+    assert (opened.cursor, opened.place.request) == (2, "request")
     words = "no session b: it was never prefilled, was deleted, expired when idle, or made room for another one"
     with pytest.raises(UnknownSession, match=words):
         table.sessions.get("b")
@@ -173,8 +175,7 @@ def test_a_prefill_without_a_token_leaves_no_session() -> None:
 
 def test_a_session_with_a_grace_expires_sooner() -> None:
     table = Table(ttl=10)
-    long, short = table.open("long"), table.open("short")
-    short.grace = 3
+    long, short = table.open("long"), table.open("short", grace=3)
     for each in (short, long):
         with table.sessions.in_use(each):
             pass

@@ -7,7 +7,8 @@ import pytest
 
 from backends.base import LoadOptions
 from models import DEFAULT_DRAFT, DEFAULT_TARGET
-from verifier_server.settings import PREFIX, Settings, SettingsError, flag, from_environment, from_flags, refuse_workers
+from verifier_server.process.workers import refuse_workers
+from verifier_server.settings import PREFIX, Settings, SettingsError, flag, from_environment, from_flags
 
 
 def test_defaults_serve_the_shipped_target() -> None:

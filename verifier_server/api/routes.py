@@ -16,7 +16,7 @@ from speculation.errors import (
 )
 from speculation.protocol import messages
 from speculation.protocol.positions import check_position
-from verifier_server.access import Access, Caller
+from verifier_server.access import Caller
 from verifier_server.api.generate_responses import summary, text_events
 from verifier_server.api.request_body import read_body
 from verifier_server.api.server_sent_events import HEADERS, HEARTBEAT, MEDIA_TYPE, CommittedStream, encode
@@ -28,10 +28,9 @@ SESSION_HEADER = "X-Session-Id"
 
 
 def add_to(app: FastAPI) -> None:
-    """Register every endpoint, with and without the trailing slash. `openapi.operations` describes them."""
+    """Register every endpoint but `verify`, which the application calls. `openapi.operations` describes them."""
     for path, method, endpoint in (
         ("/prefill", "POST", prefill),
-        ("/verify", "POST", verify),
         ("/verify/batch", "POST", verify_batch),
         ("/generate", "POST", generate),
         ("/tokenize", "POST", tokenize),
@@ -43,15 +42,14 @@ def add_to(app: FastAPI) -> None:
         ("/sessions/{session_id}/stream", "GET", stream),
     ):
         app.add_api_route(path, endpoint, methods=[method])
-        app.add_api_route(path + "/", endpoint, methods=[method])
 
 
 async def prefill(request: Request) -> Response:
     """Open a session with a prompt and get its first token."""
-    service = _service(request)
+    service, caller = _admit(request)
     message = messages.parse(messages.PrefillRequest, await _body(request))
     session_id = _session_id(request, message.session_id)
-    session, answer = await service.prefill(message, session_id, _caller(request), request.receive)
+    session, answer = await service.prefill(message, session_id, caller, request.receive)
     backend = service.engine.backend
     body = {
         "session_id": session.id,
@@ -74,33 +72,33 @@ async def prefill(request: Request) -> Response:
 
 async def verify(request: Request) -> Response:
     """Verify draft tokens against the target model and get the tokens that are committed now."""
-    service = _service(request)
+    service, caller = _admit(request)
     message = messages.parse(messages.VerifyRequest, await _body(request))
     session_id = _session_id(request, message.session_id)
     if session_id is None:
         _allow_implicit(request)
-        session = service.latest(_caller(request))
+        session = service.latest(caller)
     else:
-        session = service.session(session_id, _caller(request))
+        session = service.session(session_id, caller)
     answer = await service.verifying.one(service.engine, message, session, request.receive)
     return _json(_verify_body(answer), session)
 
 
 async def verify_batch(request: Request) -> Response:
     """`/verify` for several sessions at once: one result or error for each item, in order."""
-    service = _service(request)
+    service, caller = _admit(request)
     batch = messages.parse(messages.BatchRequest, await _body(request))
     items = [_item(batch, number) for number in range(len(batch.items))]
-    results = await service.verifying.each(service.engine, items, _caller(request).owner, request.receive)
+    results = await service.verifying.each(service.engine, items, caller.owner, request.receive)
     bodies = [_verify_body(each) if isinstance(each, Answer) else encode(each.body()) for each in results]
     return Response(f'{{"results":[{",".join(bodies)}]}}'.encode(), media_type="application/json")
 
 
 async def generate(request: Request) -> Response:
     """Generate a whole text, with or without server-side drafting: JSON, or server-sent events with `stream`."""
-    service = _service(request)
+    service, caller = _admit(request)
     message = messages.parse(messages.GenerateRequest, await _body(request))
-    text = service.open_text(message, _session_id(request, message.session_id), _caller(request))
+    text = service.open_text(message, _session_id(request, message.session_id), caller)
     session_header = {SESSION_HEADER: text.session.id}
     if message.stream:
         answers = service.texts.each(text, HEARTBEAT)
@@ -110,8 +108,8 @@ async def generate(request: Request) -> Response:
 
 async def stream(request: Request) -> Response:
     """Committed tokens of a session from position `from` on (default: the prompt's end), as server-sent events."""
-    service = _service(request)
-    session = service.session(request.path_params["session_id"], _caller(request))
+    service, caller = _admit(request)
+    session = service.session(request.path_params["session_id"], caller)
     position = _number(request, "from", "position")
     if position is None:
         position = session.prompt_len
@@ -125,7 +123,7 @@ async def health(request: Request) -> Response:
     It needs no key. A caller that other endpoints would refuse gets only this, and the reason in `access`.
     """
     try:
-        body = _service(request).health()
+        body = _admit(request)[0].health()
     except (Unauthorized, Forbidden) as error:
         service: Service = request.app.state.service
         body = {key: value for key, value in service.health().items() if key in ("status", "progress")}
@@ -137,25 +135,26 @@ async def health(request: Request) -> Response:
 
 async def model(request: Request) -> Response:
     """The model: limits, costs, vocabulary fingerprints (`?below=N`: of the first N ids), chat template."""
-    service = _service(request)
+    service, _ = _admit(request)
     return JSONResponse(service.model(_number(request, "below", "number of token ids")))
 
 
 async def vocabulary(request: Request) -> Response:
     """The bytes of every token id, as characters U+0000 to U+00FF, and its class (0 text, 1 control, 2 unused)."""
-    return Response(_service(request).whole_vocabulary(), media_type="application/json")
+    service, _ = _admit(request)
+    return Response(service.whole_vocabulary(), media_type="application/json")
 
 
 async def tokenize(request: Request) -> Response:
     """Token ids of a text by the target's tokenizer."""
-    service = _service(request)
+    service, _ = _admit(request)
     message = messages.parse(messages.TokenizeRequest, await _body(request))
     return JSONResponse({"token_ids": service.tokenize(message)})
 
 
 async def list_sessions(request: Request) -> Response:
     """The sessions of the caller's key. Without a key: all sessions, but no ids, since an id gives access."""
-    service, caller = _service(request), _caller(request)
+    service, caller = _admit(request)
     keyed = service.access.keyed
     listed = [
         {
@@ -163,18 +162,18 @@ async def list_sessions(request: Request) -> Response:
             "prompt_len": session.prompt_len,
             "total_tokens": len(session.tokens),
             "finish_reason": session.finish_reason,
-            "resident": session.slot is not None,
+            "resident": service.engine.is_resident(session),
         }
         for session in service.sessions.all()
-        if session.owner == caller.owner
+        if session.place.owner == caller.owner
     ]
     return JSONResponse({"sessions": listed})
 
 
 async def delete_session(request: Request) -> Response:
     """Delete a session and free its KV cache slot."""
-    sessions = _service(request).sessions
-    session = sessions.remove(request.path_params["session_id"], _caller(request).owner)
+    service, caller = _admit(request)
+    session = service.sessions.remove(request.path_params["session_id"], caller.owner)
     return JSONResponse({"session_id": session.id, "deleted": True})
 
 
@@ -208,11 +207,13 @@ def _number(request: Request, field: str, what: str) -> int | None:
     return None if given is None else int(given)
 
 
-def _service(request: Request) -> Service:
-    """The application's service. Raises Unauthorized and Forbidden for a caller that may not use it."""
-    _caller(request)
+def _admit(request: Request) -> tuple[Service, Caller]:
+    """The application's service, and the caller of a request. Raises Unauthorized and Forbidden."""
     service: Service = request.app.state.service
-    return service
+    headers = request.headers
+    forwarded = [*headers.getlist("x-forwarded-for"), *headers.getlist("forwarded")]
+    address = request.client.host if request.client else None
+    return service, service.access.admit(address, headers.get("authorization", ""), forwarded)
 
 
 async def _body(request: Request) -> bytes:
@@ -228,14 +229,6 @@ def _session_id(request: Request, in_body: str | None) -> str | None:
     if in_header is not None and in_body is not None and in_header != in_body:
         raise SessionMismatch(f"{SESSION_HEADER} says {in_header}, the body says {in_body}")
     return in_body or in_header
-
-
-def _caller(request: Request) -> Caller:
-    """The caller of a request. Raises Unauthorized and Forbidden."""
-    access: Access = request.app.state.service.access
-    headers = request.headers
-    forwarded = [*headers.getlist("x-forwarded-for"), *headers.getlist("forwarded")]
-    return access.admit(request.client.host if request.client else None, headers.get("authorization", ""), forwarded)
 
 
 def _allow_implicit(request: Request) -> None:

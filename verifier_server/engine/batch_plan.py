@@ -7,18 +7,23 @@ from backends.base import Entry, TopLogitsSpec, top_logits_spec
 from speculation.acceptance.draft_probs import Weights
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState
+from verifier_server.engine.slots import Slot
 from verifier_server.sessions import Session
 
 
 @dataclass(slots=True)
 class BatchItem:
-    """What a pass does for one session. If `run` is None, that is a self-continuation step."""
+    """What a pass does for one session, whose waiting requests it may answer. The backend gets its `Entry` only."""
 
     sequence: SequenceState
-    run: Request | None  # the request whose draft tokens are judged
+    run: Request | None  # the request whose draft tokens are judged; None: a self-continuation step
     requests: list[Request]  # all requests that the pass answers, `run` included
     fresh: list[int]  # new draft tokens of `run` to judge, as many as the draft credit allows
-    proposals: Sequence[Weights] = ()  # the distribution that each of `fresh` was drawn from; empty if not sent
+
+    @property
+    def proposals(self) -> Sequence[Weights]:
+        """The distribution that each of `fresh` was drawn from; empty if not sent."""
+        return () if self.run is None else self.run.proposals[: len(self.fresh)]
 
 
 @dataclass(slots=True)
@@ -50,34 +55,34 @@ class BatchPlan:
         """
         return [top_logits_spec(part.sequence.session.rule.sampling, vocabulary_size) for part in self.parts]
 
-    def add(self, part: BatchItem, most: int) -> int:
-        """Feed the session's uncached tokens, then the draft tokens, at most `most` in all. Returns how many it fed.
+    def add(self, part: BatchItem, slot: Slot, most: int) -> int:
+        """Feed the tokens that the session's `slot` lacks, then the draft tokens, at most `most` in all.
 
-        What is judged (the last committed token and the draft tokens) goes into one pass as a whole. If there is no
-        room for it, as many of the other tokens as fit are fed, and it is judged in a later pass.
+        Returns how many tokens it fed. What is judged (the last committed token and the draft tokens) goes into one
+        pass as a whole. If there is no room for it, as many of the other tokens as fit are fed, and it is judged in a
+        later pass.
         """
         session = part.sequence.session
-        assert session.slot is not None
-        feed = session.tokens[session.held :] + part.fresh
+        feed = session.tokens[slot.held :] + part.fresh
         judged_from = len(feed) - len(part.fresh) - 1
-        most = min(most, self.room, self._piece(session, judged_from) or most)
+        most = min(most, self.room, self._piece(session, slot.held, judged_from) or most)
         if len(feed) > most:
             feed = feed[: min(most, judged_from)]
             judged_from = len(feed)
         if feed:
-            self.batch.append(Entry(session.slot, session.held, feed, judged_from))
+            self.batch.append(Entry(slot.number, slot.held, feed, judged_from))
             self.parts.append(part)
             self.room -= len(feed)
         return len(feed)
 
-    def _piece(self, session: Session, unjudged: int) -> int | None:
+    def _piece(self, session: Session, held: int, unjudged: int) -> int | None:
         """How many tokens of a session may be fed at once under `even_width`; None: any number.
 
-        `unjudged`: uncached tokens before the one that is judged.
+        `held`: tokens in its slot. `unjudged`: uncached tokens before the one that is judged.
         """
         if self.even_width is None or not unjudged:
             return None
-        left = session.prompt_len - session.held
+        left = session.prompt_len - held
         if left > 0:
             return left if len(session.tokens) > session.prompt_len else None
         return self.even_width

@@ -6,7 +6,7 @@ prefilled gets a pass without a chunk, so that prompts delay no request by more 
 """
 
 import math
-from itertools import accumulate
+from itertools import accumulate, islice
 from math import inf
 
 from backends.base import Backend
@@ -49,24 +49,23 @@ class Composer:
         plan = BatchPlan(self._backend.max_batch_tokens, self._backend.even_width)
         verifies: list[BatchItem] = []
         prompts: list[BatchItem] = []
-        shared = len(self._active()) > 1
+        shared = self._shared()
         for sequence in self._after_turns(waiting):
             run, requests = sequence.choose(self._max_drafts)
-            most = self._allowed(sequence, shared)
-            part = BatchItem(sequence, run, requests, run.fresh[:most], run.fresh_proposals[:most])
-            (verifies if sequence.uncached == 1 else prompts).append(part)
+            part = BatchItem(sequence, run, requests, run.fresh[: self._allowed(sequence, shared)])
+            (verifies if self._slots.uncached(sequence.session) == 1 else prompts).append(part)
         if prompts and self._left_out >= _PATIENCE:
-            self._add_prompts(plan, prompts)
+            self._add_prompts(plan, prompts, shared)
             self._add_verifies(plan, verifies)
         else:
             self._add_verifies(plan, verifies)
             if any(part.run is not None and part.run.since < self.chunk_over for part in plan.parts):
                 self._left_out += bool(prompts)
             else:
-                self._add_prompts(plan, prompts)
+                self._add_prompts(plan, prompts, shared)
         for sequence in sorted(continuing, key=lambda sequence: sequence.served):
-            if plan.room and sequence.session.slot is not None:  # a request above may have taken its slot
-                plan.add(BatchItem(sequence, None, [], []), plan.room)
+            if plan.room and sequence.session in self._slots:  # a request above may have taken its slot
+                plan.add(BatchItem(sequence, None, [], []), self._slots[sequence.session], plan.room)
         return plan
 
     def price(self, session: Session) -> float:
@@ -80,11 +79,8 @@ class Composer:
 
     def width(self, sequences: list[SequenceState]) -> int:
         """Roughly how many tokens a pass over these sessions feeds."""
-        prefill = min(sum(sequence.uncached - 1 for sequence in sequences), self._chunk)
-        return min(
-            prefill + sum(sequence.width - sequence.uncached + 1 for sequence in sequences),
-            self._backend.max_batch_tokens,
-        )
+        prefill = min(sum(self._slots.uncached(sequence.session) - 1 for sequence in sequences), self._chunk)
+        return min(prefill + sum(sequence.width for sequence in sequences), self._backend.max_batch_tokens)
 
     def first_answer(self, sequences: list[SequenceState]) -> tuple[int, int]:
         """How many passes it takes until one of these waiting sessions is answered, and roughly how many tokens each
@@ -93,47 +89,42 @@ class Composer:
         Prompts are prefilled by turns, a chunk in each pass, as many at a time as there are slots.
         """
         slots = self._backend.slots
-        verifies = [sequence for sequence in sequences if sequence.uncached == 1]
+        verifies = [sequence for sequence in sequences if self._slots.uncached(sequence.session) == 1]
         if verifies or not sequences:
             return 1, self.width(verifies[:slots])
         at_once = self._queue.in_turns(sequences, lambda sequence: sequence.served)[:slots]
-        chunk = self._backend.max_batch_tokens if len(self._active()) == 1 else self._chunk
-        turns = [min(sequence.uncached, chunk) for sequence in at_once]
-        fed_until = accumulate(turns)
+        chunk = self._chunk if self._shared() else self._backend.max_batch_tokens
+        uncached = [self._slots.uncached(sequence.session) for sequence in at_once]
+        turns = [min(tokens, chunk) for tokens in uncached]
         passes = min(
-            math.ceil(fed / chunk) + (math.ceil(sequence.uncached / chunk) - 1) * math.ceil(sum(turns) / chunk)
-            for sequence, fed in zip(at_once, fed_until, strict=True)
+            math.ceil(fed / chunk) + (math.ceil(tokens / chunk) - 1) * math.ceil(sum(turns) / chunk)
+            for tokens, fed in zip(uncached, accumulate(turns), strict=True)
         )
         return passes, min(sum(turns), chunk)
 
     def _add_verifies(self, plan: BatchPlan, parts: list[BatchItem]) -> None:
         for part in parts:
             if self._ensure_slot(part.sequence):
-                plan.add(part, plan.room)
+                plan.add(part, self._slots[part.sequence.session], plan.room)
 
-    def _add_prompts(self, plan: BatchPlan, parts: list[BatchItem]) -> None:
+    def _add_prompts(self, plan: BatchPlan, parts: list[BatchItem], shared: bool) -> None:
         if not parts:
             self._left_out = 0
             return
-        budget = plan.room if self._alone(parts) else self._chunk
+        budget = self._chunk if shared else plan.room
         fed = 0
         part_of = {part.sequence: part for part in parts}
         for part in (part_of[sequence] for sequence in self._queue.in_turns(part_of, lambda sequence: sequence.served)):
             if plan.room and budget > fed and self._ensure_slot(part.sequence):
                 self._slots.share(part.sequence.session)
-                fed += plan.add(part, budget - fed)
+                fed += plan.add(part, self._slots[part.sequence.session], budget - fed)
         self._left_out = 0 if fed else self._left_out + 1
         plan.holds_chunk = fed > 0
 
-    def _alone(self, parts: list[BatchItem]) -> bool:
-        """Whether `parts` belong to a single session, and no other session is active."""
-        return len(parts) == 1 and len(self._active()) == 1
-
-    def _active(self) -> set[SequenceState]:
-        """Sessions that wait, or whose next request may arrive while a pass runs."""
-        return {sequence for sequence in self._queue.recent if sequence.session.finish_reason is None}.union(
-            self._queue.waiting
-        )
+    def _shared(self) -> bool:
+        """Whether more than one session waits, or may send its next request while a pass runs."""
+        active = (each for each in self._queue.active if each.requests or each.session.finish_reason is None)
+        return len(list(islice(active, 2))) > 1
 
     def _allowed(self, sequence: SequenceState, shared: bool) -> int | None:
         """How many draft tokens of `sequence` the next pass may judge; None: all."""
@@ -146,19 +137,14 @@ class Composer:
 
         No session that is part of this pass loses its slot, since a request waits for each of them.
         """
-        if sequence.session.slot is None:
-            if not self._slots.acquire(sequence.session, may_lose=self._is_idle):
-                return False
-            sequence.answers = 0
-        return True
+        return sequence.session in self._slots or self._slots.acquire(sequence.session, may_lose=self._is_idle)
 
     def _is_idle(self, owner: Session) -> bool:
         """Whether no request of this session waits."""
         return not self._queue[owner].requests
 
     def _turn_is_over(self, owner: Session) -> bool:
-        sequence = self._queue[owner]
-        return bool(sequence.requests) and sequence.answers >= _TURN
+        return bool(self._queue[owner].requests) and self._slots[owner].answers >= _TURN
 
     def _after_turns(self, waiting: list[SequenceState]) -> list[SequenceState]:
         """`waiting`, without one session whose turn is over if another waits for a slot and no other slot can be had.
@@ -166,7 +152,7 @@ class Composer:
         At most one session per pass gives up its slot so, and it is left out of this pass: it cannot take the slot
         straight back.
         """
-        lacking = sum(sequence.session.slot is None for sequence in waiting)
+        lacking = sum(sequence.session not in self._slots for sequence in waiting)
         if lacking <= self._slots.available(self._is_idle):
             return waiting
         evicted = self._slots.evict(may_lose=self._turn_is_over)

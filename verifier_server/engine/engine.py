@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from backends.base import Backend, BackendError, EngineLost
+from backends.base import BackendError, EngineLost
 from speculation.errors import EngineError, ShuttingDown, SpecPairError
-from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.requests import Request
 from verifier_server.engine.scheduler import Inconsistent, Scheduler
 from verifier_server.sessions import Session
 
-__all__ = ["Answer", "Engine", "Request"]
 _log = logging.getLogger("specpair.engine")
 _SHUTTING_DOWN = "the verifier is shutting down: ask again when it is back"
 
@@ -22,36 +21,17 @@ class Engine:
 
     def __init__(
         self,
-        backend: Backend,
-        max_drafts: int,
+        scheduler: Scheduler,
         clock: Callable[[], float] = time.perf_counter,
-        *,
-        prefill_chunk: int = 128,
-        max_queue: int = 256,
-        batching_window: float = 0.0,
-        pass_ms: Sequence[float] = (),
         deliver: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clock`: in seconds. `deliver` is called from the engine's thread after answers were given, once per pass.
-
-        The other arguments are those of `Scheduler`, except that by default there is no batching window.
-        """
-        self.backend = backend
+        """`clock`: in seconds. `deliver` is called from the engine's thread after answers were given, once per pass."""
+        self.backend, self.max_drafts = scheduler.backend, scheduler.max_drafts
         self.failure: str | None = None  # why no more passes will run; None while they do
-        self._scheduler = Scheduler(
-            backend,
-            max_drafts=max_drafts,
-            prefill_chunk=prefill_chunk,
-            max_queue=max_queue,
-            batching_window=batching_window,
-            pass_ms=pass_ms,
-        )
-        self.max_drafts = self._scheduler.max_drafts
-        self._clock = clock
-        self._deliver = deliver
+        self._scheduler, self._clock, self._deliver = scheduler, clock, deliver
         self._wake = threading.Condition()
         self._inbox: list[Callable[[], None]] = []  # calls to make between passes, in order
-        self._stopping = self._shutting_down = False
+        self._stopping = False  # whether no pass will run after the present one
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -60,14 +40,15 @@ class Engine:
     @property
     def ended(self) -> SpecPairError | None:
         """The error that answers requests once no more passes run; None while they do."""
-        if self.failure is not None:
-            return EngineError(self.failure)
-        return ShuttingDown(_SHUTTING_DOWN) if self._shutting_down else None
+        return self._end() if self._stopping or self.failure is not None else None
+
+    def _end(self) -> SpecPairError:
+        return ShuttingDown(_SHUTTING_DOWN) if self.failure is None else EngineError(self.failure)
 
     def shut_down(self) -> None:
         """Run no pass after the present one, and answer waiting requests with ShuttingDown. Thread-safe."""
         with self._wake:
-            self._stopping = self._shutting_down = True
+            self._stopping = True
             self._wake.notify()
 
     def stop(self) -> None:
@@ -84,16 +65,20 @@ class Engine:
         now = self._clock()
         if not self._between_passes(lambda: self._take_in(requests, now)):
             for request in requests:
-                request.done(self.ended or EngineError("the engine has stopped: restart the verifier"))
+                request.done(self._end())
             self._deliver()
 
     def forget(self, session: Session) -> None:
         """Free the slot of a removed session and fail its waiting requests. Thread-safe."""
-        self._between_passes(lambda: self._scheduler.forget(session, self._clock()))
+        self._between_passes(lambda: self._scheduler.forget(session))
 
     def replace(self, old: Session, new: Session) -> None:
         """Remove `old`; `new` gets its slot, with the prefix of tokens that both share. Thread-safe."""
-        self._between_passes(lambda: self._scheduler.replace(old, new, self._clock()))
+        self._between_passes(lambda: self._scheduler.replace(old, new))
+
+    def is_resident(self, session: Session) -> bool:
+        """Whether `session` has a slot. Thread-safe."""
+        return session in self._scheduler.slots
 
     def check_integrity(self) -> None:
         """Raise Inconsistent if sessions, slots and requests do not fit together. Thread-safe."""
@@ -128,7 +113,7 @@ class Engine:
         try:
             rows = self.backend.extend_top_logits(plan.batch, plan.top_logits_specs(self.backend.vocabulary.size))
         except BackendError as error:
-            self._scheduler.failed(plan, error, self._clock())
+            self._scheduler.failed(plan, error)
             if isinstance(error, EngineLost):
                 self.failure = str(error)
         else:
@@ -163,7 +148,7 @@ class Engine:
             self._stopping = True
         for call in self._inbox:
             call()
-        self._scheduler.abandon(self.ended or ShuttingDown(_SHUTTING_DOWN))
+        self._scheduler.abandon(self._end())
         self._deliver()
 
     def _sleep(self) -> None:

@@ -1,7 +1,8 @@
 """The queue of waiting requests: bounded, placed against the committed tokens, answered in order of arrival."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
+from itertools import count, takewhile
 from typing import NamedTuple
 
 from speculation.acceptance.strategies import DRAFTER_INVARIANT
@@ -9,6 +10,7 @@ from speculation.errors import OverlapRefused, SpecPairError, UnknownSession
 from verifier_server.engine.draft_credit import ClientCredit
 from verifier_server.engine.requests import Answer, Request
 from verifier_server.engine.sequence_state import SILENCE, SequenceState
+from verifier_server.limits import share_of_one_client
 from verifier_server.sessions import Session
 
 PER_SESSION = 16  # requests of one session that may wait at once
@@ -28,20 +30,19 @@ class Queue:
     def __init__(self, max_drafts: int, max_queue: int) -> None:
         self._max_drafts, self._max_queue = max_drafts, max_queue
         self._sequences: dict[Session, SequenceState] = {}
-        self._waiting: dict[SequenceState, None] = {}  # sessions with a waiting request
-        self._recent: OrderedDict[SequenceState, None] = OrderedDict()  # heard of lately, the longest silent first
+        # Those that `active` describes, the longest silent first. They are few: no pass looks at all known sessions.
+        self._active: OrderedDict[SequenceState, None] = OrderedDict()
+        # What is known of clients outlives their sessions.
         self._remembered = ClientCredit()
-        self._arrivals = 0  # numbers given out so far, to requests and to passes
-        self._count = 0  # waiting requests
-        self._counts: Counter[str] = Counter()  # waiting requests of each client
-        self._served: OrderedDict[str, int] = OrderedDict()  # each client's last pass, as a number among `_arrivals`
+        self._served: OrderedDict[str, int] = OrderedDict()  # each client's last pass, as one of `_numbers`
+        self._numbers = count(1)  # the order of arrivals and passes
 
     def __getitem__(self, session: Session) -> SequenceState:
         return self._sequences[session]
 
     def __len__(self) -> int:
         """How many requests wait."""
-        return self._count
+        return _requests_of(self._active)
 
     @property
     def sequences(self) -> Iterable[SequenceState]:
@@ -55,12 +56,12 @@ class Queue:
         The arrival of single requests does not count: a session with many of them would always be first. Clients take
         turns, so that one client with many sessions displaces no other.
         """
-        return self.in_turns(self._waiting, lambda sequence: sequence.turn)
+        return self.in_turns([each for each in self._active if each.requests], lambda sequence: sequence.turn)
 
     @property
-    def recent(self) -> Iterable[SequenceState]:
-        """Sessions heard of within the last `SILENCE` seconds, as of the last `drop_silent`."""
-        return self._recent
+    def active(self) -> Set[SequenceState]:
+        """Sessions that wait, or were heard of within the last `SILENCE` seconds, as of the last `drop_silent`."""
+        return self._active.keys()
 
     def in_turns(
         self, sequences: Iterable[SequenceState], order: Callable[[SequenceState], int]
@@ -74,48 +75,41 @@ class Queue:
         came: dict[str, int] = {}
         places: list[tuple[int, SequenceState]] = []
         for sequence in sorted(sequences, key=order):
-            client = sequence.session.client
+            client = sequence.client
             came[client] = min(came.get(client, sequence.turn), sequence.turn)
             places.append((before[client], sequence))
             before[client] += 1
         served = {client: self._served.get(client, turn) for client, turn in came.items()}
-        places.sort(key=lambda each: (each[0], served[each[1].session.client]))
+        places.sort(key=lambda each: (each[0], served[each[1].client]))
         return [sequence for _, sequence in places]
 
     def served(self, sequence: SequenceState) -> None:
         """Note that a pass feeds tokens for a session: its client had its turn."""
-        self._arrivals += 1
-        self._served[sequence.session.client] = self._arrivals
-        self._served.move_to_end(sequence.session.client)
+        self._served[sequence.client] = next(self._numbers)
+        self._served.move_to_end(sequence.client)
         if len(self._served) > CLIENTS:
             self._served.popitem(last=False)
 
     def overload(self, session: Session) -> Overload | None:
         """Why no more requests of `session` may wait; None: another one may. Drops cancelled requests to make room."""
-        overload, before = self._overload(session), self._count
-        if overload is not None:
-            for each in list(self._waiting):
-                self._remove(each, [request for request in each.requests if request.cancelled])
-            if self._count < before:
-                overload = self._overload(session)
-        return overload
+        if self._overload(session) is None:
+            return None
+        for each in self._active:
+            each.requests = [request for request in each.requests if not request.cancelled]
+        return self._overload(session)
 
     def _overload(self, session: Session) -> Overload | None:
-        sequence, client = self._sequences.get(session), session.client
+        sequence, client = self._sequences.get(session), session.place.client
         if sequence is not None and len(sequence.requests) >= PER_SESSION:
             why = f"{len(sequence.requests)} requests of session {session.id} are already waiting"
             return Overload([sequence], why)
-        if client and self._counts[client] >= self._share:
-            why = f"{self._counts[client]} of your requests are already waiting, the most for one client"
-            return Overload([each for each in self.waiting if each.session.client == client], why)
-        if self._count >= self._max_queue:
-            return Overload(self.waiting, f"{self._count} requests are already waiting")
+        theirs = [each for each in self._active if client and each.client == client]
+        if (count := _requests_of(theirs)) >= share_of_one_client(self._max_queue):
+            why = f"{count} of your requests are already waiting, the most for one client"
+            return Overload([each for each in self.waiting if each.client == client], why)
+        if (count := _requests_of(self._active)) >= self._max_queue:
+            return Overload(self.waiting, f"{count} requests are already waiting")
         return None
-
-    @property
-    def _share(self) -> int:
-        """How many requests of one client may wait: three quarters of the queue. The rest is for other clients."""
-        return self._max_queue - self._max_queue // 4
 
     def add(self, request: Request, now: float) -> SequenceState:
         """Queue a request; returns the state of its session.
@@ -126,36 +120,31 @@ class Queue:
         if request.session.gone:
             raise UnknownSession(f"session {request.session.id} was deleted before this request was queued")
         sequence = self._sequence(request.session)
-        request.submitted = now
+        request.submitted = request.since = now
         if request.session.strategy not in DRAFTER_INVARIANT:
             self._check_overlap(sequence, request)
-        self._number(request, now)
         if not sequence.requests:
-            sequence.turn = request.number
+            sequence.turn = next(self._numbers)
         sequence.add(request, now)
-        self._count += 1
-        self._counts[sequence.session.client] += 1
-        self._waiting[sequence] = None
-        self._recent[sequence] = None
-        self._recent.move_to_end(sequence)
+        self._active[sequence] = None
+        self._active.move_to_end(sequence)
         return sequence
 
     def judged(self, sequence: SequenceState, drafts: int, accepted: int, price: float) -> None:
         """Note that a pass judged `drafts` draft tokens of a session, at `price` each, and accepted `accepted`."""
         sequence.draft_credit.judged(drafts, accepted, price)
-        self._remembered.judged(sequence.session.client, sequence.draft_credit)
+        self._remembered.judged(sequence.client, sequence.draft_credit)
 
     def inherit(self, old: Session, new: Session) -> None:
         """Make `new` known, with the draft credit of `old`."""
         self._sequence(new).draft_credit = self._sequence(old).draft_credit
 
     def drop_silent(self, now: float) -> None:
-        """Remove sessions from `recent` that were silent for longer than `SILENCE`."""
-        while self._recent:
-            sequence = next(iter(self._recent))
-            if now - sequence.heard <= SILENCE:
-                return
-            del self._recent[sequence]
+        """Remove sessions from `active` that do not wait and were silent for longer than `SILENCE`."""
+        silent = list(takewhile(lambda sequence: now - sequence.heard > SILENCE, self._active))
+        for sequence in silent:
+            if not sequence.requests:
+                del self._active[sequence]
 
     def settle(self, sequence: SequenceState, now: float, ran: Request | None = None, judged: int = 0) -> None:
         """Answer, in order of arrival, the requests that the committed tokens answer.
@@ -164,11 +153,10 @@ class Queue:
         its session goes to the end of the order.
         """
         if ran is not None:
-            self._arrivals += 1
-            sequence.turn = self._arrivals
+            sequence.turn = next(self._numbers)
         for request in list(sequence.requests):
             if request.cancelled:
-                self._remove(sequence, [request])
+                sequence.requests.remove(request)
                 continue
             try:
                 waits = request is not ran and request.place(self._max_drafts, first=request is sequence.requests[0])
@@ -181,7 +169,8 @@ class Queue:
     def fail(self, sequence: SequenceState, requests: list[Request], error: SpecPairError) -> None:
         """Answer `requests` with an error."""
         sequence.arrivals.over()
-        for request in self._remove(sequence, requests):
+        for request in requests:
+            sequence.requests.remove(request)
             request.done(error)
 
     def forget(self, session: Session) -> None:
@@ -190,36 +179,26 @@ class Queue:
         if sequence is not None:
             error = UnknownSession(f"session {session.id} was deleted while its request was waiting")
             self.fail(sequence, list(sequence.requests), error)
-            self._recent.pop(sequence, None)
+            self._active.pop(sequence, None)
 
     def check(self) -> Iterable[str]:
         """Describe each inconsistency of the queue, for `Scheduler.check_integrity`."""
-        if self._count != sum(len(sequence.requests) for sequence in self._sequences.values()):
-            waiting = sum(len(sequence.requests) for sequence in self._sequences.values())
-            yield f"{self._count} requests are counted, {waiting} wait"
         for session, sequence in self._sequences.items():
-            if session is not sequence.session or session.gone:
+            if session.gone:
                 yield f"session {session.id} was removed and is still known"
-            if bool(sequence.requests) != (sequence in self._waiting):
-                waits = sequence in self._waiting
-                yield f"session {session.id} has {len(sequence.requests)} requests and waits: {waits}"
-            if any(request.closed or request.session is not session for request in sequence.requests):
-                yield f"session {session.id}: an answered request waits, or another session's"
-            if [request.number for request in sequence.requests] != sorted(
-                request.number for request in sequence.requests
-            ):
-                yield f"session {session.id}: its requests are out of order"
+            if sequence.requests and sequence not in self._active:
+                yield f"session {session.id} waits and does not count as active"
             if session.target_decoded_bounds != sorted(set(session.target_decoded_bounds)):
                 yield f"session {session.id}: its ranges of target-decoded tokens overlap"
-        for sequence in [*self._waiting, *self._recent]:
+        for sequence in self._active:
             if self._sequences.get(sequence.session) is not sequence:
-                yield f"session {sequence.session.id} is unknown, and waits or counts as recent"
+                yield f"session {sequence.session.id} is unknown and counts as active"
 
     def _sequence(self, session: Session) -> SequenceState:
         sequence = self._sequences.get(session)
         if sequence is None:
             # If the text depends on which draft tokens are judged, it must not depend on the client's other texts.
-            known = session.client if session.strategy in DRAFTER_INVARIANT else ""
+            known = session.place.client if session.strategy in DRAFTER_INVARIANT else ""
             sequence = self._sequences[session] = SequenceState(session, self._remembered.draft_credit(known))
         return sequence
 
@@ -227,45 +206,30 @@ class Queue:
         """Raise OverlapRefused for a second draft at once, unless it is a duplicate, or committed tokens answer it."""
         others = [other for other in sequence.requests if not other.cancelled and not other.same_as(request)]
         # One submitted before the last pass ended overlaps, too: by chance it is handled before or after that pass.
-        overlaps = others or request.submitted < request.session.judged_at
+        overlaps = others or request.submitted < sequence.judged_at
         if overlaps and request.place(self._max_drafts, first=False):
             raise OverlapRefused(
                 f"another verify of session {request.session.id} is under way: with the strategy "
                 f"{request.session.strategy} the text would depend on timing: send one at a time"
             )
 
-    def _number(self, request: Request, now: float) -> None:
-        """Put the request at the end of the order of arrival."""
-        self._arrivals += 1
-        request.number, request.since = self._arrivals, now
-
     def _answer(self, sequence: SequenceState, request: Request, now: float, judged: int | None) -> None:
         answer = request.answer(now, judged)
+        sequence.requests.remove(request)
         if request.until_end and answer.finish_reason is None:
-            request.position, request.fresh = answer.total_tokens, []
+            request.position, request.fresh, request.since = answer.total_tokens, [], now
             # It goes to the end of the order, like the request of a client that asks again at once.
-            sequence.requests.remove(request)
             sequence.requests.append(request)
-            self._number(request, now)
+        elif answer.finish_reason is None:
+            _expect_next(sequence, request, answer, now)
         else:
-            self._remove(sequence, [request])
-            if answer.finish_reason is None:
-                _expect_next(sequence, request, answer, now)
-            else:
-                sequence.arrivals.over()
+            sequence.arrivals.over()
         request.done(answer)
 
-    def _remove(self, sequence: SequenceState, requests: list[Request]) -> list[Request]:
-        for request in requests:
-            sequence.requests.remove(request)
-            request.closed = True
-        self._count -= len(requests)
-        self._counts[sequence.session.client] -= len(requests)
-        if not self._counts[sequence.session.client]:
-            del self._counts[sequence.session.client]
-        if not sequence.requests:
-            self._waiting.pop(sequence, None)
-        return requests
+
+def _requests_of(sequences: Iterable[SequenceState]) -> int:
+    """How many requests of these sessions wait."""
+    return sum(len(sequence.requests) for sequence in sequences)
 
 
 def _expect_next(sequence: SequenceState, request: Request, answer: Answer, now: float) -> None:

@@ -42,7 +42,7 @@ OnAnswer = Callable[[Answer | SpecPairError], None]  # called with each answer, 
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A verify request that waits for its answer. `done` is called once with it, from the engine's thread.
+    """A verify request, checked, that waits for its answer. `done` is called once with it, from the engine's thread.
 
     With `until_end`, the target decodes the session to its end, and `done` is called after every pass. All times are in
     seconds.
@@ -51,7 +51,7 @@ class Request:
     session: Session
     position: int
     drafts: list[int]
-    done: OnAnswer
+    done: OnAnswer = lambda _: None  # set by who hands the request to the engine
     until_end: bool = False
     next_in: float | None = None  # time from the answer to the next request of the session, as its client states
     self_continue: bool | None = None  # whether the session may self-continue from here on; None: as before
@@ -62,11 +62,8 @@ class Request:
     started: float | None = None  # when the first pass that ran this request began
     forward: float = 0.0  # total time of the passes that ran this request
     sessions: int = 0  # how many sessions shared the last of these passes
-    number: int = 0  # its place in the order of arrival
-    since: float = 0.0  # when it took that place
+    since: float = 0.0  # when it took its place in the order of arrival
     fresh: list[int] = field(default_factory=list)  # draft tokens beyond the committed tokens, as of the last `place`
-    fresh_proposals: list[Weights] = field(default_factory=list)  # the proposals of `fresh`
-    closed: bool = False  # whether its last answer was given
 
     def same_as(self, other: "Request") -> bool:
         """Whether both hold the same draft at the same position."""
@@ -88,7 +85,7 @@ class Request:
             fresh = fresh[: session.limit - len(session.tokens) - 1]
         elif first:
             check_number(len(fresh), max_drafts)
-        self.fresh, self.fresh_proposals = fresh, self.proposals[: len(fresh)]
+        self.fresh = fresh
         return True
 
     def answer(self, now: float, judged: int | None) -> Answer:

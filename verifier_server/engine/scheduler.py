@@ -10,7 +10,6 @@ committed token on. Nothing here waits, reads a clock or runs the model, so the 
 """
 
 import logging
-import math
 from collections.abc import Sequence
 
 from backends.base import Backend, BackendError, Rows
@@ -26,6 +25,7 @@ from verifier_server.engine.queue import Queue
 from verifier_server.engine.requests import Request
 from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.engine.slots import SlotPool
+from verifier_server.limits import retry_after
 from verifier_server.sessions import Session
 
 _log = logging.getLogger("specpair.engine")
@@ -53,12 +53,12 @@ class Scheduler:
         multiple of the time of the pass. `pass_ms`: milliseconds of passes over 1, 2, … tokens; empty if unknown."""
         self.max_drafts = min(max_drafts, backend.max_batch_tokens - 1)  # a draft is judged in one pass
         self.wake_at: float | None = None  # when to plan again at the latest, even if nothing was submitted
-        self._backend = backend
+        self.backend = backend
         self._batching_window = batching_window
         self._pass_time = PassTime(pass_ms)
         self._queue = Queue(self.max_drafts, max_queue)
-        self._slots = SlotPool(backend)
-        self._composer = Composer(backend, self._slots, self._queue, prefill_chunk, self.max_drafts, price(pass_ms))
+        self.slots = SlotPool(backend)
+        self._composer = Composer(backend, self.slots, self._queue, prefill_chunk, self.max_drafts, price(pass_ms))
         self._running: BatchPlan | None = None
         self._passes = 0  # planned so far
         self._window_opened: float | None = None  # when the pass that waits in the batching window could have started
@@ -67,26 +67,26 @@ class Scheduler:
         """Queue a request. Raises Overloaded, with `retry_after` in seconds, and what `Queue.add` does."""
         overload = None if request.admitted else self._queue.overload(request.session)
         if overload is not None:
-            retry_after = max(1, math.ceil(self._room_in(overload.blocking)))
-            raise Overloaded(f"{overload.why}: try again later", retry_after=retry_after)
+            wait = retry_after(self._room_in(overload.blocking))
+            raise Overloaded(f"{overload.why}: try again later", retry_after=wait)
         sequence = self._queue.add(request, now)
         if len(sequence.requests) == 1:
             sequence.served = self._passes  # it queues after the sessions that wait already
 
-    def forget(self, session: Session, now: float) -> None:
+    def forget(self, session: Session) -> None:
         """Free the slot of a removed session; its waiting requests fail with UnknownSession."""
         self._queue.forget(session)
         session.gone = True
         if self._running is None or all(part.sequence.session is not session for part in self._running.parts):
-            self._slots.drop(session)  # else `conclude` does, after the pass that is running
+            self.slots.drop(session)  # else `conclude` does, after the pass that is running
         _notify(session)
 
-    def replace(self, old: Session, new: Session, now: float) -> None:
+    def replace(self, old: Session, new: Session) -> None:
         """Remove `old` as `forget` does; `new` gets its slot, with the prefix of tokens that both share."""
         self._queue.inherit(old, new)
-        if self._running is None and old.slot is not None:
-            self._slots.take_over(old, new)
-        self.forget(old, now)
+        if self._running is None and old in self.slots:
+            self.slots.take_over(old, new)
+        self.forget(old)
 
     def plan(self, now: float) -> BatchPlan | None:
         """The next pass, or None if there is nothing to run now. Answers what the committed tokens answer already."""
@@ -96,8 +96,8 @@ class Scheduler:
         self._queue.drop_silent(now)
         for sequence in self._queue.waiting:
             self._queue.settle(sequence, now)
-        waiting, quiet = self._queue.waiting, [sequence for sequence in self._queue.recent if not sequence.requests]
-        continuing = [sequence for sequence in quiet if sequence.may_continue]
+        waiting, quiet = self._queue.waiting, [sequence for sequence in self._queue.active if not sequence.requests]
+        continuing = [each for each in quiet if each.may_continue(self.slots.uncached(each.session))]
         ready = waiting or self._due(continuing, now)
         if not ready:
             self._window_opened = None
@@ -111,7 +111,7 @@ class Scheduler:
         for part in plan.parts:
             part.sequence.served = self._passes
             self._queue.served(part.sequence)
-            self._slots.use(part.sequence.session)
+            self.slots.use(part.sequence.session)
         return plan
 
     def conclude(self, plan: BatchPlan, brought: Sequence[Rows], began: float, ended: float) -> None:
@@ -120,12 +120,12 @@ class Scheduler:
         `brought[i]`: rows of logits, or of top logits, for `plan.batch[i]`. The pass ran from `began` to `ended`.
         """
         self._running = None
-        for part, entry, rows in zip(plan.parts, plan.batch, brought, strict=True):
+        for part, rows in zip(plan.parts, brought, strict=True):
             session = part.sequence.session
             if session.gone:
-                self._slots.drop(session)
+                self.slots.drop(session)
                 continue
-            session.held = entry.start + len(entry.tokens)
+            self.slots.fed(session)
             if (run := part.run) is not None:
                 run.started = began if run.started is None else run.started
                 run.forward += ended - began
@@ -142,7 +142,7 @@ class Scheduler:
         if plan.holds_chunk:
             self._composer.chunk_over = ended
 
-    def failed(self, plan: BatchPlan, error: Exception, now: float) -> None:
+    def failed(self, plan: BatchPlan, error: Exception) -> None:
         """Fail the requests of a pass that the backend could not run; the KV cache of its slots will be recomputed."""
         self._running = None
         self._fail_parts(plan.parts, error)
@@ -155,14 +155,8 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise Inconsistent if sessions, slots and requests do not fit together."""
-        faults = [*self._slots.check(), *self._queue.check()]
-        owners = set(self._slots.owners())
-        for sequence in self._queue.sequences:
-            if (sequence.session.slot is not None) != (sequence.session in owners):
-                faults.append(
-                    f"session {sequence.session.id} has slot {sequence.session.slot}, the slot pool says otherwise"
-                )
-        if self._running is None and not owners <= {sequence.session for sequence in self._queue.sequences}:
+        faults = [*self.slots.check(), *self._queue.check()]
+        if self._running is None and not self.slots.owners <= {each.session for each in self._queue.sequences}:
             faults.append("a slot belongs to a session that the queue does not know")
         if faults:
             raise Inconsistent("; ".join(faults))
@@ -184,7 +178,7 @@ class Scheduler:
         expected = [
             sequence.arrivals.latest
             for sequence in others
-            if sequence.arrivals.latest is not None and sequence.session.slot is not None
+            if sequence.arrivals.latest is not None and sequence.session in self.slots
         ]
         if expected:
             self._window_opened = now if self._window_opened is None else self._window_opened
@@ -195,7 +189,7 @@ class Scheduler:
         return self.wake_at is not None
 
     def _commit(self, part: BatchItem, rows: Rows, began: float, ended: float) -> None:
-        session, ends = part.sequence.session, self._backend.vocabulary.ends
+        session, ends = part.sequence.session, self.backend.vocabulary.ends
         rule, position = session.rule, len(session.tokens)
         rulings = judge(part.fresh, rows, rule, position, ends, part.proposals)
         decisions: list[Decision] = []
@@ -206,22 +200,19 @@ class Scheduler:
             tokens, ends, target_decoded=part.run is None, forward_ms=1e3 * (ended - began), decisions=decisions
         )
         if part.run is not None:
-            session.judged_at = ended
+            part.sequence.judged_at = ended
             accepted = sum(ruling.accepted for ruling in rulings)
             self._queue.judged(part.sequence, len(part.fresh), accepted, self._composer.price(session))
-        part.sequence.answers += part.run is not None
-        stale = session.held - (len(session.tokens) - 1)  # tokens in the slot that were rejected
-        session.held -= stale
-        if self._backend.max_rollback is not None and stale > self._backend.max_rollback:
-            self._slots.drop(session)
+            self.slots[session].answers += 1
+        self.slots.roll_back(session)
         _notify(session)
 
     def _fail_parts(self, parts: Sequence[BatchItem], error: Exception) -> None:
         """Fail the requests of `parts`, and free their slots: which tokens these hold is in doubt."""
         _log.error("a forward pass failed for %d sessions: %s", len(parts), error)
         for part in parts:
-            self._slots.drop(part.sequence.session)
-            waiting = [request for request in part.requests if not request.closed]
+            self.slots.drop(part.sequence.session)
+            waiting = [request for request in part.requests if request in part.sequence.requests]
             self._queue.fail(part.sequence, waiting, EngineError(f"the engine failed: {error}"))
 
     def _room_in(self, blocking: list[SequenceState]) -> float:

@@ -10,7 +10,7 @@ SILENCE = 2.0  # seconds without a request after which a session's client counts
 
 
 class SequenceState:
-    """The scheduler's state of one session, besides its tokens."""
+    """The scheduler's state of one session. Only the engine's thread uses it; the event loop reads a `Session`, too."""
 
     def __init__(self, session: Session, draft_credit: DraftCredit) -> None:
         self.session = session
@@ -21,8 +21,13 @@ class SequenceState:
         self.heard = 0.0  # when the last request arrived, in seconds
         self.waits = False  # whether the latest request asked not to self-continue
         self.acknowledged = session.prompt_len  # the highest position the client has sent
-        self.answers = 0  # answers that passes brought since the session got its slot
+        self.judged_at = 0.0  # when the last pass for a request ended, in seconds
         self.served = 0  # number of the last pass it was part of
+
+    @property
+    def client(self) -> str:
+        """The client for whose share of the queue the session counts; "" if it has none."""
+        return self.session.place.client
 
     def add(self, request: Request, now: float) -> None:
         """Add a request that arrives at `now`."""
@@ -34,14 +39,9 @@ class SequenceState:
         self.requests.append(request)
 
     @property
-    def uncached(self) -> int:
-        """How many committed tokens the slot lacks: 1 (the pending token) unless there is something to prefill."""
-        return len(self.session.tokens) - self.session.held
-
-    @property
     def width(self) -> int:
-        """How many tokens a pass feeds to answer the first request, or for a self-continuation step."""
-        return self.uncached + (len(self.requests[0].fresh) if self.requests else 0)
+        """How many tokens a pass judges to answer the first request, or for a self-continuation step."""
+        return 1 + (len(self.requests[0].fresh) if self.requests else 0)
 
     def choose(self, max_drafts: int) -> tuple[Request, list[Request]]:
         """The request to run next, and all requests that its pass answers.
@@ -55,19 +55,18 @@ class SequenceState:
                 run = request
         return run, [request for request in self.requests if run.fresh[: len(request.fresh)] == request.fresh]
 
-    @property
-    def may_continue(self) -> bool:
+    def may_continue(self, uncached: int) -> bool:
         """Whether the session may self-continue, provided no request waits and its client was heard of lately.
 
-        Its slot must lack only the pending token: a session without a slot (also after a failed pass) would take one
-        from another session and prefill its text again, though no client has asked for it.
+        Its slot must lack only the pending token of the `uncached` ones: a session without a slot (also after a failed
+        pass) would take one from another session and prefill its text again, though no client has asked for it.
         """
         session = self.session
         return (
             session.self_continue
             and not self.waits
             and session.finish_reason is None
-            and self.uncached == 1
+            and uncached == 1
             and session.prompt_len < len(session.tokens) < self.acknowledged + LEAD
         )
 

@@ -1,7 +1,8 @@
 """The pool of slots: which session has which slot, which one is evicted for another, how sessions share a prefix."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
 
 from backends.base import Backend
 from verifier_server.sessions import Session
@@ -9,26 +10,44 @@ from verifier_server.sessions import Session
 SHARED_AT_LEAST = 16  # tokens by which a shared prefix must be longer than those the slot already holds
 
 
+@dataclass(slots=True)
+class Slot:
+    """The slot of one session."""
+
+    number: int
+    # How many of the session's tokens it holds, from the first on. `Backend.length` also counts rejected draft tokens.
+    held: int = 0
+    answers: int = 0  # answers that passes brought since the session got the slot
+
+
 class SlotPool:
-    """The slots of one backend. Used by the engine's thread only."""
+    """The slots of one backend. Used by the engine's thread only, except `in`, which is thread-safe."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._free = list(reversed(range(backend.slots)))
-        self._owners: OrderedDict[int, Session] = OrderedDict()  # least recently used first
+        self._slots: OrderedDict[Session, Slot] = OrderedDict()  # by owner, the least recently used first
+
+    def __contains__(self, session: Session) -> bool:
+        """Whether `session` has a slot."""
+        return session in self._slots
+
+    def __getitem__(self, session: Session) -> Slot:
+        """The slot of `session`, which has one."""
+        return self._slots[session]
 
     @property
-    def free(self) -> int:
-        """How many slots belong to no session."""
-        return len(self._free)
-
-    def owners(self) -> Iterable[Session]:
+    def owners(self) -> Set[Session]:
         """Sessions that have a slot, the least recently used first."""
-        return self._owners.values()
+        return self._slots.keys()
+
+    def uncached(self, session: Session) -> int:
+        """How many tokens of `session` its slot lacks: 1 (the pending token) unless there is something to prefill."""
+        return len(session.tokens) - (self._slots[session].held if session in self._slots else 0)
 
     def available(self, may_lose: Callable[[Session], bool]) -> int:
         """How many slots are free or belong to a session that `may_lose` its slot."""
-        return len(self._free) + sum(map(may_lose, self._owners.values()))
+        return len(self._free) + sum(map(may_lose, self._slots))
 
     def acquire(self, session: Session, may_lose: Callable[[Session], bool]) -> bool:
         """Give `session`, which has none, a free slot, or else that of a session that `may_lose` it.
@@ -36,7 +55,7 @@ class SlotPool:
         Returns False if there is no such slot.
         """
         if self._free:
-            self.give(session)
+            self._slots[session] = Slot(self._free.pop())
             return True
         victim = self._victim(may_lose)
         if victim is not None:
@@ -52,38 +71,39 @@ class SlotPool:
 
     def _victim(self, may_lose: Callable[[Session], bool]) -> Session | None:
         """The least recently used session that `may_lose` its slot."""
-        return next(filter(may_lose, self._owners.values()), None)
-
-    def give(self, session: Session) -> None:
-        """Give a free slot to `session`, which has none."""
-        session.slot, session.held = self._free.pop(), 0
-        self._owners[session.slot] = session
+        return next(filter(may_lose, self._slots), None)
 
     def take_over(self, owner: Session, session: Session) -> None:
         """Give the slot of `owner` to `session`, which has none. A shared prefix of the two stays in the slot."""
-        slot = owner.slot
-        assert slot is not None
-        common = _common_prefix(owner.tokens, session.tokens, min(owner.held, len(session.tokens) - 1))
+        slot = self._slots.pop(owner)
+        common = _common_prefix(owner.tokens, session.tokens, min(slot.held, len(session.tokens) - 1))
         if common < SHARED_AT_LEAST or not self._can_cut(slot, common):
-            self._backend.release(slot)
+            self._backend.release(slot.number)
             common = 0
-        owner.slot, owner.held = None, 0
-        session.slot, session.held = slot, common
-        self._owners[slot] = session
+        self._slots[session] = Slot(slot.number, common)
 
     def drop(self, session: Session) -> None:
-        """Free the slot of `session`. Its tokens stay; its KV cache is recomputed when next needed."""
-        if session.slot is None:
-            return
-        slot, session.slot, session.held = session.slot, None, 0
-        del self._owners[slot]
-        self._backend.release(slot)
-        self._free.append(slot)
+        """Free the slot of `session`, if any. Its tokens stay; its KV cache is recomputed when next needed."""
+        slot = self._slots.pop(session, None)
+        if slot is not None:
+            self._backend.release(slot.number)
+            self._free.append(slot.number)
 
     def use(self, session: Session) -> None:
         """Note that a pass uses the slot of `session`: it is now the most recently used."""
-        assert session.slot is not None
-        self._owners.move_to_end(session.slot)
+        self._slots.move_to_end(session)
+
+    def fed(self, session: Session) -> None:
+        """Note that a pass fed tokens to the slot of `session`."""
+        slot = self._slots[session]
+        slot.held = self._backend.length(slot.number)
+
+    def roll_back(self, session: Session) -> None:
+        """Forget the draft tokens in the slot of `session` that were rejected. Frees the slot if the engine cannot."""
+        slot = self._slots[session]
+        slot.held = min(slot.held, len(session.tokens) - 1)
+        if not self._can_cut(slot, slot.held):
+            self.drop(session)
 
     def share(self, session: Session) -> None:
         """Copy the longest prefix of the tokens of `session` that another slot holds, if that saves `SHARED_AT_LEAST`.
@@ -91,40 +111,41 @@ class SlotPool:
         When two texts with a common prefix are prefilled at the same time, they advance by turns: the prefix is
         computed once.
         """
-        if not self._backend.can_copy or session.slot is None:
+        if not self._backend.can_copy:
             return
-        best, source = session.held + SHARED_AT_LEAST - 1, None
-        for slot, owner in self._owners.items():
-            length = min(owner.held, len(session.tokens) - 1)  # a token is left to feed
+        target = self._slots[session]
+        best, source = target.held + SHARED_AT_LEAST - 1, None
+        for owner, slot in self._slots.items():
+            length = min(slot.held, len(session.tokens) - 1)  # a token is left to feed
             # The token after the best prefix so far is compared first: most owners differ there or before.
             if length > best and owner is not session and owner.tokens[best] == session.tokens[best]:
                 common = _common_prefix(owner.tokens, session.tokens, length)
                 if common > best and self._can_cut(slot, common):
                     best, source = common, slot
         if source is not None:
-            self._backend.copy(source, session.slot, best)
-            session.held = best
+            self._backend.copy(source.number, target.number, best)
+            target.held = best
 
     def check(self) -> Iterable[str]:
         """Describe each inconsistency of the pool, for `Scheduler.check_integrity`."""
-        for slot in range(self._backend.slots):
-            owner, length = self._owners.get(slot), self._backend.length(slot)
-            if (slot in self._free) == (owner is not None) or self._free.count(slot) > 1:
-                yield f"slot {slot} is both free and owned, or neither"
-            elif owner is None and length:
-                yield f"slot {slot} is free and holds {length} tokens"
-            elif owner is not None and owner.slot != slot:
-                yield f"slot {slot} belongs to session {owner.id}, which has slot {owner.slot}"
-            elif owner is not None and not owner.held <= min(length, len(owner.tokens)):
+        owned = [slot.number for slot in self._slots.values()]
+        if sorted(self._free + owned) != list(range(self._backend.slots)):
+            yield f"the slots {self._free} are free, and sessions have the slots {owned}"
+        for number in self._free:
+            if length := self._backend.length(number):
+                yield f"slot {number} is free and holds {length} tokens"
+        for owner, slot in self._slots.items():
+            length = self._backend.length(slot.number)
+            if not slot.held <= min(length, len(owner.tokens)):
                 yield (
-                    f"session {owner.id} counts {owner.held} of its {len(owner.tokens)} tokens as cached, "
-                    f"its slot {slot} holds {length}"
+                    f"session {owner.id} counts {slot.held} of its {len(owner.tokens)} tokens as cached, "
+                    f"its slot {slot.number} holds {length}"
                 )
 
-    def _can_cut(self, slot: int, length: int) -> bool:
+    def _can_cut(self, slot: Slot, length: int) -> bool:
         """Whether the engine can roll the slot back to `length` tokens, so that a copy can end there."""
         limit = self._backend.max_rollback
-        return limit is None or self._backend.length(slot) - length <= limit
+        return limit is None or self._backend.length(slot.number) - length <= limit
 
 
 def _common_prefix(left: list[int], right: list[int], length: int) -> int:

@@ -14,11 +14,12 @@ from speculation.protocol.messages import GenerateRequest
 from verifier_server.access import Caller
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
-from verifier_server.generation.disconnects import DisconnectWatcher, WatchedRequest, disconnected
+from verifier_server.generation.disconnects import disconnected, watched
 from verifier_server.generation.outbox import Outbox
 from verifier_server.generation.prompts import make_session
 from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
-from verifier_server.sessions import Session, SessionTable
+from verifier_server.session_table import SessionTable
+from verifier_server.sessions import Session
 
 GRACE = 60.0  # seconds for which a session with an id made here is kept for a client whose stream was cut
 Start = Callable[[OnAnswer], Callable[[], None]]  # starts a text, reports its answers; returns a function to cancel it
@@ -44,7 +45,6 @@ class Generator:
     def __init__(self, outbox: Outbox, sessions: SessionTable) -> None:
         """`outbox`: carries the engine's answers to the event loop."""
         self._outbox, self._sessions = outbox, sessions
-        self._watcher = DisconnectWatcher()
         self._latest: WeakValueDictionary[Session, GeneratedText] = WeakValueDictionary()
 
     @property
@@ -78,19 +78,21 @@ class Generator:
                 param="draft_n",
             )
 
-        def make(new_id: str) -> Session:
-            session = make_session(engine.backend, new_id, request)
-            session.grace = GRACE if session_id is None else None
-            return session
-
         request = request.model_copy(update={"session_id": None})
-        session = self._sessions.open(session_id, caller, request, make, latest=False)
+        session = self._sessions.open(
+            session_id,
+            caller,
+            request,
+            lambda new_id: make_session(engine.backend, new_id, request),
+            latest=False,
+            grace=GRACE if session_id is None else None,
+        )
         self.cancel(session)
         self._sessions.use(session)
         position = session.prompt_len + len(request.committed_ids)
         if request.mode == "fused" and drafting is not None:
             counts = DraftCounts(drafting.draft.name)
-            start = partial(drafting.start, engine, session, request.draft_n, counts, position=position)
+            start = partial(drafting.start, engine, session, request.draft_n, counts, position)
             text = GeneratedText(engine, session, position, start, counts)
         else:
             text = GeneratedText(engine, session, position, partial(_decode, engine, session, position), None)
@@ -112,21 +114,19 @@ class Generator:
 
     async def last(self, text: GeneratedText, receive: Receive) -> Answer:
         """Generate `text`; returns the last answer. Cancelled once `receive` says that the client disconnected."""
-        future: asyncio.Future[Answer | SpecPairError] = asyncio.get_running_loop().create_future()
-
-        def settle(result: Answer | SpecPairError) -> None:
-            if not future.done():  # the client may have disconnected
-                future.set_result(result)
+        future: asyncio.Future[Answer | SpecPairError]
+        future, settle = self._outbox.future()
 
         def on_answer(result: Answer | SpecPairError) -> None:
             if isinstance(result, SpecPairError) or result.finish_reason is not None:
-                self._outbox.put(partial(settle, result))
+                settle(result)
+
+        def drop() -> None:
+            settle(disconnected())
+            self._outbox.deliver()
 
         try:
-            with (
-                WatchedRequest(self._watcher, receive, lambda: settle(disconnected())),
-                self._generating(text, on_answer),
-            ):
+            with watched(receive, drop), self._generating(text, on_answer):
                 result = await future
         finally:
             self._forget(text.session)  # even if unfinished: without a reply the client does not know the id
@@ -184,7 +184,7 @@ class Generator:
 
     def _forget(self, session: Session) -> None:
         """Remove a session whose id was made here, unless a later request has used the id."""
-        if session.grace is not None:
+        if session.place.grace is not None:
             self._sessions.discard(session)
 
 

@@ -3,6 +3,10 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Outbox:
@@ -19,6 +23,16 @@ class Outbox:
     def put(self, call: Callable[[], object]) -> None:
         """Add a call. Calls are made in order after the next `deliver`."""
         self._calls.append(call)
+
+    def future(self) -> tuple[asyncio.Future[T], Callable[[T], None]]:
+        """A future, and a function that sets its result from any thread, as `put` does. The first result counts."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def settle(result: T) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        return future, lambda result: self.put(partial(settle, result))
 
     def deliver(self) -> None:
         """Wake the loop if calls are due."""

@@ -10,17 +10,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
-from threading import Lock
 from typing import Any
 
 from backends.base import BackendError
 from drafters.base import Drafter
+from speculation.acceptance.draft_probs import Weights
 from speculation.drafts.ngram import NgramIndex
 from speculation.errors import InternalError, SpecPairError
 from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP
 from speculation.policy.timing import LatencyModel
-from speculation.policy.verifier_timeline import InFlightDraft
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, OnAnswer, Request
 from verifier_server.generation.disconnects import disconnected
@@ -93,17 +92,15 @@ class ServerDrafting:
         session: Session,
         length: int | None,
         counts: DraftCounts,
+        position: int,
         on_answer: OnAnswer,
-        position: int | None = None,
     ) -> Callable[[], None]:
         """Generate a text when its turn comes; `on_answer` gets each answer. Returns a function that cancels
         the text for good: then another request can generate in the session.
 
-        `length`: the draft length; None: the controller chooses it. `position`: where the first answer begins; None: at
-        the end of the prompt.
+        `length`: the draft length; None: the controller chooses it. `position`: where the first answer begins.
         """
         began, latencies = self._clock(), LatencyModel(self._pass_ms)
-        position = session.prompt_len if position is None else position
         text = _FusedText(engine, self.draft, session, length, latencies, self._clock, counts, began, position)
 
         def generate() -> None:
@@ -111,7 +108,7 @@ class ServerDrafting:
                 on_answer(result)
                 self._deliver()
 
-        self._threads.submit(session.client, generate)
+        self._threads.submit(session.place.client, generate)
         return text.cancel
 
     def stop(self) -> None:
@@ -134,24 +131,21 @@ class _FusedText:
     began: float  # when the text was requested, by `clock`
     position: int  # where the tokens not reported yet begin
     cancelled: bool = False
-    _admitted: bool = False  # whether the engine has answered a request of this text
     _request: Request | None = None  # the latest request
-    _lock: Lock = field(default_factory=Lock)
     _answers: SimpleQueue[Answer | SpecPairError] = field(default_factory=SimpleQueue)
-    _queue_ms: float = 0.0  # milliseconds waited for a slot of the draft model, and by all requests so far
-    _forward_ms: float = 0.0  # milliseconds of the target's passes so far
 
     def results(self) -> Iterator[Answer | SpecPairError]:
         """The answers, with the times summed up over the text so far; after a failure, the error comes last.
 
         The wait for a slot of the draft model counts as queueing, like the wait for the engine.
         """
+        queue_ms, forward_ms = 1e3 * (self.clock() - self.began), 0.0
         try:
             with closing(self._generated()) as answers:
                 for answer in answers:
-                    self._queue_ms += answer.queue_ms
-                    self._forward_ms += answer.forward_ms
-                    yield replace(answer, queue_ms=self._queue_ms, forward_ms=self._forward_ms)
+                    queue_ms += answer.queue_ms
+                    forward_ms += answer.forward_ms
+                    yield replace(answer, queue_ms=queue_ms, forward_ms=forward_ms)
         except SpecPairError as error:
             if not self.cancelled:
                 yield error
@@ -161,18 +155,16 @@ class _FusedText:
 
     def cancel(self) -> None:
         """End the text's thread, and drop its request in the engine. Thread-safe."""
-        with self._lock:
-            self.cancelled = True
-            if self._request is not None:
-                self._request.cancelled = True
+        self.cancelled = True
+        if self._request is not None:
+            self._request.cancelled = True
         self._answers.put(disconnected())  # the engine drops the request without an answer
 
     def _generated(self) -> Generator[Answer]:
         """Prefill the prompt, then draft and verify to the end of the text; without drafts once drafting has failed."""
         if self.cancelled:  # while the text waited for its turn
             return
-        self._queue_ms = 1e3 * (self.clock() - self.began)
-        self._ask()
+        self._ask(admitted=False)
         index = None if self.draft.looks_up else NgramIndex()
         if index is not None:
             index.extend(self.session.tokens[: self.position])  # while the engine prefills it
@@ -214,7 +206,7 @@ class _FusedText:
                 if in_flight_draft is None:
                     self._draft(controller, drafter, now)
                     continue
-                self._ask(in_flight_draft)
+                self._ask(in_flight_draft.drafts, in_flight_draft.probs or ())
                 answer = self._answer()
                 ended = answer.finish_reason is not None
                 self.counts.round(answer, in_flight_draft.looked_up)
@@ -242,18 +234,16 @@ class _FusedText:
             self.counts.round(answer, [])
             yield answer
 
-    def _ask(self, in_flight_draft: InFlightDraft | None = None) -> None:
-        """Send a draft to the engine, or an empty one. Raises InvalidRequest if the text was cancelled."""
-        drafts, proposals = (
-            ([], []) if in_flight_draft is None else (in_flight_draft.drafts, in_flight_draft.probs or [])
+    def _ask(self, drafts: Sequence[int] = (), proposals: Sequence[Weights] = (), admitted: bool = True) -> None:
+        """Send a draft to the engine. Raises InvalidRequest if the text was cancelled.
+
+        `admitted`: whether the engine has answered a request of this text.
+        """
+        self._request = request = Request(
+            self.session, self.position, list(drafts), self._answers.put, admitted=admitted, proposals=list(proposals)
         )
-        request = Request(
-            self.session, self.position, drafts, self._answers.put, admitted=self._admitted, proposals=proposals
-        )
-        with self._lock:
-            if self.cancelled:
-                raise disconnected()
-            self._request = request
+        if self.cancelled:  # looked at after `_request` is set, so that `cancel` drops every later request
+            raise disconnected()
         self.engine.submit(request)
 
     def _answer(self) -> Answer:
@@ -261,7 +251,7 @@ class _FusedText:
         result = self._answers.get()
         if isinstance(result, SpecPairError):
             raise result
-        self._admitted, self.position = True, result.position + len(result.tokens)
+        self.position = result.position + len(result.tokens)
         return result
 
     @property

@@ -10,10 +10,11 @@ from speculation.acceptance.draft_probs import Weights
 from speculation.errors import InvalidRequest, SelfContinueRefused, SpecPairError
 from speculation.protocol import messages
 from verifier_server.engine.engine import Engine
-from verifier_server.engine.requests import Answer, check_number
-from verifier_server.generation.engine_client import EngineClient, Pending
+from verifier_server.engine.requests import Answer, Request, check_number
+from verifier_server.generation.engine_client import EngineClient
 from verifier_server.generation.prompts import check_ids
-from verifier_server.sessions import Session, SessionTable
+from verifier_server.session_table import SessionTable
+from verifier_server.sessions import Session
 
 
 class Verifying:
@@ -31,7 +32,7 @@ class Verifying:
         Raises TokenOutOfRange, TooManyDrafts, InvalidRequest, SelfContinueRefused, and the errors of the engine.
         """
         with self._sessions.in_use(session):
-            answer = await self._client.answer(engine, self._prepare(engine, request, session), receive)
+            answer = await self._client.answer(engine, _engine_request(engine, request, session), receive)
         _move_cursor(request, session, answer)
         return answer
 
@@ -42,40 +43,27 @@ class Verifying:
 
         Each result is an answer or an error, whether the request was invalid from the start or failed later.
         """
-        results: list[Answer | SpecPairError] = []
         with ExitStack() as in_use:
-            prepared = [self._try_prepare(engine, request, owner, in_use) for request in requests]
-            pending = [each for each in prepared if isinstance(each, Pending)]
-            answers = iter(await self._client.results(engine, pending, receive))
-        for request, each in zip(requests, prepared, strict=True):
-            result = next(answers) if isinstance(each, Pending) else each
-            if isinstance(each, Pending) and isinstance(request, messages.VerifyRequest) and isinstance(result, Answer):
-                _move_cursor(request, each.request.session, result)
-            results.append(result)
+            prepared = [self._prepare(engine, request, owner, in_use) for request in requests]
+            valid = [each for each in prepared if isinstance(each, Request)]
+            answers = iter(await self._client.results(engine, valid, receive))
+        results = [next(answers) if isinstance(each, Request) else each for each in prepared]
+        for request, each, result in zip(requests, prepared, results, strict=True):
+            if isinstance(request, messages.VerifyRequest) and isinstance(each, Request) and isinstance(result, Answer):
+                _move_cursor(request, each.session, result)
         return results
 
-    def _try_prepare(
+    def _prepare(
         self, engine: Engine, request: messages.VerifyRequest | SpecPairError, owner: str, in_use: ExitStack
-    ) -> Pending | SpecPairError:
+    ) -> Request | SpecPairError:
         if isinstance(request, SpecPairError):
             return request
         try:
             session = self._sessions.get(str(request.session_id), owner)
             in_use.enter_context(self._sessions.in_use(session))
-            return self._prepare(engine, request, session)
+            return _engine_request(engine, request, session)
         except SpecPairError as error:
             return error
-
-    def _prepare(self, engine: Engine, request: messages.VerifyRequest, session: Session) -> Pending:
-        position, proposals = _read(engine, request, session)
-        return self._client.prepare(
-            session,
-            position,
-            request.draft_tokens,
-            proposals=proposals,
-            next_in=seconds(request.next_in_ms),
-            self_continue=request.self_continue,
-        )
 
 
 def implicit(field: str) -> SelfContinueRefused:
@@ -88,8 +76,8 @@ def seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1e3
 
 
-def _read(engine: Engine, request: messages.VerifyRequest, session: Session) -> tuple[int, list[Weights]]:
-    """Check a request. Returns the draft's position, and the distributions that its tokens were drawn from, if sent."""
+def _engine_request(engine: Engine, request: messages.VerifyRequest, session: Session) -> Request:
+    """The engine's form of a request. Raises the errors of `Verifying.one`, except those of the engine."""
     check_ids(engine.backend, "draft_tokens", request.draft_tokens)
     if session.self_continue:
         if request.position is None:
@@ -99,7 +87,14 @@ def _read(engine: Engine, request: messages.VerifyRequest, session: Session) -> 
             "self_continue: the session was opened without; ask for it in the prefill", param="self_continue"
         )
     position = session.cursor if request.position is None else request.position
-    return position, _proposals(engine, request, session)
+    return Request(
+        session,
+        position,
+        request.draft_tokens,
+        next_in=seconds(request.next_in_ms),
+        self_continue=request.self_continue,
+        proposals=_proposals(engine, request, session),
+    )
 
 
 def _proposals(engine: Engine, request: messages.VerifyRequest, session: Session) -> list[Weights]:
@@ -110,9 +105,8 @@ def _proposals(engine: Engine, request: messages.VerifyRequest, session: Session
                 "draft_probs: Field required with the strategy probabilistic: what each draft token was drawn from",
                 param="draft_probs",
             )
-        check_number(
-            len(request.draft_tokens), engine.max_drafts
-        )  # before the distributions: reading thousands takes long
+        # This comes before the distributions: reading thousands takes long.
+        check_number(len(request.draft_tokens), engine.max_drafts)
         return draft_probs.read(sent or [], request.draft_tokens, engine.backend.vocabulary.size)
     if sent is not None:
         raise InvalidRequest(

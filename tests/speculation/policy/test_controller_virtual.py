@@ -12,7 +12,8 @@ import pytest
 
 from backends.scripted import END, Script
 from drafters.draft_model import ModelDrafter
-from simulation.virtual_time import Network, VirtualDrafter, World
+from simulation.virtual_drafter import VirtualDrafter
+from simulation.virtual_time import Network, World
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.sampling.sampling import Sampling
 from tests.drafter_client.support import plain

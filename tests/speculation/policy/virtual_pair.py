@@ -7,7 +7,8 @@ from functools import lru_cache
 from backends.base import Logits
 from backends.scripted import ORDER, Script, ScriptedBackend
 from drafters.base import Drafter, Expansion
-from simulation.virtual_time import Network, VirtualDrafter, World
+from simulation.virtual_drafter import VirtualDrafter
+from simulation.virtual_time import Network, World
 from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import Mechanisms
 from speculation.sampling.sampling import Sampling

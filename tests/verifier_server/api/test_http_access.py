@@ -66,7 +66,7 @@ def test_health_without_the_key_reports_the_status_only(serve: Serve) -> None:
         assert (response.status_code, response.json()) == (200, {"status": "ready", "access": "unauthorized"})
     full = live.http.get("/health", headers={"Authorization": "Bearer s3cret"}).json()
     assert full == {"status": "ready", "model": "scripted-2", "sessions": 0}
-    live.service.failure = "cannot read /home/user/model.gguf"
+    live.service.loader.failure = "cannot read /home/user/model.gguf"
     response = live.http.get("/health")
     failed = {"status": "failed", "access": "unauthorized", "reason": "its log says why"}
     assert (response.status_code, response.json()) == (503, failed)

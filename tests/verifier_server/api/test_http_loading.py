@@ -10,7 +10,8 @@ import pytest
 from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.scripted import ScriptedBackend
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
-from verifier_server.service import Service, loading_wait
+from verifier_server.loading import loading_wait
+from verifier_server.service import Service
 from verifier_server.settings import Settings
 
 REQUESTS: list[tuple[str, str, Any]] = [
@@ -45,7 +46,7 @@ class SlowLoad:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowLoad]:
     load = SlowLoad()
-    monkeypatch.setattr("verifier_server.service.load", load)
+    monkeypatch.setattr("verifier_server.loading.load", load)
     yield load
     load.go_on.set()
 
@@ -136,7 +137,7 @@ def test_engine_that_fails_its_first_passes_is_not_served() -> None:
     backend = Dying(SCRIPT)
     backend.fault = EngineFailure("out of memory")
     service = Service(Settings(backend="scripted"), backend)
-    service.start()
+    service.loader.start()
     service.stop()
     assert service.health() == {"status": "failed", "reason": "out of memory"}
 

@@ -1,5 +1,6 @@
 """The protocol over HTTP: every endpoint, its fields, and the rules for sessions."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -7,8 +8,9 @@ import pytest
 
 from backends.scripted import END, Script, ScriptedBackend
 from speculation.sampling.sampling import Sampling
-from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
+from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve, settings
 from tests.verifier_server.engine.bench import plain
+from verifier_server.app import create_app
 
 PROMPT = "def main():"
 PROMPT_IDS = [256, *PROMPT.encode()]
@@ -158,6 +160,22 @@ def test_paths_work_with_and_without_trailing_slash(server: LiveServer, slash: s
     for path in ("/health", "/model", "/sessions"):
         assert server.http.get(path + slash).status_code == 200
     assert server.http.delete(f"/sessions/{session}{slash}").json() == {"session_id": session, "deleted": True}
+    for path, allowed in (("/verify", "POST"), ("/health", "GET")):
+        response = server.http.patch(path + slash)
+        assert (response.status_code, response.headers["allow"]) == (405, allowed)
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_paths_work_below_the_root_path_of_a_proxy(slash: str) -> None:
+    """As with `uvicorn --root-path /verifier`, which puts this prefix before every path."""
+    transport = httpx.ASGITransport(create_app(settings()), root_path="/verifier")
+
+    async def statuses() -> list[int]:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/verifier") as http:
+            verify = await http.post(f"/verify{slash}", json={"session_id": "s", "draft_tokens": []})
+            return [response.status_code for response in (verify, await http.get(f"/health{slash}"))]
+
+    assert asyncio.run(statuses()) == [503, 503], "the model is not loaded"
 
 
 def simple_client(http: httpx.Client, prompt: str, draft: Any) -> list[int]:

@@ -209,7 +209,7 @@ def test_session_with_a_reader_does_not_expire(serve: Serve) -> None:
         now[0] = 1000.0
         assert len(live.http.get("/sessions").json()["sessions"]) == 1
     for _ in range(2000):
-        if not live.service.sessions.all()[0].requests:
+        if not live.service.sessions.all()[0].place.requests:
             break
         live.http.get("/health")
     now[0] = 2000.0

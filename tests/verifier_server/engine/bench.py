@@ -12,6 +12,7 @@ from speculation.errors import SpecPairError
 from speculation.sampling.sampling import Sampling, choose_reference
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer, Request
+from verifier_server.engine.scheduler import Scheduler
 from verifier_server.sessions import Session
 
 GREEDY = Sampling()
@@ -67,7 +68,8 @@ class Bench:
         self.backend = backend or ScriptedBackend(
             script, slots=slots, context_length=context, max_batch_tokens=batch, max_rollback=max_rollback
         )
-        self.engine = Engine(self.backend, max_drafts, clock, **options)
+        options = {"batching_window": 0.0, **options}
+        self.engine = Engine(Scheduler(self.backend, max_drafts=max_drafts, **options), clock)
         self._opened = 0
 
     def open(
@@ -95,6 +97,11 @@ class Bench:
             threshold=threshold,
             decisions=[] if explain else None,
         )
+
+    def slot(self, session: Session) -> int | None:
+        """The number of the slot of `session`; None: it has none."""
+        slots = self.engine._scheduler.slots
+        return slots[session].number if session in slots else None
 
     def ask(
         self,

@@ -111,7 +111,7 @@ def test_the_window_ignores_sessions_without_a_slot() -> None:
     answered = world.now
     world.ask(other)
     world.run(answered + 0.028)
-    assert gone.slot is None
+    assert world.slot(gone) is None
     world.ask(third)
     world.run(answered + 0.0281)
     assert world.plans[-1][0] == pytest.approx(answered + 0.028)
@@ -148,7 +148,7 @@ def tokens_per_second(
             if answer.finish_reason is None:
                 world.after(pause(), lambda: world.ask(session, answer.total_tokens, [], answered))
             else:
-                world.scheduler.forget(session, world.now)
+                world.scheduler.forget(session)
                 world.after(pause(), lambda: begin(number))
 
         world.ask(session, session.prompt_len, [], answered)

@@ -3,7 +3,7 @@
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
-from simulation.capacity import Setting
+from simulation.capacity_clients import Setting
 from simulation.neighbour import rate
 from simulation.paced import DRAFTER_8, TARGET_25, Cost
 from speculation.acceptance.strategies import Strategy

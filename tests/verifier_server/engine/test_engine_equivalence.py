@@ -105,7 +105,7 @@ def test_sessions_share_slots_and_lose_nothing(slots: int) -> None:
             at = len(session.tokens) - session.prompt_len
             bench.verify(session, len(session.tokens), [*texts[number][at : at + 2], 0])
     assert [session.tokens[session.prompt_len :] for session in sessions] == texts
-    assert sum(session.slot is not None for session in sessions) <= slots
+    assert sum(bench.slot(session) is not None for session in sessions) <= slots
 
 
 def test_all_sessions_share_one_pass() -> None:

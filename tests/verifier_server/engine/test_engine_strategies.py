@@ -18,6 +18,9 @@ from speculation.errors import OverlapRefused, PositionBeyondCommitted
 from speculation.sampling.distribution import probabilities
 from speculation.sampling.sampling import Logits, Row, Sampling
 from tests.verifier_server.engine.bench import Asked, Bench, plain
+from verifier_server.engine.batch_plan import BatchItem
+from verifier_server.engine.draft_credit import DraftCredit
+from verifier_server.engine.sequence_state import SequenceState
 from verifier_server.sessions import Session
 
 SCRIPT = Script(seed=4, sharpness=1.0, support=12)
@@ -236,7 +239,8 @@ def test_a_draft_cut_at_the_limit_keeps_its_distributions() -> None:
     drafts, proposals = propose_drafts(session.tokens, WARM, 6)
     asked = bench.ask(session, 5, drafts, proposals=proposals)
     assert asked.request.place(8, first=True)
-    assert (asked.request.fresh, asked.request.fresh_proposals) == (drafts[:2], proposals[:2])
+    part = BatchItem(SequenceState(session, DraftCredit()), asked.request, [asked.request], asked.request.fresh)
+    assert (part.fresh, part.proposals) == (drafts[:2], proposals[:2])
     bench.run(asked)
 
 

@@ -224,18 +224,17 @@ def test_check_integrity_finds_inconsistencies(bench: Bench, session: Session) -
         with pytest.raises(Inconsistent, match=words):
             bench.engine.check_integrity()
 
-    slot, session.slot = session.slot, other.slot
-    broken("slot 0 belongs to session session-1, which has slot 1")
-    session.slot = None
-    broken("slot 0 belongs to session session-1, which has slot None")
-    session.slot = slot
-    session.held += 1
+    slot = bench.engine._scheduler.slots[session]
+    slot.number = 1
+    broken(r"the slots \[\] are free, and sessions have the slots \[1, 1\]")
+    slot.number = 0
+    slot.held += 1
     broken("session session-1 counts 5 of its 5 tokens as cached, its slot 0 holds 4")
-    session.held -= 1
+    slot.held -= 1
     bench.backend.extend([Entry(0, 0, [1], 1)])
     broken("counts 4 of its 5 tokens as cached, its slot 0 holds 1")
     bench.backend.release(0)
-    session.held = 0
+    slot.held = 0
     bench.engine.check_integrity()
     bench.engine.forget(other)
     bench.engine.step()

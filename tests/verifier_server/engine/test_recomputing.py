@@ -52,7 +52,7 @@ def test_a_session_whose_slot_was_taken_is_fed_in_pieces(even_width: int | None,
     bench.prefill(session)
     bench.verify(session, len(PROMPT) + 1, TEXT[1:19])
     bench.prefill(bench.open([256, 99]))
-    assert session.slot is None
+    assert bench.slot(session) is None
     backend.fed_pieces = []
     assert bench.verify(session, len(PROMPT) + 20).tokens == TEXT[20:21]
     assert pieces(backend) == widths

@@ -89,7 +89,7 @@ class Client:
         )
         new.resume(text[: self.chance.randint(0, len(text))], self.world.backend.vocabulary.ends)
         self.known = len(new.tokens)
-        self.world.scheduler.replace(old, new, self.world.now)
+        self.world.scheduler.replace(old, new)
         assert not [request for request in self.waiting if request.session is old and not request.cancelled]
 
     def send(self, position: int, drafts: Sequence[int]) -> None:
@@ -155,7 +155,7 @@ def test_any_interleaving_gives_the_texts_of_plain_decoding(seed: int) -> None:
         client.send(len(prompt), [])
         world.after(0.05, client.act)
         if chance.random() < 0.3:
-            world.after(chance.uniform(0.0, 3.0), lambda: world.scheduler.forget(client.session, world.now))
+            world.after(chance.uniform(0.0, 3.0), lambda: world.scheduler.forget(client.session))
 
     for _ in range(8):
         world.at(chance.uniform(0.0, 1.0), start)

@@ -188,7 +188,7 @@ def test_a_draft_wider_than_a_chunk_is_judged() -> None:
     """Its uncached tokens fill most of a chunk, and its draft is longer than a chunk."""
     world = make_world(slots=1, prefill_chunk=16)
     one, other = opened(world, [256, 1] + [3] * 10), opened(world, [256, 2])
-    assert one.slot is None
+    assert world.slot(one) is None
     text = plain(SCRIPT, one.tokens, 40)
     answers: list[Answer] = []
     world.ask(one, None, text[:40], answers.append)

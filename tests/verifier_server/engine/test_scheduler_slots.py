@@ -31,7 +31,7 @@ def test_an_idle_session_gives_up_its_slot_before_a_waiting_one() -> None:
     before = len(world.plans)
     world.run(world.now + 0.01)
     assert fed(world.plans[before][1]) == {"session-1": 1, "session-3": 2}
-    assert (waits.slot, idle.slot) == (0, None)
+    assert (world.slot(waits), world.slot(idle)) == (0, None)
 
 
 def test_waiting_sessions_take_turns_of_16_answers() -> None:
@@ -94,7 +94,7 @@ def test_a_slot_is_taken_only_for_a_session_that_the_pass_feeds() -> None:
     for number in range(2):
         world.ask(world.open([256, 7 + number] + [number] * 500))
     world.run(world.now + 0.001)
-    assert [session.slot is None for session in idle] == [True, False, False]
+    assert [world.slot(session) is None for session in idle] == [True, False, False]
 
 
 SYSTEM = [256, *range(100), *range(100)]  # 201 tokens, a prefix of several prompts
@@ -179,7 +179,7 @@ def test_an_evicted_text_copies_a_shared_prefix() -> None:
     gone = opened(world, [*SYSTEM, 1])
     opened(world, [*SYSTEM, 2])
     opened(world, [5, 6])
-    assert gone.slot is None
+    assert world.slot(gone) is None
     before = world.backend.fed
     world.ask(gone)
     world.run(world.now + 0.1)
@@ -205,9 +205,9 @@ def test_a_session_forgotten_during_its_pass_frees_its_slot_afterwards() -> None
     errors: list[str] = []
     for session in (gone, stays):
         world.ask(session, failed=lambda error: errors.append(error.code))
-    world.after(0.01, lambda: world.scheduler.forget(gone, world.now))
+    world.after(0.01, lambda: world.scheduler.forget(gone))
     world.run(0.02)
-    assert (errors, gone.slot) == (["unknown_session"], 0)
+    assert (errors, world.slot(gone)) == (["unknown_session"], 0)
     world.run(0.1)
-    assert (gone.slot, stays.tokens[2:]) == (None, plain(SCRIPT, [256, 2], 1))
+    assert (world.slot(gone), stays.tokens[2:]) == (None, plain(SCRIPT, [256, 2], 1))
     assert [world.backend.length(slot) for slot in range(2)] == [0, 2]

@@ -195,7 +195,7 @@ def test_it_takes_no_slot_and_gives_up_its_own() -> None:
     other = opened(world, [256, 7], self_continue=False)
     so_far = len(session.tokens)
     world.run(world.now + 1.0)
-    assert (session.slot, other.slot, len(session.tokens)) == (None, 0, so_far)
+    assert (world.slot(session), world.slot(other), len(session.tokens)) == (None, 0, so_far)
     verified(world, session)
     world.run(world.now + 3 * STEP)
     assert len(session.tokens) > so_far + 2, "it continues after the next request"

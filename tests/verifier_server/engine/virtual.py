@@ -62,8 +62,14 @@ class World(virtual_time.World):
         self._opened += 1
         limit = min(len(prompt) + max_tokens, self.backend.context_length)
         name = f"session-{self._opened}"
-        options = {"self_continue": self_continue, "client": client}
-        return Session(name, list(prompt), len(prompt), sampling, strategy, limit, **options)  # type: ignore[arg-type]
+        session = Session(name, list(prompt), len(prompt), sampling, strategy, limit, self_continue=self_continue)
+        session.place.client = client
+        return session
+
+    def slot(self, session: Session) -> int | None:
+        """The number of the slot of `session`; None: it has none."""
+        slots = self.scheduler.slots
+        return slots[session].number if session in slots else None
 
     def ask(
         self,

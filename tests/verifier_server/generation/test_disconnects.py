@@ -13,7 +13,7 @@ from tests.verifier_server.api.test_http_concurrency import Gated
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from tests.verifier_server.engine.bench import plain
 from verifier_server.generation import disconnects
-from verifier_server.generation.disconnects import DisconnectWatcher, WatchedRequest
+from verifier_server.generation.disconnects import watched
 
 PROMPT_IDS = [256, 1, 2]
 TEXT = plain(SCRIPT, PROMPT_IDS, 10)
@@ -52,11 +52,11 @@ def test_requests_of_disconnected_clients_are_dropped_and_can_be_sent_again(serv
     with ThreadPoolExecutor(1) as thread:
         other = thread.submit(live.post, "/prefill", {"session_id": "other", "prompt_ids": [256, 9]})
         assert backend.entered.wait(20)
-        leave_behind(live, path, body, lambda: len(sessions) == 2 and sessions.get("s").requests == 1)
+        leave_behind(live, path, body, lambda: len(sessions) == 2 and sessions.get("s").place.requests == 1)
         if path == "/prefill":
             until(live, lambda: len(sessions) == 1)  # no token was committed, so the session is removed
         else:
-            until(live, lambda: sessions.get("s").requests == 0)
+            until(live, lambda: sessions.get("s").place.requests == 0)
         backend.gate.set()
         assert other.result(20)["tokens"] == plain(SCRIPT, [256, 9], 1)
     live.service.engine.check_integrity()
@@ -109,19 +109,18 @@ class Connection:
 
 
 def test_connections_are_watched_only_if_the_answer_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disconnects, "_INTERVAL", 0.001)
+    monkeypatch.setattr(disconnects, "_PATIENCE", 0.001)
 
     async def scenario() -> None:
-        watcher, fast, slow, patient = DisconnectWatcher(), Connection(), Connection(), Connection()
+        fast, slow, patient = Connection(), Connection(), Connection()
         disconnected: list[str] = []
-        with WatchedRequest(watcher, slow.receive, lambda: disconnected.append("slow")):
-            with WatchedRequest(watcher, fast.receive, lambda: disconnected.append("fast")) as answered:
+        with watched(slow.receive, lambda: disconnected.append("slow")):
+            with watched(fast.receive, lambda: disconnected.append("fast")):
                 pass
-            answered.watch()  # the timer reaches it after its answer
             await asyncio.wait_for(slow.listened.wait(), 20)
             assert disconnected == []
             slow.closed.set()
-            with WatchedRequest(watcher, patient.receive, lambda: disconnected.append("patient")):
+            with watched(patient.receive, lambda: disconnected.append("patient")):
                 await asyncio.wait_for(patient.listened.wait(), 20)
                 assert disconnected == ["slow"]
         await asyncio.sleep(0)

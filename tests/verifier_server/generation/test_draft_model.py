@@ -79,7 +79,7 @@ def failed(loads: Loads | None, draft: Backend | None = None) -> tuple[dict[str,
     service = Service(SETTINGS, target, draft=draft)
     if loads is not None:
         loads.resume.set()
-    service.start()
+    service.loader.start()
     service.stop()
     return service.health(), target.closed
 

@@ -30,9 +30,10 @@ from tests.verifier_server.generation.test_disconnects import leave_behind, unti
 from verifier_server.api import routes
 from verifier_server.engine.engine import Engine
 from verifier_server.engine.requests import Answer
+from verifier_server.engine.scheduler import Scheduler
 from verifier_server.generation.draft_model import DraftModel
 from verifier_server.generation.server_drafting import DraftCounts, ServerDrafting
-from verifier_server.sessions import Session
+from verifier_server.sessions import Place, Session
 
 GREEDY, WARM = Sampling(seed=4), Sampling(seed=5, temperature=0.8)
 FILTERED = Sampling(seed=6, temperature=1.2, top_k=20, top_p=0.9)
@@ -52,7 +53,7 @@ def body_of(sampling: Sampling, prompt: Sequence[int] = PROMPT_IDS, **options: A
 
 
 def draft_engine(live: LiveServer) -> ScriptedBackend:
-    fusion = live.service._server_drafting
+    fusion = live.service.loader.loaded().drafting
     assert fusion is not None and fusion.draft._shared is not None
     engine = fusion.draft._shared.backend
     assert isinstance(engine, ScriptedBackend)
@@ -61,7 +62,7 @@ def draft_engine(live: LiveServer) -> ScriptedBackend:
 
 def slots_free(live: LiveServer) -> bool:
     """Whether every slot of the draft model was released."""
-    fusion = live.service._server_drafting
+    fusion = live.service.loader.loaded().drafting
     assert fusion is not None and fusion.draft._shared is not None
     return len(fusion.draft._shared._free) == fusion.draft.slots
 
@@ -479,13 +480,13 @@ def test_a_failure_of_the_target_fails_the_text(serve: Serve) -> None:
 def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
     """One slot, two texts, and a clock that moves once: while the second text waits and the first one is generated."""
     now = [0.0]
-    engine = Engine(ScriptedBackend(SCRIPT), 16, lambda: now[0])
+    engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16), lambda: now[0])
     draft = half_right(slots=1)
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: now[0], lambda: None)
     last: list[SimpleQueue[Answer | SpecPairError]] = [SimpleQueue(), SimpleQueue()]
     for number, results in enumerate(last):
         session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 12)
-        fusion.start(engine, session, 2, DraftCounts(""), results.put)
+        fusion.start(engine, session, 2, DraftCounts(""), 2, results.put)
     now[0] = 7.0
     engine.start()  # the first text started at once, and waited for the engine
     waited = []
@@ -501,7 +502,7 @@ def test_the_wait_for_a_slot_of_the_draft_model_counts_as_queueing() -> None:
 
 
 def test_a_client_with_many_texts_does_not_block_another_client() -> None:
-    engine = Engine(ScriptedBackend(SCRIPT), 16)
+    engine = Engine(Scheduler(ScriptedBackend(SCRIPT), max_drafts=16))
     draft = half_right(slots=1)
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
     ended: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
@@ -513,8 +514,8 @@ def test_a_client_with_many_texts_does_not_block_another_client() -> None:
 
     clients = [*["many"] * 4, "one"]
     for number, client in enumerate(clients):
-        session = Session(str(number), [256, number], 2, WARM, Strategy.COUPLED, 12, client=client)
-        fusion.start(engine, session, 2, DraftCounts(""), lambda result, client=client: report(client, result))  # type: ignore[misc]
+        session = Session(str(number), [256, number], 2, WARM, Strategy.COUPLED, 12, place=Place(client=client))
+        fusion.start(engine, session, 2, DraftCounts(""), 2, lambda result, client=client: report(client, result))  # type: ignore[misc]
     engine.start()
     order = [ended.get(timeout=20) for _ in clients]
     engine.stop()
@@ -524,7 +525,7 @@ def test_a_client_with_many_texts_does_not_block_another_client() -> None:
 
 
 def test_stopping_ends_running_and_waiting_texts() -> None:
-    engine = Engine(Endless(), 16)
+    engine = Engine(Scheduler(Endless(), max_drafts=16))
     engine.start()
     draft = half_right(slots=1)
     fusion = ServerDrafting(DraftModel(draft, 1, draft.vocabulary.size, lambda: 0.0), [], lambda: 0.0, lambda: None)
@@ -539,7 +540,7 @@ def test_stopping_ends_running_and_waiting_texts() -> None:
 
     for number in range(2):
         session = Session(str(number), [256, 1], 2, WARM, Strategy.COUPLED, 1_000_000)
-        fusion.start(engine, session, 2, DraftCounts(""), lambda result, number=number: report(number, result))  # type: ignore[misc]
+        fusion.start(engine, session, 2, DraftCounts(""), 2, lambda result, number=number: report(number, result))  # type: ignore[misc]
     assert started.wait(20)
     engine.stop()
     fusion.stop()

@@ -1,0 +1,159 @@
+"""Loads the models in a thread of its own, times their passes, and starts the engine."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from backends.base import Backend, BackendError
+from backends.registry import load
+from speculation.errors import ModelFailed, ModelLoading
+from speculation.terminal_text import one_line, several_lines
+from verifier_server.engine.engine import Engine
+from verifier_server.engine.pass_time import pass_cost
+from verifier_server.engine.scheduler import Scheduler
+from verifier_server.generation.draft_model import load_draft_model
+from verifier_server.generation.server_drafting import ServerDrafting
+from verifier_server.limits import retry_after
+from verifier_server.process.model_files import MappedFiles, parts
+from verifier_server.settings import Settings
+
+_log = logging.getLogger("specpair.verifier")
+_LOG_EVERY = 2.0  # seconds between two log lines on the progress of loading
+_DRAFT_SHARE = 0.1  # the draft model's fraction of the loading progress; it is a small model
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The loaded models, ready to be used."""
+
+    engine: Engine  # runs the target model
+    pass_ms: list[float]  # milliseconds of the target's passes over 1, 2, … tokens
+    drafting: ServerDrafting | None  # None: there is no draft model
+
+    def stop(self) -> None:
+        """Stop the engine and free the models."""
+        self.engine.stop()
+        if self.drafting is not None:
+            self.drafting.stop()
+
+
+class Loader:
+    """Loads the models of a verifier. Thread-safe."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float],
+        deliver: Callable[[], None],
+        backend: Backend | None = None,
+        draft: Backend | None = None,
+    ) -> None:
+        """`clock`, `deliver`: the engine's. `backend`, `draft`: target and draft model, if loaded already."""
+        self.progress = 0.0  # 0 to 1
+        self.failure: str | None = None  # why the models could not be loaded
+        self.models: Models | None = None  # None: not loaded yet, or failed
+        self.files = MappedFiles(())  # those of the models
+        self._settings, self._clock, self._deliver = settings, clock, deliver
+        self._backend, self._draft = backend, draft
+        self._began = self._logged = time.monotonic()  # when loading began, and when its progress was last logged
+        self._on_failure: Callable[[], None] | None = None
+        self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
+
+    def start(self, on_failure: Callable[[], None] | None = None) -> None:
+        """Begin to load. If that fails, `on_failure` is called from the loader's thread."""
+        self._on_failure = on_failure
+        mapped = self._settings.mapped_files if self._backend is None else []
+        self.files = MappedFiles(part for path in mapped for part in parts(path))
+        self._thread.start()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the loader has finished, at most `seconds`. Returns whether it has."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def loaded(self) -> Models:
+        """The models. Raises ModelLoading or ModelFailed while there are none."""
+        if self.failure is not None:
+            raise ModelFailed(f"the model could not be loaded: {self.failure}")
+        if self.models is None:
+            raise ModelLoading(
+                f"the model is loading ({self.progress:.0%}): wait and ask again",
+                progress=self.progress,
+                retry_after=loading_wait(time.monotonic() - self._began, self.progress),
+            )
+        return self.models
+
+    def _run(self) -> None:
+        try:
+            self.models = self._load()
+            return
+        except BackendError as error:
+            self.failure = str(error)
+        except Exception as error:  # an unexpected crash of an engine must reach the user, too
+            _log.exception("loading the model failed")
+            self.failure = f"{type(error).__name__}: {error}"
+        _log.error("the model could not be loaded: %s", several_lines(self.failure))
+        if self._on_failure is not None:
+            self._on_failure()
+
+    def _load(self) -> Models:
+        """Load the models and time their passes. Frees the target if one of these steps fails."""
+        settings, deliver = self._settings, self._deliver
+        share = 1.0 - _DRAFT_SHARE * settings.drafts
+        with ExitStack() as on_failure:
+            backend = self._backend or load(
+                settings.backend, settings.load_options(), lambda fraction: self._report(share * fraction)
+            )
+            on_failure.callback(backend.close)
+            _log.info(
+                "%s: %d KV cache slots of %d tokens, %.1f MiB",
+                one_line(backend.model_name),  # a file name may hold control characters
+                backend.slots,
+                backend.context_length,
+                backend.kv_bytes / 2**20,
+            )
+            pass_ms = pass_cost(backend, time.perf_counter)
+            draft = load_draft_model(
+                settings,
+                backend,
+                lambda fraction: self._report(share + (1.0 - share) * fraction),
+                time.perf_counter,
+                self._draft,
+            )
+            drafting = None
+            if draft is not None:
+                drafting = ServerDrafting(draft, pass_ms, self._clock, deliver)
+                _log.info(
+                    "%s drafts for %d texts at once, %.1f ms a step", one_line(draft.name), draft.slots, draft.step_ms
+                )
+            scheduler = Scheduler(
+                backend,
+                max_drafts=settings.max_drafts,
+                prefill_chunk=settings.prefill_chunk,
+                max_queue=settings.max_queue,
+                pass_ms=pass_ms,
+            )
+            engine = Engine(scheduler, self._clock, deliver)
+            engine.start()
+            on_failure.pop_all()
+        return Models(engine, pass_ms, drafting)
+
+    def _report(self, fraction: float) -> None:
+        """Note the progress of loading, and log it now and then. Called from the loader's thread."""
+        now = time.monotonic()
+        if fraction < 1.0 and now - self._logged >= _LOG_EVERY:
+            self._logged = now
+            _log.info("loading the model: %.0f %%", 100 * fraction)
+        self.progress = fraction
+
+
+def loading_wait(seconds: float, progress: float) -> int:
+    """Retry-After while the model loads: the whole seconds that loading is expected to take on, 1 to 60.
+
+    `seconds`: how long loading has taken so far. `progress`: 0 to 1.
+    """
+    left = seconds * (1.0 - progress) / progress if progress > 0.0 else seconds
+    return min(retry_after(left), 60)
