@@ -15,6 +15,7 @@ from speculation.acceptance.explain import Decision
 from speculation.acceptance.judge import Rule
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
 from speculation.errors import SessionConflict, UnknownSession
+from speculation.protocol.responses import FinishReason
 from speculation.sampling.sampling import Sampling
 from verifier_server.access import Caller
 from verifier_server.session_admission import SessionAdmission
@@ -42,7 +43,7 @@ class Session:
     last_used: float = 0.0  # when it was looked up, or came to rest, in seconds; set by the table
     requests: int = 0  # how many requests on it are being served
     cursor: int = field(init=False)  # position of the next draft, for clients that send none
-    finish_reason: str | None = None
+    finish_reason: FinishReason | None = None
     slot: int | None = None  # slot of its KV cache; set by the engine
     held: int = 0  # how many of `tokens` the slot holds, from the first on; set by the engine
     self_continue: bool = False  # whether the verifier decodes it further while it waits for drafts
@@ -109,17 +110,17 @@ class Session:
         self.tokens.extend(tokens[:room])
         self._end(ends)
 
-    def decided(self, position: int, end: int) -> list[dict[str, Any] | None] | None:
-        """The decisions on the tokens from `position` to before `end`, as in replies; None: not asked for.
+    def decided(self, position: int, end: int) -> list[Decision | None] | None:
+        """The decisions on the tokens from `position` to before `end`; None: not asked for.
 
         An entry is None for a token that the session began with.
         """
         if self.decisions is None:
             return None
         first = max(position, self.decided_from)
-        unknown: list[dict[str, Any] | None] = [None] * (min(first, end) - position)
+        unknown: list[Decision | None] = [None] * (min(first, end) - position)
         known = self.decisions[first - self.decided_from : max(first, end) - self.decided_from]
-        return unknown + [each.body() for each in known]
+        return unknown + known
 
     def _end(self, ends: AbstractSet[int]) -> None:
         """Set `finish_reason` if the last token is one of the end tokens `ends`, or the limit is reached."""

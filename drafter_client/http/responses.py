@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from backends.vocabulary import Fingerprint
 from drafter_client.http.fields import Fields, broken_promise
-from speculation.acceptance.explain import VERDICTS, Decision
+from speculation.acceptance.explain import Decision, Verdict
+from speculation.protocol.fingerprint import Fingerprint
 
 STREAM = "/sessions/…/stream"  # in error texts, for every session
 
@@ -75,7 +75,7 @@ def decisions_on(reply: Fields, tokens: list[int]) -> list[Decision] | None:
             draft_p=part.share_if_any("draft_p"),
             q=part.share_if_any("q"),
             drawn=part.share_if_any("drawn"),
-            verdict=part.one_of("verdict", VERDICTS),
+            verdict=part.one_of("verdict", get_args(Verdict)),
         )
         for token, part in zip(tokens, parts, strict=True)
     ]

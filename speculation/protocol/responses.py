@@ -1,129 +1,180 @@
-"""Response models of the protocol, for the verifier's OpenAPI document and for tests. Unknown keys are refused.
+"""Response models of the protocol: the verifier builds its replies of them, and the drafter reads replies with them.
 
-For speed the verifier writes its frequent replies by hand, and the drafter reads them by hand. A test validates the
-replies of every endpoint with these models.
+Unknown keys are ignored, since a later verifier may send more. The fields stand in the order of the JSON keys.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from speculation.acceptance.explain import Verdict
+from speculation.acceptance.explain import Decision
 from speculation.acceptance.strategies import Strategy
+from speculation.errors import SpecPairError
+from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.messages import SessionId
+from speculation.sampling import gumbel
+from speculation.sampling.sampling import Sampling
+from speculation.terminal_text import one_line
 
-Count = Annotated[int, Field(ge=0)]
-Tokens = Annotated[list[Count], Field(description="Token ids.")]
+Count = Annotated[int, Field(ge=0, le=2**53)]  # larger ones are not exact as floats
+Tokens = Annotated[list[Count], Field(fail_fast=True, description="Token ids.")]
 Position = Annotated[
-    int, Field(ge=0, description="How many tokens, the prompt's included, come before the first of `tokens`.")
+    Count, Field(description="How many tokens, the prompt's included, come before the first of `tokens`.")
 ]
-TotalTokens = Annotated[int, Field(ge=1, description="Committed tokens, the prompt's included.")]
-Milliseconds = Annotated[float, Field(ge=0.0)]
+TotalTokens = Annotated[Count, Field(ge=1, description="Committed tokens, the prompt's included.")]
+Milliseconds = Annotated[float, Field(ge=0.0, le=1e9)]  # at most about eleven days
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
-FinishReason = Annotated[
-    Literal["stop", "length"], Field(description="stop: an end token; length: the limit, or the context is full.")
-]
+Name = Annotated[str, Field(max_length=1000), AfterValidator(one_line)]  # safe on a terminal
+Reason = Annotated[str, AfterValidator(one_line)]
+FinishReason = Literal["stop", "length"]  # an end token; the limit, or the context is full
+Ended = Annotated[FinishReason, Field(description="stop: an end token; length: the limit, or the context is full.")]
 OrNotYet = Annotated[FinishReason | None, Field(description="Why the text has ended; null until it has.")]
+Decisions = Annotated[
+    list[Decision | None] | None,
+    Field(
+        fail_fast=True,
+        description="One for each token, where `explain` was asked for; null for tokens of an earlier request.",
+    ),
+]
 
 
 class Response(BaseModel):
-    """Base of all responses."""
+    """Base of all responses. A field that has a default is left out of the JSON where it has that value."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        frozen=True, strict=True, allow_inf_nan=False, validate_by_name=True, serialize_by_alias=True
+    )
+
+    def body(self) -> bytes:
+        """The response as JSON."""
+        return self.model_dump_json(exclude_defaults=True).encode()
 
 
 class Timing(Response):
     """Where the time went on the verifier."""
 
-    queue_ms: Annotated[float, Field(ge=0.0, description="The wait for a forward pass.")]
-    forward_ms: Annotated[float, Field(ge=0.0, description="The passes that ran this request; 0: none did.")]
-    sessions: Annotated[int, Field(ge=0, description="Sessions that shared the last of these passes.")]
+    queue_ms: Annotated[Milliseconds, Field(description="The wait for a forward pass.")]
+    forward_ms: Annotated[Milliseconds, Field(description="The passes that ran this request; 0: none did.")]
+    sessions: Annotated[Count, Field(description="Sessions that shared the last of these passes.")]
+
+
+class _HasTiming(Protocol):
+    @property
+    def timing(self) -> Timing: ...
+
+
+class TimedResponse(Response):
+    """Base of the responses that have a `timing`."""
+
+    @property
+    def queue_ms(self: _HasTiming) -> float:
+        return self.timing.queue_ms
+
+    @property
+    def forward_ms(self: _HasTiming) -> float:
+        return self.timing.forward_ms
 
 
 class SamplingReport(Response):
     """How the target's tokens are drawn."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**53, description="As given, or as drawn where none was given.")]
+    seed: Annotated[int, Field(ge=0, lt=gumbel.SEED_LIMIT, description="As given, or as drawn where none was given.")]
     temperature: Annotated[float, Field(ge=0.0)]
-    top_k: Annotated[int, Field(ge=0, description="0: no such filter.")]
+    top_k: Annotated[Count, Field(description="0: no such filter.")]
     top_p: Annotated[float, Field(gt=0.0, le=1.0)]
     strategy: Strategy
-    noise: Annotated[str, Field(description="Name of the shared noise; both ends must have the same.")]
+    noise: Annotated[Name, Field(description="Name of the shared noise; both ends must have the same.")]
     threshold: Annotated[float, Field(ge=0.0, lt=1.0, description="With the strategy of that name.")] | None = None
 
+    @classmethod
+    def of(cls, sampling: Sampling, strategy: Strategy, threshold: float | None) -> "SamplingReport":
+        """The report of a session's settings."""
+        return cls(
+            seed=sampling.seed,
+            temperature=sampling.temperature,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            strategy=strategy,
+            noise=gumbel.NAME,
+            threshold=threshold,
+        )
 
-class DecisionReport(Response):
-    """Why a token was committed, where `explain` was asked for."""
-
-    token: Count
-    p: Annotated[Probability, Field(description="The target's probability of the token.")]
-    draft: Annotated[Count | None, Field(description="The draft token that was judged at this position.")]
-    draft_p: Annotated[Probability | None, Field(description="The target's probability of the draft token.")]
-    q: Annotated[
-        Probability | None, Field(description="The drafter's probability of the draft token, where it was sent.")
-    ]
-    drawn: Annotated[Probability | None, Field(description="The random number that decided, where one was drawn.")]
-    verdict: Annotated[Verdict, Field(description="On the draft token; own: no draft token was judged there.")]
-
-
-Decisions = Annotated[
-    list[DecisionReport | None] | None,
-    Field(description="One for each token, where `explain` was asked for; null for tokens of an earlier request."),
-]
+    def settings(self) -> dict[str, int | float | str]:
+        """The JSON object."""
+        return self.model_dump(mode="json", exclude_defaults=True)
 
 
-class VocabularyFingerprint(Response):
-    """Hashes over the ids below `below`, which both ends compare in place of whole vocabularies."""
-
-    size: Count
-    below: Count
-    begin: Annotated[Count | None, Field(description="The begin token.")]
-    ends: Annotated[list[Count], Field(description="The end tokens.")]
-    ordinary: Annotated[str, Field(description="Hash over id and bytes of the ordinary (text) tokens.")]
-    control: Annotated[str, Field(description="Hash over id and bytes of the control tokens.")]
-
-
-class PrefillResponse(Response):
+class PrefillResponse(TimedResponse):
     """An open session, with the tokens committed behind the prompt and the request's `committed_ids`."""
 
     session_id: SessionId
-    prompt_len: Annotated[int, Field(ge=1)]
+    prompt_len: Annotated[Count, Field(ge=1)]
     prompt_ids: Tokens
     position: Position
     tokens: Tokens
     total_tokens: TotalTokens
     finish_reason: OrNotYet
-    model: str
-    vocabulary: VocabularyFingerprint
+    model: Name
+    vocabulary: Fingerprint
     sampling: SamplingReport
     self_continue: bool
     timing: Timing
     decisions: Decisions = None
 
 
-class VerifyResponse(Response):
-    """How much of a draft was accepted, and the tokens committed now."""
+class VerifyResponse(TimedResponse):
+    """How much of a draft was accepted, and the tokens committed now: at least one until the text has ended."""
 
     position: Position
-    accepted_prefix_len: Annotated[int, Field(ge=0, description="Leading draft tokens that equal committed tokens.")]
-    judged: Annotated[int, Field(ge=0, description="Draft tokens that the model ran for this response.")]
-    tokens: Annotated[list[Count], Field(description="Committed tokens from `position` on.")]
-    preds: Annotated[list[Count], Field(description="The target's choices at these positions.")]
+    accepted: Annotated[
+        Count, Field(alias="accepted_prefix_len", description="Leading draft tokens that equal committed tokens.")
+    ]
+    judged: Annotated[Count, Field(description="Draft tokens that the model ran for this response.")]
+    unjudged: Annotated[
+        Count,
+        Field(
+            description="Draft tokens at the end that were not judged, as the session's draft credit was used up.",
+        ),
+    ] = 0
+    tokens: Annotated[Tokens, Field(description="Committed tokens from `position` on.")]
+    preds: Annotated[Tokens, Field(description="The target's choices at these positions.")]
+    decisions: Decisions = None
     total_tokens: TotalTokens
     finish_reason: OrNotYet
     timing: Timing
-    decisions: Decisions = None
-    unjudged: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="Draft tokens at the end that were not judged, as the session's draft credit was used up.",
-        ),
-    ] = None
+
+    @property
+    def sessions(self) -> int:
+        return self.timing.sessions
+
+    @property
+    def ran(self) -> bool:
+        """Whether the target ran for this request: not if its draft was out of date, or contained in a longer one."""
+        return self.judged > 0 or self.forward_ms > 0.0
+
+    def recorded(self, drafts: int) -> int:
+        """How many of `tokens` had been committed before this request's pass: all of them if it had none.
+
+        `drafts`: how many draft tokens the request had. Before the judged ones are those that had been committed, and
+        after them only the unjudged ones, since none is sent for positions beyond the end of the text.
+        """
+        if self.judged:
+            return drafts - self.unjudged - self.judged
+        return len(self.tokens) - self.ran
+
+    def judged_accepted(self, drafts: int) -> int:
+        """How many of the judged draft tokens were accepted. `drafts`: how many draft tokens the request had.
+
+        `accepted` may count more: draft tokens that had been committed before, and one that was not judged and equals
+        the target's token after the judged ones.
+        """
+        return min(max(0, self.accepted - self.recorded(drafts)), self.judged)
 
 
 class ErrorDetail(Response):
     """An error. Which details come beside the message depends on the code."""
+
+    model_config = ConfigDict(extra="allow")
 
     code: Annotated[str, Field(description="Stable name of the error.")]
     type: Literal["invalid_request_error", "server_error"]
@@ -142,6 +193,10 @@ class ErrorResponse(Response):
 
     error: ErrorDetail
 
+    @classmethod
+    def of(cls, error: SpecPairError) -> "ErrorResponse":
+        return cls.model_validate(error.body())
+
 
 class BatchResponse(Response):
     """For each item, in order, its response or its error."""
@@ -149,50 +204,55 @@ class BatchResponse(Response):
     results: list[VerifyResponse | ErrorResponse]
 
 
-class SpeculationReport(Response):
+class Speculation(Response):
     """Statistics of server-side drafting in one text."""
 
-    rounds: Annotated[int, Field(ge=0, description="Verifying passes, after the one that read the prompt.")]
+    rounds: Annotated[Count, Field(description="Verifying passes, after the one that read the prompt.")]
     drafted: Count
     accepted: Count
     acceptance_rate: Probability | None
     mean_acceptance_length: Annotated[float, Field(ge=1.0)] | None
     accepted_per_position: Annotated[
-        list[Count], Field(description="Accepted draft tokens by position in their draft.")
+        list[Count], Field(fail_fast=True, description="Accepted draft tokens by position in their draft.")
     ]
     looked_up: Annotated[
-        int, Field(ge=0, description="Draft tokens found by lookup in the text instead of by the draft model.")
+        Count, Field(description="Draft tokens found by lookup in the text instead of by the draft model.")
     ]
     looked_up_accepted: Count
     drafting_ms: Milliseconds
     draft_failure: Annotated[
-        str | None, Field(description="Why the draft model failed, so that the target decoded the rest alone.")
+        Reason | None, Field(description="Why the draft model failed, so that the target decoded the rest alone.")
     ] = None
 
 
-class GenerateResponse(Response):
+class GenerateResponse(TimedResponse):
     """A whole text, the request's `committed_ids` included."""
 
     session_id: SessionId
     text: str
     token_ids: Tokens
-    prompt_tokens: Annotated[int, Field(ge=1)]
+    prompt_tokens: Annotated[Count, Field(ge=1)]
     generated_tokens: Count
-    finish_reason: FinishReason
-    model: str
+    finish_reason: Ended
+    model: Name
     mode: Literal["target", "fused"]
     sampling: SamplingReport
     timing: Timing
-    draft_model: Annotated[str | None, Field(description="In mode fused.")] = None
-    speculation: Annotated[SpeculationReport | None, Field(description="In mode fused.")] = None
+    draft_model: Annotated[Name | None, Field(description="In mode fused.")] = None
+    speculation: Annotated[Speculation | None, Field(description="In mode fused.")] = None
     decisions: Decisions = None
+
+    @property
+    def milliseconds(self) -> float:
+        """All the time that the verifier reports: queue, target passes and drafting."""
+        return self.queue_ms + self.forward_ms + (self.speculation.drafting_ms if self.speculation else 0.0)
 
 
 class GenerateOpenEvent(Response):
     """Data of the event `open`, the first of `/generate`: what a request needs to continue after a cut stream."""
 
     session_id: SessionId
-    prompt_len: Annotated[int, Field(ge=1)]
+    prompt_len: Annotated[Count, Field(ge=1)]
     position: Position
     sampling: SamplingReport
 
@@ -203,30 +263,31 @@ class GenerateTokensEvent(Response):
     position: Position
     tokens: Tokens
     text: Annotated[str, Field(description="The text that the tokens complete; a character comes with its last token.")]
-    judged: Annotated[int | None, Field(ge=0, description="In mode fused: draft tokens that the model ran.")] = None
-    accepted: Annotated[int | None, Field(ge=0, description="In mode fused: how many of them were accepted.")] = None
+    judged: Annotated[Count | None, Field(description="In mode fused: draft tokens that the model ran.")] = None
+    accepted: Annotated[Count | None, Field(description="In mode fused: how many of them were accepted.")] = None
     decisions: Decisions = None
 
 
-class SessionTokensEvent(Response):
+class StreamedTokens(Response):
     """Data of an event `tokens` of a session's stream."""
 
     position: Position
     tokens: Tokens
-    own: Annotated[
-        bool, Field(description="Whether they are target-decoded: the verifier committed them without a draft.")
+    target_decoded: Annotated[
+        bool,
+        Field(alias="own", description="Whether the verifier committed them without a draft: self-continuation."),
     ]
     forward_ms: Annotated[
-        float | None, Field(ge=0.0, description="Milliseconds of the pass that decoded the last of them, where `own`.")
+        Milliseconds | None, Field(description="Milliseconds of the pass that decoded the last of them, where `own`.")
     ] = None
     decisions: Decisions = None
 
 
-class SessionEndEvent(Response):
+class StreamEnd(Response):
     """Data of the event `end` of a session's stream."""
 
     total_tokens: TotalTokens
-    finish_reason: FinishReason
+    finish_reason: Ended
 
 
 class TokenizeResponse(Response):
@@ -239,8 +300,8 @@ class HealthResponse(Response):
     """Whether the verifier can serve requests."""
 
     status: Literal["ready", "loading", "failed"]
-    model: Annotated[str | None, Field(description="The served model, when ready.")] = None
-    sessions: Annotated[int | None, Field(ge=0, description="Sessions held, when ready.")] = None
+    model: Annotated[Name | None, Field(description="The served model, when ready.")] = None
+    sessions: Annotated[Count | None, Field(description="Sessions held, when ready.")] = None
     draft_model_failure: Annotated[
         str | None, Field(description="Why the target decodes texts of mode fused alone.")
     ] = None
@@ -250,32 +311,33 @@ class HealthResponse(Response):
     progress: Annotated[Probability | None, Field(description="Share of the model that is loaded, while loading.")] = (
         None
     )
-    reason: Annotated[str | None, Field(description="Why loading failed, when failed.")] = None
     access: Annotated[
         Literal["unauthorized", "forbidden"] | None,
         Field(description="Why this caller is refused other endpoints, and is told status and progress only."),
     ] = None
+    reason: Annotated[str | None, Field(description="Why loading failed, when failed.")] = None
 
 
-class ModelResponse(Response):
+class ModelInfo(Response):
     """The served model and its limits."""
 
-    model: str
-    backend: str
-    context_length: Annotated[int, Field(ge=1)]
-    rows: Annotated[int, Field(ge=1, description="KV slots: sessions whose KV cache is held at a time.")]
-    kv_bytes: Annotated[int, Field(ge=0, description="Bytes of the KV cache of all slots.")]
-    max_draft_tokens: Annotated[int, Field(ge=0, description="Most new draft tokens of a request.")]
+    name: Annotated[Name, Field(alias="model", description="The target model.")]
+    engine: Annotated[Name, Field(alias="backend", description="The backend that runs it.")]
+    context_length: Annotated[Count, Field(ge=1)]
+    rows: Annotated[Count, Field(ge=1, description="KV slots: sessions whose KV cache is held at a time.")]
+    kv_bytes: Annotated[Count, Field(description="Bytes of the KV cache of all slots.")]
+    max_drafts: Annotated[Count, Field(alias="max_draft_tokens", description="Most new draft tokens of a request.")]
     pass_ms: Annotated[
-        list[Milliseconds], Field(description="Milliseconds of a pass over 1, 2, … tokens, measured at start.")
+        list[Milliseconds],
+        Field(fail_fast=True, description="Milliseconds of a pass over 1, 2, … tokens, measured at start."),
     ]
-    strategies: list[Strategy]
-    self_continue: bool
-    modes: list[Literal["target", "fused"]]
-    draft_model: Annotated[str | None, Field(description="The draft model on the server, for mode fused.")]
-    draft_pass_ms: Milliseconds | None
-    noise: str
-    vocabulary: VocabularyFingerprint
+    strategies: Annotated[list[Name], Field(fail_fast=True, description="The rules for accepting draft tokens.")]
+    self_continue: Annotated[bool, Field(description="Whether the verifier supports self-continuation.")]
+    modes: Annotated[list[Name], Field(fail_fast=True, description="Modes of `/generate`: target, fused.")]
+    draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
+    draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
+    noise: Name
+    vocabulary: Fingerprint
     chat_template: Annotated[str | None, Field(description="The model's own Jinja template.")]
 
 
@@ -284,16 +346,19 @@ class VocabularyResponse(Response):
 
     size: Count
     begin: Count | None
-    ends: list[Count]
-    kinds: Annotated[str, Field(description="One digit for each id: 0 text, 1 control, 2 unused.")]
-    pieces: Annotated[list[str], Field(description="The bytes of each id, a byte as a character U+0000 to U+00FF.")]
+    ends: Tokens
+    kinds: Annotated[str, Field(pattern="^[012]*$", description="One digit for each id: 0 text, 1 control, 2 unused.")]
+    pieces: Annotated[
+        list[Annotated[str, Field(pattern=r"^[\x00-\xff]*$")]],
+        Field(fail_fast=True, description="The bytes of each id, a byte as a character U+0000 to U+00FF."),
+    ]
 
 
 class SessionInfo(Response):
     """A session that the verifier holds."""
 
     session_id: Annotated[SessionId | None, Field(description="Only for callers with a key.")] = None
-    prompt_len: Annotated[int, Field(ge=1)]
+    prompt_len: Annotated[Count, Field(ge=1)]
     total_tokens: TotalTokens
     finish_reason: OrNotYet
     resident: Annotated[bool, Field(description="Whether it has a KV slot.")]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from backends.vocabulary import Fingerprint
 from drafter_client import DraftModel, Mode, Options, Pair
 from drafter_client.errors import ConnectionLost
 from drafter_client.generation.observer import Committed
@@ -24,6 +23,7 @@ from drafter_client.modes.memory import ModeMemory
 from drafter_client.modes.selection import ModeSelection
 from drafters.base import Expansion
 from speculation.drafts.tree import Prediction
+from speculation.protocol.fingerprint import Fingerprint
 from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import Ticks, Verifier
 

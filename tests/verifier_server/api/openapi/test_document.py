@@ -133,7 +133,7 @@ def test_health_examples_are_valid(example: Json) -> None:
 
 def checked(model: type[BaseModel], body: Any) -> Any:
     """`body`, validated strictly: no other keys, no conversion of types."""
-    model.model_validate_json(json.dumps(body), strict=True)
+    model.model_validate_json(json.dumps(body), extra="forbid", by_alias=True, by_name=False)
     return body
 
 
@@ -236,8 +236,8 @@ def test_other_endpoints_match_the_document(live: LiveServer) -> None:
     http = live.http
     session = live.post("/prefill", {"prompt": "x"})["session_id"]
     reply(http.get("/health"), responses.HealthResponse)
-    reply(http.get("/model"), responses.ModelResponse)
-    reply(http.get("/model?below=5"), responses.ModelResponse)
+    reply(http.get("/model"), responses.ModelInfo)
+    reply(http.get("/model?below=5"), responses.ModelInfo)
     reply(http.get("/vocabulary"), responses.VocabularyResponse)
     assert reply(http.get("/sessions"), responses.SessionsResponse)["sessions"]
     reply(http.post("/tokenize", json={"text": "x"}), responses.TokenizeResponse)
