@@ -109,7 +109,7 @@ class Pair:
                 # Not `client` itself, which may encode prompts while texts are generated.
                 text_client = stack.enter_context(closing(client.another()))
                 text_client.round_trip_ms = client.round_trip_ms
-                text_client.transport.connect()
+                text_client.connection.connect()
                 self._free.put(_TextPlace(text_client, make_drafter))
             self._texts = self._free.qsize()
             self._link_ms = min(client.round_trip_ms, client.least_round_trip_ms(_PINGS))

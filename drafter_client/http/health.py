@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import httpx
+
 from drafter_client.errors import (
     BadReply,
     ConnectionLost,
@@ -14,7 +16,6 @@ from drafter_client.errors import (
 from drafter_client.http.fields import Fields
 from drafter_client.http.responses import ModelInfo
 from drafter_client.http.retries import while_loading
-from drafter_client.http.transport import Reply
 from speculation.errors import ServerError
 
 
@@ -32,13 +33,16 @@ class Connection(Protocol):
 
     url: str
 
-    def exchange(self, method: str, path: str) -> Reply:
+    def exchange(self, method: str, path: str) -> httpx.Response:
         """Return the response to a request, which is repeated while connections break."""
 
-    def exchange_once(self, method: str, path: str) -> Reply:
+    def exchange_once(self, method: str, path: str) -> httpx.Response:
         """Return the response to a request that is not repeated."""
 
-    def refusal(self, reply: Reply) -> Exception:
+    def body(self, response: httpx.Response) -> Any:
+        """Return the parsed JSON of a response; None for an error without any."""
+
+    def refusal(self, response: httpx.Response) -> Exception:
         """Return the error that a response with another status than 200 reports."""
 
 
@@ -49,21 +53,23 @@ def check_health(client: Connection, target: ModelInfo | None) -> Health:
     another model than `target` (None: any model will do).
     """
     try:
-        reply = client.exchange_once("GET", "/health")
-        if reply.status == 200 and target is not None:
-            reply = client.exchange_once("GET", "/model")
-            if reply.status == 200:
-                _check_serves(client.url, target, ModelInfo.read(Fields(client.url + "/model", reply.body), None))
+        response = client.exchange_once("GET", "/health")
+        if response.status_code == 200 and target is not None:
+            response = client.exchange_once("GET", "/model")
+            if response.status_code == 200:
+                _check_serves(
+                    client.url, target, ModelInfo.read(Fields(client.url + "/model", client.body(response)), None)
+                )
     except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
         return Health(False, "nothing answers")
-    if reply.status == 200:
+    if response.status_code == 200:
         return Health(True)
-    body = reply.body if isinstance(reply.body, dict) else {}
+    body = _status(client, response)
     if body.get("status") == "failed":
         raise DrafterError(f"the verifier at {client.url} has failed: {body.get('reason')}")
     if body.get("status") == "loading":
         return Health(False, "loading its model", _progress(client.url, body))
-    error = client.refusal(reply)
+    error = client.refusal(response)
     if isinstance(error, ServerError):  # from a verifier that is shutting down, or from a proxy before it
         return Health(False, error.message)
     raise error
@@ -83,22 +89,28 @@ def wait_until_ready(
     """
     began = clock()
     while True:
-        reply = client.exchange("GET", "/health")
-        if reply.status == 200:
+        response = client.exchange("GET", "/health")
+        if response.status_code == 200:
             return
-        status = reply.body.get("status") if isinstance(reply.body, dict) else None
-        if status == "failed":
-            raise DrafterError(f"the verifier at {client.url} could not load its model: {reply.body.get('reason')}")
-        if status != "loading":
-            raise client.refusal(reply)
-        if "access" in reply.body:  # the client will be refused: say so now, not after minutes of loading
+        body = _status(client, response)
+        if body.get("status") == "failed":
+            raise DrafterError(f"the verifier at {client.url} could not load its model: {body.get('reason')}")
+        if body.get("status") != "loading":
+            raise client.refusal(response)
+        if "access" in body:  # the client will be refused: say so now, not after minutes of loading
             raise client.refusal(client.exchange("GET", "/model"))
         pause = while_loading(clock() - began, patience)
         if pause is None:
             raise DrafterError(f"the verifier at {client.url} is still loading its model after {patience:.0f} s")
         if on_wait is not None:
-            on_wait(_progress(client.url, reply.body))
+            on_wait(_progress(client.url, body))
         sleep(pause)
+
+
+def _status(client: Connection, response: httpx.Response) -> dict[str, Any]:
+    """The fields of a response of `/health` with another status than 200; none if it has no object."""
+    body = client.body(response)
+    return body if isinstance(body, dict) else {}
 
 
 def _progress(url: str, body: Any) -> float | None:

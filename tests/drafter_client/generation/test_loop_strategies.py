@@ -112,7 +112,7 @@ def test_lost_responses_do_not_change_the_text(verifier: Verifier) -> None:
         with closing(VerifierClient(verifier.url)) as client:
             expected = generate(client, drafter, 3, **options_for(strategy)).tokens
         drafter = sampling_drafter() if strategy is Strategy.PROBABILISTIC else toy_drafter(0.6, WARM)
-        with _over(Faulty(verifier.url, after=_Every(2)), verifier.url) as client:
+        with _over(Faulty(after=_Every(2)), verifier.url) as client:
             assert generate(client, drafter, 3, **options_for(strategy)).tokens == expected
 
 

@@ -17,11 +17,10 @@ from drafter_client.http.fields import Fields
 from drafter_client.http.health import Health
 from drafter_client.http.outages import Outages
 from drafter_client.http.responses import ModelInfo, PrefillResponse, ResponseBounds
-from drafter_client.http.transport import Reply
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, SessionConflict, UnknownSession
-from tests.drafter_client.http.fake_transports import Canned
+from tests.drafter_client.http.fake_transports import Canned, reply
 
 PROMPT = [1, 2, 3]
 TARGET: Any = None  # the health checks of `World` ignore it
@@ -171,8 +170,8 @@ def test_verifier_that_returns_with_another_model_ends_the_text() -> None:
         return limits | {"model": name, "vocabulary": vocabulary, "chat_template": None}
 
     def served(name: str, ordinary: str) -> VerifierClient:
-        ready = Reply(200, {"status": "ready"})
-        return VerifierClient("http://v", transport=Canned(ready, Reply(200, body(name, ordinary))))
+        ready = reply(200, {"status": "ready"})
+        return VerifierClient("http://v", transport=Canned(ready, reply(200, body(name, ordinary))))
 
     target = ModelInfo.read(Fields("http://v/model", body("old", "a")), None)
     assert served("old", "a").health(target).ready
@@ -226,7 +225,7 @@ def test_closing_the_run_closes_the_attempt() -> None:
 
 @pytest.mark.parametrize(("opened", "asked"), [(True, [("DELETE", "/sessions/mine")]), (False, [])])
 def test_session_is_released_if_a_verifier_may_hold_it(opened: bool, asked: list[tuple[str, str]]) -> None:
-    transport = Canned(Reply(200, {}))
+    transport = Canned(reply(200, {}))
     client = VerifierClient("http://v", transport=transport)
     with released(client, TextSession(PROMPT, "mine", opened=opened)):
         pass
@@ -249,10 +248,10 @@ def _opened(**changed: Any) -> dict[str, Any]:
 
 
 def _prefill(known: list[int], **changed: Any) -> tuple[PrefillResponse, Any]:
-    transport = Canned(Reply(200, _opened(**changed)))
+    transport = Canned(reply(200, _opened(**changed)))
     client = VerifierClient("http://v", transport=transport)
     opened = client.prefill(TextSession(PROMPT, "mine", tokens=known), {"max_tokens": 9, "seed": 1})
-    return opened, json.loads(transport.bodies[0] or b"")
+    return opened, json.loads(transport.bodies[0])
 
 
 def test_prefill_sends_the_committed_tokens() -> None:

@@ -1,11 +1,12 @@
 """Texts generated on the verifier: timed on the drafter's clock, checked as they arrive, and compared as a baseline."""
 
-import http.client
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
+import httpcore
+import httpx
 import pytest
 
 from backends.scripted import Script, ScriptedBackend
@@ -15,11 +16,11 @@ from drafter_client.generation.server_written import served
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import ResponseBounds
-from drafter_client.http.transport import HttpTransport
+from drafter_client.http.transport import VerifierTransport
 from drafter_client.metrics.statistics import Baseline, Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.trace.recorder import Recorder
-from tests.drafter_client.http.fake_transports import Canned
+from tests.drafter_client.http.fake_transports import streamed
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
 
 SOME = {"tokens": [5], "text": "x"}
@@ -31,16 +32,15 @@ END: dict[str, Any] = {
 }
 
 
-class Streaming(Canned):
+class Streaming(httpx.MockTransport):
     """Streams events; the clock moves only by the seconds that each event takes."""
 
     def __init__(self, events: list[tuple[float, str, Any]]) -> None:
-        super().__init__()
+        super().__init__(lambda request: streamed(self.events(json.loads(request.content))))
         self.now = 0.0
         self._events = events
 
-    def stream(self, path: str, body: bytes, headers: dict[str, str], timeout: float) -> Iterator[tuple[str, Any]]:
-        asked = json.loads(body)
+    def events(self, asked: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         position = len(asked["prompt_ids"]) + len(asked.get("committed_ids", ()))
         for seconds, name, data in self._events:
             self.now += seconds
@@ -134,22 +134,22 @@ def test_observer_receives_each_token() -> None:
     assert rows == [(len(PROMPT), 5, 500.0), (len(PROMPT) + 1, 5, 1500.0)]
 
 
-def test_one_connection_serves_several_texts(verifier: Verifier) -> None:
+def test_one_connection_serves_several_texts(verifier: Verifier, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection can be used again only after its response was read to the end, which comes after the summary."""
-    connected: list[http.client.HTTPConnection] = []
+    opened: list[httpcore.ConnectionInterface] = []
+    opening = VerifierTransport._opened
 
-    class Counting(HttpTransport):
-        def _connected(self) -> http.client.HTTPConnection:
-            connection = super()._connected()
-            connected.append(connection)
-            return connection
+    def counting(transport: VerifierTransport) -> httpcore.ConnectionInterface:
+        opened.append(opening(transport))
+        return opened[-1]
 
-    with closing(VerifierClient(verifier.url, transport=Counting(verifier.url))) as client:
+    monkeypatch.setattr(VerifierTransport, "_opened", counting)
+    with closing(VerifierClient(verifier.url)) as client:
         for _ in range(3):
             bounds = ResponseBounds(verifier.url, 258, len(PROMPT) + 8)
             with released(client, TextSession(PROMPT)) as text:
                 assert list(served(client, text, {"max_tokens": 8, "seed": 1}, bounds, Stats(), Ticks()))
-    assert len(connected) == 6 and len(set(map(id, connected))) == 1
+    assert len(opened) == 1
 
 
 def test_stream_that_continues_after_its_summary_is_refused() -> None:
@@ -162,8 +162,8 @@ def test_time_of_a_broken_request_counts_as_network() -> None:
     """Its summary is lost, and with it the verifier's times."""
 
     class Cut(Streaming):
-        def stream(self, *asked: Any) -> Iterator[tuple[str, Any]]:
-            yield from super().stream(*asked)
+        def events(self, asked: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+            yield from super().events(asked)
             raise ConnectionLost("the cable was pulled")
 
     stats = Stats()

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from math import inf, nan
 from typing import Any
 
+import httpx
 import pytest
 
 from backends.scripted import ByteVocabulary
@@ -15,9 +16,8 @@ from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.remote_vocabulary import RemoteVocabulary, check_vocabulary
 from drafter_client.http.responses import StreamedTokens, StreamEnd
-from drafter_client.http.transport import Reply
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from tests.drafter_client.http.fake_transports import Canned
+from tests.drafter_client.http.fake_transports import Canned, reply, streamed
 from tests.drafter_client.support import ALL, PROMPT, WAITING, Scenario, generate
 
 BYTES = ByteVocabulary()
@@ -147,31 +147,24 @@ class _Small(ByteVocabulary):
         self.pieces, self.kinds = self.pieces[:200], self.kinds[:200]
 
 
-class Pretender(Canned):
-    """Answers each path from `replies` and streams `events`; a POST to another path waits until the abort."""
+class Pretender(httpx.MockTransport):
+    """Answers each path from `replies` and streams `events`; a POST to another path waits until they were read."""
 
     def __init__(self, replies: dict[str, Any], events: Iterator[tuple[str, Any]] = iter(())) -> None:
-        super().__init__()
+        super().__init__(self._answer)
         self._replies, self._events, self._over = replies, events, threading.Event()
 
-    def exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float) -> Reply:
-        path = path.partition("?")[0]
-        if path not in self._replies and method == "POST":
-            self._over.wait(10.0)
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path.endswith("/stream"):
+            return streamed(self._read())
+        if path not in self._replies and request.method == "POST":
+            assert self._over.wait(10.0)
             raise ConnectionLost("aborted")
-        return Reply(200, self._replies.get(path, {}))
+        return reply(200, self._replies.get(path, {}))
 
-    def stream(
-        self, path: str, body: bytes | None, headers: dict[str, str], timeout: float
-    ) -> Iterator[tuple[str, Any]]:
-        for event in self._events:
-            if self._over.is_set():
-                return
-            yield event
-        self._over.wait(10.0)
-
-    def abort(self) -> None:
-        super().abort()
+    def _read(self) -> Iterator[tuple[str, Any]]:
+        yield from self._events
         self._over.set()
 
 
@@ -238,7 +231,7 @@ def test_fingerprints_must_cover_the_ids_that_were_requested() -> None:
 def test_progress_that_is_no_share_is_refused() -> None:
     for progress in ("abc", nan, 7, [], -1):
         client = VerifierClient(
-            "http://v", transport=Canned(Reply(503, {"status": "loading", "progress": progress})), sleep=lambda _: None
+            "http://v", transport=Canned(reply(503, {"status": "loading", "progress": progress})), sleep=lambda _: None
         )
         with pytest.raises(BadReply, match="http://v/health: progress is not a number from 0 to 1"):
             client.wait_until_ready(on_wait=lambda _: None)
@@ -287,7 +280,7 @@ def _generate(
     replies: dict[str, Any], mechanisms: Mechanisms, events: Iterator[tuple[str, Any]] = iter(()), **options: Any
 ) -> None:
     """Generate a text with a server of these responses, on every connection."""
-    client = VerifierClient("http://v", connect=lambda url: Pretender(replies, events))
+    client = VerifierClient("http://v", transport=Pretender(replies, events))
     with closing(client):
         generate(client, Scenario(lambda tokens: 65), 2, mechanisms=mechanisms, **options)
 
@@ -353,13 +346,13 @@ def test_a_wrong_stream_ends_the_run(events: Callable[[], Iterator[tuple[str, An
 
 
 def test_a_verifier_without_a_vocabulary_path_is_reported_as_too_old() -> None:
-    missing = [Reply(404, None), Reply(404, {"error": {"code": "not_found", "message": "there is nothing here"}})]
+    missing = [reply(404, None), reply(404, {"error": {"code": "not_found", "message": "there is nothing here"}})]
     words = "this verifier is too old for --backend ngram and --translate: update it, or draft with a model of its"
-    for reply in missing:
-        model, vocabulary = (Reply(200, HONEST[path]) for path in ("/model", "/vocabulary"))
-        client = VerifierClient("http://v", transport=Canned(model, reply))
+    for answer in missing:
+        model, vocabulary = (reply(200, HONEST[path]) for path in ("/model", "/vocabulary"))
+        client = VerifierClient("http://v", transport=Canned(model, answer))
         with pytest.raises(BadReply, match=rf"^what answers at http://v has no /vocabulary \(.*\): {words} family$"):
             RemoteVocabulary(client, client.model())
-        client = VerifierClient("http://v", transport=Canned(model, vocabulary, reply))
+        client = VerifierClient("http://v", transport=Canned(model, vocabulary, answer))
         with pytest.raises(BadReply, match=rf"^what answers at http://v has no /tokenize \(.*\): {words} family$"):
             RemoteVocabulary(client, client.model()).encode("a")

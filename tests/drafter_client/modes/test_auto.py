@@ -83,7 +83,7 @@ class Connection:
         return Connection()
 
     @property
-    def transport(self) -> "Connection":
+    def connection(self) -> "Connection":
         return self
 
     def connect(self) -> None:
