@@ -22,7 +22,7 @@ from drafter_client.generation.start import speculate
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.outages import Outage, Outages
-from drafter_client.http.responses import ModelInfo, ResponseBounds
+from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import PATIENCE
 from drafter_client.http.stop import Stop
 from drafter_client.metrics.statistics import Stats
@@ -36,6 +36,7 @@ from drafters.base import Drafter
 from drafters.fallback import FallbackDrafter
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
+from speculation.protocol.responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"

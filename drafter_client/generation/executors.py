@@ -15,11 +15,11 @@ from typing import Protocol
 
 from drafter_client.errors import ConnectionLost, DrafterError
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import StreamEnd, VerifyResponse
 from drafters.base import Drafter, Expansion
 from speculation.acceptance.explain import Decision
 from speculation.drafts.node_selection import DraftStep
 from speculation.policy.verifier_timeline import InFlightDraft
+from speculation.protocol.responses import StreamEnd, VerifyResponse
 
 _JOIN_TIMEOUT = 10.0  # seconds to wait for a thread to end; a draft step or an aborted exchange ends much earlier
 _READ_CHUNK = 512  # prompt tokens that the drafter reads before it checks whether the executor was closed
@@ -50,7 +50,7 @@ class Streamed:
     target_decoded: bool  # whether the tokens come from self-continuation
     finish_reason: str | None
     forward_ms: float | None = None  # milliseconds of the verifier pass of the last token, if it was self-continuation
-    decisions: list[Decision] | None = None  # one for each token, if requested
+    decisions: list[Decision | None] | None = None  # one for each token, if requested
 
 
 @dataclass(frozen=True, slots=True)

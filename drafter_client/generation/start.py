@@ -10,7 +10,7 @@ from drafter_client.generation.loop import GenerationLoop
 from drafter_client.generation.observer import Committed, Observer
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import ModelInfo, PrefillResponse, ResponseBounds
+from drafter_client.http.responses import ResponseBounds
 from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import first_sources
 from drafters.base import Drafter
@@ -20,6 +20,7 @@ from speculation.errors import SpecPairError
 from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.policy.timing import LatencyModel
+from speculation.protocol.responses import ModelInfo, PrefillResponse
 
 
 def speculate(
@@ -109,9 +110,9 @@ def speculate(
             always_send=strategy.draws,
             now=1e3 * now,
         )
-        bounds.check_explained("/prefill", explained, opened.decisions)
+        decisions = bounds.explained("/prefill", explained, opened.tokens, opened.decisions)
         sources = first_sources(len(opened.tokens))
-        first = Committed(list(zip(opened.tokens, sources, strict=True)), opened.decisions)
+        first = Committed(list(zip(opened.tokens, sources, strict=True)), decisions)
         if observer is not None:
             observer.opened(opened, 1e3 * asked, 1e3 * now)
             observer.committed(at, first, 1e3 * now)

@@ -3,7 +3,6 @@
 A request that may be repeated is repeated by the rules in `retries`.
 """
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +14,17 @@ import httpx
 from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError
 from drafter_client.http import retries
 from drafter_client.http.connection import HttpConnection
-from drafter_client.http.fields import Fields
 from drafter_client.http.health import Health, check_health, wait_until_ready
 from drafter_client.http.outages import Outages
-from drafter_client.http.responses import STREAM, ModelInfo, PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
+from drafter_client.http.responses import (
+    STREAM,
+    GenerateEvent,
+    read_event,
+    read_generated,
+    read_model,
+    read_prefill,
+    read_verify,
+)
 from speculation.acceptance.draft_probs import Weights
 from speculation.errors import (
     NotFound,
@@ -29,6 +35,8 @@ from speculation.errors import (
     UnknownSession,
     from_body,
 )
+from speculation.protocol.messages import GenerateRequest, PrefillRequest, VerifyRequest, build
+from speculation.protocol.responses import ModelInfo, PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
 
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}
@@ -36,7 +44,6 @@ _RELEASE_TIMEOUT = 2.0  # seconds
 _SILENCE = 10.0  # seconds until a silent stream counts as lost; the verifier sends a comment every 3 s
 
 T = TypeVar("T")
-_compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class SessionToOpen(Protocol):
@@ -117,8 +124,7 @@ class VerifierClient:
     def model(self, below: int | None = None) -> ModelInfo:
         """Return what the verifier serves, with vocabulary fingerprints over the ids below `below` (None: over all)."""
         path = "/model" if below is None else f"/model?below={below}"
-        body = self.call_through_outage("GET", path, None, "is it a verifier?")
-        return ModelInfo.read(self.fields(path, body), below)
+        return read_model(self.url + path, self.call_through_outage("GET", path, None, "is it a verifier?"), below)
 
     def ping(self) -> None:
         """Set `round_trip_ms` to the milliseconds that one request to `/health` takes."""
@@ -141,9 +147,9 @@ class VerifierClient:
 
         The client makes the session id, so that a retry finds the session that the first attempt opened. `options`:
         other fields of the request."""
-        body = json.dumps(text.request() | options).encode()
-        reply = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
-        return PrefillResponse.read(self.fields("/prefill", reply), text.session_id, text.prompt_ids, text.tokens)
+        body = build(PrefillRequest, text.request() | options).body()
+        content = self._answered("POST", "/prefill", body, text.session_id)  # not `call`: `resuming` waits
+        return read_prefill(self.url + "/prefill", content, text.prompt_ids, text.tokens)
 
     def verify(
         self,
@@ -162,46 +168,44 @@ class VerifierClient:
         `self_continue`; None: as before. `draft_probs`: the distribution that each draft token was drawn from, for the
         strategy `probabilistic`.
         """
-        body = b'{"position":%d,"draft_tokens":[%s]' % (position, ",".join(map(str, drafts)).encode())
-        if draft_probs is not None:
-            body += b',"draft_probs":%s' % _compact(draft_probs).encode()
-        if next_in_ms is not None:
-            body += b',"next_in_ms":%.1f' % next_in_ms
-        if self_continue is not None:
-            body += b',"self_continue":true' if self_continue else b',"self_continue":false'
-        body += b"}"
-        return VerifyResponse.read(self.fields("/verify", self.call("POST", "/verify", body, session_id)), len(drafts))
+        probs = None if draft_probs is None else [{str(token): p for token, p in each.items()} for each in draft_probs]
+        request = VerifyRequest(
+            position=position,
+            draft_tokens=drafts,
+            draft_probs=probs,
+            next_in_ms=next_in_ms and round(next_in_ms, 1),
+            self_continue=self_continue,
+        )
+        content = self.call("POST", "/verify", request.body(), session_id)
+        return read_verify(self.url + "/verify", content, position, len(drafts))
 
     def stream(self, session_id: str, position: int) -> Iterator[StreamedTokens | StreamEnd]:
         """Yield the committed tokens from `position` on as they come, without a gap, then the end of the text. Raises
         BadReply."""
         path = f"/sessions/{session_id}/stream?from={position}"
         for name, data in self._events(path, None, self._headers_of(session_id)):
-            event = self.fields(STREAM, data)
-            if name == "end":
-                yield StreamEnd.read(event, position)
-            else:
-                pushed = StreamedTokens.read(event, position)
-                position += len(pushed.tokens)
-                yield pushed
+            event = read_event(self.url + STREAM, name, data, position)
+            if isinstance(event, StreamedTokens):
+                position += len(event.tokens)
+            yield event
 
-    def generate(self, text: SessionToOpen, options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Have the verifier generate a text; yield its events as (name, body): "open", then "tokens" for each pass with
-        new tokens, then "end" with the summary. `options`: the other fields of the request."""
-        body = json.dumps({"stream": True} | text.request() | options).encode()
-        return self._events("/generate", body, self._headers_of(text.session_id))
+    def generate(self, text: SessionToOpen, options: dict[str, Any]) -> Iterator[GenerateEvent]:
+        """Have the verifier generate a text; yield its events: the session, then the new tokens of each pass, then the
+        summary. `options`: the other fields of the request."""
+        body = build(GenerateRequest, {"stream": True} | text.request() | options).body()
+        for name, data in self._events("/generate", body, self._headers_of(text.session_id)):
+            yield read_generated(self.url + "/generate", name, data)
 
-    def _events(self, path: str, body: bytes | None, headers: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _events(self, path: str, body: bytes | None, headers: dict[str, str]) -> Iterator[tuple[str, bytes]]:
         method = "GET" if body is None else "POST"
         with self.connection.respond(method, path, body, headers, _SILENCE, silence=ConnectionLost) as response:
             if response.status_code != 200:
                 response.read()
                 raise self.refusal(response)
             for name, data in self.connection.events(path, response):
-                event = self._parsed(data)
                 if name == "error":
-                    raise from_body(500, event)
-                yield name, event
+                    raise from_body(500, data)
+                yield name, data
 
     def release(self, session_id: str) -> None:
         """Delete a session; it is no error if the session is gone already.
@@ -211,26 +215,7 @@ class VerifierClient:
         with suppress(UnknownSession):
             self._answered("DELETE", f"/sessions/{session_id}", None)
 
-    def fields(self, path: str, body: Any) -> Fields:
-        """Return `body`, the response from `path`, to be read by field. Raises BadReply if it is not an object."""
-        return Fields(self.url + path, body)
-
-    def body(self, response: httpx.Response) -> Any:
-        """Return the parsed JSON of a response; None for an error without any, as of a proxy. Raises BadReply."""
-        try:
-            return self._parsed(response.content)
-        except BadReply:
-            if response.status_code == 200:
-                raise
-            return None
-
-    def _parsed(self, content: bytes) -> Any:
-        try:
-            return json.loads(content)
-        except (ValueError, RecursionError):  # RecursionError: thousands of brackets
-            raise BadReply(f"{self.url} answered with something that is not JSON: is it a verifier?") from None
-
-    def call_through_outage(self, method: str, path: str, body: bytes | None, if_missing: str) -> Any:
+    def call_through_outage(self, method: str, path: str, body: bytes | None, if_missing: str) -> bytes:
         """Do as `call` for a request without a session, and wait for a verifier that went away.
 
         Raises BadReply with the advice `if_missing` if the server has no such path.
@@ -245,23 +230,23 @@ class VerifierClient:
             name = path.partition("?")[0]
             raise BadReply(f"what answers at {self.url} has no {name} ({error}): {if_missing}") from None
 
-    def call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
+    def call(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> bytes:
         """Return the body of the response to a request, which is repeated while connections break or the verifier is
         overloaded, so it must be safe to repeat. Raises the error that the verifier reports."""
         return retries.repeat(
             lambda: self._answered(method, path, body, session_id), retries.after_overload, self._sleep, self._clock
         )
 
-    def _answered(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> Any:
+    def _answered(self, method: str, path: str, body: bytes | None, session_id: str | None = None) -> bytes:
         """Do as `call`, without the retries for an overloaded verifier."""
         response = self.exchange(method, path, body, session_id)
         if response.status_code == 200:
-            return self.body(response)
+            return response.content
         raise self.refusal(response)
 
     def refusal(self, response: httpx.Response) -> SpecPairError | DrafterError:
         """Return the error that a response with another status than 200 reports."""
-        error = from_body(response.status_code, self.body(response))
+        error = from_body(response.status_code, response.content)
         wait = response.headers.get("Retry-After", "")
         if isinstance(error, Overloaded) and wait.isdecimal():
             error.details["retry_after"] = float(wait)

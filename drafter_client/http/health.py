@@ -1,9 +1,10 @@
 """Ask for a verifier's health: once, as in an outage, or until its model is loaded, as at the start of a pair."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import httpx
+from pydantic import ValidationError
 
 from drafter_client.errors import (
     BadReply,
@@ -13,10 +14,10 @@ from drafter_client.errors import (
     VerifierTimeout,
     VerifierUnreachable,
 )
-from drafter_client.http.fields import Fields
-from drafter_client.http.responses import ModelInfo
+from drafter_client.http.responses import read_model
 from drafter_client.http.retries import while_loading
 from speculation.errors import ServerError
+from speculation.protocol.responses import HealthResponse, ModelInfo
 
 
 class Health(NamedTuple):
@@ -39,9 +40,6 @@ class Connection(Protocol):
     def exchange_once(self, method: str, path: str) -> httpx.Response:
         """Return the response to a request that is not repeated."""
 
-    def body(self, response: httpx.Response) -> Any:
-        """Return the parsed JSON of a response; None for an error without any."""
-
     def refusal(self, response: httpx.Response) -> Exception:
         """Return the error that a response with another status than 200 reports."""
 
@@ -57,18 +55,16 @@ def check_health(client: Connection, target: ModelInfo | None) -> Health:
         if response.status_code == 200 and target is not None:
             response = client.exchange_once("GET", "/model")
             if response.status_code == 200:
-                _check_serves(
-                    client.url, target, ModelInfo.read(Fields(client.url + "/model", client.body(response)), None)
-                )
+                _check_serves(client.url, target, read_model(client.url + "/model", response.content))
     except (ConnectionLost, VerifierUnreachable, VerifierTimeout, BadReply):
         return Health(False, "nothing answers")
     if response.status_code == 200:
         return Health(True)
-    body = _status(client, response)
-    if body.get("status") == "failed":
-        raise DrafterError(f"the verifier at {client.url} has failed: {body.get('reason')}")
-    if body.get("status") == "loading":
-        return Health(False, "loading its model", _progress(client.url, body))
+    told = _told(response)
+    if told is not None and told.status == "failed":
+        raise DrafterError(f"the verifier at {client.url} has failed: {told.reason}")
+    if told is not None and told.status == "loading":
+        return Health(False, "loading its model", told.progress)
     error = client.refusal(response)
     if isinstance(error, ServerError):  # from a verifier that is shutting down, or from a proxy before it
         return Health(False, error.message)
@@ -92,29 +88,27 @@ def wait_until_ready(
         response = client.exchange("GET", "/health")
         if response.status_code == 200:
             return
-        body = _status(client, response)
-        if body.get("status") == "failed":
-            raise DrafterError(f"the verifier at {client.url} could not load its model: {body.get('reason')}")
-        if body.get("status") != "loading":
+        told = _told(response)
+        if told is not None and told.status == "failed":
+            raise DrafterError(f"the verifier at {client.url} could not load its model: {told.reason}")
+        if told is None or told.status != "loading":
             raise client.refusal(response)
-        if "access" in body:  # the client will be refused: say so now, not after minutes of loading
+        if told.access is not None:  # the client will be refused: say so now, not after minutes of loading
             raise client.refusal(client.exchange("GET", "/model"))
         pause = while_loading(clock() - began, patience)
         if pause is None:
             raise DrafterError(f"the verifier at {client.url} is still loading its model after {patience:.0f} s")
         if on_wait is not None:
-            on_wait(_progress(client.url, body))
+            on_wait(told.progress)
         sleep(pause)
 
 
-def _status(client: Connection, response: httpx.Response) -> dict[str, Any]:
-    """The fields of a response of `/health` with another status than 200; none if it has no object."""
-    body = client.body(response)
-    return body if isinstance(body, dict) else {}
-
-
-def _progress(url: str, body: Any) -> float | None:
-    return Fields(url + "/health", body).share_if_any("progress")
+def _told(response: httpx.Response) -> HealthResponse | None:
+    """What a response of `/health` says; None if it is none of a verifier, or an error."""
+    try:
+        return HealthResponse.model_validate_json(response.content)
+    except ValidationError:
+        return None
 
 
 def _check_serves(url: str, target: ModelInfo, found: ModelInfo) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 class Fingerprint:
     """Sent in place of a vocabulary: SHA-256 hashes over (id, bytes) per class of token, for the ids below `below`."""
 
-    size: int = field(metadata={"ge": 1, "description": "Ids in the whole vocabulary."})
+    size: int = field(metadata={"ge": 1, "le": 2**53, "description": "Ids in the whole vocabulary."})
     below: int = field(metadata={"ge": 0, "description": "The hashes cover the ids below this."})
     begin: int | None = field(metadata={"ge": 0, "description": "The id of the begin token."})
     ends: tuple[int, ...] = field(metadata={"fail_fast": True, "description": "The ids of all end tokens."})

@@ -44,8 +44,8 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     def body(self) -> bytes:
-        """The request as JSON, with the fields that were given."""
-        return self.model_dump_json(exclude_unset=True).encode()
+        """The request as JSON, with the fields that were given; None counts as not given."""
+        return self.model_dump_json(exclude_unset=True, exclude_none=True).encode()
 
 
 M = TypeVar("M", bound=Message)

@@ -9,13 +9,13 @@ import pytest
 from backends.scripted import Script, ScriptedBackend
 from drafter_client.display.panel_rows import headline
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import VerifyResponse
 from drafter_client.metrics.statistics import Baseline, Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafters.draft_model import ModelDrafter
 from speculation.policy.schedule import Schedule
 from speculation.policy.verifier_timeline import InFlightDraft
 from speculation.sampling.sampling import Sampling
+from tests.drafter_client.http.bodies import verified
 from tests.drafter_client.support import PROMPT, Scenario, generate, options_of, plain
 
 BONUS, ACCEPTED, RECOVERED = TokenSource.BONUS, TokenSource.ACCEPTED, TokenSource.RECOVERED
@@ -92,7 +92,9 @@ def test_bytes_are_those_of_one_run(client: VerifierClient) -> None:
 def _round(stats: Stats, drafts: int, judged: int, accepted: int, forward_ms: float = 40.0) -> Stats:
     """Count the response at 160 ms to a draft sent at 100 ms."""
     in_flight_draft = InFlightDraft(10, [0] * drafts, 100.0, 0.0)
-    stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, forward_ms), in_flight_draft, 160.0)
+    stats.round(
+        verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=forward_ms), in_flight_draft, 160.0
+    )
     return stats
 
 
@@ -120,7 +122,7 @@ def test_looked_up_drafts_are_counted_where_they_are_judged(
 ) -> None:
     stats = Stats()
     in_flight_draft = InFlightDraft(10, [0] * 4, 100.0, 0.0, looked_up=[False, False, True, True])
-    stats.round(VerifyResponse(accepted, judged, [0] * (accepted + 1), None, 5.0, 40.0), in_flight_draft, 160.0)
+    stats.round(verified([0] * (accepted + 1), accepted, judged, queue_ms=5.0, forward_ms=40.0), in_flight_draft, 160.0)
     assert (stats.looked_up, stats.looked_up_accepted) == counted
 
 

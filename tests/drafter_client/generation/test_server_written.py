@@ -20,6 +20,8 @@ from drafter_client.http.transport import VerifierTransport
 from drafter_client.metrics.statistics import Baseline, Stats
 from drafter_client.metrics.token_source import TokenSource
 from drafter_client.trace.recorder import Recorder
+from speculation.protocol.responses import Speculation
+from tests.drafter_client.http.bodies import SAMPLING, body
 from tests.drafter_client.http.fake_transports import streamed
 from tests.drafter_client.support import PROMPT, Ticks, Verifier, plain
 
@@ -27,9 +29,16 @@ SOME = {"tokens": [5], "text": "x"}
 END: dict[str, Any] = {
     "token_ids": [5, 5],
     "finish_reason": "length",
-    "sampling": {},
+    "session_id": "s",
+    "text": "xx",
+    "prompt_tokens": len(PROMPT),
+    "generated_tokens": 2,
+    "model": "honest",
+    "mode": "target",
+    "sampling": body(SAMPLING),
     "timing": {"queue_ms": 1.0, "forward_ms": 20.0, "sessions": 1},
 }
+OPEN = {"session_id": "s", "prompt_len": len(PROMPT), "sampling": body(SAMPLING)}
 
 
 class Streaming(httpx.MockTransport):
@@ -53,7 +62,7 @@ class Streaming(httpx.MockTransport):
 
 def _read(transport: Streaming, limit: int = 1000, ids: int = 300, known: Sequence[int] = ()) -> Stats:
     client, stats = VerifierClient("http://v", transport=transport), Stats()
-    bounds, request = ResponseBounds("http://v", ids, len(PROMPT) + limit), {"max_tokens": limit}
+    bounds, request = ResponseBounds("http://v", ids, len(PROMPT) + limit), {"max_tokens": limit, "seed": 1}
     text = TextSession(PROMPT, tokens=list(known))
     for _ in served(client, text, request, bounds, stats, lambda: transport.now):
         pass
@@ -175,7 +184,7 @@ def test_time_of_a_broken_request_counts_as_network() -> None:
 
 
 def test_summary_of_a_resumed_text_covers_the_whole_text() -> None:
-    events: list[tuple[float, str, Any]] = [(0.1, "open", {"session_id": "s"}), (0.1, "tokens", SOME)]
+    events: list[tuple[float, str, Any]] = [(0.1, "open", OPEN), (0.1, "tokens", SOME)]
     stats = _read(Streaming([*events, (0.1, "end", END | {"token_ids": [7, 8, 5]})]), known=[7, 8])
     assert stats.token_ids == [5]
     with pytest.raises(BadReply, match="token_ids is not what was streamed"):
@@ -188,8 +197,18 @@ def test_statistics_of_server_side_drafting_are_taken_over() -> None:
         (0.5, "tokens", SOME | {"tokens": [1, 2, 3], "judged": 4, "accepted": 2}),
         (0.5, "tokens", SOME | {"tokens": [4, 6], "judged": 1, "accepted": 1}),
     ]
-    speculation = {"looked_up": 2, "looked_up_accepted": 1, "drafting_ms": 7.0}
-    end = END | {"token_ids": [5, 1, 2, 3, 4, 6], "draft_model": "small", "speculation": speculation}
+    speculation = Speculation(
+        rounds=2,
+        drafted=5,
+        accepted=3,
+        acceptance_rate=0.6,
+        mean_acceptance_length=2.5,
+        accepted_per_position=[2, 1],
+        looked_up=2,
+        looked_up_accepted=1,
+        drafting_ms=7.0,
+    )
+    end = END | {"token_ids": [5, 1, 2, 3, 4, 6], "draft_model": "small", "speculation": body(speculation)}
     stats = _read(Streaming([*events, (0.1, "end", end)]))
     assert (stats.draft_model, stats.rounds, stats.drafted, stats.accepted) == ("small", 2, 5, 3)
     assert (stats.looked_up, stats.looked_up_accepted, stats.times.drafting) == (2, 1, 7.0)

@@ -11,7 +11,6 @@ from drafter_client.errors import BadKey, BadReply, ConnectionLost, DrafterError
 from drafter_client.generation.resuming import released
 from drafter_client.generation.text_session import TextSession
 from drafter_client.http.client import VerifierClient
-from drafter_client.http.responses import StreamedTokens, StreamEnd
 from speculation.errors import (
     ModelLoading,
     NotFound,
@@ -22,16 +21,18 @@ from speculation.errors import (
     SpecPairError,
     UnknownSession,
 )
+from speculation.protocol.responses import (
+    GenerateOpenEvent,
+    GenerateResponse,
+    GenerateTokensEvent,
+    StreamedTokens,
+    StreamEnd,
+)
+from tests.drafter_client.http.bodies import body, verified
 from tests.drafter_client.http.fake_transports import Canned, Sleeper, reply, streamed
 from tests.drafter_client.support import Verifier, serving
 
-VERIFIED = {
-    "accepted_prefix_len": 0,
-    "judged": 0,
-    "tokens": [5, 6],
-    "finish_reason": None,
-    "timing": {"queue_ms": 0.5, "forward_ms": 1.5, "sessions": 3},
-}
+VERIFIED = body(verified([5, 6], position=3))
 OTHER_MODELS: list[Any] = [{}, [], "hello", None, {"model": "x"}, {"model": "x", "vocabulary": "abc"}]
 LOST = ConnectionLost("the connection broke")
 AWAY = VerifierUnreachable("no verifier answers")
@@ -120,8 +121,8 @@ def test_the_key_is_sent_with_every_request_and_a_wrong_key_is_reported() -> Non
             opened = client.prefill(TextSession([1, 2]), {"max_tokens": 3})
             client.verify(opened.session_id, 3, [])
             with released(client, TextSession([1, 2])) as text:
-                events = [name for name, _ in client.generate(text, {"max_tokens": 2})]
-            assert events == ["open", "tokens", "tokens", "end"]
+                events = [type(event) for event in client.generate(text, {"max_tokens": 2})]
+            assert events == [GenerateOpenEvent, GenerateTokensEvent, GenerateTokensEvent, GenerateResponse]
             client.release(opened.session_id)
         for key, words in (("Sesame", "does not take this key"), (None, "wants its key"), ("", "wants its key")):
             client, refused = VerifierClient(verifier.url, api_key=key), pytest.raises(BadKey, match=words)
@@ -227,12 +228,12 @@ def test_the_client_makes_a_long_session_id_and_sends_it_from_the_first_request(
 
 
 def test_a_verify_request_has_next_in_ms_and_self_continue_where_given() -> None:
-    client, transport, _ = _client(*[reply(200, VERIFIED)] * 4)
+    client, transport, _ = _client(*(reply(200, body(verified([5], position=position))) for position in (3, 4, 4, 4)))
     client.verify("s", 3, [5, 7])
     client.verify("s", 4, [], next_in_ms=12.345)
     client.verify("s", 4, [6], next_in_ms=12.345, self_continue=False)
     client.verify("s", 4, [6], self_continue=True)
-    first, second, third, last = (json.loads(body) for body in transport.bodies)
+    first, second, third, last = map(json.loads, transport.bodies)
     assert first == {"position": 3, "draft_tokens": [5, 7]}
     assert second == {"position": 4, "draft_tokens": [], "next_in_ms": 12.3}
     assert third == {"position": 4, "draft_tokens": [6], "next_in_ms": 12.3, "self_continue": False}
@@ -322,8 +323,8 @@ def test_a_stream_yields_the_committed_tokens_from_a_position_on(verifier: Verif
         text += client.verify(opened.session_id, 4, []).tokens
         for position in (2, 4):
             assert list(client.stream(opened.session_id, position)) == [
-                StreamedTokens(position, text[position - 2 :], target_decoded=False, forward_ms=None),
-                StreamEnd("length"),
+                StreamedTokens(position=position, tokens=text[position - 2 :], target_decoded=False),
+                StreamEnd(total_tokens=2 + len(text), finish_reason="length"),
             ]
         with pytest.raises(PositionBeyondCommitted):
             next(client.stream(opened.session_id, 6))
@@ -344,7 +345,9 @@ def test_ten_seconds_of_silence_end_a_stream() -> None:
 def test_an_error_in_the_stream_is_raised(verifier: Verifier) -> None:
     with closing(VerifierClient(verifier.url)) as client, pytest.raises(RequestError, match="vocabulary"):
         list(client.generate(TextSession([999_999]), {}))
-    client, _, _ = _client(streamed([("tokens", {"tokens": [1]}), ("error", Overloaded("full").body())]))
+    client, _, _ = _client(
+        streamed([("tokens", {"position": 1, "tokens": [1], "text": "a"}), ("error", Overloaded("full").body())])
+    )
     with pytest.raises(Overloaded, match="full"):
         list(client.generate(TextSession([1]), {}))
 

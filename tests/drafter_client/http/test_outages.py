@@ -29,6 +29,7 @@ from speculation.errors import (
     UnknownSession,
     from_body,
 )
+from tests.drafter_client.http.bodies import body, model_info
 from tests.drafter_client.http.fake_transports import Canned, reply
 
 AWAY, READY = Health(False, "nothing answers"), Health(True)
@@ -163,7 +164,7 @@ def test_stopping_aborts_the_exchange_under_way() -> None:
         (UnknownSession("no session"), True),
         (Overloaded("full"), True),
         (SessionConflict("a later request has it"), True),
-        (from_body(502, None), True),
+        (from_body(502, b""), True),
         (ServerError("other"), True),
         (ModelFailed("no such file"), False),
         (InternalError("a fault"), False),
@@ -211,17 +212,6 @@ def test_health_raises_what_waiting_does_not_mend(answer: Any, error: type[Excep
         VerifierClient("http://v", transport=Canned(answer)).health()
 
 
-INFO = {
-    "model": "m",
-    "context_length": 9,
-    "max_draft_tokens": 4,
-    "pass_ms": [],
-    "self_continue": True,
-    "chat_template": None,
-    "vocabulary": {"size": 4, "below": 4, "begin": None, "ends": [], "ordinary": "a", "control": "b"},
-}
-
-
 def _asking(*answers: Any, patience: float = 300.0) -> tuple[VerifierClient, Canned]:
     outages = Outages(patience, None, lambda: stop.now)
     outages.stop = stop = FakeWaits()
@@ -238,7 +228,7 @@ def _asking(*answers: Any, patience: float = 300.0) -> tuple[VerifierClient, Can
     ids=["loading", "away"],
 )
 def test_a_request_without_a_session_is_repeated_after_an_outage(answers: list[Any]) -> None:
-    client, transport = _asking(*answers, reply(200, INFO))
+    client, transport = _asking(*answers, reply(200, body(model_info(name="m"))))
     if answers[0].status_code == 200:
         client.ping()  # it was reached before
     assert client.model().name == "m"

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
 
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import InvalidRequest
@@ -48,3 +49,25 @@ def test_the_report_of_settings() -> None:
     settings = {"seed": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "strategy": "greedy", "noise": "gumbel-1"}
     assert responses.SamplingReport.of(Sampling(5, 0.5, 3, 0.9), Strategy.GREEDY, None).settings() == settings
     assert responses.SamplingReport.of(Sampling(), Strategy.THRESHOLD, 0.5).settings()["threshold"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (responses.PrefillResponse, "prompt_ids"),
+        (responses.VerifyResponse, "tokens"),
+        (responses.VerifyResponse, "preds"),
+        (responses.VerifyResponse, "decisions"),
+        (responses.ModelInfo, "pass_ms"),
+        (responses.ModelInfo, "strategies"),
+        (responses.ModelInfo, "modes"),
+        (responses.VocabularyResponse, "pieces"),
+        (messages.VerifyRequest, "draft_tokens"),
+        (messages.VerifyRequest, "draft_probs"),
+    ],
+)
+def test_only_the_first_fault_of_a_long_list_is_named(model: type[BaseModel], name: str) -> None:
+    """Naming all of them would take seconds."""
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate_json(json.dumps({name: [[]] * 100_000}))
+    assert sum(fault["loc"][0] == name for fault in refused.value.errors()) == 1
