@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from speculation.acceptance.strategies import Strategy
     from speculation.drafts.tree import Prediction
     from speculation.errors import SpecPairError
-    from speculation.protocol.responses import ModelInfo
+    from speculation.protocol.service_responses import ModelInfo
     from speculation.sampling.sampling import Sampling
 
 __all__ = [
@@ -85,7 +85,7 @@ _HOMES = {
     "LoadOptions": "backends.base",
     "Lookup": "drafter_client.draft_sources",
     "Mode": "drafter_client.options",
-    "ModelInfo": "speculation.protocol.responses",
+    "ModelInfo": "speculation.protocol.service_responses",
     "Options": "drafter_client.options",
     "TokenSource": "drafter_client.metrics.token_source",
     "Outage": "drafter_client.http.outages",

@@ -17,7 +17,7 @@ from drafter_client.http.retries import PATIENCE
 from drafter_client.metrics.statistics import Stats
 from drafter_client.options import Options
 from drafter_client.pair import BRANCHES, VERIFIER, Pair
-from speculation.protocol.responses import ModelInfo
+from speculation.protocol.service_responses import ModelInfo
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from drafters.lookup import NAME, NgramDrafter
 from drafters.shared_engine import SharedEngine
 from drafters.translation import TranslatingDrafter
 from speculation.acceptance.strategies import Strategy, effective_sampling
-from speculation.protocol.responses import ModelInfo
+from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
 

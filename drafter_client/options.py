@@ -8,7 +8,7 @@ from typing import Any
 
 from drafter_client.errors import BadOption
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy
-from speculation.protocol.responses import SamplingReport
+from speculation.protocol.response_fields import SamplingReport
 from speculation.sampling import gumbel
 from speculation.sampling.sampling import Sampling
 

@@ -36,7 +36,7 @@ from drafters.base import Drafter
 from drafters.fallback import FallbackDrafter
 from speculation.acceptance.strategies import Strategy
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.protocol.responses import ModelInfo
+from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
 VERIFIER = "http://127.0.0.1:8000"

@@ -16,7 +16,7 @@ from speculation.acceptance.strategies import Strategy
 from speculation.errors import ModelFailed, ModelLoading, UnknownSession
 from speculation.protocol import messages
 from speculation.protocol.fingerprint import Fingerprint
-from speculation.protocol.responses import HealthResponse, ModelInfo, VocabularyResponse
+from speculation.protocol.service_responses import HealthResponse, ModelInfo, VocabularyResponse
 from speculation.sampling import gumbel
 from speculation.terminal_text import one_line, several_lines
 from verifier_server.access import ANYONE, Access, Caller

@@ -15,7 +15,7 @@ from speculation.acceptance.explain import Decision
 from speculation.acceptance.judge import Rule
 from speculation.acceptance.strategies import DRAFTER_INVARIANT, Strategy, effective_sampling
 from speculation.errors import SessionConflict, UnknownSession
-from speculation.protocol.responses import FinishReason
+from speculation.protocol.response_fields import FinishReason
 from speculation.sampling.sampling import Sampling
 from verifier_server.access import Caller
 from verifier_server.session_admission import SessionAdmission

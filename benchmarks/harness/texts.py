@@ -19,7 +19,8 @@ from drafter_client.metrics.quantile import quantile
 from drafter_client.metrics.statistics import Stats
 from drafters.base import Drafter
 from drafters.draft_model import ModelDrafter
-from speculation.protocol.responses import GenerateTokensEvent, ModelInfo
+from speculation.protocol.responses import GenerateTokensEvent
+from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
 Prompt = TypeVar("Prompt")

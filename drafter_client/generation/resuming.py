@@ -13,7 +13,7 @@ from drafter_client.http.responses import ResponseBounds
 from drafter_client.http.retries import is_outage, may_be_idle_close
 from drafter_client.metrics.statistics import Stats
 from speculation.errors import SpecPairError
-from speculation.protocol.responses import ModelInfo
+from speculation.protocol.service_responses import ModelInfo
 
 Run = Generator[Committed, None, None]
 

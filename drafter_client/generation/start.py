@@ -20,7 +20,8 @@ from speculation.errors import SpecPairError
 from speculation.policy.controller import SpeculationController
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
 from speculation.policy.timing import LatencyModel
-from speculation.protocol.responses import ModelInfo, PrefillResponse
+from speculation.protocol.responses import PrefillResponse
+from speculation.protocol.service_responses import ModelInfo
 
 
 def speculate(

@@ -36,7 +36,8 @@ from speculation.errors import (
     from_body,
 )
 from speculation.protocol.messages import GenerateRequest, PrefillRequest, VerifyRequest, build
-from speculation.protocol.responses import ModelInfo, PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
+from speculation.protocol.responses import PrefillResponse, StreamedTokens, StreamEnd, VerifyResponse
+from speculation.protocol.service_responses import ModelInfo
 
 # Seconds to wait for a response. A prefill may queue behind others and take long; a retry would only double the load.
 _TIMEOUTS = {"/health": 5.0, "/model": 30.0, "/verify": 120.0, "/prefill": 900.0}

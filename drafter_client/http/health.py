@@ -17,7 +17,7 @@ from drafter_client.errors import (
 from drafter_client.http.responses import read_model
 from drafter_client.http.retries import while_loading
 from speculation.errors import ServerError
-from speculation.protocol.responses import HealthResponse, ModelInfo
+from speculation.protocol.service_responses import HealthResponse, ModelInfo
 
 
 class Health(NamedTuple):

@@ -7,7 +7,7 @@ from drafter_client.errors import BadReply, VocabularyMismatch
 from drafter_client.http.client import VerifierClient
 from drafter_client.http.responses import broken_promise, read
 from speculation.protocol.messages import TokenizeRequest, build
-from speculation.protocol.responses import ModelInfo, TokenizeResponse, VocabularyResponse
+from speculation.protocol.service_responses import ModelInfo, TokenizeResponse, VocabularyResponse
 
 _TOO_OLD = (
     "this verifier is too old for --backend ngram and --translate: update it, or draft with a model of its family"

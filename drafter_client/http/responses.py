@@ -11,17 +11,17 @@ from pydantic import ValidationError
 
 from drafter_client.errors import BadReply
 from speculation.acceptance.explain import Decision
+from speculation.protocol.response_fields import Response
 from speculation.protocol.responses import (
     GenerateOpenEvent,
     GenerateResponse,
     GenerateTokensEvent,
-    ModelInfo,
     PrefillResponse,
-    Response,
     StreamedTokens,
     StreamEnd,
     VerifyResponse,
 )
+from speculation.protocol.service_responses import ModelInfo
 
 STREAM = "/sessions/…/stream"  # in error texts, for every session
 GenerateEvent = GenerateOpenEvent | GenerateTokensEvent | GenerateResponse

@@ -1,107 +1,32 @@
-"""Response models of the protocol: the verifier builds its replies of them, and the drafter reads replies with them.
+"""Responses that bring tokens, and errors. The verifier builds its replies of these models; the drafter reads by them.
 
 Unknown keys are ignored, since a later verifier may send more. The fields stand in the order of the JSON keys.
 """
 
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from speculation.acceptance.explain import Decision
-from speculation.acceptance.strategies import Strategy
 from speculation.errors import SpecPairError
 from speculation.protocol.fingerprint import Fingerprint
 from speculation.protocol.messages import SessionId
-from speculation.sampling import gumbel
-from speculation.sampling.sampling import Sampling
-from speculation.terminal_text import one_line
-
-Count = Annotated[int, Field(ge=0, le=2**53)]  # larger ones are not exact as floats
-Tokens = Annotated[list[Count], Field(fail_fast=True, description="Token ids.")]
-Position = Annotated[
-    Count, Field(description="How many tokens, the prompt's included, come before the first of `tokens`.")
-]
-TotalTokens = Annotated[Count, Field(ge=1, description="Committed tokens, the prompt's included.")]
-Milliseconds = Annotated[float, Field(ge=0.0, le=1e9)]  # at most about eleven days
-Probability = Annotated[float, Field(ge=0.0, le=1.0)]
-Name = Annotated[str, Field(max_length=1000), AfterValidator(one_line)]  # safe on a terminal
-Reason = Annotated[str, AfterValidator(one_line)]
-FinishReason = Literal["stop", "length"]  # an end token; the limit, or the context is full
-Ended = Annotated[FinishReason, Field(description="stop: an end token; length: the limit, or the context is full.")]
-OrNotYet = Annotated[FinishReason | None, Field(description="Why the text has ended; null until it has.")]
-Decisions = Annotated[
-    list[Decision | None] | None,
-    Field(
-        fail_fast=True,
-        description="One for each token, where `explain` was asked for; null for tokens of an earlier request.",
-    ),
-]
-
-
-class Response(BaseModel):
-    """Base of all responses. A field that has a default is left out of the JSON where it has that value."""
-
-    model_config = ConfigDict(
-        frozen=True, strict=True, allow_inf_nan=False, validate_by_name=True, serialize_by_alias=True
-    )
-
-    def body(self) -> bytes:
-        """The response as JSON."""
-        return self.model_dump_json(exclude_defaults=True).encode()
-
-
-class Timing(Response):
-    """Where the time went on the verifier."""
-
-    queue_ms: Annotated[Milliseconds, Field(description="The wait for a forward pass.")]
-    forward_ms: Annotated[Milliseconds, Field(description="The passes that ran this request; 0: none did.")]
-    sessions: Annotated[Count, Field(description="Sessions that shared the last of these passes.")]
-
-
-class _HasTiming(Protocol):
-    @property
-    def timing(self) -> Timing: ...
-
-
-class TimedResponse(Response):
-    """Base of the responses that have a `timing`."""
-
-    @property
-    def queue_ms(self: _HasTiming) -> float:
-        return self.timing.queue_ms
-
-    @property
-    def forward_ms(self: _HasTiming) -> float:
-        return self.timing.forward_ms
-
-
-class SamplingReport(Response):
-    """How the target's tokens are drawn."""
-
-    seed: Annotated[int, Field(ge=0, lt=gumbel.SEED_LIMIT, description="As given, or as drawn where none was given.")]
-    temperature: Annotated[float, Field(ge=0.0)]
-    top_k: Annotated[Count, Field(description="0: no such filter.")]
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)]
-    strategy: Strategy
-    noise: Annotated[Name, Field(description="Name of the shared noise; both ends must have the same.")]
-    threshold: Annotated[float, Field(ge=0.0, lt=1.0, description="With the strategy of that name.")] | None = None
-
-    @classmethod
-    def of(cls, sampling: Sampling, strategy: Strategy, threshold: float | None) -> "SamplingReport":
-        """The report of a session's settings."""
-        return cls(
-            seed=sampling.seed,
-            temperature=sampling.temperature,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
-            strategy=strategy,
-            noise=gumbel.NAME,
-            threshold=threshold,
-        )
-
-    def settings(self) -> dict[str, int | float | str]:
-        """The JSON object."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+from speculation.protocol.response_fields import (
+    Count,
+    Decisions,
+    Ended,
+    Milliseconds,
+    Name,
+    OrNotYet,
+    Position,
+    Probability,
+    Reason,
+    Response,
+    SamplingReport,
+    TimedResponse,
+    Timing,
+    Tokens,
+    TotalTokens,
+)
 
 
 class PrefillResponse(TimedResponse):
@@ -132,9 +57,7 @@ class VerifyResponse(TimedResponse):
     judged: Annotated[Count, Field(description="Draft tokens that the model ran for this response.")]
     unjudged: Annotated[
         Count,
-        Field(
-            description="Draft tokens at the end that were not judged, as the session's draft credit was used up.",
-        ),
+        Field(description="Draft tokens at the end that were not judged, as the session's draft credit was used up."),
     ] = 0
     tokens: Annotated[Tokens, Field(description="Committed tokens from `position` on.")]
     preds: Annotated[Tokens, Field(description="The target's choices at these positions.")]
@@ -288,90 +211,3 @@ class StreamEnd(Response):
 
     total_tokens: TotalTokens
     finish_reason: Ended
-
-
-class TokenizeResponse(Response):
-    """Token ids of a text."""
-
-    token_ids: Tokens
-
-
-class HealthResponse(Response):
-    """Whether the verifier can serve requests."""
-
-    status: Literal["ready", "loading", "failed"]
-    model: Annotated[Name | None, Field(description="The served model, when ready.")] = None
-    sessions: Annotated[Count | None, Field(description="Sessions held, when ready.")] = None
-    draft_model_failure: Annotated[
-        str | None, Field(description="Why the target decodes texts of mode fused alone.")
-    ] = None
-    warning: Annotated[str | None, Field(description="A model file in use was written to: restart the verifier.")] = (
-        None
-    )
-    progress: Annotated[Probability | None, Field(description="Share of the model that is loaded, while loading.")] = (
-        None
-    )
-    access: Annotated[
-        Literal["unauthorized", "forbidden"] | None,
-        Field(description="Why this caller is refused other endpoints, and is told status and progress only."),
-    ] = None
-    reason: Annotated[str | None, Field(description="Why loading failed, when failed.")] = None
-
-
-class ModelInfo(Response):
-    """The served model and its limits."""
-
-    name: Annotated[Name, Field(alias="model", description="The target model.")]
-    engine: Annotated[Name, Field(alias="backend", description="The backend that runs it.")]
-    context_length: Annotated[Count, Field(ge=1)]
-    rows: Annotated[Count, Field(ge=1, description="KV slots: sessions whose KV cache is held at a time.")]
-    kv_bytes: Annotated[Count, Field(description="Bytes of the KV cache of all slots.")]
-    max_drafts: Annotated[Count, Field(alias="max_draft_tokens", description="Most new draft tokens of a request.")]
-    pass_ms: Annotated[
-        list[Milliseconds],
-        Field(fail_fast=True, description="Milliseconds of a pass over 1, 2, … tokens, measured at start."),
-    ]
-    strategies: Annotated[list[Name], Field(fail_fast=True, description="The rules for accepting draft tokens.")]
-    self_continue: Annotated[bool, Field(description="Whether the verifier supports self-continuation.")]
-    modes: Annotated[list[Name], Field(fail_fast=True, description="Modes of `/generate`: target, fused.")]
-    draft_model: Annotated[Name | None, Field(description="The draft model on the server, for mode fused.")]
-    draft_pass_ms: Annotated[Milliseconds | None, Field(description="Its pass over one token; null: not measured.")]
-    noise: Name
-    vocabulary: Fingerprint
-    chat_template: Annotated[str | None, Field(description="The model's own Jinja template.")]
-
-
-class VocabularyResponse(Response):
-    """All token ids."""
-
-    size: Count
-    begin: Count | None
-    ends: Tokens
-    kinds: Annotated[str, Field(pattern="^[012]*$", description="One digit for each id: 0 text, 1 control, 2 unused.")]
-    pieces: Annotated[
-        list[Annotated[str, Field(pattern=r"^[\x00-\xff]*$")]],
-        Field(fail_fast=True, description="The bytes of each id, a byte as a character U+0000 to U+00FF."),
-    ]
-
-
-class SessionInfo(Response):
-    """A session that the verifier holds."""
-
-    session_id: Annotated[SessionId | None, Field(description="Only for callers with a key.")] = None
-    prompt_len: Annotated[Count, Field(ge=1)]
-    total_tokens: TotalTokens
-    finish_reason: OrNotYet
-    resident: Annotated[bool, Field(description="Whether it has a KV slot.")]
-
-
-class SessionsResponse(Response):
-    """The sessions of the caller's key; without a key, all sessions without their ids."""
-
-    sessions: list[SessionInfo]
-
-
-class DeletedResponse(Response):
-    """A session was deleted."""
-
-    session_id: SessionId
-    deleted: Literal[True]

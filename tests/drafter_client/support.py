@@ -24,7 +24,7 @@ from drafters.base import Drafter, Expansion
 from drafters.draft_model import ModelDrafter
 from speculation.drafts.tree import Prediction
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.protocol.responses import ModelInfo
+from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling, choose
 from tests.drafter_client.http import bodies
 from verifier_server.app import create_app

@@ -5,13 +5,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from speculation.errors import SpecPairError
-from speculation.protocol.responses import (
-    ErrorResponse,
-    GenerateOpenEvent,
-    GenerateResponse,
-    GenerateTokensEvent,
-    SamplingReport,
-)
+from speculation.protocol.response_fields import SamplingReport
+from speculation.protocol.responses import ErrorResponse, GenerateOpenEvent, GenerateResponse, GenerateTokensEvent
 from verifier_server.api.server_sent_events import COMMENT, event
 from verifier_server.engine.requests import Answer
 from verifier_server.generation.generator import GeneratedText

@@ -14,7 +14,7 @@ from speculation.errors import (
     SpecPairError,
     Unauthorized,
 )
-from speculation.protocol import messages, responses
+from speculation.protocol import messages, response_fields, responses, service_responses
 from speculation.protocol.positions import check_position
 from verifier_server.access import Access, Caller
 from verifier_server.api.generate_responses import sampling_report, summary, text_events
@@ -90,13 +90,8 @@ async def verify_batch(request: Request) -> Response:
     batch = messages.parse(messages.BatchRequest, await _body(request))
     items = [_item(batch, number) for number in range(len(batch.items))]
     results = await service.verifying.each(service.engine, items, _caller(request).owner, request.receive)
-    return _json(
-        responses.BatchResponse(
-            results=[
-                _verified(each) if isinstance(each, Answer) else responses.ErrorResponse.of(each) for each in results
-            ]
-        )
-    )
+    replies = [_verified(each) if isinstance(each, Answer) else responses.ErrorResponse.of(each) for each in results]
+    return _json(responses.BatchResponse(results=replies))
 
 
 async def generate(request: Request) -> Response:
@@ -132,7 +127,7 @@ async def health(request: Request) -> Response:
     except (Unauthorized, Forbidden) as error:
         service: Service = request.app.state.service
         whole = service.health()
-        health = responses.HealthResponse(
+        health = service_responses.HealthResponse(
             status=whole.status,
             progress=whole.progress,
             access="forbidden" if isinstance(error, Forbidden) else "unauthorized",
@@ -156,7 +151,7 @@ async def tokenize(request: Request) -> Response:
     """Token ids of a text by the target's tokenizer."""
     service = _service(request)
     message = messages.parse(messages.TokenizeRequest, await _body(request))
-    return _json(responses.TokenizeResponse(token_ids=service.tokenize(message)))
+    return _json(service_responses.TokenizeResponse(token_ids=service.tokenize(message)))
 
 
 async def list_sessions(request: Request) -> Response:
@@ -164,7 +159,7 @@ async def list_sessions(request: Request) -> Response:
     service, caller = _service(request), _caller(request)
     keyed = service.access.keyed
     listed = [
-        responses.SessionInfo(
+        service_responses.SessionInfo(
             session_id=session.id if keyed else None,
             prompt_len=session.prompt_len,
             total_tokens=len(session.tokens),
@@ -174,14 +169,14 @@ async def list_sessions(request: Request) -> Response:
         for session in service.sessions.all()
         if session.owner == caller.owner
     ]
-    return _json(responses.SessionsResponse(sessions=listed))
+    return _json(service_responses.SessionsResponse(sessions=listed))
 
 
 async def delete_session(request: Request) -> Response:
     """Delete a session and free its KV cache slot."""
     sessions = _service(request).sessions
     session = sessions.remove(request.path_params["session_id"], _caller(request).owner)
-    return _json(responses.DeletedResponse(session_id=session.id, deleted=True))
+    return _json(service_responses.DeletedResponse(session_id=session.id, deleted=True))
 
 
 def _item(batch: messages.BatchRequest, number: int) -> messages.VerifyRequest | SpecPairError:
@@ -265,6 +260,6 @@ def _allow_implicit(request: Request) -> None:
         )
 
 
-def _json(reply: responses.Response, session: Session | None = None, status: int = 200) -> Response:
+def _json(reply: response_fields.Response, session: Session | None = None, status: int = 200) -> Response:
     headers = None if session is None else {SESSION_HEADER: session.id}
     return Response(reply.body(), status, headers, "application/json")

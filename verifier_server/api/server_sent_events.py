@@ -9,7 +9,8 @@ from starlette import responses
 from starlette.types import Receive, Scope, Send
 
 from speculation.errors import SpecPairError, UnknownSession
-from speculation.protocol.responses import ErrorResponse, Response, StreamedTokens, StreamEnd
+from speculation.protocol.response_fields import Response
+from speculation.protocol.responses import ErrorResponse, StreamedTokens, StreamEnd
 from verifier_server.service import Service
 from verifier_server.sessions import Session
 

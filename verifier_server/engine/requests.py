@@ -8,7 +8,7 @@ from speculation.acceptance.explain import Decision
 from speculation.acceptance.strategies import Strategy, common_prefix
 from speculation.errors import SpecPairError, TooManyDrafts
 from speculation.protocol.positions import fresh_drafts
-from speculation.protocol.responses import FinishReason, Timing
+from speculation.protocol.response_fields import FinishReason, Timing
 from verifier_server.sessions import Session
 
 

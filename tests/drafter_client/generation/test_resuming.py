@@ -20,7 +20,8 @@ from drafter_client.metrics.statistics import Stats
 from drafter_client.metrics.token_source import TokenSource
 from speculation.errors import EngineError, InternalError, ModelLoading, Overloaded, SessionConflict, UnknownSession
 from speculation.protocol.fingerprint import Fingerprint
-from speculation.protocol.responses import ModelInfo, PrefillResponse
+from speculation.protocol.responses import PrefillResponse
+from speculation.protocol.service_responses import ModelInfo
 from tests.drafter_client.http.bodies import body, model_info, prefilled
 from tests.drafter_client.http.fake_transports import Canned, reply
 

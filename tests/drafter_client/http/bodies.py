@@ -7,15 +7,9 @@ from typing import Any
 from backends.scripted import ByteVocabulary
 from speculation.acceptance.strategies import Strategy
 from speculation.protocol.fingerprint import Fingerprint
-from speculation.protocol.responses import (
-    FinishReason,
-    ModelInfo,
-    PrefillResponse,
-    Response,
-    SamplingReport,
-    Timing,
-    VerifyResponse,
-)
+from speculation.protocol.response_fields import FinishReason, Response, SamplingReport, Timing
+from speculation.protocol.responses import PrefillResponse, VerifyResponse
+from speculation.protocol.service_responses import ModelInfo
 from speculation.sampling.sampling import Sampling
 
 TIMING = Timing(queue_ms=0.5, forward_ms=1.5, sessions=1)

@@ -8,7 +8,7 @@ import pytest
 from drafter_client.errors import BadKey
 from drafter_client.http.client import VerifierClient
 from speculation.errors import Forbidden
-from speculation.protocol.responses import HealthResponse
+from speculation.protocol.service_responses import HealthResponse
 from tests.drafter_client.cli.command_line import Command
 from tests.drafter_client.support import serving
 from verifier_server import access

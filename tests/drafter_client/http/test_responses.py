@@ -21,7 +21,8 @@ from drafter_client.http.responses import ResponseBounds, read
 from speculation.acceptance.explain import Decision
 from speculation.errors import ServerError
 from speculation.policy.schedule import LOCKSTEP, Mechanisms
-from speculation.protocol.responses import StreamedTokens, StreamEnd, TokenizeResponse, VocabularyResponse
+from speculation.protocol.responses import StreamedTokens, StreamEnd
+from speculation.protocol.service_responses import TokenizeResponse, VocabularyResponse
 from tests.drafter_client.http.bodies import body, model_info, prefilled, verified
 from tests.drafter_client.http.fake_transports import Canned, reply, streamed
 from tests.drafter_client.support import ALL, PROMPT, WAITING, Scenario, generate

@@ -24,7 +24,7 @@ from drafter_client.modes.selection import ModeSelection
 from drafters.base import Expansion
 from speculation.drafts.tree import Prediction
 from speculation.protocol.fingerprint import Fingerprint
-from speculation.protocol.responses import ModelInfo
+from speculation.protocol.service_responses import ModelInfo
 from tests.drafter_client.http.bodies import model_info
 from tests.drafter_client.http.fake_transports import Canned
 from tests.drafter_client.support import Ticks, Verifier

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from speculation.acceptance.explain import Decision, Verdict
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import Overloaded
-from speculation.protocol import messages, responses
+from speculation.protocol import messages, response_fields, responses, service_responses
 from speculation.protocol.fingerprint import Fingerprint
 
 COUNTS = st.integers(0, 2**53)
@@ -33,7 +33,7 @@ FINGERPRINTS = st.builds(
     Fingerprint, size=SIZES, below=COUNTS, begin=st.none() | COUNTS, ends=IDS.map(tuple), ordinary=TEXTS, control=TEXTS
 )
 SAMPLINGS = st.builds(
-    responses.SamplingReport,
+    response_fields.SamplingReport,
     seed=st.integers(0, 2**53 - 1),
     temperature=st.floats(0.0, 100.0),
     top_k=COUNTS,
@@ -42,7 +42,7 @@ SAMPLINGS = st.builds(
     noise=NAMES,
     threshold=st.none() | st.floats(0.0, 1.0, exclude_max=True),
 )
-TIMINGS = st.builds(responses.Timing, queue_ms=MS, forward_ms=MS, sessions=COUNTS)
+TIMINGS = st.builds(response_fields.Timing, queue_ms=MS, forward_ms=MS, sessions=COUNTS)
 DECIDED: dict[str, Any] = {"decisions": st.none() | st.lists(st.none() | DECISIONS, max_size=3)}
 TOKENS: dict[str, Any] = {"position": COUNTS, "tokens": IDS}
 ENDED = st.none() | REASONS
@@ -72,7 +72,7 @@ SPECULATION = st.builds(
     drafting_ms=MS,
     draft_failure=st.none() | NAMES,
 )
-RESPONSES: dict[str, st.SearchStrategy[responses.Response]] = {
+RESPONSES: dict[str, st.SearchStrategy[response_fields.Response]] = {
     "prefill": st.builds(
         responses.PrefillResponse,
         session_id=SESSION_IDS,
@@ -120,14 +120,14 @@ RESPONSES: dict[str, st.SearchStrategy[responses.Response]] = {
     ),
     "stream's end": st.builds(responses.StreamEnd, total_tokens=SIZES, finish_reason=REASONS),
     "health": st.builds(
-        responses.HealthResponse,
+        service_responses.HealthResponse,
         status=st.sampled_from(["ready", "loading", "failed"]),
         sessions=st.none() | COUNTS,
         progress=st.none() | SHARES,
         reason=st.none() | TEXTS,
     ),
     "model": st.builds(
-        responses.ModelInfo,
+        service_responses.ModelInfo,
         name=NAMES,
         engine=NAMES,
         context_length=SIZES,
@@ -145,7 +145,7 @@ RESPONSES: dict[str, st.SearchStrategy[responses.Response]] = {
         chat_template=st.none() | TEXTS,
     ),
     "vocabulary": st.builds(
-        responses.VocabularyResponse,
+        service_responses.VocabularyResponse,
         size=COUNTS,
         begin=st.none() | COUNTS,
         ends=IDS,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from speculation.acceptance.strategies import Strategy
 from speculation.errors import InvalidRequest
-from speculation.protocol import messages, responses
+from speculation.protocol import messages, response_fields, responses, service_responses
 from speculation.sampling.sampling import Sampling
 from tests.speculation.protocol.drawn import REQUESTS, RESPONSES
 
@@ -40,15 +40,15 @@ def test_a_request_is_built_as_the_verifier_reads_it() -> None:
 
 def test_names_are_made_safe_for_a_terminal() -> None:
     """On both ends."""
-    report = responses.SamplingReport.of(Sampling(), Strategy.COUPLED, None)
+    report = response_fields.SamplingReport.of(Sampling(), Strategy.COUPLED, None)
     told = json.dumps({**report.settings(), "noise": "a\x1b[2J\u202e"})
-    assert responses.SamplingReport.model_validate_json(told).noise == r"a\x1b[2J\u202e"
+    assert response_fields.SamplingReport.model_validate_json(told).noise == r"a\x1b[2J\u202e"
 
 
 def test_the_report_of_settings() -> None:
     settings = {"seed": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "strategy": "greedy", "noise": "gumbel-1"}
-    assert responses.SamplingReport.of(Sampling(5, 0.5, 3, 0.9), Strategy.GREEDY, None).settings() == settings
-    assert responses.SamplingReport.of(Sampling(), Strategy.THRESHOLD, 0.5).settings()["threshold"] == 0.5
+    assert response_fields.SamplingReport.of(Sampling(5, 0.5, 3, 0.9), Strategy.GREEDY, None).settings() == settings
+    assert response_fields.SamplingReport.of(Sampling(), Strategy.THRESHOLD, 0.5).settings()["threshold"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_the_report_of_settings() -> None:
         (responses.VerifyResponse, "tokens"),
         (responses.VerifyResponse, "preds"),
         (responses.VerifyResponse, "decisions"),
-        (responses.ModelInfo, "pass_ms"),
-        (responses.ModelInfo, "strategies"),
-        (responses.ModelInfo, "modes"),
-        (responses.VocabularyResponse, "pieces"),
+        (service_responses.ModelInfo, "pass_ms"),
+        (service_responses.ModelInfo, "strategies"),
+        (service_responses.ModelInfo, "modes"),
+        (service_responses.VocabularyResponse, "pieces"),
         (messages.VerifyRequest, "draft_tokens"),
         (messages.VerifyRequest, "draft_probs"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from backends.base import Backend, EngineFailure, Entry, LoadOptions, Logits, ModelLoadError, Progress
 from backends.scripted import ScriptedBackend
-from speculation.protocol.responses import HealthResponse
+from speculation.protocol.service_responses import HealthResponse
 from tests.verifier_server.conftest import SCRIPT, LiveServer, Serve
 from verifier_server.service import Service, loading_wait
 from verifier_server.settings import Settings

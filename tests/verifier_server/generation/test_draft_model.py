@@ -12,7 +12,7 @@ from backends.base import Backend, EngineFailure, LoadOptions, ModelLoadError, O
 from backends.scripted import ByteVocabulary, Script, ScriptedBackend
 from backends.vocabulary import Kind
 from drafters.draft_model import ModelDrafter
-from speculation.protocol.responses import HealthResponse
+from speculation.protocol.service_responses import HealthResponse
 from speculation.sampling.sampling import Sampling
 from tests.verifier_server.conftest import SCRIPT, Serve
 from verifier_server.generation.draft_model import DraftModel, load_draft_model
